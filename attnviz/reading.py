@@ -8,12 +8,13 @@ memory.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import stat
+from collections.abc import Collection
 from pathlib import Path
-from types import NoneType
-from typing import Any, BinaryIO, Literal, get_args, get_origin
+from typing import Any, BinaryIO, TypeVar
 
 from attnviz.errors import LoadError, UsageError
 
@@ -26,8 +27,10 @@ CORPUS_BYTES = 2**33
 SETTINGS_BYTES = 2**26
 """64 MiB of a config, an index of shards, a recipe; the largest known are below 10 MB."""
 
+Kind = TypeVar("Kind")
+Known = TypeVar("Known")
+
 _PIECE = 2**20
-_NAMED = {str: "a text", int: "a whole number", NoneType: "null"}
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 """What a half of a surrogate pair looks like; whole pairs, as of an escaped emoji, do so too."""
 
@@ -111,6 +114,36 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         raise LoadError(f"{failure}: {_why(error)}") from error
 
 
+# Values of a file ----------------------------------------------------------------------------
+
+
+def typed(value: Any, kind: type[Kind]) -> Kind:
+    """A value that is of this type; TypeError for another. A truth value is no number."""
+    if type(value) is not kind:
+        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
+    return value
+
+
+def optional(value: Any, kind: type[Kind]) -> Kind | None:
+    """The same, or None for null."""
+    return None if value is None else typed(value, kind)
+
+
+def one_of(value: Any, known: Collection[Known]) -> Known:
+    """A value that is known; ValueError for another."""
+    for each in known:
+        if value == each:
+            return each
+    raise ValueError(f"{value!r:.40} is none of {', '.join(map(str, known))}")
+
+
+def finite(value: Any) -> float:
+    """A number; ValueError for NaN and infinity, which Python's JSON lets through."""
+    if isinstance(value, bool | str) or not math.isfinite(number := float(value)):
+        raise ValueError(f"expected a number, got {value!r:.40}")
+    return number
+
+
 def _why(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deep"
@@ -119,16 +152,3 @@ def _why(error: Exception) -> str:
     if isinstance(error, UnicodeEncodeError):
         return f"it holds half of a surrogate pair ({error.object[error.start]!a})"
     return str(error)
-
-
-def typed(value: Any, kind: Any) -> Any:
-    """What JSON holds, where it is of the type or one of the ``Literal``; else ValueError.
-
-    A truth value is no number here.
-    """
-    choices = get_origin(kind) is Literal
-    fits = value in get_args(kind) if choices else isinstance(value, kind)
-    if fits and (kind is bool or not isinstance(value, bool)):
-        return value
-    named = (str(each) if choices else _NAMED[each] for each in get_args(kind) or [kind])
-    raise ValueError(f"expected {' or '.join(named)}, got {value!r:.40}")

@@ -28,6 +28,7 @@ import numpy as np
 import pexpect
 import pyte
 import pytest
+from hypothesis import HealthCheck, settings
 from rich.cells import cell_len
 from rich.console import Console
 
@@ -49,6 +50,10 @@ from .small_models import SPECIAL, TINY, VOCABULARY, random_model, word_tokenize
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background, where Ctrl-C is ignored: processes of the tests would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No test has a deadline in seconds: a machine may be busy.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 SENTENCE = "The cat sat on the mat because it was tired."
 _SPEAKING = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TERM", "ATTNVIZ_TRACEBACK")

@@ -25,6 +25,9 @@ class ShowsWeights:
     def run_outputs(self, *_: Any) -> None:
         raise NotImplementedError
 
+    def vocabulary(self) -> Any:
+        raise NotImplementedError
+
     def narrowed(self) -> Any:
         raise NotImplementedError
 

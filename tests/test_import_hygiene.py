@@ -45,10 +45,11 @@ def imported(*arguments: str, code: int = 0) -> tuple[set[str], set[str]]:
         ["heads", "나는 오늘 학교에 갔다 .", "--model", "mha", "--causal", "--explain"],
         ["heads", SENTENCE, "--token", "cat", "--sort", "entropy", "--values"],
         ["why", SENTENCE, "--head", "L1H0"],
+        ["generate", SENTENCE, "--tokens", "2", "--ablate", "L0H0"],
         ["scaling"],
         ["scaling", SENTENCE, "--from-model", "--json"],
     ],
-    ids=["tiny", "json", "mha", "views", "why", "scaling", "scaling of tiny"],
+    ids=["tiny", "json", "mha", "views", "why", "generate", "scaling", "scaling of tiny"],
 )
 def test_the_built_in_models_need_no_torch(arguments: list[str]) -> None:
     packages, modules = imported(*arguments)

@@ -151,6 +151,18 @@ def test_few_modules_import_transformers() -> None:
     assert found == TRANSFORMERS
 
 
+def test_only_explore_imports_textual() -> None:
+    found = {
+        module
+        for module in PATHS
+        if any(name.split(".")[0] == "textual" for name in imports(module))
+    }
+    assert {layer(module) for module in found} == {"explore"}
+    assert not {"command", "scene", "session", "saved", "facts", "map", "grid"} & {
+        module.split(".")[-1] for module in found
+    }
+
+
 def test_no_import_returns_to_where_it_began() -> None:
     """No cycle, counting the imports inside functions as well."""
     done: set[str] = set()

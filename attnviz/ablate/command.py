@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,12 +20,7 @@ from attnviz.cli.groups import command
 from attnviz.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from _typeshed import SupportsWrite
-
     from attnviz.ablate.records import AblationReport
-    from attnviz.draw.document import Document
     from attnviz.models.model import Model
     from attnviz.records import HeadsReport
 
@@ -71,27 +66,23 @@ def ablate(
 ) -> None:
     """Ablate each head and measure how much the loss rises."""
     # What can be refused is refused before a model is loaded. Ctrl-C shows what is done.
+    from attnviz.ablate.data import LISTS, ablation_data, ablation_rows
+    from attnviz.ablate.document import ablation_document
     from attnviz.ablate.job import Job
     from attnviz.ablate.scan import measure as measure_job
     from attnviz.cli.inputs import read_texts, read_texts_file
-    from attnviz.cli.outlet import open_outlet
-    from attnviz.cli.progress import loading as opening
-    from attnviz.cli.progress import scanning
+    from attnviz.cli.outlet import Found, open_outlet
     from attnviz.cli.resume import ResumeFile
-    from attnviz.cli.terminal import messages
-    from attnviz.models.resolve import load
 
     options = shared.load_options(model.model, loading, model.seed, own)
     request = Request(heads, counted, ablation, measure, view, kind, truncation, model.seed)
-    outlet = open_outlet(output)
-    notices, resume = outlet.notices, measure.resume
+    outlet, resume = open_outlet(output), measure.resume
     read, where = read_texts(texts.text, texts.file, texts.texts), ablation.reference
     reference = read_texts_file(where, "--reference") if where is not None else None
-    with opening(model.model, notices) as progress:
-        loaded = load(model.model, replace(options, progress=progress))
+    with outlet.opened(model.model, options) as loaded:
         job = Job.prepare(loaded, read, reference, request)
     file = ResumeFile(resume, RESUME, job.identity()) if resume is not None else None
-    with file or nullcontext(), scanning("ablating heads", messages(output.quiet)) as advance:
+    with file or nullcontext(), outlet.advancing("ablating heads", long=True) as advance:
         measured = measure_job(job, file, advance)
     if not measured.empty:
         report = measured.report()
@@ -104,38 +95,11 @@ def ablate(
             patterns=_patterns(report, loaded),
             hints=() if output.quiet else _hints(report, read.source, output.explain),
         )
-        outlet.show(_Ablated(report, output.explain))
+        drawn = partial(ablation_document, report, output.explain)
+        found = partial(ablation_data, report), partial(ablation_rows, report)
+        outlet.show(Found(*found, drawn, LISTS))
     if not measured.complete:
-        if resume is not None:
-            notices.print("the same command goes on where this one ended")
-        raise KeyboardInterrupt
-
-
-@dataclass(frozen=True)
-class _Ablated:
-    """What was found, for every outlet. explain: add a reading for newcomers."""
-
-    report: AblationReport
-    explain: bool = False
-
-    def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.ablate.data import write_ablation_json
-
-        write_ablation_json(self.report, stream)
-
-    def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.ablate.data import ablation_rows
-
-        return ablation_rows(self.report)
-
-    def document(self) -> Document:
-        from attnviz.ablate.document import ablation_document
-        from attnviz.ablate.first_screen import first_groups
-        from attnviz.draw.provenance import advised
-
-        document = ablation_document(self.report, self.explain)
-        tokens = (self.report.targets or self.report.texts)[0]
-        return document._replace(first=advised(partial(first_groups, self.report), tokens))
+        outlet.interrupted(resume)
 
 
 def _target(report: AblationReport, request: Request) -> str | None:
@@ -179,7 +143,6 @@ def _patterns(report: AblationReport, model: Model) -> HeadsReport | None:
 
 
 def _hints(report: AblationReport, source: str, explained: bool) -> tuple[str, ...]:
-    """What to try next."""
     from attnviz.ablate.words import ablates_every
 
     hints = []

@@ -5,20 +5,17 @@ Indices start at 0 whatever the names on the screen show; what was not measured 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnviz.ablate.records import AblationReport, Effect, Head
-from attnviz.draw.values import json_number, label_facts, model_facts
+from attnviz.draw.values import json_number, label_facts, model_facts, table_of, token_facts
 from attnviz.engine.effects import METRICS
-from attnviz.records import Tokens
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
 
 SCHEMA = "attnviz.ablate/1"
+LISTS = ("heads", "together")
+"""Those of which each entry has a line."""
 
 
 def ablation_data(report: AblationReport) -> dict[str, Any]:
@@ -36,9 +33,9 @@ def ablation_data(report: AblationReport) -> dict[str, Any]:
         "text": report.text,
         "source": report.source or None,
         "kind": report.kind,
-        **(_tokens(report.texts[0]) if report.texts else {"tokens": [], "token_ids": []}),
-        **({"texts": [_tokens(tokens) for tokens in report.texts]} if many else {}),
-        **({"targets": [_tokens(tokens) for tokens in report.targets]} if report.targets else {}),
+        **(token_facts(report.texts[0]) if report.texts else {"tokens": [], "token_ids": []}),
+        **({"texts": [*map(token_facts, report.texts)]} if many else {}),
+        **({"targets": [*map(token_facts, report.targets)]} if report.targets else {}),
         "text_count": len(report.texts),
         "mode": report.mode,
         "reference": report.reference,
@@ -62,21 +59,6 @@ def ablation_data(report: AblationReport) -> dict[str, Any]:
         ],
         "together": [_effect(report, effect) for effect in report.joint],
     }
-
-
-def write_ablation_json(report: AblationReport, stream: SupportsWrite[str]) -> None:
-    """Write ``ablation_data``, ASCII only, a line for each ablation."""
-    document = ablation_data(report)
-    lists = {name: document.pop(name) for name in ("heads", "together")}
-    stream.write(json.dumps(document, allow_nan=False).removesuffix("}"))
-    for name, entries in lists.items():
-        lines = ",\n".join(json.dumps(entry, allow_nan=False) for entry in entries)
-        stream.write(f',\n"{name}": [\n{lines}\n]' if lines else f',\n"{name}": []')
-    stream.write("}\n")
-
-
-def _tokens(tokens: Tokens) -> dict[str, Any]:
-    return {"tokens": list(tokens.texts), "token_ids": list(tokens.ids)}
 
 
 def _numbers(values: Mapping[Any, float]) -> dict[str, float | None]:
@@ -120,14 +102,12 @@ def _effect(report: AblationReport, effect: Effect) -> dict[str, Any]:
 
 
 def _hint(report: AblationReport, head: Head) -> dict[str, Any]:
-    """A head that has a gradient and no measurement."""
     entry = {"layer": head[0], "head": head[1], "gradient": json_number(report.gradients[head])}
     label = report.labels.get(head)
     return {**entry, "trait": label_facts(label)} if label is not None else entry
 
 
 def _unmeasured(report: AblationReport) -> list[Head]:
-    """The heads of which only the gradient is known."""
     measured = {effect.head for effect in report.effects}
     return [head for head in report.gradients if head not in measured]
 
@@ -137,21 +117,17 @@ def ablation_rows(report: AblationReport) -> Iterator[tuple[object, ...]]:
 
     ``ci_low`` and ``ci_high`` bound the mean of the report's metric over several texts.
     """
-    ends = ("ci_low", "ci_high")
-    yield ("name", "layer", "head", "removed", "texts", *METRICS, *ends, "gradient")
-    for effect in report.effects:
-        variant, head = effect.variant, effect.head
-        yield (
-            report.name(variant, 0),
-            variant.layer if len(variant.layers) == 1 else "",
-            head[1] if head else "",
-            " ".join(f"L{layer}H{each}" for layer, each in variant.heads),
-            effect.texts,
-            *(effect.values.get(name, "") for name in METRICS),
-            *effect.intervals.get(report.metric, ("", "")),
-            report.gradients.get(head, "") if head is not None else "",
-        )
-    blank = ("",) * (len(METRICS) + len(ends))
-    for layer, place in _unmeasured(report):
-        name = f"L{layer}H{place}"
-        yield (name, layer, place, name, len(report.texts), *blank, report.gradients[layer, place])
+    report = replace(report, index_base=0)
+    rows = [
+        {**_effect(report, effect), "texts": effect.texts, "removed": _names(effect.variant.heads)}
+        for effect in report.effects
+    ]
+    for head in _unmeasured(report):
+        name = {"name": _names([head]), "removed": _names([head])}
+        rows.append({**_hint(report, head), **name, "texts": len(report.texts)})
+    names = ("name", "layer", "head", "removed", "texts")
+    return table_of((*names, *METRICS, "ci_low", "ci_high", "gradient"), rows)
+
+
+def _names(heads: Iterable[Head]) -> str:
+    return " ".join(f"L{layer}H{head}" for layer, head in heads)

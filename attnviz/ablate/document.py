@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +22,10 @@ from attnviz.ablate.words import (
 )
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import label_text, label_words, notes_group
-from attnviz.draw.signed import signed_grid, signed_scale
+from attnviz.draw.provenance import advised, label_text, label_words, notes_group
+from attnviz.draw.signed import interval_text, layer_grid, ranked_table, signed_scale
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.records import Tokens
-
-_STRIP = Tokens((0,), ("",), (True,))
-"""The one row of a text that is coloured token by token."""
 
 _LONGEST = 100
 _LABEL_ROOM = 19
@@ -59,6 +57,7 @@ def ablation_document(report: AblationReport, explain: bool = False) -> doc.Docu
         heading(report),
         report.text if len(report.texts) == 1 else "",
         finding(report),
+        advised(partial(first_groups, report), tokens),
     )
 
 
@@ -77,23 +76,17 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
     metric, gradient = report.ranked_by, report.method == "gradient"
     signed = metric.signed and not gradient
     scale = NumberScale.over(values.values(), signed, metric.percent)
-    layers = sorted({layer for layer, _ in {**values, **report.gradients}})
-    heads = report.gradients if report.unit == "head" else ()  # what a budget left out stays blank
-    columns = sorted({column for _, column in [*values, *heads]})
-    places = {head: (layers.index(head[0]), columns.index(head[1])) for head in [*values, *unclear]}
-    grid = signed_grid(
-        [f"L{layer + report.index_base}" for layer in layers],
-        [report.column(column) for column in columns],
-        {places[head]: value for head, value in values.items()},
-        scale,
-        {places[head] for head in unclear},
-        "95% interval includes 0",
-    )
-    grey_words = "grey: 95% interval includes 0" if scaled else "grey: CI includes 0"
-    title = map_title(report, brief=not scaled) + scale.times * (not scaled)
-    words: doc.Words = [(title, True), *[(grey_words, False)] * bool(unclear)]
     colours = signed_scale(scale, metric.unit or metric.label) if scaled else None
-    return grid._replace(title=words, scale=colours)
+    return layer_grid(
+        values,
+        scale,
+        map_title(report, brief=not scaled),
+        report.column,
+        base=report.index_base,
+        unclear=unclear,
+        blank=report.gradients if report.unit == "head" else (),  # what a budget left out
+        bar=colours,
+    )
 
 
 def _placed(report: AblationReport) -> tuple[Mapping[Head, float], Collection[Head]]:
@@ -130,17 +123,13 @@ def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.
 
 
 def _gradients(report: AblationReport, most: int) -> doc.Table:
-    """A row a head: bar, estimate, label."""
     heads = report.by_gradient[:most]
     scale = NumberScale.over(report.gradients.values(), signed=False)
     names = [report.head_name(head) for head in heads]
     values = [report.gradients[head] for head in heads]
-    columns: list[_Column] = [
-        (doc.Column(f"gradient{scale.times}"), [scale.text(value) for value in values])
-    ]
+    columns: list[_Column] = [(f"gradient{scale.times}", [scale.text(value) for value in values])]
     columns += _label_column(report, heads)
-    title = "Highest by gradient"
-    return _ranked_table(title, names, values, scale.limit, columns)
+    return ranked_table("Highest by gradient", names, values, scale, columns)
 
 
 def _effects(
@@ -149,34 +138,21 @@ def _effects(
     """A row an ablation, written on the scale of ``among``: bar, value, doubt, label, the rest."""
     scale = scale_of(among, report.metric)
     values = [effect.shown(report.metric) for effect in effects]
-    columns = [_metric_column(effects, among, report.metric)]
-    interval, control = _doubt_columns(report, effects, scale)
-    columns += [*interval, *_label_column(report, [effect.head for effect in effects]), *control]
-    for name in report.metrics_aside(effects):
-        columns.append(_metric_column(effects, among, name))
+    columns = [_metric_column(effects, among, report.metric), *_doubt(report, effects, scale)]
+    columns += _label_column(report, [effect.head for effect in effects])
+    controls = {one.variant.heads: one.values.get(report.metric) for one in report.control}
+    found = [controls.get(effect.variant.heads) for effect in effects]
+    factor = report.ranked_by.factor
+    cells = ["" if value is None else scale.text(value * factor) for value in found]
+    columns.append(("random dir.", cells))
+    columns += [_metric_column(effects, among, name) for name in report.metrics_aside(effects)]
     names = [report.name(effect.variant) for effect in effects]
     grey = [effect.unclear(report.metric) for effect in effects]
-    return _ranked_table(title, names, values, scale.limit, columns, grey)
+    return ranked_table(title, names, values, scale, columns, grey)
 
 
-_Column = tuple[doc.Column, Sequence[str]]
+_Column = tuple[str | doc.Column, Sequence[str]]
 """A column and its cells."""
-
-
-def _ranked_table(
-    title: str,
-    names: Sequence[str],
-    values: Sequence[float],
-    limit: float,
-    columns: Sequence[_Column],
-    grey: Sequence[bool] = (),
-) -> doc.Table:
-    cells = zip(names, *(cells for _, cells in columns), strict=True)
-    bars = [(0.0 if math.isnan(value) else value, limit) for value in values]
-    tones: list[doc.Tone] = ["faint" if each else "plain" for each in grey or [False] * len(names)]
-    rows = [doc.Row(row, bar, tone=tone) for row, bar, tone in zip(cells, bars, tones, strict=True)]
-    titles = [doc.Column("", right=False), *(column for column, _ in columns)]
-    return doc.Table(titles, rows, [(title, True)] if title else (), ranked=True)
 
 
 def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Metric) -> _Column:
@@ -184,41 +160,23 @@ def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Met
     values = [effect.shown(name) for effect in effects]
     sign = "%" * metric.percent
     cells = [scale.text(value) + sign if math.isfinite(value) else "-" for value in values]
-    return doc.Column(metric.label + scale.times), cells
+    return metric.label + scale.times, cells
 
 
-def _doubt_columns(
-    report: AblationReport, effects: Sequence[Effect], scale: NumberScale
-) -> tuple[list[_Column], list[_Column]]:
-    """The interval over texts, else the error over draws; and the control."""
+def _doubt(report: AblationReport, effects: Sequence[Effect], scale: NumberScale) -> list[_Column]:
     name, factor = report.metric, report.ranked_by.factor
-    columns: list[_Column] = []
-    control: list[_Column] = []
-    if any(name in effect.intervals for effect in effects):
-        cells = []
-        for effect in effects:
-            ends = [scale.text(end * factor) for end in effect.intervals.get(name, ())]
-            cells.append(f"[{', '.join(ends)}]" if ends else "")
-        columns.append((doc.Column("95% interval"), cells))
-    elif any(name in effect.errors for effect in effects):
-        plain = NumberScale(scale.limit, False, scale.percent)
-        errors = [effect.errors.get(name) for effect in effects]
-        cells = ["" if error is None else plain.text(error * factor) for error in errors]
-        columns.append((doc.Column("std error"), cells))
-    controls = {effect.variant.heads: effect.values.get(name) for effect in report.control}
-    found = [controls.get(effect.variant.heads) for effect in effects]
-    if any(value is not None for value in found):
-        cells = ["" if value is None else scale.text(value * factor) for value in found]
-        control.append((doc.Column("random dir."), cells))
-    return columns, control
+    ends = [[end * factor for end in effect.intervals.get(name, ())] for effect in effects]
+    if any(ends):
+        return [("95% interval", [interval_text(each, scale) for each in ends])]
+    plain = NumberScale(scale.limit, False, scale.percent)
+    errors = [effect.errors.get(name) for effect in effects]
+    return [("std error", ["" if e is None else plain.text(e * factor) for e in errors])]
 
 
 def _label_column(report: AblationReport, heads: Sequence[Head | None]) -> list[_Column]:
-    """What single heads look at, where any of them has a label."""
-    labels = report.labels
-    found = [labels.get(head) if head is not None else None for head in heads]
+    found = [report.labels.get(head) if head is not None else None for head in heads]
     cells = ["" if label is None else label_text(label, _LABEL_ROOM) for label in found]
-    return [(doc.Column("label", right=False), cells)] if any(cells) else []
+    return [(doc.Column("label", right=False), cells)]
 
 
 def together(report: AblationReport) -> list[doc.Part]:
@@ -300,6 +258,133 @@ def token_maps(report: AblationReport) -> list[doc.Map]:
     for effect, delta in zip(chosen, deltas, strict=True):
         name = report.name(effect.variant)
         words: doc.Words = [(name, True), (effect_words(report, effect), False)]
-        strip = doc.Map(f"{name} by token", delta[None], _STRIP, tokens, words, limit=limit)
+        strip = doc.Map(
+            f"{name} by token", delta[None], Tokens.bare((0,)), tokens, words, limit=limit
+        )
         maps.append(strip)
     return maps
+
+
+# The first screen ----------------------------------------------------------------------------
+
+_GAP = 3
+_CELL = 6
+"""Columns of a cell of the map: a number such as ``+.44``, a mark and a blank."""
+
+_SCALE_LINES = 3
+"""Of what colours mean, with the empty one before."""
+
+_ROWS, _LEAST_ROWS = 5, 3
+"""Rows that the ranking has beside other things, and those that it keeps."""
+
+_MOST_HARM = 2
+
+_TABLE = 66
+"""Columns of the ranking beside maps."""
+
+_LONG_NAME = 10
+_TEXT_LINES = 4
+"""Of a further text, with its title."""
+
+
+def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
+    """What ``lines`` of so many columns have room for; the outlet shortens the ranking."""
+    tables = _tables(report)
+    if report.by_token:
+        texts_room = lines - sum(map(_least_lines, tables))
+        return [_by_token(report, columns, texts_room), doc.Group(tables, yields=1)]
+    grid, texts = head_grid(report, scaled=False), token_maps(report)
+    half = (columns - _GAP) // 2
+    tall = 0 if grid is None else 1 + _grid_lines(grid, columns)
+    left = lines - 1 - sum(map(_least_lines, tables))
+    if grid is not None and tall > left:  # colours alone, and what they mean
+        scaled = head_grid(report) or grid
+        grid = scaled._replace(halved=True)
+        tall = 2 + math.ceil(len(grid.rows) / 2) + _SCALE_LINES
+    top: list[doc.Group] = []
+    if grid is not None and tall <= left:
+        top.append(doc.Group([grid]))
+        if texts and _grid_lines(grid, half) == tall - 1:
+            beside: list[doc.Part] = [grid, _text(report, texts[:1], tall - 1)]
+            top, texts = [doc.Group(beside, beside=doc.Beside(half, _GAP))], texts[1:]
+        lines -= tall + 1
+    if half >= _TABLE + _GAP:
+        side = _maps(report, half, lines) or _few_texts(report, texts, lines)
+        beside_them = doc.Beside(half, _GAP)
+    else:
+        side = _maps(report, columns - _TABLE - _GAP, lines, rows=1)
+        beside_them = doc.Beside(_TABLE, _GAP, yields=True)
+    if side:
+        return [*top, doc.Group([doc.Group(tables), *side], beside=beside_them)]
+    rows = sum(min(len(table.rows), _ROWS) + 3 for table in tables if isinstance(table, doc.Table))
+    below = _maps(report, columns, lines - rows) or _few_texts(report, texts, lines - rows)
+    return [*top, doc.Group(tables), doc.Group(below, yields=1)]
+
+
+def _tables(report: AblationReport) -> list[doc.Part]:
+    """The ranking without its title, a few of the harmful, and what was ablated together."""
+    found: list[doc.Part] = []
+    most = max(len(report.effects), len(report.gradients))
+    for place, part in enumerate([*ranking_tables(report, most), *together(report)]):
+        if isinstance(part, doc.Table) and place:
+            part = part._replace(rows=part.rows[:_MOST_HARM], least=1)
+        elif isinstance(part, doc.Table):
+            part = part._replace(title=(), least=_LEAST_ROWS)
+        found.append(part)
+    return found
+
+
+def _least_lines(part: doc.Part) -> int:
+    """Of a table that has lost all the rows that it may lose."""
+    if not isinstance(part, doc.Table):
+        return 1
+    rows = len(part.rows)
+    return bool(part.title) + 1 + min(rows, part.least) + (rows > part.least)
+
+
+def _grid_lines(grid: doc.HeadGrid, columns: int) -> int:
+    """Lines of the map without its title."""
+    per_row = max((columns - 4) // _CELL, 1)
+    parts = math.ceil(len(grid.columns) / per_row)
+    return len(grid.rows) * parts + (parts == 1)
+
+
+def _text(report: AblationReport, texts: list[doc.Map], lines: int) -> doc.Maps:
+    """A few lines of the text, where it changes most."""
+    named = []
+    for text in texts:
+        name = text.words[0][0]
+        first = ", first text" * (len(report.texts) > 1 and len(name) < _LONG_NAME)
+        named.append(text._replace(words=[(f"Δ loss without {name}{first}", True)]))
+    return doc.Maps(named, texts=True, lines=lines, scale=None)
+
+
+def _few_texts(report: AblationReport, texts: list[doc.Map], lines: int) -> list[doc.Part]:
+    count = min(lines // _TEXT_LINES, len(texts))
+    return [_text(report, texts[:count], max(lines // count - 1, 1))] if count else []
+
+
+def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
+    """The texts as far as they fit beside the shortest ranking."""
+    (part,) = where_it_hurts(report)
+    if not isinstance(part, doc.Maps):
+        return doc.Group([part])
+    tokens = part.maps[0].keys
+    whole = sum(map(len, tokens.texts)) // max(columns - 6, 1) + 1
+    room = (lines - 4) // len(part.maps) - 1  # with title, scale and a blank line
+    return doc.Group([part._replace(lines=0 if whole + 3 <= room else max(room, 1))])
+
+
+def _maps(report: AblationReport, columns: int, lines: int, rows: int = 0) -> list[doc.Part]:
+    """As many attention maps as fit in full, in ``rows`` or any number of them."""
+    for part in attention_maps(report):
+        if isinstance(part, doc.Maps):
+            causal, tokens = part.maps[0].causal, len(part.maps[0].keys)
+            cell = 2 if causal else 5  # with a word above each column
+            wide = cell * tokens + 12
+            tall = len(part.maps[0].queries) + 4 + (not causal)  # with title and scores
+            down = max((lines - 4) // tall, 0)
+            count = max((columns + _GAP) // (wide + _GAP), 0) * (min(down, rows) if rows else down)
+            if count:  # in one row the key would be the widest
+                return [part._replace(maps=part.maps[:count], scale=None if rows else part.scale)]
+    return []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from attnviz.ablate.records import Effect
+from attnviz.cli.resume import restored, stored
 from attnviz.engine.effects import METRICS, Metric, Scores, Variant
 from attnviz.errors import LoadError
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
@@ -98,43 +99,34 @@ def store_scores(scores: Scores) -> dict[str, Any]:
     """A piece as JSON values; numbers that are none become None."""
     return {
         "variants": list(scores.variants),
-        "metrics": {name: _listed(values) for name, values in scores.metrics.items()},
-        "errors": {name: _listed(values) for name, values in scores.errors.items()},
+        "metrics": {name: stored(values) for name, values in scores.metrics.items()},
+        "errors": {name: stored(values) for name, values in scores.errors.items()},
         "baseline": dict(scores.baseline),
         "token_losses": None
         if scores.token_losses is None
-        else [_listed(row) for row in scores.token_losses],
+        else [stored(row) for row in scores.token_losses],
     }
 
 
-def restore_scores(text: int, stored: Any, name: str) -> Scores:
+def restore_scores(text: int, kept: Any, name: str) -> Scores:
     """The piece of text ``text`` that ``store_scores`` wrote.
 
     Raises LoadError, which names the file ``name``, where it is none.
     """
     try:
-        losses = stored["token_losses"]
-        if not all(isinstance(note, str) for note in stored.setdefault("notes", [])):
+        losses = kept["token_losses"]
+        if not all(isinstance(note, str) for note in kept.setdefault("notes", [])):
             raise ValueError("a note is no text")
         return Scores(
             text,
-            tuple(stored["variants"]),
-            {metric: _array(values) for metric, values in stored["metrics"].items()},
-            {key: float(value) for key, value in stored["baseline"].items()},
-            {metric: _array(values) for metric, values in stored["errors"].items()},
-            None if losses is None else np.array([_array(row) for row in losses]),
+            tuple(kept["variants"]),
+            {metric: restored(values) for metric, values in kept["metrics"].items()},
+            {key: float(value) for key, value in kept["baseline"].items()},
+            {metric: restored(values) for metric, values in kept["errors"].items()},
+            None if losses is None else np.array([restored(row) for row in losses]),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LoadError(
             f"{name}: the result of text {text + 1} is damaged; remove its line, and the text is "
             "measured again"
         ) from error
-
-
-def _listed(values: Iterable[Any]) -> list[float | None]:
-    numbers: list[float] = np.asarray(values, dtype=np.float64).tolist()
-    return [number if np.isfinite(number) else None for number in numbers]
-
-
-def _array(values: Sequence[float | None]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)

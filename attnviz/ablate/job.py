@@ -19,6 +19,7 @@ from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
+from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, NumpyModel, weights_fingerprint
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, ModelInfo, Tokens
@@ -86,7 +87,8 @@ class Job:
         references, words = _references(model, texts, tokens, reference, request)
         targets = written_targets(model, tokens, choice)
         reference_targets = written_targets(model, references, choice)
-        kept, copies = _without_copies(tokens)
+        kept = sorted({text.ids: at for at, text in reversed([*enumerate(tokens)])}.values())
+        copies = copies_note(len(tokens) - len(kept), len(tokens), "texts")
         notes = (*model.notes_for(max(tokens, key=len)), *copies)
         if ablation.mode == "resample":
             decoder = kind in ("decoder", "cross")
@@ -221,21 +223,6 @@ def _references(
     place = f"the reference {reference.source}: "
     encoded = encode_texts(model, reference, request.truncation.truncate, 1, place)
     return encoded, f"{len(encoded)} text{'s' * (len(encoded) != 1)} of {reference.source}"
-
-
-def _without_copies(tokens: Sequence[Tokens]) -> tuple[Sequence[int], tuple[str, ...]]:
-    """The texts that are no copy of one before, and a note on the others.
-
-    As many copies as one likes would make any interval as narrow as one likes.
-    """
-    first = {text.ids: place for place, text in reversed(list(enumerate(tokens)))}
-    left = len(tokens) - len(first)
-    if not left:
-        return range(len(tokens)), ()
-    verb = "is a copy" if left == 1 else "are copies"
-    return sorted(first.values()), (
-        f"{left} of {len(tokens)} texts {verb} of another and left out: no new evidence",
-    )
 
 
 def _with_partners(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from attnviz.ablate.effects import (
     ablation_effects,
@@ -23,7 +22,7 @@ from attnviz.cli.resume import Piece, ResumeFile
 from attnviz.engine.effects import METRICS, Metric, Scores, Variant
 from attnviz.engine.scan.run import Scan
 from attnviz.errors import LoadError, UsageError
-from attnviz.measures.bootstrap import LEAST_TEXTS, spearman
+from attnviz.measures.bootstrap import few_note, spearman
 
 _ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"
 """The parts in a resume file."""
@@ -42,21 +41,32 @@ _CONTROL_SHARE = 0.15
 class Part:
     """One series of pieces: the ablations, or random directions in their place.
 
-    name: in the resume file.
-    scan: the model, ready to be measured.
-    pieces: what is done.
+    name: in the resume file, whose pieces it has from the start. scan: the model, ready to be
+    measured. variants: every ablation that may be asked for; pieces name them by their place.
+    Raises LoadError for a damaged file.
     """
 
     name: str
     scan: Scan
+    variants: Sequence[Variant]
+    file: ResumeFile | None
     pieces: list[Scores] = field(default_factory=list)
     _done: dict[int, set[int]] = field(default_factory=dict)
 
-    def add(self, piece: Scores) -> None:
-        """Raises ValueError for an ablation that the text has already."""
+    def __post_init__(self) -> None:
+        for piece in self.file.done if self.file is not None else []:
+            if piece.part == self.name:
+                self._add(restore_scores(piece.text, piece.result, "the resume file"))
+                new = (note for note in piece.result["notes"] if note not in self.scan.notes)
+                self.scan.notes.extend(new)
+
+    def _add(self, piece: Scores) -> None:
         done = self._done.setdefault(piece.text, set())
         if done & set(piece.variants) or len(set(piece.variants)) < len(piece.variants):
-            raise ValueError(f"text {piece.text + 1} has a removal twice")
+            raise LoadError(
+                f"the resume file is damaged: text {piece.text + 1} has a removal twice; remove "
+                "one of its lines"
+            )
         done.update(piece.variants)
         self.pieces.append(piece)
 
@@ -64,47 +74,7 @@ class Part:
         """The ablations that are measured over one text."""
         return self._done.get(text, set())
 
-
-class ScanRun:
-    """A scan over several texts.
-
-    variants: every ablation that may be asked for; pieces name them by their place.
-    file: where pieces are kept, or None.
-    """
-
-    def __init__(self, variants: Sequence[Variant], file: ResumeFile | None = None) -> None:
-        self._variants = variants
-        self._file = file
-
-    def kept(self, name: str) -> Any:
-        """What ``keep`` stored under a name; None where it did not."""
-        known = self._file.done if self._file is not None else []
-        return next((piece.result for piece in known if piece.part == name), None)
-
-    def keep(self, name: str, values: object) -> None:
-        """Store JSON values that a run which goes on is to find."""
-        if self._file is not None:
-            self._file.append(Piece(name, 0, values))
-
-    def part(self, name: str, scan: Scan) -> Part:
-        """A part with the pieces that an earlier run left of it."""
-        part = Part(name, scan)
-        for piece in self._file.done if self._file is not None else []:
-            if piece.part == name:
-                scores = restore_scores(piece.text, piece.result, "the resume file")
-                try:
-                    part.add(scores)
-                except ValueError as error:
-                    raise LoadError(
-                        f"the resume file is damaged: {error}; remove one of its lines"
-                    ) from error
-                new = (note for note in piece.result["notes"] if note not in scan.notes)
-                scan.notes.extend(new)
-        return part
-
-    def cover(
-        self, part: Part, wanted: Sequence[int], texts: Sequence[int], advance: Advance
-    ) -> int:
+    def cover(self, wanted: Sequence[int], texts: Sequence[int], advance: Advance) -> int:
         """Measure the ``wanted`` ablations over the texts, but for those that are done.
 
         How many were measured, over whichever text.
@@ -112,16 +82,16 @@ class ScanRun:
         total = max(len(wanted) * len(texts), 1)
         finished = measured = 0
         for text in texts:
-            done = part.done(text)
+            done = self.done(text)
             missing = [index for index in wanted if index not in done]
             finished += len(wanted) - len(missing)
             if not missing:
                 continue
-            for scores in part.scan.scan(text, self._variants, missing):
-                if self._file is not None:
-                    kept = {**store_scores(scores), "notes": list(part.scan.notes)}
-                    self._file.append(Piece(part.name, text, kept))
-                part.add(scores)
+            for scores in self.scan.scan(text, self.variants, missing):
+                if self.file is not None:
+                    kept = {**store_scores(scores), "notes": list(self.scan.notes)}
+                    self.file.append(Piece(self.name, text, kept))
+                self._add(scores)
                 finished += len(scores.variants)
                 measured += len(scores.variants)
                 advance(finished / total)
@@ -129,7 +99,6 @@ class ScanRun:
 
     def spend(
         self,
-        part: Part,
         ranked: Sequence[int],
         order: Sequence[int],
         until: float,
@@ -144,7 +113,7 @@ class ScanRun:
         start = time.monotonic()
         size, measured, texts = _FIRST_CHUNK, 0, list[int]()
         for text in order:
-            measured += self.cover(part, ranked[:size], [text], lambda share: advance())
+            measured += self.cover(ranked[:size], [text], lambda share: advance())
             texts.append(text)
             if time.monotonic() > (start + until) / 2:
                 break
@@ -157,7 +126,7 @@ class ScanRun:
             if size < 1 or left <= 0:
                 return
             chunk = ranked[done : done + size]
-            measured += self.cover(part, chunk, texts, lambda share: advance())
+            measured += self.cover(chunk, texts, lambda share: advance())
             done += len(chunk)
 
 
@@ -213,7 +182,7 @@ class Measured:
                 *job.notes,
                 *self.ablations.scan.notes,
                 *self._budget_notes(len(texts)),
-                *_few_texts(effects),
+                *few_note(max((effect.texts for effect in effects), default=0), "texts"),
             ),
             complete=self.complete,
             text=job.written[0],
@@ -270,35 +239,26 @@ class Measured:
         return ablation_effects(pieces, self.job.variants, self.job.options.seed)
 
 
-def _few_texts(effects: Sequence[Effect]) -> tuple[str, ...]:
-    """Why there is no interval, where several texts would let one expect it."""
-    texts = max((effect.texts for effect in effects), default=0)
-    if not 1 < texts < LEAST_TEXTS:
-        return ()
-    return (f"no intervals: {texts} texts are too few for them; give at least {LEAST_TEXTS}",)
-
-
 def measure(job: Job, file: ResumeFile | None, advance: Advance) -> Measured:
     """Run the job as far as it goes: to its end, or to Ctrl-C.
 
     Where there are several texts, what the ranking shows is held against random directions.
     """
-    run = ScanRun(job.variants, file)
-    found = Measured(job, run.part(_ABLATIONS, job.scan()))
+    found = Measured(job, Part(_ABLATIONS, job.scan(), job.variants, file))
     start = time.monotonic()  # to import torch takes seconds that are not the scan's
     try:
-        _run(found, run, advance)
+        _run(found, file, advance)
     except KeyboardInterrupt:
         found.complete = False
     found.seconds = time.monotonic() - start
     return found
 
 
-def _run(found: Measured, run: ScanRun, advance: Advance) -> None:
+def _run(found: Measured, file: ResumeFile | None, advance: Advance) -> None:
     job, texts = found.job, range(len(found.job.texts))
     how, amount = job.request.measure.how, job.request.measure.amount
     if amount is not None and amount.seconds is not None:
-        _spend(found, run, amount.seconds, advance)
+        _spend(found, file, amount.seconds, advance)
         return
     if how != "exact":
         found.gradients = job.gradients(advance, texts)
@@ -306,18 +266,17 @@ def _run(found: Measured, run: ScanRun, advance: Advance) -> None:
         return
     if amount is not None:
         ranked = _by_gradient(job, found.gradients)[: amount.count]
-        run.cover(found.ablations, ranked, texts, advance)
+        found.ablations.cover(ranked, texts, advance)
         return
     share = 1 - _CONTROL_SHARE if len(job.texts) > 1 else 1.0
     everything = range(len(job.variants))
-    run.cover(found.ablations, everything, texts, lambda done: advance(share * done))
+    found.ablations.cover(everything, texts, lambda done: advance(share * done))
     if len(job.texts) > 1:
-        control = found.control = run.part(_CONTROL, job.scan(control=True))
-        ranked = _ranked(found)
-        run.cover(control, ranked, texts, lambda done: advance(share + (1 - share) * done))
+        control = found.control = Part(_CONTROL, job.scan(control=True), job.variants, file)
+        control.cover(_ranked(found), texts, lambda done: advance(share + (1 - share) * done))
 
 
-def _spend(found: Measured, run: ScanRun, seconds: float, advance: Advance) -> None:
+def _spend(found: Measured, file: ResumeFile | None, seconds: float, advance: Advance) -> None:
     """Rank and measure over as many texts as the time allows.
 
     A run that goes on takes the ranking that it began with, or it would measure other heads.
@@ -327,7 +286,8 @@ def _spend(found: Measured, run: ScanRun, seconds: float, advance: Advance) -> N
     def spent() -> float:
         return min((time.monotonic() - start) / seconds, 1.0)
 
-    known = run.kept(_RANKING)
+    kept = file.done if file is not None else []
+    known = next((piece.result for piece in kept if piece.part == _RANKING), None)
     if known is None:
         count = 0
 
@@ -338,11 +298,12 @@ def _spend(found: Measured, run: ScanRun, seconds: float, advance: Advance) -> N
 
         gradients = job.gradients(lambda done: advance(spent()), order, enough)
         known = {"texts": count, "heads": [[*head, score] for head, score in gradients.items()]}
-        run.keep(_RANKING, known)
+        if file is not None:
+            file.append(Piece(_RANKING, 0, known))
     found.ranked_over = known["texts"]
     found.gradients = {(layer, head): score for layer, head, score in known["heads"]}
     ranked = _by_gradient(job, found.gradients)
-    run.spend(found.ablations, ranked, order, start + seconds, lambda: advance(spent()))
+    found.ablations.spend(ranked, order, start + seconds, lambda: advance(spent()))
 
 
 def _ranked(found: Measured) -> list[int]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from attnviz.ablate.records import AblationReport, Effect
 from attnviz.draw.document import Facts, Part, Quote, Words
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.provenance import counted, listed, model_words
 from attnviz.engine.effects import METRICS
 
 _UNITS = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
@@ -55,7 +55,7 @@ def _finding(report: AblationReport) -> str:
     if report.ranks:
         return _ranking_words(report)
     if not report.effects:
-        names = _listed([report.head_name(head) for head in report.by_gradient[:_NAMED]])
+        names = listed([report.head_name(head) for head in report.by_gradient[:_NAMED]])
         lead = "1 text: an anecdote. " * (len(report.texts) == 1)
         return f"{lead}Largest gradients: {names}; an estimate, nothing was ablated."
     order = report.ranking(1).matter or tuple(report.effects[:1])
@@ -80,10 +80,7 @@ def _ranking_words(report: AblationReport) -> str:
     order = report.ranking(tried)
     if not metric.signed:
         return f"{metric.title} is largest without {_largest(report, order.matter[:_NAMED])}."
-    least = 2.0 ** (1 - len(report.texts))
     units = f"{tried} {_UNITS[report.unit]}s"
-    if least > 0.05:
-        return f"{len(report.texts)} texts are too few to tell {units} apart from chance."
     by_loss = report.metric == "loss_delta"
     unit = _UNITS[report.unit]
     clear = [effect for effect in order.matter if effect.significant(report.metric)]
@@ -92,12 +89,12 @@ def _ranking_words(report: AblationReport) -> str:
         return f"No significant effect among {units}."
     matter = f"No {unit} clearly matters"
     if first:
-        names = _listed([report.name(effect.variant) for effect in first], "or")
+        names = listed([report.name(effect.variant) for effect in first], "or")
         rises = "the loss rises" if by_loss else "the answer's lead falls"
         how = "most" if order.matter[: len(first)] == tuple(first) else "clearly"
         matter = f"Without {names} {rises} {how}"
     if order.harm:
-        names = _listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
+        names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
         less = "the loss falls" if by_loss else "the lead grows"
         return f"{matter}; {less} without {names} (significant among {units})."
     none = f"no {unit}" if ablates_every(report) else f"none of these {len(report.singles)}"
@@ -106,17 +103,12 @@ def _ranking_words(report: AblationReport) -> str:
 
 def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
     """The first heads of a metric without sign, and whether random directions do as much."""
-    names = _listed([report.name(effect.variant) for effect in first])
+    names = listed([report.name(effect.variant) for effect in first])
     controls = {control.variant: control.values.get(report.metric) for control in report.control}
     known = [(effect.values[report.metric], controls.get(effect.variant)) for effect in first]
     if any(control is None or control < _AS_MUCH * value for value, control in known):
         return names
     return f"{names}, but as large for random directions of equal norm"
-
-
-def _listed(names: Sequence[str], last: str = "and") -> str:
-    """``a, b or c``."""
-    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def effect_words(report: AblationReport, effect: Effect) -> str:
@@ -133,8 +125,8 @@ def _interval(report: AblationReport, effect: Effect) -> str:
 
 
 def _three_digits(value: float, signed: bool) -> str:
-    """Trailing zeros stay, as in the table: ``+0.470``."""
-    return f"{value:{'+' * signed}#.3g}".rstrip(".")
+    """Trailing zeros stay, as in the table: ``+0.470``; zero has no sign."""
+    return f"{value or 0.0:{'+' * (signed and value != 0)}#.3g}".rstrip(".")
 
 
 # Provenance ----------------------------------------------------------------------------------
@@ -271,8 +263,7 @@ def caveats(report: AblationReport) -> list[str]:
         found.append(
             f"correction: {tried} ablations are tried, and {0.05 * tried:.1f} intervals would "
             "exclude 0 by chance alone. Named first, or called harmful, is only what is "
-            "significant among all: sign flips of the texts, largest |t|, p at most .05; where a "
-            "few texts carry most of an effect that is too bold, and more texts help."
+            "significant among all: bootstrap-t over the texts, largest |t|, p at most .05."
         )
     if report.control:
         found.append("random dir.: ablates a random direction of equal norm instead of the head.")

@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.analysis import Analysis, analysis, named, texts_of
+from attnviz.api.analysis import Analysis, analysis, loading_given, texts_of
+from attnviz.api.capture import named
 from attnviz.api.head_choice import HeadChoice, in_python_words
 from attnviz.errors import UsageError
 
@@ -128,7 +129,7 @@ def diff(
     )
     if b is not None:
         with in_python_words():
-            inputs["b"] = named(b, tokenizer if loaded[1] else None, options, reads=True)
+            inputs["b"] = named(b, tokenizer if loaded[1] else None, loading_given(options))
     return analysis(command, a, tokenizer if loaded[0] else None, options, **inputs)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from attnviz.api.capture import opened
+from attnviz.api.capture import named
 from attnviz.api.drawn import Drawn
 from attnviz.api.head_choice import in_python_words, spelled
 from attnviz.cli.inputs import Texts
@@ -24,7 +24,6 @@ from attnviz.draw.document import Document
 from attnviz.draw.labels import visible
 from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
-from attnviz.models.resolve import Loaded
 
 _ELSEWHERE = {
     *("model", "models", "names", "a", "b", "text", "file", "texts", "clean", "corrupt", "pairs"),
@@ -123,7 +122,7 @@ def analysis(
         if model is None and inputs:
             raise UsageError("expected a model, its name or a loaded one, got None")
         if model is not None:
-            known = named(model, tokenizer, given, reads=bool(inputs))
+            known = named(model, tokenizer, loading_given(given), reads=bool(inputs))
             place = next(each for each in ("model", "names", "a") if each in parameters)
             arguments[place] = (known,) if place == "names" else known
         with taking() as taken:
@@ -148,21 +147,9 @@ def texts_of(texts: str | Iterable[str] | None) -> Texts | None:
     return Texts(several, "", lines)
 
 
-def named(model: Any, tokenizer: Any, given: Mapping[str, Any], reads: bool) -> str:
-    """The model's name; that of a loaded one brings it along."""
-    if isinstance(tokenizer, str):
-        raise UsageError(f"expected a tokenizer, got a text: write text={tokenizer!r}")
-    if isinstance(model, str | os.PathLike):
-        if tokenizer is not None:
-            raise UsageError("--tokenizer is for a loaded model: a name brings its own")
-        return os.fspath(model)
-    for option in _LOADING:
-        if given.get(option) is not None:
-            raise UsageError(
-                f"--{option.replace('_', '-')} is for a model that is loaded by its name: this "
-                "one is loaded"
-            )
-    return Loaded(opened(model, tokenizer, reads))
+def loading_given(given: Mapping[str, Any]) -> list[str]:
+    """The options that say how a model is loaded, among those that were given."""
+    return [option for option in _LOADING if given.get(option) is not None]
 
 
 # Options -------------------------------------------------------------------------------------

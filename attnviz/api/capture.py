@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.api.head_choice import HeadChoice, in_python_words, spelled
@@ -13,7 +13,7 @@ from attnviz.engine.known_labels import known_labels
 from attnviz.errors import UsageError
 from attnviz.heads.report import heads_report
 from attnviz.models.model import Model, NumpyModel
-from attnviz.models.resolve import LoadOptions, load, reckoned_tokens, refuse_ignored
+from attnviz.models.resolve import Loaded, LoadOptions, load, reckoned_tokens, refuse_ignored
 from attnviz.records import Kind
 
 if TYPE_CHECKING:
@@ -116,18 +116,30 @@ def model_of(model: Any, tokenizer: Any, given: dict[str, Any], tokens: int) -> 
     given: the options that were given, which must be such that this model heeds them.
     tokens: about how many it is to run.
     """
+    name = named(model, tokenizer, given)
+    options = LoadOptions(**given, tokens=tokens)
+    if not isinstance(name, Loaded):
+        refuse_ignored(name, options, [option for option in _SHAPE if option in given])
+    return load(name, options)
+
+
+def named(model: Any, tokenizer: Any, given: Iterable[str], reads: bool = True) -> str:
+    """The model's name; that of a loaded one brings it along.
+
+    given: the options of loading that were given, which a loaded model does not heed.
+    """
+    if isinstance(tokenizer, str):
+        raise UsageError(f"expected a tokenizer, got a text: write text={tokenizer!r}")
     if isinstance(model, str | os.PathLike):
         if tokenizer is not None:
             raise UsageError("--tokenizer is for a loaded model: a name brings its own")
-        name, options = os.fspath(model), LoadOptions(**given, tokens=tokens)
-        refuse_ignored(name, options, [option for option in _SHAPE if option in given])
-        return load(name, options)
-    if given:
+        return os.fspath(model)
+    for option in given:
         raise UsageError(
-            f"--{next(iter(given)).replace('_', '-')} is for a model that is loaded by its name: "
-            "this one is loaded"
+            f"--{option.replace('_', '-')} is for a model that is loaded by its name: this one is "
+            "loaded"
         )
-    return opened(model, tokenizer)
+    return Loaded(opened(model, tokenizer, reads))
 
 
 def opened(model: Any, tokenizer: Any, reads: bool = True) -> Model:

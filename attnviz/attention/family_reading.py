@@ -15,9 +15,9 @@ from attnviz.attention.activations import Activation
 from attnviz.attention.decoder_config import DecoderConfig, config_from_llama, config_to_llama
 from attnviz.attention.families import FAMILIES
 from attnviz.attention.family import ACTIVATIONS, MUST_BE, SILENT, Family, NotUnderstoodError
-from attnviz.attention.family_rotary import rotary_of
 from attnviz.attention.family_tensors import Part, Shapes, by_role, head_of, parts_of
 from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.attention.rotary import Linear, Llama3, LongRope, Rotary, Stretch, Yarn
 from attnviz.attention.stack_shape import StackShape
 from attnviz.errors import LoadError, UsageError
 
@@ -62,7 +62,7 @@ def understood(fields: Mapping[str, Any], stored: Shapes) -> Understood:
         order=family.order,
         activation=activation,
         causal=family.causal,
-        rotary=rotary_of(family, fields, sizes, used),
+        rotary=_rotary(family, fields, sizes, used),
         unturned=_unturned(family, fields, sizes["layers"], used),
         windows=_windows(family, fields, sizes["layers"], used),
         scaled=family.scaled,
@@ -95,7 +95,6 @@ def _renamed(name: str) -> str:
 
 
 def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[str, int]:
-    """The sizes by our names."""
     sizes: dict[str, int] = {}
     for ours, said in family.sizes.items():
         field, _, otherwise = said.partition("=")
@@ -200,7 +199,6 @@ _WHOLE, _WINDOWED = ("full_attention", "global"), ("sliding_attention", "local")
 def _windows(
     family: Family, fields: Mapping[str, Any], layers: int, used: set[str]
 ) -> tuple[int | None, ...]:
-    """How many keys a query of each layer sees."""
     used.update(_LISTS)
     width = None
     if family.windows != "none":
@@ -235,7 +233,6 @@ def _kinds(fields: Mapping[str, Any]) -> list[Any]:
 def _unturned(
     family: Family, fields: Mapping[str, Any], layers: int, used: set[str]
 ) -> frozenset[int]:
-    """Layers without rotary positions."""
     if family.turned is None:
         return frozenset()
     used.add(family.turned)
@@ -243,6 +240,114 @@ def _unturned(
     if not isinstance(turned, list) or len(turned) != layers or not {0, 1}.issuperset(turned):
         raise NotUnderstoodError(f"{family.turned} is {turned!r}")
     return frozenset(layer for layer in range(layers) if not turned[layer])
+
+
+# Rotary positions, as transformers 4 or 5 writes them -----------------------------------------
+
+_CONTEXT = "original_max_position_embeddings"
+
+_FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
+    "default": (set(), set()),
+    "linear": ({"factor"}, set()),
+    "dynamic": ({"factor"}, set()),
+    "llama3": ({"factor", "low_freq_factor", "high_freq_factor"}, {_CONTEXT}),
+    "yarn": (
+        {"factor"},
+        {_CONTEXT, "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"}
+        | {"truncate"},
+    ),
+    "longrope": ({"short_factor", "long_factor"}, {_CONTEXT, "factor", "attention_factor"}),
+}
+"""What each way of stretching says beside the base and the share: always, and where it likes."""
+
+
+def _rotary(
+    family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], used: set[str]
+) -> Rotary | None:
+    """The rotary positions of a config; the names of the fields that say them go to ``used``.
+
+    Raises NotUnderstoodError for what is not described.
+    """
+    if family.rotary is None:
+        return None
+    (base, usual_base), (share, usual_share) = (
+        said.split("=") for said in (family.theta, family.share)
+    )
+    used.update((base, share, "rope_parameters", "rope_scaling"))
+    said = fields.get("rope_scaling") or fields.get("rope_parameters") or {}
+    if not isinstance(said, Mapping):
+        raise NotUnderstoodError(f"rope_parameters is {said!r}")
+    rope = dict(said)
+    kind = str(rope.pop("rope_type", rope.get("type", "default")))
+    rope.pop("type", None)
+    always, at_will = _FIELDS.get(kind, (set[str](), set[str]()))
+    rope = {name: said for name, said in rope.items() if said is not None or name not in at_will}
+    theta = _positive(rope.pop("rope_theta", fields.get(base, float(usual_base))))
+    part = _positive(rope.pop("partial_rotary_factor", fields.get(share, float(usual_share))))
+    if part > 1 or (part < 1 and family.rotary == "whole"):
+        raise NotUnderstoodError(f"rotary positions of a part of each head, of {part}")
+    dims = int(sizes["head_dim"] * part)
+    if dims < 2 or dims % 2 or (kind == "dynamic" and dims == 2):
+        raise NotUnderstoodError(f"rotary positions of {dims} dimensions")
+    described = kind in _FIELDS and (family.stretches is None or kind in family.stretches)
+    if not described or not always <= rope.keys() <= always | at_will:
+        raise NotUnderstoodError(f"rotary positions of type {kind!r} with {sorted(rope)}")
+    if "original_context" in sizes:  # which is said beside them then, and has the last word
+        rope[_CONTEXT] = sizes["original_context"]
+    return Rotary(theta, dims, _stretch(kind, rope, theta, sizes["context"], dims))
+
+
+def _stretch(
+    kind: str, rope: Mapping[str, Any], theta: float, longest: int, dims: int
+) -> Stretch | None:
+    """How wavelengths are stretched; longest: tokens of the longest text."""
+    # "dynamic" stretches for texts alone that are longer than the longest
+    if kind in ("default", "dynamic"):
+        return None
+    context = rope.get(_CONTEXT, longest)
+    if not isinstance(context, int) or context < 2 or theta <= 1:
+        raise NotUnderstoodError(f"rotary positions of a context of {context!r}")
+    factor = _positive(rope.get("factor", longest / context))
+    if kind == "linear":
+        return Linear(factor)
+    if kind == "llama3":
+        low, high = (_positive(rope[f"{end}_freq_factor"]) for end in ("low", "high"))
+        if low >= high:
+            raise NotUnderstoodError(f"rotary positions stretched from {high} to {low}")
+        return Llama3(factor, low, high, context)
+    if kind == "yarn":
+        fast, slow = _positive(rope.get("beta_fast", 32.0)), _positive(rope.get("beta_slow", 1.0))
+        whole = bool(rope.get("truncate", True))
+        return Yarn(factor, context, _yarn_scale(factor, rope), fast, slow, whole)
+    short, long = (_factors(rope[f"{length}_factor"], dims) for length in ("short", "long"))
+    usual = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(context))
+    return LongRope(short, long, context, _positive(rope.get("attention_factor", usual)))
+
+
+def _yarn_scale(factor: float, rope: Mapping[str, Any]) -> float:
+    """What cosines and sines are multiplied by (Peng et al. 2023, section 3.4)."""
+
+    def usual(share: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * share * math.log(factor) + 1
+
+    if "attention_factor" in rope:
+        return _positive(rope["attention_factor"])
+    if "mscale" in rope and "mscale_all_dim" in rope:
+        return usual(_positive(rope["mscale"])) / usual(_positive(rope["mscale_all_dim"]))
+    return usual(1.0)
+
+
+def _factors(said: object, dims: int) -> tuple[float, ...]:
+    if not isinstance(said, list) or len(said) != dims // 2:
+        raise NotUnderstoodError(f"no list of {dims // 2} factors of rotary positions")
+    return tuple(map(_positive, said))
+
+
+def _positive(said: object) -> float:
+    """A number above zero."""
+    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said < math.inf:
+        raise NotUnderstoodError(f"rotary positions of {said!r}")
+    return float(said)
 
 
 # The library's own decoder --------------------------------------------------------------------

@@ -100,11 +100,7 @@ def _kind(role: str) -> str:
 
 
 def _expected(
-    role: str,
-    kind: str,
-    family: Family,
-    fields: Mapping[str, Any],
-    sizes: Mapping[str, int],
+    role: str, kind: str, family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[int, ...] | None:
     """The shape of a role's weight or bias; None for a bias that it has not."""
     name, width, inner = _kind(role), sizes["d_model"], sizes["d_ff"]

@@ -125,11 +125,7 @@ def attention_output(weights: Array, value: Array) -> Array:
 
 
 def scaled_dot_product_attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    mask: Array | None = None,
-    scale: float | None = None,
+    query: Array, key: Array, value: Array, mask: Array | None = None, scale: float | None = None
 ) -> tuple[Array, Array]:
     """Output (..., head, query, value_dim) and weights (..., head, query, key) of attention.
 

@@ -169,12 +169,7 @@ class NumpyAttention:
             name: np.asarray(array) for name, array in arrays.items() if array is not None
         }
         return cls(
-            **given,
-            heads=heads,
-            kv_heads=kv_heads,
-            causal=causal,
-            rotary=rotary,
-            score=score,
+            **given, heads=heads, kv_heads=kv_heads, causal=causal, rotary=rotary, score=score
         )
 
     def __call__(

@@ -28,8 +28,7 @@ from attnviz.attention.converted_tensors import ConvertedTensors
 from attnviz.attention.functional import project
 from attnviz.attention.key_values import KeyValues
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.attention.stack_shape import StackShape
-from attnviz.attention.stack_trace import LayerTrace, Trace
+from attnviz.attention.stack_shape import LayerTrace, StackShape, Trace
 from attnviz.errors import UsageError
 
 Floats = NDArray[np.floating]

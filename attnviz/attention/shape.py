@@ -8,12 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import get_args
 
-from attnviz.attention.functional import (
-    Array,
-    Score,
-    repeat_kv_heads,
-    split_heads,
-)
+from attnviz.attention.functional import Array, Score, repeat_kv_heads, split_heads
 from attnviz.attention.rotary import Rotary, apply_rotary
 
 

@@ -1,12 +1,18 @@
-"""What decides, beside its tensors, what a stack of layers computes."""
+"""What decides, beside its tensors, what a stack of layers computes; and what a pass leaves."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.attention.activations import Activation
 from attnviz.attention.rotary import Rotary
+
+Floats = NDArray[np.floating]
 
 Norm = Literal["rms", "rms-from-one", "layer"]
 """Zhang & Sennrich 2019; the same with one plus the stored gain (Gemma); Ba et al. 2016."""
@@ -53,3 +59,26 @@ class StackShape:
     embedding_scale: float = 1.0
     padding: int | None = None
     head_activation: Activation = "gelu"
+
+
+class LayerTrace(NamedTuple):
+    """What one layer adds to the residual over one text.
+
+    weights: what was kept of them. values: (head, key, value_dim), one a query head.
+    output: the output projection by head (width, head, value_dim). bias: of it (width,), or None.
+    fed: what the feed-forward adds, (token, width).
+    """
+
+    weights: Floats
+    values: Floats
+    output: Floats
+    bias: Floats | None
+    fed: Floats
+
+
+class Trace(NamedTuple):
+    """One text on its way: the residual before the first layer and behind the last one."""
+
+    embedded: Floats
+    layers: Sequence[LayerTrace]
+    residual: Floats

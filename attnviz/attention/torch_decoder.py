@@ -142,7 +142,6 @@ class _GatedFeedForward(nn.Module):
 
 
 def _llama_name(name: str) -> str:
-    """Llama's name of one of our parameters."""
     for ours, llamas in LLAMA_PROJECTIONS.items():
         name = name.replace(ours, llamas)
     return name if name.startswith("lm_head") else f"model.{name}"
@@ -189,7 +188,6 @@ class _Block:
 
 
 def _blocks(small: DecoderConfig, large: DecoderConfig) -> dict[str, _Block]:
-    """By the name of the module."""
     every, width, inner = map(range, (small.vocabulary, small.d_model, small.d_ff))
     # Half of a head's dimensions pair with the other half; pair i of d turns as pair factor · i
     # of factor · d does, by theta^(−2i/d).

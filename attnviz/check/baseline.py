@@ -22,16 +22,14 @@ from numpy.typing import NDArray
 from attnviz.draw.labels import visible
 from attnviz.draw.values import json_number, model_facts
 from attnviz.draw.whole_file import check_writable, whole_file
+from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.divergence import js_divergence
 from attnviz.models.model import broken_words
-from attnviz.reading import SETTINGS_BYTES, parse_json, read_bytes, typed
+from attnviz.reading import SETTINGS_BYTES, optional, parse_json, read_bytes, typed
 from attnviz.records import Kind, ModelInfo
 
 Floats = NDArray[np.floating]
-
-Head = tuple[int, int]
-"""(layer, head), both from 0."""
 
 SCHEMA = "attnviz.baseline/1"
 
@@ -217,8 +215,12 @@ def _read(data: dict[str, Any], now: Baseline) -> Baseline:
     from dataclasses import replace
 
     model = data["model"]
-    facts = {name: typed(model[name], str) for name in ("name", "dtype")}
-    facts["revision"] = typed(model["revision"], str | None)
+    info = replace(
+        now.info,
+        name=typed(model["name"], str),
+        revision=optional(model["revision"], str),
+        dtype=typed(model["dtype"], str),
+    )
     steps = len(next(iter(now.shares.values())))
     shares, scores = {}, {}
     for entry in data["heads"]:
@@ -238,6 +240,4 @@ def _read(data: dict[str, Any], now: Baseline) -> Baseline:
         raise ValueError("a head stands there twice")
     if shares.keys() != now.shares.keys() and len(shares) == len(now.shares):
         raise ValueError("its heads are others")
-    return Baseline(
-        replace(now.info, **facts), data["kind"], str(data["tokenizer"]), shares, scores
-    )
+    return Baseline(info, data["kind"], str(data["tokenizer"]), shares, scores)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
     from attnviz.check.measure import Measured
-    from attnviz.check.records import CheckReport, RuleFile
+    from attnviz.check.records import CheckReport
     from attnviz.cli.outlet import Outlet
     from attnviz.draw.document import Document
     from attnviz.models.model import Model
@@ -49,7 +49,7 @@ def check(
     junit: Junit,
 ) -> None:
     """Hold a model against rules in a file: a gate for CI."""
-    from attnviz.check.baseline import write_baseline
+    from attnviz.check.baseline import check_renewable, write_baseline
     from attnviz.check.initial import baseline_path
     from attnviz.check.measure import outcome
     from attnviz.check.records import CheckReport
@@ -69,7 +69,10 @@ def check(
     read = checked.read if checked is not None else (rules.file, baseline_path(rules.file))
     _keep_read(read, [*output.save, *([junit.junit] if junit.junit else [])])
     if checked is not None and rules.update:
-        _check_renewable(checked)
+        if not checked.baselines:
+            raise UsageError(f"{str(rules.file)!r} names no baseline: there is nothing to update")
+        for path in checked.baselines:
+            check_renewable(path)
     name = model.model or (checked.model if checked is not None else None) or "tiny"
     measured = _measured(name, model.seed, loading, outlet)
     if checked is None or not checked.of_config:
@@ -126,15 +129,6 @@ def _keep_read(read: Sequence[Path], written: Sequence[Path]) -> None:
             shown = visible(str(path))
             raise UsageError(f"{shown!r} is a file that is read, or written twice: name another")
         taken.add(os.path.realpath(path))
-
-
-def _check_renewable(checked: RuleFile) -> None:
-    from attnviz.check.baseline import check_renewable
-
-    if not checked.baselines:
-        raise UsageError(f"{str(checked.path)!r} names no baseline: there is nothing to update")
-    for path in checked.baselines:
-        check_renewable(path)
 
 
 def _measured(name: str, seed: int, loading: shared.Loading, outlet: Outlet) -> Measured:

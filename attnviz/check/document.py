@@ -18,7 +18,6 @@ from attnviz.check.words import (
     value_text,
 )
 from attnviz.draw import document as doc
-from attnviz.draw.labels import cut
 from attnviz.draw.provenance import model_words, notes_group
 from attnviz.draw.theme import Tone
 from attnviz.records import Tokens
@@ -95,6 +94,6 @@ def _cells(outcome: Outcome, *, detailed: bool) -> list[str]:
 
 def _first(report: CheckReport, columns: int, lines: int) -> list[doc.Group]:
     """What rules share in one line, and as many of them as there is room for."""
-    shared = cut(" · ".join(f"{name}: {words}" for name, words in sources(report)), columns)
-    parts = [doc.Note(shared)] if shared else []
-    return [doc.Group([*parts, rule_table(report, _LEAST_ROWS)])]
+    shared = [(f"{name}: {words}", False) for name, words in sources(report)]
+    facts: list[doc.Part] = [doc.Facts(shared)] if shared else []
+    return [doc.Group([*facts, rule_table(report, _LEAST_ROWS)])]

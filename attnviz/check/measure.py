@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.check.baseline import Baseline, Head, by_distance, read_baseline
+from attnviz.check.baseline import Baseline, by_distance, read_baseline
 from attnviz.check.records import (
     BaselineRule,
     CountRule,
@@ -27,7 +27,7 @@ from attnviz.check.records import (
 from attnviz.cli.inputs import built_in_texts
 from attnviz.cli.progress import Advance
 from attnviz.draw.labels import short_name, visible
-from attnviz.engine.head_run import HeadRun, open_heads
+from attnviz.engine.head_run import Head, HeadRun, open_heads
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import token_losses

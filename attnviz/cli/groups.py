@@ -43,6 +43,18 @@ class Options:
             if getattr(self, one.name) != one.default:
                 yield _typed(one)
 
+    def typed(self) -> Iterator[str]:
+        """The same options with their values, each word an argument of the command line."""
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value == one.default or one.metadata.get("bare"):
+                continue
+            yes, _, no = _typed(one).partition("/")
+            for each in value if isinstance(value, tuple) else (value,):
+                yield no if each is False else yes
+                if not isinstance(each, bool):
+                    yield str(each)
+
 
 def option(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
     """An option called as its field is; ``name`` says it otherwise, ``short`` has more names.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 from attnviz.cli.options import SCREEN_ENDING, Output
 from attnviz.cli.terminal import messages, open_console, printing
@@ -20,8 +20,11 @@ if TYPE_CHECKING:  # an answer for a program needs nothing that draws
     from _typeshed import SupportsWrite
     from rich.console import Console
 
+    from attnviz.cli.progress import Advance
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
+    from attnviz.models.model import Model
+    from attnviz.models.resolve import LoadOptions
 
 
 @runtime_checkable
@@ -51,6 +54,35 @@ class ArrayReport(Report, Protocol):
 
 
 @dataclass(frozen=True)
+class Found:
+    """A report that is made of functions, each called when it is needed.
+
+    data: the object of ``--json``; of its ``lists`` each entry has a line. table: the rows.
+    drawn: the document. files: see ``ArrayReport``.
+    """
+
+    data: Callable[[], dict[str, Any]]
+    table: Callable[[], Iterable[Iterable[object]]]
+    drawn: Callable[[], Document]
+    lists: Sequence[str] = ()
+    files: Mapping[str, Writer] = field(default_factory=dict)
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.draw.values import write_object
+
+        write_object(self.data(), stream, self.lists)
+
+    def rows(self) -> Iterable[Iterable[object]]:
+        return self.table()
+
+    def document(self) -> Document:
+        return self.drawn()
+
+    def arrays(self) -> Mapping[str, Writer]:
+        return self.files
+
+
+@dataclass(frozen=True)
 class Outlet:
     """What a command writes to.
 
@@ -64,6 +96,27 @@ class Outlet:
     def notices(self) -> Console:
         """For words beside the result."""
         return messages(self.output.quiet or self.output.json)
+
+    @contextmanager
+    def opened(self, name: str, options: LoadOptions) -> Iterator[Model]:
+        """The model, loaded under a spinner that turns to the end of the block."""
+        from attnviz.cli.progress import loading
+        from attnviz.models.resolve import load
+
+        with loading(name, self.notices) as progress:
+            yield load(name, replace(options, progress=progress))
+
+    def advancing(self, what: str, long: bool = False) -> AbstractContextManager[Advance]:
+        """A bar of what is measured; of what may take long beside an answer for a program too."""
+        from attnviz.cli.progress import scanning
+
+        return scanning(what, messages(self.output.quiet) if long else self.notices)
+
+    def interrupted(self, resume: Path | None) -> NoReturn:
+        """End a run as Ctrl-C did, and say how what is kept in ``resume`` is used."""
+        if resume is not None:
+            self.notices.print("the same command goes on where this one ended")
+        raise KeyboardInterrupt
 
     def show(self, report: Report) -> None:
         """Write the files, then print the result: neither is lost with the other.

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.draw.labels import visible
 from attnviz.draw.whole_file import check_writable, lock, whole_file
@@ -148,7 +152,6 @@ class ResumeFile:
 
 
 def _entry(line: bytes) -> dict[str, Any]:
-    """A line's object; empty where the line is none."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
@@ -159,6 +162,16 @@ def _entry(line: bytes) -> dict[str, Any]:
 def _short(value: object) -> str:
     text = visible(value if isinstance(value, str) else json.dumps(value))
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+
+
+def stored(values: Iterable[float]) -> list[float | None]:
+    """Numbers as JSON values; those that are none become None."""
+    return [number if math.isfinite(number) else None for number in map(float, values)]
+
+
+def restored(values: Sequence[float | None]) -> NDArray[np.float64]:
+    """The numbers that ``stored`` wrote; NaN for None."""
+    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def digest(value: object) -> str:

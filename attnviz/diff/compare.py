@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.diff.maps import ModelMaps, TextMaps
+from attnviz.engine.head_run import Head
 from attnviz.errors import UsageError
 from attnviz.measures.assignment import cheapest_pairs
 from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval
@@ -24,9 +25,6 @@ from attnviz.measures.divergence import cosine, js_divergence, kl_divergence
 from attnviz.measures.sinks import without_sink
 
 Values = NDArray[np.floating]
-
-Head = tuple[int, int]
-"""(layer, head), both from 0."""
 
 Pair = tuple[Head, Head]
 """A head of the first model, and the one of the second that it is held against."""
@@ -77,7 +75,7 @@ def divergences(first: ModelMaps, second: ModelMaps, pairs: Sequence[Pair]) -> D
             bare = [
                 without_sink(each, side.sink) for each, side in zip(weights, sides, strict=True)
             ]
-            found[1, number, at] = _mean(js_divergence(*bare))
+            found[1, number, at] = known_mean(js_divergence(*bare))
             outputs = [
                 side.outputs[layer][chosen][:, rows]
                 for side, layer, chosen in zip(sides, layers, heads, strict=True)
@@ -88,7 +86,7 @@ def divergences(first: ModelMaps, second: ModelMaps, pairs: Sequence[Pair]) -> D
     return Divergences(*found)
 
 
-def _mean(values: Values) -> Values:
+def known_mean(values: Values) -> Values:
     """Mean over the last axis of what is a number; NaN where nothing is."""
     known = np.isfinite(values)
     total = np.where(known, values, 0.0).sum(-1)
@@ -116,7 +114,7 @@ def noise_floor(noise: Divergences) -> Floor:
 
 
 def _largest(values: Values) -> float:
-    means = _mean(values.T)
+    means = known_mean(values.T)
     return float(np.nanmax(means)) if np.isfinite(means).any() else math.nan
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from attnviz.diff.records import DiffReport, Example, HeadChange
 from attnviz.diff.words import (
+    EXACT,
     about,
     bits,
     did_and_does,
@@ -17,18 +18,17 @@ from attnviz.diff.words import (
     effect_words,
     explanation,
     finding,
-    floor_number,
     heading,
     move_words,
     pair_words,
     prediction_words,
+    tested,
 )
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import STEPS
-from attnviz.draw.provenance import notes_group
+from attnviz.draw.provenance import counted, notes_group
 from attnviz.draw.signed import signed_scale
-from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.records import Tokens
 
 _GAP = 3
@@ -37,8 +37,8 @@ _CELL = 6
 
 _LEAD = 7
 _LONGEST = 100
-_EXACT = 1e-12
-"""Changes below it are rounding of their own formula."""
+_BARS = "the larger"
+"""Of the columns JS and output, by which heads are ranked."""
 
 _LEAST_ROWS = 3
 _AROUND = 11
@@ -55,18 +55,19 @@ def diff_document(
     facts: list[doc.Part] = [
         doc.Facts([(words, False)], name, _LEAD) for name, words in about(report)
     ]
-    tokens = report.examples[0].queries if report.examples else Tokens((), (), ())
-    every = [head_table(report, report.changes, "Every head")]
+    tokens = report.example.queries if report.example else Tokens((), (), ())
+    every = [head_table(report, report.changes, [("Every head", True)])]
+    cause = earliest(report)
     return doc.Document(
         f"heads of {report.a.name} and {report.b.name}",
         f"{report.a.name} and {report.b.name}",
         [
             doc.Group(facts),
             notes_group(report.notes, tokens),
-            doc.Group(_verdict(report)),
-            _grids(report),
+            doc.Group([*_predicted(report), *([doc.Note(cause)] if cause else [])]),
+            doc.Group(_grids(report), beside=doc.Beside(0, _GAP)),
             doc.Group(_ranked(report)),
-            doc.Group(example_maps(report, report.examples[0]) if report.examples else []),
+            doc.Group(example_maps(report, report.example) if report.example else []),
             doc.Group(every, full=True),
         ],
         [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
@@ -78,35 +79,32 @@ def diff_document(
     )
 
 
-def _verdict(report: DiffReport) -> list[doc.Part]:
-    """The models as a whole, and where the changes begin."""
+def _predicted(report: DiffReport) -> list[doc.Part]:
+    """The models as a whole."""
     words = prediction_words(report)
-    parts: list[doc.Part] = [doc.Facts([(text, False) for text in words])] if words else []
-    return [*parts, *([doc.Note(earliest(report))] if earliest(report) else [])]
+    return [doc.Facts([(text, False) for text in words])] if words else []
 
 
 # The grids -----------------------------------------------------------------------------------
 
 
-def _grids(report: DiffReport) -> doc.Group:
+def _grids(report: DiffReport) -> list[doc.HeadGrid]:
     """Where heads attend elsewhere, and where they put out something else."""
-    grids = [grid for grid in (js_grid(report), output_grid(report)) if grid is not None]
-    return doc.Group(grids, beside=doc.Beside(0, _GAP))
+    return [grid for grid in (js_grid(report), output_grid(report)) if grid is not None]
 
 
 def js_grid(report: DiffReport) -> doc.HeadGrid | None:
     """The divergence of each head of A, or of a saved result how far its score moved.
 
-    Faint where it did not change; None for fewer than two heads.
+    Shaded where it changed; None for fewer than two heads.
     """
-    tested = report.texts >= LEAST_TEXTS
-    what, why = "JS divergence, bits", f"floor {floor_number(report)}" if tested else "not tested"
+    what, shaded = "JS divergence, bits", tested(report, output=False)
     values = {change.place: change.js for change in report.changes}
     if report.saved:
-        what, why = ("Δ loss increase" if report.importance else "Δ score"), "intervals meet"
+        what = "Δ loss increase" if report.importance else "Δ score"
         values = {change.place: change.size for change in report.changes}
     clear = {change.place for change in report.changes if change.changed}
-    return _grid(report, values, clear, what, f"grey: {why}")
+    return _grid(report, values, clear, what, shaded)
 
 
 def output_grid(report: DiffReport) -> doc.HeadGrid | None:
@@ -114,7 +112,8 @@ def output_grid(report: DiffReport) -> doc.HeadGrid | None:
     values = {change.place: change.output for change in report.changes}
     clear = {change.place for change in report.changes if change.output_changed}
     known = all(map(math.isfinite, values.values()))
-    return _grid(report, values, clear, "Output, 1-cosine") if known else None
+    shaded = tested(report, output=True)
+    return _grid(report, values, clear, "Output, 1-cosine", shaded) if known else None
 
 
 def _grid(
@@ -122,11 +121,11 @@ def _grid(
     values: dict[tuple[int, int], float],
     clear: set[tuple[int, int]],
     title: str,
-    remark: str = "",
+    shaded: str,
 ) -> doc.HeadGrid | None:
     if len(values) < 2:
         return None
-    scale = NumberScale.over((each for each in values.values() if each > _EXACT), signed=False)
+    scale = NumberScale.over((each for each in values.values() if each > EXACT), signed=False)
     layers = sorted({layer for layer, _ in values})
     heads = sorted({head for _, head in values})
     room = next((room for room in (4, 5, 6) if scale.fitted(scale.limit, room)), 6)
@@ -145,7 +144,7 @@ def _grid(
         [f"L{layer + base}" for layer in layers],
         [f"H{head + base}" for head in heads],
         cells,
-        [(title + scale.times, True), *[(remark, False)] * bool(remark)],
+        [(title + scale.times, True), (shaded, False)],
     )
 
 
@@ -154,14 +153,16 @@ def _grid(
 
 def _ranked(report: DiffReport) -> list[doc.Part]:
     """The heads that changed most; empty where nothing did at all."""
-    if report.ranked[0].size <= _EXACT:
+    if report.ranked[0].size <= EXACT:
         return []
     clear = any(change.differs for change in report.changes)
     most = "Heads that changed most: what they did and do now" if clear else "Largest differences"
-    return [head_table(report, report.ranked[: report.top], most)]
+    return [head_table(report, report.ranked[: report.top], [(most, True)])]
 
 
-def head_table(report: DiffReport, changes: Sequence[HeadChange], title: str = "") -> doc.Table:
+def head_table(
+    report: DiffReport, changes: Sequence[HeadChange], title: doc.Words = ()
+) -> doc.Table:
     """A row a head: divergence, interval, output, what it did and does."""
     maps = not report.saved
     outputs = any(math.isfinite(change.output) for change in report.changes)
@@ -171,12 +172,13 @@ def head_table(report: DiffReport, changes: Sequence[HeadChange], title: str = "
     effects = report.importance and maps
     columns += [doc.Column("loss increase")] if effects else []
     columns += [doc.Column("output")] if outputs and not effects else []
-    columns += [doc.Column("did → does", right=False)]
+    tests = f" (*: FDR 5%, {counted(report.family, 'test')})" if report.family else ""
+    columns += [doc.Column(f"did → does{tests}", right=False)]
     columns += [doc.Column("output")] if outputs and effects else []
     if maps:
         columns += [doc.Column("95% interval of JS"), doc.Column("no sink")]
     limit = max((change.size for change in report.changes), default=0.0)
-    limit = limit if limit > _EXACT else math.inf
+    limit = limit if limit > EXACT else math.inf
     rows = []
     for change in changes:
         cells = [report.pair_name(change), *[bits(change.js)] * maps]
@@ -189,7 +191,7 @@ def head_table(report: DiffReport, changes: Sequence[HeadChange], title: str = "
         cells += [ends, bits(change.no_sink)] if maps else []
         tone: doc.Tone = "plain" if change.differs else "faint"
         rows.append(doc.Row(cells, (change.size, limit), tone=tone))
-    return doc.Table(columns, rows, [(title, True)] if title else (), ranked=True)
+    return doc.Table(columns, rows, title, ranked=True, bars=_BARS if outputs and maps else "")
 
 
 # Maps ----------------------------------------------------------------------------------------
@@ -199,21 +201,25 @@ def example_maps(report: DiffReport, example: Example, lines: int = 0) -> list[d
     """One head's map in A, in B, and B minus A over the same text."""
     change = example.change
     named, other = report.name(change.place), report.name(change.other)
-    causal = bool((np.triu(example.a, 1) == 0).all()) if example.a.shape[0] > 1 else False
     apart = example.b - example.a
     limit = float(np.abs(apart).max()) or 1.0
     shown = [
-        doc.Map(f"{named} in A", example.a, example.queries, example.keys, causal=causal),
-        doc.Map(f"{other} in B", example.b, example.queries, example.keys, causal=causal),
+        doc.Map(f"{named} in A", example.a, example.queries, example.keys, causal=report.causal),
+        doc.Map(f"{other} in B", example.b, example.queries, example.keys, causal=report.causal),
     ]
     pair = report.pair_name(change)
     turned = doc.Map(
-        f"{pair}, B - A", apart, example.queries, example.keys, causal=causal, limit=limit
+        f"{pair}, B - A", apart, example.queries, example.keys, causal=report.causal, limit=limit
     )
     title: doc.Words = [(f"{pair} over text {example.text + 1}, where it changed most", True)]
     return [
         doc.Maps(shown, title, lines=lines, across=2),
-        doc.Maps([turned], lines=lines, scale=signed_scale(NumberScale(limit), "B - A", "B - A")),
+        doc.Maps(
+            [turned],
+            [("The difference", True)],
+            lines=lines,
+            scale=signed_scale(NumberScale(limit), "B - A", "B - A"),
+        ),
     ]
 
 
@@ -222,17 +228,17 @@ def example_maps(report: DiffReport, example: Example, lines: int = 0) -> list[d
 
 def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
     """The models as a whole, the grids, the heads, and maps where there is room."""
-    words = prediction_words(report)
-    top: list[doc.Part] = [doc.Facts([(text, False) for text in words])] if words else []
-    told = [*pair_words(report), *([earliest(report)] if earliest(report) else [])]
-    top += [doc.Note(note) for note in told if len(note) <= columns]
-    grids = [grid for grid in (js_grid(report), output_grid(report)) if grid is not None]
+    told = [*pair_words(report), earliest(report)]
+    top = [*_predicted(report), *(doc.Note(note) for note in told if 0 < len(note) <= columns)]
+    grids = _grids(report)
+    if len(grids) == 2 and sum(map(_grid_width, grids)) + _GAP > columns:
+        grids[1] = grids[1]._replace(title=grids[1].title[:1])
     if len(grids) == 2 and sum(map(_grid_width, grids)) + _GAP > columns:
         grids.pop()
     shown = [change for change in report.ranked if change.differs] or report.ranked[: report.top]
     hidden = len(report.changes) - len(shown)
     table = head_table(report, shown)._replace(least=_LEAST_ROWS, hidden=hidden)
-    tables = [table] if report.ranked[0].size > _EXACT else []
+    tables = [table] if report.ranked[0].size > EXACT else []
     groups = [doc.Group(top), doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group(tables)]
     tall = len(grids[0].rows) + 2 if grids else 0
     maps = _maps(report, columns, lines - len(top) - tall - _LEAST_ROWS - _AROUND)
@@ -246,9 +252,9 @@ def _grid_width(grid: doc.HeadGrid) -> int:
 
 def _maps(report: DiffReport, columns: int, lines: int) -> doc.Group | None:
     """The maps of the head that changed most, below the table."""
-    if not report.examples:
+    example = report.example
+    if example is None:
         return None
-    example = report.examples[0]
     count = min(columns // (min(len(example.queries), _MOST_CELLS) + _NAMES), 3)
     if lines < _LEAST_MAP or count < 2:
         return None

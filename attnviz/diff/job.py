@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -15,10 +14,10 @@ from attnviz.cli.progress import Advance
 from attnviz.diff.compare import (
     Divergences,
     Floor,
-    Head,
     Pair,
     Predictions,
     divergences,
+    known_mean,
     matched_pairs,
     noise_floor,
     over_texts,
@@ -26,14 +25,16 @@ from attnviz.diff.compare import (
     predictions,
 )
 from attnviz.diff.maps import ModelMaps, model_maps
-from attnviz.diff.moves import with_moves
 from attnviz.diff.options import Request
-from attnviz.diff.records import DiffReport, Example, HeadChange, HeadState
-from attnviz.diff.sides import LiveSide, inputs_of, require_alike
+from attnviz.diff.records import DiffReport, Example, HeadChange, HeadState, Move
+from attnviz.diff.sides import LiveSide, distinct, inputs_of, require_alike
+from attnviz.draw.provenance import counted
 from attnviz.engine.effects import Variant
+from attnviz.engine.head_run import Head
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.scan.run import open_scan
 from attnviz.errors import UsageError
+from attnviz.measures.bootstrap import LEAST_TEXTS, benjamini_hochberg, sign_flip_p
 from attnviz.models.model import Model
 from attnviz.models.other_numbers import in_other_numbers
 from attnviz.patterns.score import score_patterns
@@ -44,11 +45,11 @@ Open = Callable[[LiveSide], Model]
 Scanning = Callable[[], AbstractContextManager[Advance]]
 """Shows a bar; not while a model is opened, which shows its own."""
 
+_RATE = 0.05
+"""Of false ones among the signs that are called significant."""
+
 _SEEDS = 3
 """Draws of random tokens, as many as ``patterns`` takes."""
-
-_EXAMPLES = 1
-"""Heads whose maps are shown."""
 
 _LARGEST = 40
 """Tokens of a text whose maps are shown, where there is one so short."""
@@ -106,12 +107,31 @@ def ablation_effects(
     return heads, found
 
 
+def with_effects(
+    states: Mapping[Head, HeadState],
+    heads: Sequence[Head],
+    effects: NDArray[np.float64],
+    seed: int,
+) -> dict[Head, HeadState]:
+    """What the heads do, with the effects of ``ablation_effects`` and their intervals."""
+    doubt = over_texts(effects, seed, positive=False)
+    return {
+        head: replace(
+            states.get(head, HeadState()),
+            effect=float(doubt.mean[place]),
+            effect_ends=doubt.ends(place),
+        )
+        for place, head in enumerate(heads)
+    }
+
+
 def compared(
     request: Request, a: LiveSide, b: LiveSide, open_model: Open, scanning: Scanning
 ) -> DiffReport:
     """Two models, each loaded once, the second after the first is done with."""
     began = time.monotonic()
     same = a.of_model(b) and a.options == b.options
+    a, b, repeated = distinct(a, b)
     model = open_model(a)
     with scanning() as advance:
         first = _measured(request, a, model, None, lambda done: advance(0.4 * done))
@@ -127,6 +147,7 @@ def compared(
     return replace(
         report,
         source=a.texts.source,
+        notes=report.notes + ((f"{counted(repeated, 'repeated text')} left out",) * bool(repeated)),
         condition=_condition(request, a, b),
         floor_words=words,
         floor_predictions=floor_predictions,
@@ -193,15 +214,7 @@ def _measured(
         heads, effects = ablation_effects(
             model, inputs, probing.kind, lambda done: advance(share + (1 - share) * done)
         )
-        doubt = over_texts(effects, request.seed, positive=False)
-        states = {
-            head: replace(
-                states.get(head, HeadState()),
-                effect=float(doubt.mean[place]),
-                effect_ends=doubt.ends(place),
-            )
-            for place, head in enumerate(heads)
-        }
+        states = with_effects(states, heads, effects, request.seed)
     return Measured(maps, tuple(inputs), states, effects)
 
 
@@ -216,7 +229,7 @@ def _held(request: Request, first: Measured, second: Measured, floor: Floor) -> 
         raise UsageError("the models share no layer with heads: add --match to pair them")
     apart = divergences(a, b, pairs)
     found = _changes(first, second, pairs, apart, floor, seed)
-    changes, family = with_moves(found, _effect_moves(first, second, pairs), seed)
+    changes, family = _with_moves(found, _effect_moves(first, second, pairs), seed)
     report = DiffReport(
         a=a.info,
         b=b.info,
@@ -237,7 +250,7 @@ def _held(request: Request, first: Measured, second: Measured, floor: Floor) -> 
         top=request.compared.top,
         index_base=request.counted.index_base,
     )
-    return replace(report, examples=_examples(report, a, b, pairs, apart))
+    return replace(report, example=_example(report, a, b, pairs, apart))
 
 
 def _changes(
@@ -249,7 +262,7 @@ def _changes(
     seed: int,
 ) -> list[HeadChange]:
     js, output = over_texts(apart.js, seed), over_texts(apart.output, seed)
-    no_sink = np.array([_known_mean(column) for column in apart.no_sink.T])
+    no_sink = known_mean(apart.no_sink.T)
     return [
         HeadChange(
             left,
@@ -266,11 +279,6 @@ def _changes(
         )
         for place, (left, right) in enumerate(pairs)
     ]
-
-
-def _known_mean(values: NDArray[np.float64]) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else math.nan
 
 
 def _effect_moves(
@@ -293,29 +301,64 @@ def _without(heads: dict[int, int], taken: set[Head]) -> tuple[Head, ...]:
 def _notes(first: Measured, second: Measured) -> tuple[str, ...]:
     a, b = first.maps, second.maps
     notes = [*a.info.notes, *b.info.notes, *a.notes, *b.notes]
-    pairs = zip(first.inputs, second.inputs, strict=True)
-    if len({(one.text.ids, other.text.ids) for one, other in pairs}) < len(first.inputs):
-        notes.append("a text is there more than once: the intervals are too narrow")
     if a.heads != b.heads:
         notes.append("the models differ in shape: heads without a partner are left out")
     return tuple(dict.fromkeys(notes))
 
 
-def _examples(
+def _example(
     report: DiffReport, a: ModelMaps, b: ModelMaps, pairs: Sequence[Pair], apart: Divergences
-) -> tuple[Example, ...]:
-    """The maps of the heads that changed most, over the short text in which they do most."""
+) -> Example | None:
+    """The maps of the head that changed most, over the short text in which it does most."""
     whole = [place for place, text in enumerate(a.texts) if text.whole]
     short = [place for place in whole if len(a.texts[place].queries) <= _LARGEST] or whole
-    found = []
-    most = sorted(report.changed, key=lambda change: -change.js) if short else []
-    for change in most[:_EXAMPLES]:
-        column = apart.js[:, pairs.index((change.place, change.other))]
-        text = max(short, key=lambda place: column[place])
-        one, other = a.texts[text], b.texts[text]
-        maps = (
-            side.rows[layer][head]
-            for side, (layer, head) in ((one, change.place), (other, change.other))
-        )
-        found.append(Example(change, text, one.queries, one.keys, *maps))
-    return tuple(found)
+    if not report.changed or not short:
+        return None
+    change = max(report.changed, key=lambda change: change.js)
+    column = apart.js[:, pairs.index((change.place, change.other))]
+    text = max(short, key=lambda place: column[place])
+    one, other = a.texts[text], b.texts[text]
+    (layer, head), (layer_b, head_b) = change.place, change.other
+    maps = one.rows[layer][head], other.rows[layer_b][head_b]
+    return Example(change, text, one.queries, one.keys, *maps)
+
+
+# What went up or down -------------------------------------------------------------------------
+
+
+def _with_moves(
+    changes: Sequence[HeadChange], effects: NDArray[np.float64] | None, seed: int
+) -> tuple[tuple[HeadChange, ...], int]:
+    """The changes with what moved in them, and how many signs were tested.
+
+    effects: change of the ablation effect, (text, change). Tested are the scores behind the labels,
+    in A or B, of the heads that changed beyond the floor, and the effects of all heads, by sign
+    flips over paired texts; all of them are one family, whose false-discovery rate is held to 5 %.
+    """
+    found: list[tuple[int, str, NDArray[np.float64]]] = []
+    for place, change in enumerate(changes):
+        if change.differs:
+            found += [(place, name, values) for name, values in _paired(change)]
+    if effects is not None and len(effects) >= LEAST_TEXTS:
+        found += [(place, "loss_delta", effects[:, place]) for place in range(len(changes))]
+    p = np.ones(len(found))
+    for texts in {len(values) for _, _, values in found}:
+        same = [place for place, (_, _, values) in enumerate(found) if len(values) == texts]
+        p[same] = sign_flip_p(np.stack([found[place][2] for place in same], axis=1), seed)
+    clear = benjamini_hochberg(p) <= _RATE
+    moves: dict[int, list[Move]] = {}
+    for (place, name, values), chance, significant in zip(found, p, clear, strict=True):
+        move = Move(name, float(values.mean()), float(chance), len(values), bool(significant))
+        moves.setdefault(place, []).append(move)
+    told = (
+        replace(change, moves=tuple(moves.get(place, ()))) for place, change in enumerate(changes)
+    )
+    return tuple(told), len(found)
+
+
+def _paired(change: HeadChange) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    """The differences over texts of the scores behind a head's labels, where texts are paired."""
+    for name in change.labels:
+        one, other = change.a.by_text.get(name, ()), change.b.by_text.get(name, ())
+        if len(one) == len(other) >= LEAST_TEXTS:
+            yield name, np.asarray(other) - np.asarray(one)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.diff.compare import Floor, Head, Predictions
+from attnviz.diff.compare import Floor, Predictions
+from attnviz.engine.head_run import Head
 from attnviz.records import Kind, ModelInfo, Tokens
 
 
@@ -33,9 +34,10 @@ class HeadState:
     effect_ends: tuple[float, float] | None = None
 
     @property
-    def score(self) -> float | None:
-        """The label's score; None without a label."""
-        return None if self.label is None else self.scores.get(self.label)
+    def score(self) -> float:
+        """The label's score; NaN without a label."""
+        found = None if self.label is None else self.scores.get(self.label)
+        return math.nan if found is None else found
 
 
 class Move(NamedTuple):
@@ -85,15 +87,20 @@ class HeadChange:
         return self.changed or self.output_changed
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """Those that it has in A or in B."""
+        named = (name for name in (self.a.label, self.b.label) if name is not None)
+        return tuple(dict.fromkeys(named))
+
+    @property
     def size(self) -> float:
         """What ranks it: the larger of both changes; of saved results how far its score moved."""
         known = [value for value in (self.js, self.output) if math.isfinite(value)]
         if known:
             return max(known)
-        names = dict.fromkeys(name for name in (self.a.label, self.b.label) if name is not None)
         moved = [
             abs((self.a.scores.get(name) or 0.0) - (self.b.scores.get(name) or 0.0))
-            for name in names
+            for name in self.labels
         ]
         moved += [self.effect_change] if math.isfinite(self.effect_change) else []
         return max(moved, default=0.0)
@@ -130,7 +137,7 @@ class DiffReport:
     floor: see ``compare.Floor``; floor_words: what it was measured against; None without one.
     predictions: None where there are none; floor_predictions: A against itself in other numbers.
     family: how many signs were tested.
-    examples: maps of the one that attends elsewhere most; empty where none does.
+    example: maps of the one that attends elsewhere most; None where none does.
     stride: every so many queries were compared. importance: whether effects were compared.
     notes: sentences a reader must know. seconds: it took.
     """
@@ -153,7 +160,7 @@ class DiffReport:
     predictions: Predictions | None = None
     floor_predictions: Predictions | None = None
     family: int = 0
-    examples: tuple[Example, ...] = ()
+    example: Example | None = None
     stride: int = 1
     importance: bool = False
     notes: tuple[str, ...] = ()

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from attnviz.diff.compare import Head
 from attnviz.diff.records import HeadState
 from attnviz.draw.labels import visible
 from attnviz.draw.values import model_of
+from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError
-from attnviz.reading import CORPUS_BYTES, parse_json, read_bytes, typed
+from attnviz.reading import CORPUS_BYTES, finite, optional, parse_json, read_bytes, typed
 from attnviz.records import Kind, ModelInfo
 
 _SCHEMAS = {"attnviz.patterns/1": "patterns", "attnviz.ablate/1": "ablate"}
@@ -60,7 +60,7 @@ def read_saved(name: str) -> SavedResult:
         )
     try:
         return _saved(path, command, data)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise LoadError(
             f"{shown} is damaged ({type(error).__name__}: {visible(str(error))[:80]}); save it "
             f"again with attnviz {command} --save"
@@ -78,9 +78,9 @@ def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
         raise ValueError("a head that is there twice" if heads else "no heads")
     if data["kind"] not in get_args(Kind) or min(min(head) for head in heads) < 0:
         raise ValueError("no such attention or head")
-    source = typed(data["source"], str | None) or ""
+    source = optional(data["source"], str) or ""
     if command == "patterns":
-        text = typed(data["text"], str | None)
+        text = optional(data["text"], str)
         return SavedResult(path, "patterns", info, data["kind"], heads, text, source=source)
     if data["unit"] != "head" or data["mode"] != "zero" or data["metric"] != "loss_delta":
         raise ValueError("expected single heads, --mode zero, and a loss")
@@ -91,15 +91,15 @@ def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
 
 def _pattern_state(entry: dict[str, Any]) -> HeadState:
     scores = {
-        str(name): None if value is None else _number(value)
+        str(name): None if value is None else finite(value)
         for name, value in entry["scores"].items()
     }
     ends = {
-        str(name): (_number(low), _number(high))
+        str(name): (finite(low), finite(high))
         for name, (low, high) in entry["intervals"].items()
         if low is not None and high is not None
     }
-    label = typed(entry["label"], str | None)
+    label = optional(entry["label"], str)
     if label is not None and scores.get(label) is None:
         raise ValueError(f"no score behind the label {label!r}")
     return HeadState(label, scores, ends)
@@ -107,12 +107,5 @@ def _pattern_state(entry: dict[str, Any]) -> HeadState:
 
 def _effect_state(entry: dict[str, Any]) -> HeadState:
     value, low, high = (entry.get(name) for name in ("loss_delta", "ci_low", "ci_high"))
-    known = None if low is None or high is None else (_number(low), _number(high))
-    return HeadState(effect=math.nan if value is None else _number(value), effect_ends=known)
-
-
-def _number(value: Any) -> float:
-    """ValueError for NaN and infinity, which Python's JSON lets through."""
-    if not math.isfinite(number := float(value)):
-        raise ValueError(f"expected a number, got {value}")
-    return number
+    known = None if low is None or high is None else (finite(low), finite(high))
+    return HeadState(effect=math.nan if value is None else finite(value), effect_ends=known)

@@ -10,12 +10,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from attnviz.diff.compare import Head, over_texts
-from attnviz.diff.job import Open, Scanning, ablation_effects, head_states
+from attnviz.diff.job import Open, Scanning, ablation_effects, head_states, with_effects
 from attnviz.diff.options import Request
 from attnviz.diff.records import DiffReport, HeadChange, HeadState
 from attnviz.diff.saved import SavedResult
 from attnviz.diff.sides import LiveSide, Side, inputs_of
+from attnviz.engine.head_run import Head
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
 from attnviz.measures.bootstrap import LEAST_TEXTS
@@ -109,11 +109,7 @@ def _of_model(
         )
     with scanning() as advance:
         heads, effects = ablation_effects(model, inputs, probing.kind, advance)
-    doubt = over_texts(effects, request.seed, positive=False)
-    states = {
-        head: HeadState(effect=float(doubt.mean[place]), effect_ends=doubt.ends(place))
-        for place, head in enumerate(heads)
-    }
+    states = with_effects({}, heads, effects, request.seed)
     return _Known(model.info, probing.kind, states, len(inputs), sum(map(len, saved.texts)))
 
 
@@ -128,14 +124,15 @@ def _require_same_texts(a: SavedResult, b: SavedResult) -> None:
 
 
 def _change(head: Head, a: HeadState, b: HeadState) -> HeadChange:
+    change = HeadChange(head, head, a, b)
     apart = [
         _apart(a.intervals[name], b.intervals[name])
-        for name in dict.fromkeys((a.label, b.label))
-        if name is not None and name in a.intervals and name in b.intervals
+        for name in change.labels
+        if name in a.intervals and name in b.intervals
     ]
     if a.effect_ends is not None and b.effect_ends is not None:
         apart.append(_apart(a.effect_ends, b.effect_ends))
-    return HeadChange(head, head, a, b, changed=any(apart))
+    return replace(change, changed=any(apart))
 
 
 def _apart(one: tuple[float, float], other: tuple[float, float]) -> bool:

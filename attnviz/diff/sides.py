@@ -78,6 +78,28 @@ def both_sides(request: Request) -> tuple[Side, Side]:
     )
 
 
+def distinct(a: LiveSide, b: LiveSide) -> tuple[LiveSide, LiveSide, int]:
+    """The sides with each pair of texts once, and how many were left out.
+
+    A text that counts twice would narrow intervals that are over texts.
+    """
+    first: dict[tuple[str, str], int] = {}
+    for place, pair in enumerate(zip(a.texts.texts, b.texts.texts, strict=True)):
+        first.setdefault(pair, place)
+    kept = first.values()
+    one, other = (
+        replace(
+            side,
+            texts=side.texts._replace(
+                texts=tuple(side.texts.texts[place] for place in kept),
+                lines=tuple(side.texts.lines[place] for place in kept if side.texts.lines),
+            ),
+        )
+        for side in (a, b)
+    )
+    return one, other, len(a.texts.texts) - len(kept)
+
+
 def _texts(text: str | None, many: Path | Texts | None) -> Texts:
     if isinstance(many, Texts):  # from Python
         return many

@@ -21,7 +21,7 @@ _NAMED = 4
 _LEAST_SCORE, _LEAST_EFFECT = 0.005, 0.0005
 """Changes of a score and of a loss increase below which what is written stays the same."""
 
-_EXACT = 1e-12
+EXACT = 1e-12
 """Bits below which a divergence is the rounding of its own formula."""
 
 
@@ -54,7 +54,7 @@ def finding(report: DiffReport) -> str:
             f"{some} changed (95% intervals do not meet), {report.pair_name(best)} most: "
             f"{did_and_does(best)}."
         )
-    if best.size <= _EXACT:
+    if best.size <= EXACT:
         return f"Nothing changed: all {total} attend and put out the same."
     if report.texts < LEAST_TEXTS:
         texts = "1 text: an anecdote" if report.texts == 1 else f"{report.texts} texts are too few"
@@ -102,18 +102,14 @@ def did_and_does(change: HeadChange) -> str:
             return f"loss increase {a.effect:+.3f} → {b.effect:+.3f}"
         return "no label"
     if a.label == b.label and a.label is not None:
-        return f"{_state(a)} → {share(_number(b.score))}{_marked(change, a.label)}"
+        return f"{_state(a)} → {share(b.score)}{_marked(change, a.label)}"
     return f"{_state(a)} → {_state(b)}"
 
 
 def _state(state: HeadState) -> str:
     if state.label is None:
         return "no label"
-    return f"{label_named(state.label).said} {share(_number(state.score))}"
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+    return f"{label_named(state.label).said} {share(state.score)}"
 
 
 def _marked(change: HeadChange, name: str) -> str:
@@ -130,7 +126,8 @@ def move_words(change: HeadChange) -> str:
     """The scores that moved, such as ``induction -.79``; empty where none did."""
     told = (move for move in change.moves if _told(move) and move.name != "loss_delta")
     return ", ".join(
-        f"{label_named(move.name).said} {move.change:+.2f}".replace("0.", ".") for move in told
+        f"{label_named(move.name).said} {move.change:+.2f}{MARK}".replace("0.", ".")
+        for move in told
     )
 
 
@@ -147,7 +144,7 @@ def bits(value: float) -> str:
     """A number that is not below zero: ``.213``, or ``1.9e-05`` where that would be zero."""
     if math.isnan(value):
         return "n/m"
-    if value < _EXACT:
+    if value < EXACT:
         return "0"
     if value >= 0.9995:
         return f"{value:.2f}"
@@ -168,20 +165,25 @@ def prediction_words(report: DiffReport) -> list[str]:
     return words
 
 
+def tested(report: DiffReport, *, output: bool) -> str:
+    """Which heads of a grid are shaded, by rows or by outputs."""
+    if report.saved:
+        return "shaded: intervals do not meet"
+    floor = math.nan if report.floor is None else report.floor[output]
+    if report.texts < LEAST_TEXTS or math.isnan(floor):
+        return "not tested"
+    return f"shaded above {bits(floor)}"
+
+
 def floor_text(report: DiffReport) -> str:
     """The floor, such as ``1.9e-05 bits``."""
-    return f"{floor_number(report)} bits"
-
-
-def floor_number(report: DiffReport) -> str:
-    """The floor in bits without its unit."""
-    return bits(math.nan if report.floor is None else report.floor.js)
+    return f"{bits(math.nan if report.floor is None else report.floor.js)} bits"
 
 
 def floor_words(report: DiffReport) -> str:
     """What the floor is and what it was measured against."""
     if report.floor_words == "given":
-        return f"noise floor {floor_text(report)}, as given"
+        return f"noise floor {floor_text(report)}, as given; outputs are not tested"
     against = report.floor_words.replace("A ", "itself ", 1)
     return f"noise floor {floor_text(report)}: twice the most of any head of A against {against}"
 
@@ -193,11 +195,13 @@ def about(report: DiffReport) -> Iterator[tuple[str, str]]:
     if report.texts:
         over = f"{counted(report.texts, 'text')}, {report.tokens:,} tokens"
         source = f" ({report.source})" if report.source else ""
-        every = f", every {report.stride}th query" if report.stride > 1 else ""
+        every = f", one query in {report.stride}" if report.stride > 1 else ""
         yield "over", over + source + every
     if report.floor is not None:
         yield "floor", floor_words(report)
         yield "rule", "changed: the 95% bootstrap interval over texts lies above the floor"
+        if any(math.isfinite(change.output) for change in report.changes):
+            yield "ranked", "by the larger of JS divergence and 1-cosine of the output"
     else:
         yield "rule", "changed: 95% intervals of a saved score and the new one do not meet"
     if report.family:

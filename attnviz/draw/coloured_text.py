@@ -217,7 +217,6 @@ def _drawn(piece: Piece, shown: Map, theme: Theme) -> Line:
 
 
 def _marks(piece: Piece, shown: Map, theme: Theme) -> str:
-    """The glyphs under a piece; blanks where it was not measured."""
     if math.isnan(piece.value):
         glyph = " "
     elif shown.limit:

@@ -20,11 +20,10 @@ from attnviz.draw.blocks import (
 )
 from attnviz.draw.document import Curve, Plot
 from attnviz.draw.labels import at_blanks, width
-from attnviz.draw.numbers import short_number
+from attnviz.draw.numbers import round_ticks, short_number
 from attnviz.draw.palette import SERIES_SIGNS, series_tint
 from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
-from attnviz.draw.ticks import round_ticks
 
 Points = Sequence[tuple[float, float]]
 """(place on the axis, value), the places rising."""

@@ -29,10 +29,10 @@ from attnviz.draw.map_figure import (
     room_for_values,
     scale_figure,
     small_map_figure,
+    text_figure,
 )
 from attnviz.draw.plot_figure import plot_figure
 from attnviz.draw.table import bar_tint
-from attnviz.draw.text_figure import text_figure
 from attnviz.draw.theme import VERDICTS
 
 _ROOM, _MAPS_ROOM = 1000.0, 1400.0
@@ -279,7 +279,6 @@ def _content(cell: tuple[object, ...]) -> str:
 
 
 def _key(key: Sequence[doc.Key]) -> Drawing:
-    """The colour of each sign, the sign, and what it means."""
     items: list[Item] = []
     x, y = 0.0, 0.0
     for entry in key:

@@ -61,7 +61,6 @@ class _Form(NamedTuple):
 
 
 def _contents(grid: HeadGrid) -> tuple[int, int]:
-    """The widest letters and texts of the cells."""
     letters = max((width(cell.letter) for cell in grid.cells.values()), default=0)
     return letters, max((width(cell.text.strip()) for cell in grid.cells.values()), default=0)
 

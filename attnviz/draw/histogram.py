@@ -114,7 +114,6 @@ def _glyph(rows: float, row: int, levels: str) -> str:
 
 
 def _axis(found: Histogram, layout: _Layout) -> list[str]:
-    """The ticks below the bars, and the mark below them."""
     text = [" "] * layout.columns
     text[0] = "<" if layout.apart else " "
     free = 0

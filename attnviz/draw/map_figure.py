@@ -1,4 +1,4 @@
-"""One head's map in full: queries down, keys across, tokens on both axes."""
+"""One head's map in full, queries down, keys across, tokens on both axes; one query's as a text."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.coloured_text import Piece, extremes, pieces_of, rows_of, tint_of
 from attnviz.draw.document import Map, Scale, Tint
-from attnviz.draw.drawing import Cells, Drawing, Item, Label, Style, Tip
+from attnviz.draw.drawing import Cells, Drawing, Item, Label, Style, Tip, tinted
 from attnviz.draw.labels import cut, token_label, token_labels, width
 from attnviz.draw.maps import MOST_LINES, cell_steps, pooling
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import DIVERGING
 from attnviz.draw.provenance import share
+from attnviz.draw.theme import Theme
 from attnviz.records import Tokens
 
 _LETTER = 6.7  # the width of a terminal cell's character in the axis font of 11 pixels
@@ -45,12 +47,10 @@ def _every(cell: float) -> int:
 
 
 def _axis_labels(tokens: Tokens) -> list[str]:
-    """The labels of a text's tokens, none longer than an axis can hold."""
     return [cut(label, _LONGEST_LABEL) for label in token_labels(tokens)]
 
 
 def _longest(tokens: Tokens) -> float:
-    """The pixels of the longest label of an axis."""
     return max(map(width, _axis_labels(tokens)), default=0) * _LETTER
 
 
@@ -114,7 +114,6 @@ def _tips(
 
 
 def _numbered(tokens: Tokens, index_base: int) -> list[str]:
-    """Each token with its place, for a tip."""
     return [
         f"{cut(token_label(text) if special else label, _LONGEST_TIP)} ({place + index_base})"
         for place, (text, special, label) in enumerate(
@@ -214,3 +213,37 @@ def scale_figure(scale: Scale) -> Drawing:
     ]
     across = left + _BAR + max(16 + 7 * width(scale.after), half[-1])  # √ is wider than a letter
     return Drawing("colour scale", across, 42, tuple(items))
+
+
+# A text coloured by one value a token ----------------------------------------------------------
+
+_ROW, _ACROSS = 18.0, 110
+
+
+def text_figure(shown: Map) -> Drawing:
+    """The text of a map of one query, a value in the tip of each token."""
+    words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
+    items: list[Item] = [Label(0, 14, shown.name, "title")]
+    items += [Label(0, 31, words, "faint")] if words else []
+    y = 38.0 if words else 22.0
+    for row in rows_of(pieces_of(shown, Theme(), _ACROSS), _ACROSS):
+        x = 0.0
+        for piece in row:
+            x += width(piece.gap) * _LETTER
+            items += _placed(piece, shown, x, y)
+            x += width(piece.label) * _LETTER
+        y += _ROW
+    for said in extremes(shown):
+        y += 16
+        items.append(Label(0, y - 2, " · ".join(said), "faint"))
+    return Drawing(shown.name, _ACROSS * _LETTER, y + 6, tuple(items))
+
+
+def _placed(piece: Piece, shown: Map, x: float, y: float) -> Iterator[Item]:
+    across, tint = width(piece.label) * _LETTER, tint_of(piece.value, shown)
+    if tint is not None:
+        yield tinted(x, y, across, _ROW - 2, tint)
+    known = not math.isnan(piece.value)
+    yield Label(x, y + 12, piece.label, "axis" if known else "axis-faint", on=tint)
+    if known:
+        yield Tip(x, y, across, _ROW, f"{piece.label} ({piece.place}): {piece.value:.4g}")

@@ -57,14 +57,11 @@ class NumberScale:
         return max((2 if self.percent else 4) - before, 0)
 
     def text(self, value: float, decimals: int | None = None) -> str:
-        """A value, such as ``+0.532``, without its power."""
+        """A value, such as ``+0.532``, without its power; what rounds to zero has no sign."""
         sign = "+" if self.signed else ""
         digits = self.decimals if decimals is None else decimals
-        return f"{value / 10.0**self.power:{sign}.{digits}f}"
-
-    def unsigned_zero(self, value: float) -> str:
-        """The same, but what rounds to zero has no sign."""
-        return _unsigned_zero(self.text(value))
+        text = f"{value / 10.0**self.power:{sign}.{digits}f}"
+        return text if any(digit in "123456789" for digit in text) else text.lstrip("+-")
 
     @property
     def room(self) -> int:
@@ -75,21 +72,17 @@ class NumberScale:
     def fitted(self, value: float, room: int) -> str | None:
         """A value in at most ``room`` columns with one decimal or more, ``+.53`` if need be.
 
-        None where there is no room for any value of this scale; what rounds to zero has no sign.
+        None where there is no room for any value of this scale.
         """
         largest = abs(self.limit)
         least = 1 if self.decimals and not self.percent else 0
         for decimals in range(self.decimals, least - 1, -1):
-            shown, text = self.text(largest, decimals), _unsigned_zero(self.text(value, decimals))
+            shown, text = self.text(largest, decimals), self.text(value, decimals)
             if len(shown) <= room:
                 return text
             if len(_without_zero(shown)) <= room and largest < 1:
                 return _without_zero(text)
         return None
-
-
-def _unsigned_zero(text: str) -> str:
-    return text if any(digit in "123456789" for digit in text) else text.lstrip("+-")
 
 
 def _without_zero(text: str) -> str:
@@ -115,3 +108,22 @@ def percent(share: float, whole: bool = False) -> str:
     if shown < 0.01:
         return "under 0.01%"
     return f"{shown:.2f}%" if shown < 1 else f"{shown:.1f}%"
+
+
+_SLACK = 1e-9
+"""Of a tick, so that one that lies on an end is not lost to rounding."""
+
+
+def round_ticks(low: float, high: float, most: int = 6) -> tuple[list[float], int]:
+    """Two to ``most`` round numbers between two ends, and how many decimals they need.
+
+    low < high; most: at least 6 for two of them to be certain.
+    """
+    parts = most - 1
+    span = high - low
+    power = math.floor(math.log10(span / parts))
+    factor = next(factor for factor in (1, 2, 5, 10) if span <= parts * factor * 10.0**power)
+    size = factor * 10.0**power
+    first, last = math.ceil(low / size - _SLACK), math.floor(high / size + _SLACK)
+    digits = max(0, -power - (factor == 10))
+    return [number * size for number in range(first, last + 1)], digits

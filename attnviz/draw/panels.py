@@ -88,7 +88,6 @@ def _full(part: Maps, theme: Theme, room: int) -> Block:
 
 
 def _map_room(part: Maps, axes: Sequence[Axes], theme: Theme, width: int) -> int:
-    """The columns of one map."""
     lines = part.lines or MOST_LINES
 
     def worth(room: int) -> list[tuple[int, ...]]:

@@ -9,9 +9,8 @@ from attnviz.draw.curve import value_range
 from attnviz.draw.document import Curve, Histogram, Plot
 from attnviz.draw.drawing import Anchor, Drawing, Item, Label, Stroke, Tip, flow, tinted
 from attnviz.draw.labels import width
-from attnviz.draw.numbers import percent, short_number
+from attnviz.draw.numbers import percent, round_ticks, short_number
 from attnviz.draw.palette import SERIES_SIGNS, paper_table, series_tint, to_hex
-from attnviz.draw.ticks import round_ticks
 
 _LEVEL_INK = "#8a94a3"
 _LEFT, _TOP = 62.0, 10.0
@@ -95,7 +94,6 @@ class _Axes:
             yield Stroke([(_LEFT, y), (right, y)], _LEVEL_INK, dashed=True)
 
     def _between(self, ticks: Sequence[float]) -> list[float]:
-        """Those that do not touch one of the ends."""
         return [
             tick for tick in ticks if all(abs(self.x(tick) - self.x(e)) > 30 for e in self._ends)
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from attnviz.draw.document import First, Group, Note
 from attnviz.draw.labels import split_into_bytes
@@ -23,6 +23,11 @@ _BACKENDS = {"numpy": "NumPy", "torch": "torch"}
 def counted(number: int, noun: str) -> str:
     """Such as ``1 text`` or ``1,024 tokens``."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def listed(names: Sequence[str], last: str = "and") -> str:
+    """Such as ``a, b and c``."""
+    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def share(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Values of either sign as a grid of heads: blue below zero, orange above, on one scale.
+"""Values of either sign as a grid of heads and a ranking: blue below zero, orange above, one scale.
 
 Maps of such values have a ``limit``; the colour bar of both is ``signed_scale``.
 """
@@ -6,7 +6,7 @@ Maps of such values have a ``limit``; the colour bar of both is ``signed_scale``
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale
@@ -55,3 +55,74 @@ def signed_scale(scale: NumberScale, unit: str, change: str = "Δ") -> doc.Scale
     start = 0 if scale.signed else 128
     after = f"symmetric scale; colour ∝ √|{change}|" if scale.signed else "colour ∝ √value"
     return doc.Scale(ticks, f"{unit}{scale.times}", after, start, palette=DIVERGING)
+
+
+Place = tuple[int, int]
+"""A layer, and a head or what else a layer has several of; both count from 0."""
+
+
+def layer_grid(
+    values: Mapping[Place, float],
+    scale: NumberScale,
+    title: str,
+    column: Callable[[int], str],
+    *,
+    base: int = 0,
+    unclear: Collection[Place] = (),
+    blank: Iterable[Place] = (),
+    bar: doc.Scale | None = None,
+) -> doc.HeadGrid:
+    """``signed_grid`` of values by their place, a row for each layer that has any.
+
+    column: the name over one. base: of the layers' names. unclear: values whose 95% interval
+    includes zero. blank: places without a value.
+    bar: the colour bar; a first screen has none, and the power in its title.
+    """
+    places = {*values, *blank}
+    layers, columns = (sorted({place[axis] for place in places}) for axis in (0, 1))
+    at = {place: (layers.index(place[0]), columns.index(place[1])) for place in values}
+    grid = signed_grid(
+        [f"L{layer + base}" for layer in layers],
+        [column(each) for each in columns],
+        {at[place]: value for place, value in values.items()},
+        scale,
+        {at[place] for place in unclear},
+        "95% interval includes 0",
+    )
+    grey = f"grey: {'CI' if bar is None else '95% interval'} includes 0"
+    times = scale.times if bar is None else ""
+    words: doc.Words = [(title + times, True), *[(grey, False)] * bool(unclear)]
+    return grid._replace(title=words, scale=bar)
+
+
+def ranked_table(
+    title: str,
+    names: Sequence[str],
+    values: Sequence[float],
+    scale: NumberScale,
+    columns: Iterable[tuple[str | doc.Column, Sequence[str]]],
+    grey: Sequence[bool] = (),
+) -> doc.Table:
+    """A row for each name, a bar for its value, and the columns in which any cell is filled.
+
+    columns: titles and cells; a plain title is that of numbers. grey: rows that are faint.
+    """
+    filled = [(column, cells) for column, cells in columns if any(cells)]
+    faint = grey or [False] * len(names)
+    lines = zip(names, *(cells for _, cells in filled), strict=True)
+    rows = [
+        doc.Row(
+            line,
+            (0.0 if math.isnan(value) else value, scale.limit),
+            tone="faint" if unclear else "plain",
+        )
+        for line, value, unclear in zip(lines, values, faint, strict=True)
+    ]
+    titles = [doc.Column(each) if isinstance(each, str) else each for each, _ in filled]
+    heading: doc.Words = [(title, True)] if title else ()
+    return doc.Table([doc.Column("", right=False), *titles], rows, heading, ranked=True)
+
+
+def interval_text(ends: Sequence[float] | None, scale: NumberScale) -> str:
+    """Such as ``[+0.296, +0.566]``; empty without ends."""
+    return f"[{', '.join(map(scale.text, ends))}]" if ends else ""

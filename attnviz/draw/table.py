@@ -111,12 +111,10 @@ def _widths(table: Table, room: int) -> dict[int, int]:
 
 
 def _used_by(places: Sequence[int], widths: dict[int, int]) -> int:
-    """The columns that some of them take beside each other."""
     return sum(widths[place] for place in places) + _GAP * (len(places) - 1)
 
 
 def _kept(table: Table, widths: dict[int, int], room: int) -> list[int]:
-    """The columns that are shown."""
     barred = any(row.bar is not None for row in table.rows)
     wanted = _GAP + (_LEAST_BAR if table.ranked else _WANTED_BAR) if barred else 0
     places = [place for place in widths if widths[place] or not place]
@@ -165,7 +163,6 @@ def _row(
     *,
     below: bool,
 ) -> list[Line]:
-    """A row with its rule and the sentences below it."""
     lines: list[Line] = []
     if row.ruled:
         ruled = _used_by([place for place in band if place != _BAR], widths)

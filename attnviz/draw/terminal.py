@@ -49,8 +49,11 @@ def first_screen(document: doc.Document, theme: Theme, room: int, lines: int) ->
     """What was measured, the finding, and what ``lines`` have room for; the next steps last."""
     if document.first is None:
         return terminal_block(document, theme, room)
-    top = Block((_heading(document, theme, room), *_finding(document, theme, room)), room)
-    steps = _steps(document, theme, room)
+    steps, said = _steps(document, theme, room), _finding(document, theme, room)
+    if len(said) + 3 > lines:  # on the smallest screens the finding alone, as far as it goes
+        steps = Block((), room)
+        said = [*said[: lines - 2], [Segment(theme.ellipsis)]] if len(said) >= lines else said
+    top = Block((_heading(document, theme, room), *said), room)
     left = lines - len(top.lines) - (2 if steps.lines else 0) - 1
     shown = _fitted(document.first(room, left), theme, room, left)
     return trimmed(stack(block for block in (top, shown, steps) if block.lines))

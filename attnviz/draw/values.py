@@ -6,15 +6,53 @@ Weights are the shortest decimals that read back as the same float32: at most ni
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
-from typing import Any, get_type_hints
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.reading import typed
-from attnviz.records import HeadLabel, ModelInfo
+from attnviz.reading import one_of, optional, typed
+from attnviz.records import HeadLabel, ModelInfo, Tokens
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+
+def write_object(
+    data: dict[str, Any], stream: SupportsWrite[str], lists: Sequence[str] = ()
+) -> None:
+    """Write a JSON object in ASCII: nothing in a name may reach a terminal as a control.
+
+    lists: its lists that come last, a line for each entry; without any all is indented.
+    """
+    if not lists:
+        stream.write(json.dumps(data, indent=1, allow_nan=False) + "\n")
+        return
+    data = dict(data)
+    last = {name: data.pop(name) for name in lists if name in data}
+    stream.write(json.dumps(data, allow_nan=False).removesuffix("}"))
+    for name, entries in last.items():
+        lines = ",\n".join(json.dumps(entry, allow_nan=False) for entry in entries)
+        stream.write(f',\n"{name}": [\n{lines}\n]' if lines else f',\n"{name}": []')
+    stream.write("}\n")
+
+
+def table_of(
+    names: Sequence[str], entries: Iterable[Mapping[str, Any]]
+) -> Iterator[tuple[object, ...]]:
+    """JSON objects as rows: the header, then of each what the names are; empty for null."""
+    yield tuple(names)
+    for entry in entries:
+        yield tuple("" if (value := entry.get(name)) is None else value for name in names)
+
+
+def token_facts(tokens: Tokens) -> dict[str, Any]:
+    """The tokens of a text and their ids."""
+    return {"tokens": list(tokens.texts), "token_ids": list(tokens.ids)}
+
 
 _PLAIN = (
     *("name", "revision", "architecture", "dtype", "layers", "heads", "kv_heads", "head_dim"),
@@ -49,11 +87,18 @@ def model_of(facts: Mapping[str, Any]) -> ModelInfo:
     """
     given = {name: facts[name] for name in _PLAIN}
     if facts["weights"] == "given":
-        given |= dict.fromkeys(("layers", "kv_heads", "head_dim"), 1)
-        given |= dict.fromkeys(("architecture", "device"), "") | {"backend": "numpy"}
-    kinds = get_type_hints(ModelInfo)
-    known = {name: typed(value, kinds[name]) for name, value in given.items()}
-    return ModelInfo(**known, notes=tuple(typed(note, str) for note in facts["notes"]))
+        given |= {"layers": 1, "kv_heads": facts["heads"], "head_dim": 1}
+        given |= {"architecture": "array", "device": "", "backend": "numpy"}
+    for size in ("layers", "heads", "kv_heads", "head_dim"):
+        typed(given[size], int)
+    for text in (given["name"], given["architecture"], given["dtype"], given["device"]):
+        typed(text, str)
+    optional(given["revision"], str)
+    optional(given["seed"], int)
+    one_of(given["weights"], ("trained", "checkpoint", "random", "loaded", "given"))
+    one_of(given["backend"], ("numpy", "torch"))
+    notes = tuple(typed(note, str) for note in facts["notes"])
+    return ModelInfo(**given, notes=notes)
 
 
 def label_facts(label: HeadLabel) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnviz.engine.followed import Function, FunctionWatch
+from attnviz.engine.hook_points import Function, FunctionWatch
 from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import FoundAttention, answering
@@ -127,7 +127,6 @@ def _attend(
     attention_mask: Tensor | None = None,
     **options: Any,
 ) -> Attended:
-    """An attention function as transformers calls it."""
     return attend(AttentionCall(module, query, key, value, attention_mask, options, found))
 
 
@@ -287,7 +286,6 @@ def implementations(model: PreTrainedModel) -> set[str | None]:
 
 
 def _implementations(config: Any) -> tuple[str | None, str | None]:
-    """Of attention and of experts."""
     return config._attn_implementation, getattr(config, "_experts_implementation", None)
 
 

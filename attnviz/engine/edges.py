@@ -154,7 +154,6 @@ class CutScan:
         return 1 if self.causal else len(self._masked(places, losses))
 
     def _masked(self, places: Sequence[int], losses: bool) -> list[int]:
-        """The positions that are hidden one by one."""
         if self.causal:
             return []
         assert self._model.mask_id is not None

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.head_run import Head
-from attnviz.engine.likely import Likely, Texts, likeliest, texts_of
+from attnviz.engine.likely import Likely, Texts, likeliest
 from attnviz.engine.text_pass import check_heads
 from attnviz.errors import UsageError
 from attnviz.models.model import (
@@ -183,7 +183,7 @@ def _steps(
         scores = raw.astype(np.float64)
         logs = _log_softmax(model, scores)
         chosen = sampling.choose(scores, generator)
-        texts = texts or texts_of(model)
+        texts = texts or model.vocabulary().texts
         shares = np.exp(logs)
         yield Step(
             place=len(ids) - 1,

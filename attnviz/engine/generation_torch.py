@@ -19,12 +19,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.engine.ablation import check_heads
-from attnviz.engine.head_run import Run, open_heads
+from attnviz.engine.attention_calls import borrowed
+from attnviz.engine.head_run import open_heads
 from attnviz.engine.hook_points import HookPoint, LostTrackError
+from attnviz.engine.observe_torch import transformers_of
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patchable import PatchableModel, open_patchable
 from attnviz.engine.patching import What
-from attnviz.engine.plain_pass import length_class, not_its_own
+from attnviz.engine.plain_pass import length_class
 from attnviz.engine.scan.plan import MISFITS
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model, Reader, cannot_write
@@ -48,18 +50,21 @@ def open_reader(
     seen; UsageError for heads that are not there.
     """
     source = None if kind == "self" else tokens
-    given = _input(source, begun.ids)
-    patchable = open_patchable(model, kind, given)
-    check_heads(patchable, removed)
-    root: Any = patchable.root
-    if patchable.head is None or not root.can_generate():
+    given, whole = _input(source, begun.ids), transformers_of(model).model
+    if not whole.can_generate():
         raise cannot_write(model.info)
-    reader = _Looking(patchable, source)
+    reader: _Looking | _Plain = _Plain(model, kind, source, removed)
     try:
-        reader.begin(begun.ids)
+        patchable = open_patchable(model, kind, given)
+        check_heads(patchable, removed)
+        looking = _Looking(patchable, source)
+        looking.begin(begun.ids)
+        looking.remove(removed)
+        reader = looking
     except (UnsupportedError, LostTrackError):
-        return _Plain(open_heads(model, kind, given, causal=True)[0], source, removed)
-    reader.remove(removed)
+        reader.begin(begun.ids)
+    if not reader.causal:
+        raise cannot_write(model.info)
     return reader
 
 
@@ -75,18 +80,47 @@ class _Plain:
     """Reads the whole text anew each time, where weights are only had from what a model reports."""
 
     def __init__(
-        self, run: Run, source: Tokens | None, removed: Collection[tuple[int, int]]
+        self,
+        model: Model,
+        kind: Kind,
+        source: Tokens | None,
+        removed: Collection[tuple[int, int]],
     ) -> None:
-        self._run = run
+        self._model = transformers_of(model)
+        self._kind = kind
         self._source = source
         self._removed = removed
+        self.causal = True
+
+    def begin(self, ids: Sequence[int]) -> None:
+        """Open the model, and see whether a token sees those behind it."""
+        given = _input(self._source, ids)
+        self._run = open_heads(self._model, self._kind, given, causal=True)[0]
+        weights = self._run(given, self._removed).weights.values()
+        self.causal = self._kind == "cross" or not any(
+            (each[:, 0, 1:] > 0).any() for each in weights
+        )
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, dict[int, Floats]]:
         """See ``Reader``."""
-        found = self._run(_input(self._source, ids), self._removed)
-        assert found.logits is not None  # it has a head
+        given = _input(self._source, ids)
+        found = self._run(given, self._removed)
         rows = {layer: weights[:, -1] for layer, weights in found.weights.items()}
-        return found.logits[-1], rows
+        return self._scores(given) if found.logits is None else found.logits[-1], rows
+
+    @torch.inference_mode()
+    def _scores(self, given: Input) -> Floats:
+        """What the model predicts when nobody watches."""
+        whole = self._model.model
+        texts = {"input_ids": given.ids, "decoder_input_ids": given.target_ids}
+        inputs = {
+            name: torch.tensor([ids], device=whole.device)
+            for name, ids in texts.items()
+            if ids is not None
+        }
+        options = {"use_cache": False} if "use_cache" in signature(whole.forward).parameters else {}
+        with borrowed(whole), running(whole, torch.OutOfMemoryError):
+            return to_numpy(whole(**inputs, **options, return_dict=True).logits[0, -1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +146,7 @@ class _Looking:
         self._cached = "use_cache" in self._options
         self._tried: set[int] = set()
         self._encoded: Any = None
+        self.causal = True
         self._ids: tuple[int, ...] = ()
         self._read: _Read | None = None
 
@@ -127,7 +162,7 @@ class _Looking:
                 self._encoded = encoder.get_encoder()(**only, return_dict=True)
         self._read, self._ids = self._pass(ids), tuple(ids)
         if plain is None or not _near(self._read.scores, to_numpy(plain[0, -1]), _most(model)):
-            raise not_its_own(model.root, "it predicts something else")
+            raise LostTrackError("it predicts something else while its patterns are seen")
 
     def remove(self, heads: Collection[tuple[int, int]]) -> None:
         """From now on read without these heads."""
@@ -174,6 +209,7 @@ class _Looking:
         order = [n for n, point in enumerate(points.found) if point.kind != "encoder"]
         with points.borrowed(), points.intervening(look, order, _INSIDE), running(model.root):
             output = model.root(**inputs, **options)
+        self.causal &= look.causal
         if look.rows.keys() != model.heads.keys():
             raise LostTrackError("the weights of some layers were not seen")
         tokens = len(ids) + (0 if before is None else before.tokens)
@@ -212,28 +248,24 @@ def _near(scores: Floats, others: Floats, most: float) -> bool:
 
 
 class _Look:
-    """An intervention that takes the last query's weights of one kind, and empties some heads."""
+    """An intervention that takes the last query's weights of one kind, and empties some heads.
+
+    causal: whether no first query saw a later token.
+    """
 
     def __init__(self, kind: Kind, removed: Mapping[int, list[int]]) -> None:
         self._kind = kind
         self._removed = removed
         self.rows: dict[int, Floats] = {}
+        self.causal = True
 
     def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
         if point.kind != self._kind:
             return outputs
         if point.what == "pattern":  # (batch, query, head, key)
-            self._require_causal(outputs[0])
+            later = outputs[0, 0, :, 1 + outputs.shape[3] - outputs.shape[1] :]
+            self.causal &= self._kind == "cross" or not bool((later > 0).any())
             self.rows[point.layer] = to_numpy(outputs[0, -1]).copy()
         elif point.layer in self._removed:  # (batch, token, head, dim)
             outputs[:, :, self._removed[point.layer]] = 0
         return outputs
-
-    def _require_causal(self, weights: Tensor) -> None:
-        """UnsupportedError where the first query of (query, head, key) sees a later token."""
-        later = weights[0, :, 1 + weights.shape[2] - len(weights) :]
-        if self._kind != "cross" and bool((later > 0).any()):
-            raise UnsupportedError(
-                "its tokens attend to later ones, so that it cannot write: choose a causal "
-                "language model"
-            )

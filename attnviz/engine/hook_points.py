@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from attnviz.attention.functional import combine_masks
@@ -62,6 +63,22 @@ class Intervention(Protocol):
         number: of the point among those of the pass, in the order in which they run.
         """
         ...
+
+
+Function = Callable[..., Any]
+
+
+class FunctionWatch(TorchFunctionMode, ABC):
+    """While active, ``call`` answers each of torch's functions that is called."""
+
+    def __torch_function__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return self.call(func, args, kwargs or {})
+
+    @abstractmethod
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What ``func(*args, **kwargs)`` is to give."""
 
 
 ATTENDED: tuple[What, ...] = ("query", "key", "value")
@@ -225,9 +242,9 @@ class CallCounter:
 
 
 class OwnHookPoints(HookPoints):
-    """The ``MultiHeadAttention`` modules under ``root``, numbered as ``observe_hook_points`` does.
+    """The ``MultiHeadAttention`` modules under ``root``, in the order of their registration.
 
-    They are taken to run in that order, each once.
+    They are taken to run in that order, each once; one that is registered twice is one layer.
     """
 
     def __init__(self, root: nn.Module) -> None:
@@ -312,39 +329,25 @@ class OwnHookPoints(HookPoints):
 
 @contextmanager
 def observe_hook_points(root: nn.Module, observer: Observer) -> Iterator[None]:
-    """Hand the weights of each attention call under ``root`` to ``observer`` while this is open.
+    """Hand the weights of the self-attention under ``root`` to ``observer`` while this is open.
 
-    Layers are the ``MultiHeadAttention`` modules under ``root``, numbered from 0 in the order in
-    which they were registered; a module that is registered twice is one layer. A call is ``self``
-    where the key is the query, otherwise ``cross``. Layers of which the observer wants neither
-    are left alone and run at full speed. The hooks are gone on leaving, also by an exception.
+    Layers are those of ``OwnHookPoints``. The hooks are gone on leaving, also by an exception.
     """
-    with ExitStack() as hooks:
-        for layer, attention in enumerate(_own_attention(root)):
-            if observer.wants("self", layer) or observer.wants("cross", layer):
-                watch = _Watch(observer, layer)
-                before = attention.register_forward_pre_hook(watch.enter, with_kwargs=True)
-                hooks.callback(before.remove)
-                hooks.callback(attention.weights_point.register_forward_hook(watch.look).remove)
+    with OwnHookPoints(root).intervening(_HandOver(observer), inside=_PATTERN):
         yield
 
 
-class _Watch:
-    """Tells the observer of one layer's calls; each call's arguments say of which kind it is."""
+_PATTERN: tuple[What, ...] = ("pattern",)
 
-    def __init__(self, observer: Observer, layer: int) -> None:
+
+class _HandOver:
+    def __init__(self, observer: Observer) -> None:
         self._observer = observer
-        self._layer = layer
-        self._kind: Kind = "self"
 
-    def enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = dict(zip(("query", "key"), args, strict=False)) | kwargs
-        key = given.get("key")
-        self._kind = "self" if key is None or key is given["query"] else "cross"
-
-    def look(self, module: nn.Module, args: tuple[Tensor, ...], weights: Tensor) -> None:
-        if self._observer.wants(self._kind, self._layer):
-            hand_over(self._observer, self._kind, self._layer, weights)
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        if point.what == "pattern" and self._observer.wants(point.kind, point.layer):
+            hand_over(self._observer, point.kind, point.layer, outputs.transpose(1, 2))
+        return outputs
 
 
 def _own(point: HookPoint) -> MultiHeadAttention:

@@ -8,8 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.models.model import HasVocabulary, Model
-
 Texts = Callable[[Sequence[int]], tuple[str, ...]]
 """What token ids stand for."""
 
@@ -22,16 +20,10 @@ class Likely(NamedTuple):
     probability: float
 
 
-def texts_of(model: Model) -> Texts:
-    """The texts of token ids; of a model without a vocabulary their numbers."""
-    if isinstance(model, HasVocabulary):
-        return model.vocabulary().texts
-    return lambda ids: tuple(f"<{number}>" for number in ids)
-
-
 def likeliest(logs: NDArray[np.float64], texts: Texts, count: int = 5) -> tuple[Likely, ...]:
     """The most likely tokens of log-probabilities (word,), the likeliest first."""
-    ids = np.argsort(-logs, kind="stable")[:count].tolist()
+    some = np.argpartition(-logs, min(count, len(logs)) - 1)[:count]  # sorting all takes longer
+    ids = some[np.lexsort((some, -logs[some]))].tolist()
     return tuple(
         Likely(text, number, float(np.exp(logs[number])))
         for text, number in zip(texts(ids), ids, strict=True)

@@ -97,37 +97,6 @@ def transformers_of(model: Model) -> TransformersModel:
 
 
 @torch.inference_mode()
-def observe_transformers(
-    model: PreTrainedModel,
-    observer: Observer,
-    input_ids: Tensor,
-    *,
-    attention_mask: Tensor | None = None,
-    decoder_input_ids: Tensor | None = None,
-    cells: int | None = None,
-) -> None:
-    """Run ``model`` once in evaluation mode and hand ``observer`` each wanted layer's weights.
-
-    input_ids, attention_mask: (batch, tokens); decoder_input_ids: (batch, target tokens), needed
-    where an encoder–decoder's ``decoder`` or ``cross`` attention is wanted. The weights
-    (batch, heads, query, key) equal eager ``output_attentions`` bit for bit; only past 512 × 512
-    cells, with layers left out, may they differ by the rounding of fused attention. Rows and
-    columns of padding mean nothing. Layers are numbered as the model numbers them.
-    cells: as ``observe`` takes it.
-
-    The vocabulary projection does not run, nor does a decoder of which nothing is wanted. The
-    model is left exactly as it was, also after an exception. The first text of a length class runs
-    a second time, plainly, and both must end alike.
-
-    Raises UnsupportedError where the weights cannot be had or are not the model's own, UsageError
-    where the decoder text is missing.
-    """
-    wanted = wanted_kinds(observer, model)
-    forward = plan_pass(model, wanted, input_ids, attention_mask, decoder_input_ids)
-    observe_pass(forward, observer, cells=cells)
-
-
-@torch.inference_mode()
 def observe_pass(
     forward: ForwardPass,
     observer: Observer,

@@ -201,7 +201,10 @@ class Untouched:
         return self.edit_rows(point, outputs, 0)
 
     def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
-        """As ``RowIntervention`` has it."""
+        """The outputs (row, token, head, dim) of the rows from ``first`` on, changed in place.
+
+        What a batch is told of ``inside`` its calls comes too, and is not changed in place.
+        """
         return outputs
 
 

@@ -9,9 +9,9 @@ Factual Associations in GPT"; Wang et al. 2022, "Interpretability in the Wild".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from attnviz.errors import UsageError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the options name sites and metrics, and a help needs no Num
     import numpy as np
     from numpy.typing import NDArray
 
-    from attnviz.engine.attribution import HeadKey
+    from attnviz.engine.attribution.parts import HeadKey
     from attnviz.records import Input
 
 What = Literal["output", "query", "key", "value", "pattern", "mlp", "residual"]
@@ -201,64 +201,3 @@ def effect(patched: NDArray[np.float64], base: float, source: float) -> NDArray[
     """
     share: NDArray[np.float64] = (patched - base) / (source - base)
     return share
-
-
-class Patching(Protocol):
-    """A model and pairs of prompts that are ready to be patched.
-
-    notes: sentences about how it was done, complete once it is.
-    """
-
-    notes: list[str]
-
-    @property
-    def queries(self) -> Mapping[int, int]:
-        """The number of query heads of each layer that can be patched."""
-        ...
-
-    def heads(self, what: What) -> Mapping[int, int]:
-        """By layer how many sites of this kind there are: query heads, key/value heads, or one.
-
-        Raises UnsupportedError where the model does not let this be replaced, and says what it
-        does.
-        """
-        ...
-
-    def predictions(self, pair: int) -> tuple[Prediction, Prediction]:
-        """What the plain model predicts: clean, corrupt."""
-        ...
-
-    def patch(
-        self,
-        pair: int,
-        patches: Sequence[Patch],
-        wanted: Sequence[int],
-        answer: int,
-        foil: int | None = None,
-    ) -> Iterator[PatchScores]:
-        """Measure the ``wanted`` ones of ``patches`` over one pair, piece by piece.
-
-        answer, foil: token ids.
-        Raises UsageError for a site that does not exist, UnsupportedError as ``heads`` does.
-        """
-        ...
-
-
-def sites_of(
-    patching: Patching, what: What, tokens: Sequence[tuple[int, ...] | None] = (None,)
-) -> list[Site]:
-    """Every site of one kind, by layer, head and then each of ``tokens``."""
-    return [
-        Site(what, layer, None if what in WHOLE_LAYER else head, some)
-        for layer, count in patching.heads(what).items()
-        for head in range(count)
-        for some in tokens
-    ]
-
-
-def served(patching: Patching, site: Site) -> tuple[int, ...]:
-    """The query heads that a site is of: more than one where they share a key/value head."""
-    if site.head is None:
-        return ()
-    group = patching.queries[site.layer] // patching.heads(site.what)[site.layer]
-    return tuple(range(site.head * group, (site.head + 1) * group))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from attnviz.engine.capture import capture, observe
 from attnviz.engine.observer import Observer
 from attnviz.errors import UsageError
-from attnviz.models.model import HasVocabulary, Model, TwoStackModel, Vocabulary, random_copies
+from attnviz.models.model import Model, TwoStackModel, random_copies
 from attnviz.models.resolve import random_twin
 from attnviz.records import Input, Kind, Tokens
 
@@ -34,11 +34,7 @@ class Probing:
     @property
     def ranked(self) -> bool:
         """Whether the vocabulary's order tells how rare a token is."""
-        vocabulary = self._vocabulary()
-        return vocabulary is not None and vocabulary.ranked
-
-    def _vocabulary(self) -> Vocabulary | None:
-        return self.model.vocabulary() if isinstance(self.model, HasVocabulary) else None
+        return self.model.vocabulary().ranked
 
     def input_of(self, text: str) -> Input:
         """A text, cut to the model's context; the decoder reads the same, or for cross
@@ -68,8 +64,8 @@ class Probing:
 
     def copies(self, length: int, copies: int, seed: int) -> Input | None:
         """Random tokens, several times over; None where the model has no room for them."""
-        vocabulary = self._vocabulary()
-        if vocabulary is None or len(vocabulary.plain) < length or self.kind == "cross":
+        vocabulary = self.model.vocabulary()
+        if len(vocabulary.plain) < length or self.kind == "cross":
             return None
         tokens = random_copies(vocabulary, length, copies, seed)
         context = self.model.context

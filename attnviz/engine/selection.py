@@ -42,8 +42,6 @@ def choose_heads(
 
 
 class _Axis:
-    """The layers or the heads of a model, as a user may name them."""
-
     def __init__(self, name: str, count: int, base: int) -> None:
         self.name, self.count, self.base = name, count, base
 
@@ -80,7 +78,6 @@ class _Axis:
 
 
 def _pairs(choice: str, within: Sequence[int], axes: tuple[_Axis, _Axis]) -> list[tuple[int, int]]:
-    """The (layer, head) pairs of one ``--head`` value."""
     pairs: list[tuple[int, int]] = []
     for part in _split(choice):
         named = _NAMED.fullmatch(part)

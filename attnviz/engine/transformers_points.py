@@ -27,11 +27,11 @@ from attnviz.engine.attention_calls import (
     borrowed,
     taking_calls,
 )
-from attnviz.engine.followed import Function
 from attnviz.engine.forward_pass import ForwardPass
 from attnviz.engine.hook_points import (
     ATTENDED,
     CallCounter,
+    Function,
     Hide,
     HookPoint,
     HookPoints,

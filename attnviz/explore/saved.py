@@ -35,7 +35,7 @@ from attnviz.heads.data import SCHEMA
 from attnviz.heads.report import heads_report
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
-from attnviz.reading import TEXT_BYTES, parse_json, read_bytes
+from attnviz.reading import TEXT_BYTES, finite, one_of, parse_json, read_bytes, typed
 from attnviz.records import (
     NO_LABEL,
     AttentionRecord,
@@ -93,8 +93,8 @@ class SavedSession:
         return (self.seen.text,)
 
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
-        """The frame; UsageError for another text, or without other heads."""
-        if text != self.seen.text or removed != self.seen.removed:
+        """The frame, whatever heads it is without; UsageError for another text or other heads."""
+        if text != self.seen.text or (removed and removed != self.seen.removed):
             raise UsageError(f"{_NO_MODEL}: its text and its heads are what they are")
         return self.seen
 
@@ -248,15 +248,15 @@ def _frame(
 ) -> Frame:
     """second: whether the variant is another than the one that ``facts["sink"]`` is of."""
     info = model_of(facts["model"])
-    kind: Kind = _one_of(facts["kind"], get_args(Kind))
-    causal, sinks = _is(facts["causal"], bool), facts["sink"]
+    kind: Kind = one_of(facts["kind"], get_args(Kind))
+    causal, sinks = typed(facts["causal"], bool), facts["sink"]
     marks = set() if causal or second else set(sinks["keys"])  # of causal attention any first token
     queries = keys = _tokens(facts["tokens"], facts["token_ids"], marks)
     if kind == "cross":
         keys = _tokens(facts["key_tokens"], facts["key_token_ids"], marks)
         queries = _tokens(facts["tokens"], facts["token_ids"], set())
     scores = [_scores(entry) for entry in entries]
-    whole = not _is(sinks["left_out"], bool)
+    whole = not typed(sinks["left_out"], bool)
     _check_weights(weights, (len(entries), len(queries), len(keys)), scores, whole)
     places = [(entry.layer, entry.head) for entry in scores]
     if len(set(places)) < len(places) or not places:
@@ -272,12 +272,12 @@ def _frame(
         for layer, some in sorted(by_layer.items())
     )
     weighed = {
-        place: _number(entry["sink_weight"])
+        place: finite(entry["sink_weight"])
         for place, entry in zip(places, entries, strict=True)
         if entry["sink_weight"] is not None
     }
     removed = frozenset(
-        (_is(layer, int), _is(head, int)) for layer, head in facts.get("ablated", ())
+        (typed(layer, int), typed(head, int)) for layer, head in facts.get("ablated", ())
     )
     target = facts.get("target")
     report = HeadsReport(
@@ -285,13 +285,13 @@ def _frame(
         tuple(scores),
         notable_heads(scores, 3),
         len(places) < info.layers * info.heads,
-        text=_is(facts["text"], str),
-        target=None if target is None else _is(target, str),
+        text=typed(facts["text"], str),
+        target=None if target is None else typed(target, str),
         sinks=weighed,
-        resting=1.0 if sinks["resting_above"] is None else _number(sinks["resting_above"]),
+        resting=1.0 if sinks["resting_above"] is None else finite(sinks["resting_above"]),
         sink=whole,
         ablated=tuple(sorted(removed)),
-        norm_weighted=_is(facts.get("norm_weighted", False), bool),
+        norm_weighted=typed(facts.get("norm_weighted", False), bool),
     )
     return Frame(report.text, report, removed)
 
@@ -315,49 +315,30 @@ def _check_weights(
 def _scores(entry: Mapping[str, Any]) -> HeadScores:
     told, name = entry["trait"], entry["trait"]["name"]
     found = {one: entry[one] for one in OF_ONE_TEXT}
-    scores = {one: None if value is None else _number(value) for one, value in found.items()}
+    scores = {one: None if value is None else finite(value) for one, value in found.items()}
     label = NO_LABEL
     if name != NO_LABEL.name:
-        measure = label_named(_one_of(name, (*LABELS, *UNLABELLED)))
+        measure = label_named(one_of(name, (*LABELS, *UNLABELLED)))
         numbers = (
-            math.nan if told[one] is None else _number(told[one])
+            math.nan if told[one] is None else finite(told[one])
             for one in ("score", "base_rate", "measured")
         )
         score, base, measured = numbers
-        source: Source = _one_of(told["source"], get_args(Source))
+        source: Source = one_of(told["source"], get_args(Source))
         label = HeadLabel(
             *(name, measure.letter, score, base, measure.short, measure.said),
-            *(source, _is(told["events"], int), measured),
+            *(source, typed(told["events"], int), measured),
         )
-    return HeadScores(_is(entry["layer"], int), _is(entry["head"], int), scores, label)
+    return HeadScores(typed(entry["layer"], int), typed(entry["head"], int), scores, label)
 
 
 def _tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
     """special: places that are; others are told by their looks, such as ``<bos>``."""
-    known = tuple(_is(text, str) for text in texts)
+    known = tuple(typed(text, str) for text in texts)
     if not known:
         raise ValueError("no tokens")
     marks = (at in special or bool(_SPECIAL.fullmatch(text)) for at, text in enumerate(known))
-    return Tokens(tuple(_is(number, int) for number in ids), known, tuple(marks))
-
-
-def _is(value: Any, wanted: type[Any]) -> Any:
-    if type(value) is not wanted:
-        raise TypeError(f"expected {wanted.__name__}, got {value!r:.40}")
-    return value
-
-
-def _one_of(value: Any, known: Sequence[Any]) -> Any:
-    if value not in known:
-        raise ValueError(f"{value!r:.40} is none of {', '.join(known)}")
-    return value
-
-
-def _number(value: Any) -> float:
-    """ValueError for NaN and infinity, which Python's JSON lets through."""
-    if isinstance(value, bool) or not math.isfinite(number := float(value)):
-        raise ValueError(f"expected a number, got {value!r:.40}")
-    return number
+    return Tokens(tuple(typed(number, int) for number in ids), known, tuple(marks))
 
 
 # Runs ----------------------------------------------------------------------------------------

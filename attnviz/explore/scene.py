@@ -6,16 +6,29 @@ import shlex
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from functools import cached_property, lru_cache
+from typing import Literal, get_args
 
+import numpy as np
+
+from attnviz.draw.axes import Axes
+from attnviz.draw.labels import token_labels, visible
+from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import PALETTES
+from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.head_run import Head
-from attnviz.explore.session import Frame, Mode
+from attnviz.engine.removals import Effects
+from attnviz.errors import UsageError
+from attnviz.explore.session import Floats, Frame, Mode
+from attnviz.heads.links import LONGEST, link_names
+from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import word_spans
-from attnviz.records import Tokens
+from attnviz.records import AttentionRecord, Tokens
 
 Side = Literal["a", "b", "difference"]
 """Which of two sides is shown: this one, the other, or the other less this one."""
+
+SIDES: tuple[Side, ...] = get_args(Side)
 
 PALETTE_NAMES = tuple(PALETTES)
 
@@ -75,6 +88,10 @@ class Scene:
             removed=frame.removed,
             index_base=report.index_base,
         ).at(self.query, self.key)
+
+    def sized(self, queries: int, keys: int) -> Scene:
+        """The same over a text that has grown or shrunk."""
+        return replace(self, queries=queries, keys=keys).at(self.query, self.key)
 
     # Tokens ----------------------------------------------------------------------------------
 
@@ -147,6 +164,10 @@ class Scene:
     def toggled(self, head: Head | None = None) -> Scene:
         """The head (the shown one by default) removed, or there again."""
         return replace(self, removed=self.removed ^ {head or self.head})
+
+    def without(self, removed: frozenset[Head]) -> Scene:
+        """The same with just these heads removed."""
+        return replace(self, removed=removed)
 
     def cleared(self) -> Scene:
         """Every head there again."""
@@ -222,6 +243,159 @@ def places_of(tokens: Tokens, typed: str) -> tuple[int, ...]:
         places.append(max(place for place, start in enumerate(starts) if start <= at))
         at = folded.find(wanted, at + 1)
     return tuple(dict.fromkeys(places)) or tuple(span.start for span in word_spans(tokens, typed))
+
+
+# All that is seen ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Written:
+    """A text that the model writes on.
+
+    steps: the tokens so far. at: how many of them are shown. running: whether more will come.
+    """
+
+    sampling: Sampling
+    steps: tuple[Step, ...] = ()
+    at: int = 0
+    running: bool = True
+    paused: bool = False
+
+
+@dataclass(frozen=True)
+class View:
+    """All that the panes draw.
+
+    frame: the text without the removed heads; whole: with all heads. other: the second side, if
+        there is one; else with heads removed the whole model is.
+    effects: what each removal costs, where that is known; scanned: the share of a scan that runs.
+    by_effect: the grid shows effects. written: what the model writes behind the text.
+    """
+
+    scene: Scene
+    frame: Frame
+    whole: Frame
+    other: Frame | None = None
+    effects: Effects | None = None
+    scanned: float | None = None
+    by_effect: bool = False
+    written: Written | None = None
+
+    @property
+    def against(self) -> Frame | None:
+        """The other side; None where there is but one."""
+        return self.other or (self.whole if self.frame.removed else None)
+
+    @property
+    def shown(self) -> Frame:
+        """The frame of the side that is seen."""
+        return self.against or self.frame if self.scene.side == "b" else self.frame
+
+    @property
+    def comparable(self) -> bool:
+        """Whether both sides have as many tokens, and the chosen head."""
+        if self.against is None:
+            return False
+        a, b = (each.report.record for each in (self.frame, self.against))
+        sizes = [(len(each.queries), len(each.keys)) for each in (a, b)]
+        return sizes[0] == sizes[1] and any(
+            (entry.layer, entry.head) == self.scene.head for entry in self.against.report.heads
+        )
+
+    @cached_property
+    def record(self) -> AttentionRecord:
+        """The tokens of both axes, those among them that were written."""
+        record = self.shown.report.record
+        if self.written is None or not self.written.at:
+            return record
+        steps = self.written.steps[: self.written.at]
+        grown = Tokens(
+            (*record.queries.ids, *(step.id for step in steps)),
+            (*record.queries.texts, *(step.text for step in steps)),
+            (*record.queries.special, *(step.ended for step in steps)),
+        )
+        keys = record.keys if record.kind == "cross" else grown
+        return replace(record, queries=grown, keys=keys, layers=())
+
+    @cached_property
+    def weights(self) -> Floats:
+        """(query, key) of the chosen head; of what was written a row each, NaN where none is yet.
+
+        Raises UsageError where the mode cannot be had.
+        """
+        scene = self.scene
+        if scene.side == "difference" and self.against is not None:
+            if not self.comparable:
+                raise UsageError("the two sides have other tokens or heads: no difference")
+            a, b = (one.weights(scene.head, scene.mode) for one in (self.frame, self.against))
+            return b - a if self.other is not None else a - b
+        mode = "raw" if self.written is not None else scene.mode
+        weights = self.shown.weights(scene.head, mode)
+        if self.written is None or not self.written.at:
+            return weights
+        grown = np.full((len(self.record.queries), len(self.record.keys)), np.nan)
+        grown[: len(weights), : weights.shape[1]] = weights
+        layer, head = scene.head
+        for step in self.written.steps[: self.written.at]:
+            row = step.rows[layer][head]
+            grown[step.place, : len(row)] = row
+        return grown
+
+    @property
+    def newest(self) -> tuple[int, int]:
+        """The token that looked last, and the one that it looked at most, the sink left out."""
+        assert self.written is not None
+        step = self.written.steps[self.written.at - 1]
+        layer, head = self.scene.head
+        return step.place, int(self.without_sink(step.rows[layer][head]).argmax())
+
+    def without_sink(self, row: Floats) -> Floats:
+        """A row of weights with nothing on the attention sink."""
+        keys = sink_of(self.shown.report.record)[1]
+        left = row.copy()
+        left[: len(keys)][keys[: len(row)]] = 0.0
+        return left
+
+    @property
+    def limit(self) -> float:
+        """Of a difference, where colours are full; 0 for weights."""
+        if self.scene.side != "difference" or self.against is None:
+            return 0.0
+        return NumberScale(float(np.nanmax(np.abs(self.weights), initial=0.0)) or 1.0).limit
+
+    def axes(self, encoding: str) -> Axes:
+        """The labels of the map."""
+        if self.written is not None and self.written.at:
+            return _axes(self.record, encoding)
+        return _axes_of(self.shown, encoding)
+
+    def names(self, encoding: str) -> tuple[list[str], list[str]]:
+        """Tokens as words name them; one that repeats carries its place."""
+        if self.written is not None and self.written.at:
+            return _names(self.record, encoding)
+        return _names_of(self.shown, encoding)
+
+
+def _axes(record: AttentionRecord, encoding: str) -> Axes:
+    queries = token_labels(record.queries, encoding)
+    keys = queries if record.kind != "cross" else token_labels(record.keys, encoding)
+    return Axes(queries, keys, record.causal)
+
+
+def _names(record: AttentionRecord, encoding: str) -> tuple[list[str], list[str]]:
+    both = link_names(replace(record, layers=()), LONGEST)
+    queries, keys = ([visible(name, encoding) for name in each] for each in both)
+    return queries, keys
+
+
+@lru_cache(maxsize=4)
+def _axes_of(frame: Frame, encoding: str) -> Axes:
+    return _axes(frame.report.record, encoding)
+
+
+@lru_cache(maxsize=4)
+def _names_of(frame: Frame, encoding: str) -> tuple[list[str], list[str]]:
+    return _names(frame.report.record, encoding)
 
 
 # The command ---------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from attnviz.engine.capture import Asked, Choice, asked, encoded
 from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
-from attnviz.engine.likely import Likely, likeliest, texts_of
+from attnviz.engine.likely import Likely, likeliest
 from attnviz.engine.removals import Effects, removal_effects
 from attnviz.engine.text_pass import TextPass, TextReader, token_losses
 from attnviz.errors import UnsupportedError, UsageError
@@ -209,7 +209,7 @@ class LiveSession:
         logs = last - np.log(np.exp(last).sum())
         losses = token_losses(passed.logits, wanted.given.predicted.ids)
         loss = float(losses.mean()) if len(losses) else None
-        return likeliest(logs, texts_of(self.model), _LIKELY), loss
+        return likeliest(logs, self.model.vocabulary().texts, _LIKELY), loss
 
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
         wanted = asked(self.model, text, replace(self._choice, layers=None, heads=()))

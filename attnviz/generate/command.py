@@ -130,7 +130,8 @@ def generate(
 def _watched(outlet: Outlet, head: Head) -> Iterator[Advance]:
     """What a person sees while the model writes: the text in a terminal, else what is done."""
     console, output = outlet.console, outlet.output
-    if output.json or console is None or not console.is_terminal or console.is_dumb_terminal:
+    drawn = console is not None and console.is_terminal and not console.is_dumb_terminal
+    if console is None or not drawn or output.json or output.quiet:
         from attnviz.cli.progress import scanning
 
         with scanning("writing", outlet.notices) as advance:

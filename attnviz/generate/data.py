@@ -12,7 +12,8 @@ is read: all of it is checked.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -25,7 +26,7 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely
 from attnviz.errors import LoadError, UsageError
 from attnviz.generate.records import Ending, Floats, Looked, Run
-from attnviz.reading import TEXT_BYTES, parse_json, read_bytes
+from attnviz.reading import TEXT_BYTES, finite, one_of, parse_json, read_bytes, typed
 from attnviz.records import Kind, LayerWeights, Tokens
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ _SOURCES = 5
 
 _MOST_PROMPT = 2**23
 """Weights of the prompt, of all heads, beyond which a file leaves them out."""
-
 
 _ROUNDING = 0.02
 """How far a row of rounded weights may sum to more than one."""
@@ -63,9 +63,7 @@ def _header(run: Run) -> dict[str, Any]:
         "model": model_facts(run.model),
         "prompt": run.text,
         "kind": run.kind,
-        "tokens": list(source.texts),
-        "token_ids": list(source.ids),
-        "special": list(source.special),
+        **_tokens(source),
         "sampling": vars(run.sampling),
         "removed": [list(head) for head in run.removed],
         "ending": run.ending,
@@ -73,9 +71,12 @@ def _header(run: Run) -> dict[str, Any]:
     return header if run.source is None else {**header, "begun": _tokens(run.begun)}
 
 
-def _tokens(tokens: Tokens) -> list[dict[str, Any]]:
-    named = zip(tokens.ids, tokens.texts, tokens.special, strict=True)
-    return [{"id": number, "token": text, "special": special} for number, text, special in named]
+def _tokens(tokens: Tokens) -> dict[str, Any]:
+    return {
+        "tokens": list(tokens.texts),
+        "token_ids": list(tokens.ids),
+        "special": list(tokens.special),
+    }
 
 
 def _step(step: Step) -> dict[str, Any]:
@@ -224,7 +225,7 @@ def read_run(path: Path) -> Run:
             else:
                 steps.append(read.step(found))
         number = 1
-        return read.run(prompt, tuple(steps))
+        return read.run(prompt=prompt, steps=tuple(steps))
     except _DAMAGED as error:
         why = visible(" ".join(str(error).split()))[:120]
         raise LoadError(f"{name} line {number} is damaged ({why}): save the run anew") from error
@@ -241,26 +242,37 @@ class _Header:
     """The first line, which says what the others must be."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
-        self.info = model_of(header["model"])
-        self.kind: Kind = _one_of(header["kind"], ("self", "decoder", "cross"))
-        self.ending: Ending = _one_of(header["ending"], get_args(Ending))
-        self.text: str = _is(header["prompt"], str)
-        source = Tokens(
-            tuple(_is(number, int) for number in header["token_ids"]),
-            tuple(_texts(header["tokens"])),
-            tuple(_is(special, bool) for special in header["special"]),
+        self._info = model_of(header["model"])
+        self._kind: Kind = one_of(header["kind"], ("self", "decoder", "cross"))
+        ending: Ending = one_of(header["ending"], get_args(Ending))
+        source = _read_tokens(header)
+        self._source = None if self._kind == "self" else source
+        self._begun = source if self._kind == "self" else _read_tokens(header["begun"])
+        self._place = len(self._begun) - 1
+        removed = tuple((typed(layer, int), typed(head, int)) for layer, head in header["removed"])
+        self._check(layer for layer, _ in removed)
+        self.run = partial(
+            Run,
+            model=self._info,
+            kind=self._kind,
+            text=typed(header["prompt"], str),
+            source=self._source,
+            begun=self._begun,
+            sampling=_sampling(header["sampling"]),
+            removed=removed,
+            ending=ending,
         )
-        self.source = None if self.kind == "self" else source
-        self.begun = source if self.kind == "self" else _read_tokens(header["begun"])
-        self.sampling = Sampling(**header["sampling"])
-        self.removed = tuple((_is(layer, int), _is(head, int)) for layer, head in header["removed"])
-        self._place = len(self.begun) - 1
+
+    def _check(self, layers: Iterable[int]) -> None:
+        if any(not 0 <= layer < self._info.layers for layer in layers):
+            raise ValueError(f"a layer that is none of {self._info.layers}")
 
     def _keys(self, place: int) -> int:
-        return place + 1 if self.source is None or self.kind == "decoder" else len(self.source)
+        across = self._kind == "cross" and self._source is not None
+        return len(self._source or ()) if across else place + 1
 
     def prompt(self, given: Mapping[str, Any]) -> tuple[LayerWeights, ...]:
-        queries = len(self.begun)
+        queries = len(self._begun)
         keys = self._keys(queries - 1)
         layers = []
         for layer, heads in given.items():
@@ -274,47 +286,46 @@ class _Header:
                 for place, row in enumerate(each):
                     weights[head, place, : row.shape[1]] = row[0]
             layers.append(LayerWeights(int(layer), tuple(range(len(rows))), weights))
+        self._check(one.layer for one in layers)
         return tuple(layers)
 
     def step(self, given: Mapping[str, Any]) -> Step:
         keys = self._keys(self._place)
         rows = {int(layer): _weights(heads, keys) for layer, heads in given["rows"].items()}
+        self._check(rows)
         step = Step(
             place=self._place,
-            id=_is(given["id"], int),
-            text=_is(given["token"], str),
+            id=typed(given["id"], int),
+            text=typed(given["token"], str),
             probability=_share(given["probability"]),
             likely=tuple(
-                Likely(_is(one["token"], str), _is(one["id"], int), _share(one["probability"]))
+                Likely(typed(one["token"], str), typed(one["id"], int), _share(one["probability"]))
                 for one in given["likely"]
             ),
-            entropy=float(given["entropy"]),
+            entropy=finite(given["entropy"]),
             rows=rows,
-            ended=_is(given["ended"], bool),
+            ended=typed(given["ended"], bool),
         )
         self._place += 1
         return step
 
-    def run(self, prompt: tuple[LayerWeights, ...], steps: tuple[Step, ...]) -> Run:
-        return Run(
-            model=self.info,
-            kind=self.kind,
-            text=self.text,
-            source=self.source,
-            begun=self.begun,
-            prompt=prompt,
-            sampling=self.sampling,
-            removed=self.removed,
-            steps=steps,
-            ending=self.ending,
-        )
+
+def _sampling(given: Mapping[str, Any]) -> Sampling:
+    top_k, top_p = given["top_k"], given["top_p"]
+    return Sampling(
+        typed(given["tokens"], int),
+        finite(given["temperature"]),
+        None if top_k is None else typed(top_k, int),
+        None if top_p is None else finite(top_p),
+        typed(given["seed"], int),
+    )
 
 
-def _read_tokens(given: Sequence[Mapping[str, Any]]) -> Tokens:
+def _read_tokens(given: Mapping[str, Any]) -> Tokens:
     return Tokens(
-        tuple(_is(one["id"], int) for one in given),
-        tuple(_is(one["token"], str) for one in given),
-        tuple(_is(one["special"], bool) for one in given),
+        tuple(typed(number, int) for number in given["token_ids"]),
+        tuple(typed(text, str) for text in typed(given["tokens"], list)),
+        tuple(typed(special, bool) for special in given["special"]),
     )
 
 
@@ -330,22 +341,6 @@ def _weights(rows: Any, keys: int) -> Floats:
 
 
 def _share(value: Any) -> float:
-    if isinstance(value, bool) or not 0 <= float(value) <= 1:
+    if not 0 <= (number := finite(value)) <= 1:
         raise ValueError(f"{value!r} is no probability")
-    return float(value)
-
-
-def _texts(values: Any) -> list[str]:
-    return [_is(value, str) for value in _is(values, list)]
-
-
-def _is(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
-    return value
-
-
-def _one_of(value: Any, choices: Sequence[str]) -> Any:
-    if value not in choices:
-        raise ValueError(f"{value!r:.40} is none of {', '.join(choices)}")
-    return value
+    return number

@@ -21,7 +21,7 @@ from attnviz.records import Tokens
 
 _SOURCES = 3
 _LONGEST_TOKEN, _SHORT_TOKEN = 14, 10
-_LEAST_STEPS = 4
+_LEAST_STEPS, _LEAST_BESIDE = 4, 72
 _LEAST_MAP, _LEAST_WIDE, _BETWEEN = 9, 50, 13
 """Lines and columns that a map needs, and lines that other parts take."""
 
@@ -81,7 +81,6 @@ def run_document(shown: Shown, *, explain: bool = False, hints: bool = False) ->
             notes_group(info.notes, run.tokens),
             doc.Group([texts(run, shown.head, whole=True)]),
             *([] if shown.chosen else [doc.Group([_grid(shown)])]),
-            *([doc.Group([_ranking(shown)])] if shown.chosen and len(shown.heads) > 1 else []),
             doc.Group([_steps(shown)]),
             doc.Group([_maps(shown)]),
         ],
@@ -97,20 +96,22 @@ def run_document(shown: Shown, *, explain: bool = False, hints: bool = False) ->
 def _another(shown: Shown) -> Head:
     """A head to look at next: the clearest one that is called otherwise than the shown one."""
     name = shown.found[shown.head].name
-    others = [head for head, one in shown.found.items() if one.name != name and one.known]
-    return max(others or shown.found, key=lambda head: np.nan_to_num(shown.found[head].score))
+    others = [head for head in shown.found if head != shown.head] or [shown.head]
+    clear = [head for head in others if shown.found[head].known and shown.found[head].name != name]
+    return max(clear or others, key=lambda head: np.nan_to_num(shown.found[head].score))
 
 
 def _first(shown: Shown, columns: int, lines: int) -> Sequence[doc.Group]:
     """The text in half of the lines at most; then the heads and a map beside the steps."""
-    text = doc.Group([texts(shown.run, shown.head, lines // 2)])
-    grids = [] if shown.chosen else [_grid(shown)]
+    run, grids = shown.run, [] if shown.chosen else [_grid(shown)]
+    told = [doc.Quote("written", run.text_written, 8)] if run.kind == "cross" else []
+    text = doc.Group([*told, texts(run, shown.head, lines // 2)])
     half = (columns - _GAP) // 2
     least = max((_INDENT + _CELL * len(grid.columns) for grid in grids), default=0)
     left = half if least <= half else columns - _GAP - _STEPS
-    if left < least:
+    if left < least or columns < _LEAST_BESIDE:
         return [text, doc.Group(grids), doc.Group([_steps(shown, columns)], yields=1)]
-    letters = sum(map(len, shown.run.tokens.texts))
+    letters = sum(map(len, run.tokens.texts))
     rest = lines - 2 * (letters // columns) - sum(len(grid.rows) for grid in grids) - _BETWEEN
     maps = [_maps(shown, 1, rest)] if rest >= _LEAST_MAP and left >= _LEAST_WIDE else []
     if not grids and not maps:
@@ -175,12 +176,15 @@ def looked_words(one: Looked) -> str:
 
 
 def _most(shown: Shown) -> str:
-    """The tokens that got most, sink left out."""
+    """The tokens that got most, sink left out; the first one beside uniform attention."""
     received = np.nan_to_num(shown.run.received(shown.head))
-    order = np.argsort(-received, kind="stable")[:_SOURCES].tolist()
+    order = [at for at in np.argsort(-received, kind="stable")[:_SOURCES].tolist() if received[at]]
     labels = token_labels(shown.run.keys)
-    names = [f"{labels[at]} ({at}) {share(float(received[at]))}" for at in order if received[at]]
-    return ", ".join(names) or "the sink alone"
+    names = [f"{labels[at]} ({at}) {share(float(received[at]))}" for at in order]
+    if not names:
+        return "the sink alone"
+    names[0] += f" (uniform {share(float(shown.run.even[:, order[0]].mean()))})"
+    return ", ".join(names)
 
 
 # Parts ---------------------------------------------------------------------------------------
@@ -244,18 +248,6 @@ def _cell(name: str, one: Looked) -> doc.Cell:
         return doc.Cell(0.0, None, share(one.score), measure.short, tip)
     tint = Tint(round(one.score * (STEPS - 1)), shades(measure.colour))
     return doc.Cell(one.score, tint, share(one.score), measure.short, tip)
-
-
-def _ranking(shown: Shown) -> doc.Table:
-    """The heads that were chosen."""
-    columns = [doc.Column("head", right=False), doc.Column("while writing", right=False)]
-    columns += [doc.Column("score"), doc.Column("uniform"), doc.Column("steps")]
-    rows = []
-    for head in shown.heads:
-        one = shown.found[head]
-        cells = [share(one.score), share(one.uniform), str(one.steps)]
-        rows.append(doc.Row([shown.run.name(head), one.said, *cells]))
-    return doc.Table(columns, rows, least=2)
 
 
 def _steps(shown: Shown, room: int = 0) -> doc.Table:

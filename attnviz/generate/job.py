@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from attnviz.cli import options as shared
 from attnviz.engine.capture import Asked, encoded, require_maps
@@ -18,7 +19,7 @@ from attnviz.generate.records import TELLING, Ending, Run, looked
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.models.model import Model
-from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
+from attnviz.records import AttentionRecord, Input, Kind
 
 Advance = Callable[[float, Callable[[], Run]], None]
 """Told after each step of the share that is done, and what gives the run so far."""
@@ -28,24 +29,17 @@ Advance = Callable[[float, Callable[[], Run]], None]
 class Job:
     """What is to be written.
 
-    tokens: of the prompt, which an encoder reads. begun: what writing begins with. prompt: the
-    weights over it. heads: those that are shown, the first one in the text; chosen: whether a
-    person chose them, or they are the most distinctive ones of the prompt.
+    steps: the tokens, as they come. so_far: makes the run of some of them and how it ends.
+    heads: those that are shown, the first one in the text; chosen: whether a person chose them, or
+    they are the most distinctive ones of the prompt.
     """
 
     model: Model
-    text: str
-    kind: Kind
-    tokens: Tokens
-    begun: Tokens
-    prompt: AttentionRecord
+    steps: Iterator[Step]
+    so_far: partial[Run]
     known: KnownLabels | None
     heads: tuple[Head, ...]
     chosen: bool
-    removed: tuple[Head, ...]
-    sampling: Sampling
-    index_base: int
-    steps: Iterator[Step]
 
     @classmethod
     def prepare(
@@ -64,70 +58,67 @@ class Job:
         Raises UsageError for heads that are not there and a prompt that leaves no room,
         UnsupportedError for a model that does not write.
         """
-        info, kind = model.info, written_kind(model, kind)
-        tokens = encoded(model, text, False)
-        removed = _heads(choose_heads(None, ablate, info.layers, info.heads, index_base))
+
+        def named(layers: str | None, typed: tuple[str, ...]) -> tuple[Head, ...]:
+            each = choose_heads(layers, typed, model.info.layers, model.info.heads, index_base)
+            return tuple(
+                (layer, head) for layer, some in (each or {}).items() for head in sorted(some)
+            )
+
+        kind = written_kind(model, kind)
+        tokens, removed = encoded(model, text, False), named(None, ablate)
         steps = generate(model, tokens, sampling, kind=kind, removed=removed, cancelled=cancelled)
         start = begun(model, tokens, kind)
         given = Input(tokens, None if kind == "self" else start)
-        every = info.layers * info.heads
-        require_maps(every, len(given.queries(kind)), len(given.keys(kind)), "shorten the prompt")
+        _require_room(model, given, kind, sampling)
         record = TextReader(model).read(Asked(given, kind, None), removed).record
-        known = known_labels(model, kind)
-        shown = _heads(choose_heads(heads.layer, heads.head, info.layers, info.heads, index_base))
-        there = {(layer, head) for layer, head, _ in record}
-        if not there.issuperset(shown):
+        known, chosen = known_labels(model, kind), named(heads.layer, heads.head)
+        if not {(layer, head) for layer, head, _ in record}.issuperset(chosen):
             raise UsageError("none of the chosen layers has such a head: choose others")
-        return cls(
-            model=model,
-            text=text,
+        so_far = partial(
+            Run,
+            model=record.model,
             kind=kind,
-            tokens=tokens,
+            text=text,
+            source=None if kind == "self" else tokens,
             begun=start,
-            prompt=record,
-            known=known,
-            heads=shown or (_distinctive(record, known),),
-            chosen=bool(shown),
-            removed=removed,
+            prompt=record.layers,
             sampling=sampling,
+            removed=removed,
             index_base=index_base,
-            steps=steps,
         )
+        shown = chosen or (_distinctive(record, known),)
+        return cls(model, steps, so_far, known, shown, bool(chosen))
 
     def write(self, asked: Callable[[], bool], advance: Advance) -> Shown | None:
         """Let the model write to its end, or until ``asked``; None where nothing was written."""
         steps: list[Step] = []
+
+        def run(ending: Ending = "tokens") -> Run:
+            return self.so_far(steps=tuple(steps), ending=ending)
+
+        most = self.so_far.keywords["sampling"].tokens
         for step in self.steps:
             steps.append(step)
-            advance(len(steps) / self.sampling.tokens, lambda: self.run(steps, "tokens"))
+            advance(len(steps) / most, run)
         if not steps:
             return None
-        ending: Ending = "context"
-        if steps[-1].ended:
-            ending = "end"
-        elif len(steps) == self.sampling.tokens:
-            ending = "tokens"
-        elif asked():
-            ending = "interrupted"
-        run = self.run(steps, ending)
-        return Shown(run, looked(run, self.known), self.heads, self.chosen)
+        ending: Ending = "interrupted" if asked() else "context"
+        if len(steps) == most or steps[-1].ended:
+            ending = "end" if steps[-1].ended else "tokens"
+        whole = run(ending)
+        told = self.model.notes_for(whole.tokens)
+        notes = (*whole.model.notes, *(note for note in told if note not in whole.model.notes))
+        whole = replace(whole, model=replace(whole.model, notes=notes))
+        return Shown(whole, looked(whole, self.known), self.heads, self.chosen)
 
-    def run(self, steps: list[Step], ending: Ending) -> Run:
-        """What was written so far."""
-        layers: tuple[LayerWeights, ...] = self.prompt.layers
-        return Run(
-            model=self.prompt.model,
-            kind=self.kind,
-            text=self.text,
-            source=None if self.kind == "self" else self.tokens,
-            begun=self.begun,
-            prompt=layers,
-            sampling=self.sampling,
-            removed=self.removed,
-            steps=tuple(steps),
-            ending=ending,
-            index_base=self.index_base,
-        )
+
+def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) -> None:
+    """UsageError for rows, of the prompt or of what is written, that the memory does not hold."""
+    heads, keys = model.info.layers * model.info.heads, len(given.keys(kind))
+    require_maps(heads, len(given.queries(kind)), keys, "shorten the prompt")
+    most = min(sampling.tokens, model.context or sampling.tokens)
+    require_maps(heads, most, keys + most, "write fewer --tokens")
 
 
 def _distinctive(record: AttentionRecord, known: KnownLabels | None) -> Head:
@@ -139,8 +130,3 @@ def _distinctive(record: AttentionRecord, known: KnownLabels | None) -> Head:
         if label.is_finding and label.name in TELLING
     }
     return named[max(named)] if named else notable_heads(scores, 1)[0]
-
-
-def _heads(chosen: dict[int, frozenset[int]] | None) -> tuple[Head, ...]:
-    """As (layer, head)."""
-    return tuple((layer, head) for layer, some in (chosen or {}).items() for head in sorted(some))

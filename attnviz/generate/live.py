@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,10 +25,14 @@ from attnviz.generate.records import Run
 from attnviz.records import Tokens
 
 _LINES = 12
-_PAUSE = 1 / 15
+_PAUSE = 0.1
 """Seconds between two pictures at least."""
 
 _SOURCES = 3
+
+_BYTES, _END = re.compile("<0x([0-9A-F]{2})>"), re.compile("(?:<0x[0-9A-F]{2}>)*$")
+_LONGEST_CHARACTER = 4
+"""Bytes that it has in UTF-8 at most."""
 
 
 @contextmanager
@@ -59,11 +65,27 @@ def picture(run: Run, head: Head, theme: Theme, room: int, lines: int) -> Block:
 def _ending(run: Run, head: Head, theme: Theme, room: int, rows: int) -> Block:
     """The last rows of the text that grows."""
     shown = texts(run, head, whole=True).maps[0]
+    if run.kind != "cross":
+        whole = range(len(run.tokens) - unfinished(run.tokens))
+        shown = shown._replace(weights=shown.weights[:, whole], keys=shown.keys.taken(whole))
     drawn = rows_of(pieces_of(shown, theme, room - 4), room - 4)
     first = drawn[-rows][0].place if len(drawn) > rows else 0
     places = range(first, len(shown.keys))
     tail = shown._replace(weights=shown.weights[:, first:], keys=shown.keys.taken(places))
     return text_block(tail, theme, room, 10**6)
+
+
+def unfinished(tokens: Tokens) -> int:
+    """How many tokens at the end are the beginning of a character that others may complete."""
+    found = _END.search("".join(tokens.texts[-_LONGEST_CHARACTER:]))
+    ending = _BYTES.findall(found[0]) if found else []
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(bytes(int(number, 16) for number in ending))
+    pending, count = len(decoder.getstate()[0]), 0
+    while pending > 0:
+        count += 1
+        pending -= len(_BYTES.findall(tokens.texts[-count]))
+    return count
 
 
 def _sources(run: Run, head: Head) -> doc.Words:

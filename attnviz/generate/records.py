@@ -144,6 +144,13 @@ class Run:
         """
         return np.where(self.sink, np.nan, self.weights(head[0])[head[1]].mean(0))
 
+    @cached_property
+    def even(self) -> Floats:
+        """(step, key) uniform attention over the same tokens."""
+        causal = self.kind != "cross"
+        start = self.start if causal else 0
+        return uniform_weights(len(self.steps), len(self.keys), causal, start)
+
     def sources(self, head: Head, place: int, count: int) -> list[tuple[int, float]]:
         """The keys that a step weighed most, sink left out, as (index, weight)."""
         row = np.where(self.sink[: self.steps[place].rows[head[0]].shape[1]], 0.0, 1.0)
@@ -166,11 +173,9 @@ def looked(run: Run, known: KnownLabels | None = None) -> dict[Head, Looked]:
     causal = run.kind != "cross"
     facts = TextFacts(run.queries, run.keys, Conditions(run.kind, causal))
     names = (*_NAMES, _SPREAD[1], _PEAKED[1])
-    even = uniform_weights(len(run.steps), len(run.keys), causal, run.start if causal else 0)
-    uniform = {
-        name: float(value) for name, value in whole_scores(facts, even, names, run.start).items()
-    }
-    counts = row_counts(facts, even, names, run.start)
+    even = whole_scores(facts, run.even, names, run.start)
+    uniform = {name: float(value) for name, value in even.items()}
+    counts = row_counts(facts, run.even, names, run.start)
     found: dict[Head, Looked] = {}
     for layer in sorted(run.steps[0].rows):
         scores = whole_scores(facts, run.weights(layer), names, run.start)

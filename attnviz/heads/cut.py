@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.capture import Choice, capture_text, encoded, written_targets
-from attnviz.engine.likely import Likely, likeliest, texts_of
+from attnviz.engine.likely import Likely, likeliest
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.words import Word, find_word, joined
 from attnviz.models.model import Model, require_number
@@ -264,7 +264,7 @@ def _places(given: Input, kind: Kind, query: Word, causal: bool) -> tuple[int, .
 def _prediction(
     model: Model, place: int, before: NDArray[np.float64], after: NDArray[np.float64], kl: float
 ) -> Prediction:
-    texts = texts_of(model)
+    texts = model.vocabulary().texts
     likely = likeliest(before, texts)
     kept = float(np.exp(after[likely[0].id]))
     return Prediction(place, likely, likeliest(after, texts), kept, kl)

@@ -1,4 +1,4 @@
-"""Means over a few texts or pairs with their doubt: intervals by the bootstrap, p by sign flips.
+"""Means over a few texts or pairs with their doubt: intervals and p by the bootstrap, sign flips.
 
 Rank correlation stands beside them.
 """
@@ -54,12 +54,10 @@ def mean_interval(
     texts = len(values)
     if texts < LEAST_TEXTS:
         raise ValueError(f"an interval needs at least {LEAST_TEXTS} texts, got {texts}")
+    mean, error, drawn = _studentised(values, seed)
+    drawn.sort(axis=0)
+    at, far = round(_TAIL * _DRAWS), student_t(texts - 1)
     with np.errstate(all="ignore"):
-        mean = values.mean(axis=0)
-        apart = values - mean
-        error = apart.std(axis=0, ddof=1) / np.sqrt(texts)
-        drawn = np.sort(_studentised(apart, error, seed), axis=0)
-        at, far = round(_TAIL * _DRAWS), student_t(texts - 1)
         below, above = (
             np.clip(np.where(np.isfinite(end), end, far), far, _FURTHEST * far) * error
             for end in (drawn[-at], -drawn[at - 1])
@@ -68,58 +66,74 @@ def mean_interval(
 
 
 def _studentised(
-    apart: NDArray[np.floating], error: NDArray[np.floating], seed: int
-) -> NDArray[np.floating]:
-    """Mean over standard error of each draw: (text, ablation) around zero to (draw, ablation).
+    values: NDArray[np.floating], seed: int
+) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]]:
+    """Mean and standard error (ablation,), and t of each draw around the mean (draw, ablation).
 
-    Infinite for a draw of one value other than zero.
+    Infinite for a draw of one value other than the mean.
     """
-    texts = len(apart)
+    texts = len(values)
     rng = np.random.default_rng(seed)
-    squares = apart**2
+    with np.errstate(all="ignore"):
+        mean = values.mean(axis=0)
+        apart = values - mean
+        error = apart.std(axis=0, ddof=1) / np.sqrt(texts)
+        squares = apart**2
     found = np.empty((_DRAWS, apart.shape[1]))
     for start in range(0, _DRAWS, _CHUNK):
         counts = rng.multinomial(texts, np.full(texts, 1 / texts), size=_CHUNK)
-        means = counts @ apart / texts
-        spread = np.sqrt(np.maximum(counts @ squares / texts - means**2, 0) / (texts - 1))
-        constant = spread <= _CONSTANT * error
-        endless = np.where(np.abs(means) <= _CONSTANT * error, 0, np.copysign(np.inf, means))
-        found[start : start + _CHUNK] = np.where(constant, endless, means / spread)
-    return found
+        with np.errstate(all="ignore"):
+            means = counts @ apart / texts
+            spread = np.sqrt(np.maximum(counts @ squares / texts - means**2, 0) / (texts - 1))
+            constant = spread <= _CONSTANT * error
+            endless = np.where(np.abs(means) <= _CONSTANT * error, 0, np.copysign(np.inf, means))
+            found[start : start + _CHUNK] = np.where(constant, endless, means / spread)
+    return mean, error, found
 
 
 def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
     """Two-sided p of each mean over texts, adjusted for all: (text, ablation) to (ablation,).
 
-    Westfall & Young 1993, single step, max |t|: were an ablation's effect as often above zero as
-    below, the sign of each text could be flipped. The p of an ablation is the share of flips, the
-    same for all ablations so that their correlation is kept, in which the largest |t| of any is at
-    least its own. The chance that any of them has p ≤ 5 % by chance alone is 5 %, however many are
-    tried, as long as effects are as skewed to one side as to the other: around means of zero, those
-    of the bundled model's 24 heads gave 9 % over 10 built-in sentences and 22 % over 10 sentences
-    of unlike kinds. Five texts have 16 flips and no p below 1/16. NaN where values are not finite.
+    Single step (Westfall & Young 1993, section 2.4) over the draws of ``mean_interval``: the share
+    of draws in which the largest |t| of any ablation is at least the ablation's own. All share the
+    draws, so that their correlation is kept.
+
+    The chance that any of them has p ≤ 5 % by chance alone is 5 % or less, however many are tried
+    and however skewed they are: around means of zero, those of the bundled model's 24 heads gave
+    0.5 % over 10 sentences of stories and 3 % over 10 of unlike kinds, lognormal ones 1 %. Sign
+    flips, which take skewed effects for symmetric ones, gave 7, 19 and 74 % (the lognormal ones in
+    tests/benchmarks/bench_intervals.py). The price is power: below ten texts little is found.
+    NaN where values are not finite, 1 where they are all zero.
     """
-    texts, tried = values.shape
     finite = np.isfinite(values).all(axis=0)
-    known = values[:, finite].astype(np.float64)
-    sizes = np.sqrt((known**2).sum(axis=0))
-    scaled = known / np.where(sizes > 0, sizes, 1)  # |t| grows with the size of a column's sum
-    found = np.abs(scaled.sum(axis=0))
-    reached = np.zeros(len(found))
-    total = 0
-    for signs in _signs(texts, seed):
-        largest = np.abs(signs @ scaled).max(axis=1, initial=0.0)
-        reached += (largest[:, None] >= found * (1 - 1e-9)).sum(axis=0)
-        total += len(signs)
-    p = np.full(tried, np.nan)
-    p[finite] = reached / total
+    mean, error, drawn = _studentised(values[:, finite].astype(np.float64), seed)
+    with np.errstate(all="ignore"):
+        own = np.abs(np.where(mean == 0, 0, mean / error))
+    largest = np.abs(drawn).max(axis=1, initial=0)
+    p = np.full(values.shape[1], np.nan)
+    p[finite] = (1 + (largest[:, None] >= own).sum(axis=0)) / (_DRAWS + 1)
     return p
+
+
+def few_note(count: int, noun: str) -> tuple[str, ...]:
+    """Why there is no interval, where several texts would let one expect it."""
+    if not 1 < count < LEAST_TEXTS:
+        return ()
+    return (f"no intervals: {count} {noun} are too few for them; give at least {LEAST_TEXTS}",)
+
+
+def copies_note(left: int, whole: int, noun: str) -> tuple[str, ...]:
+    """On copies that were left out: they would make any interval as narrow as one likes."""
+    verb = "is a copy" if left == 1 else "are copies"
+    said = f"{left} of {whole} {noun} {verb} of another and left out: no new evidence"
+    return (said,) * bool(left)
 
 
 def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
     """Two-sided p of each mean over texts by itself: (text, ablation) to (ablation,).
 
-    The share of sign flips, as in ``adjusted_p``, in which the sum is at least as large.
+    Were a text's effect as often above zero as below, its sign could be flipped: the share of sign
+    flips, the same for all, in which the sum is at least as large.
     """
     known = np.asarray(values, dtype=np.float64)
     found = np.abs(known.sum(axis=0))

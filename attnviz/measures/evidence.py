@@ -163,7 +163,6 @@ def _held(hits: Floats, control: Floats, choices: Weights, sees: Bools) -> Evide
 
 
 def _powers(values: Floats) -> Floats:
-    """The sums over the last axis of the values, their squares and their cubes."""
     squares = values**2
     return np.stack([values.sum(-1), squares.sum(-1), (squares * values).sum(-1)])
 

@@ -24,14 +24,7 @@ from attnviz.measures.rows import (
     whole_scores,
 )
 from attnviz.measures.sinks import resting_weight, sink_of, sink_weights
-from attnviz.records import (
-    NO_LABEL,
-    AttentionRecord,
-    HeadLabel,
-    HeadScores,
-    LayerWeights,
-    Source,
-)
+from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores, LayerWeights, Source
 
 _EVEN = 0.6
 """The normalised entropy from which a head without another label is called diffuse."""

@@ -147,7 +147,6 @@ def _first(config: Any, names: tuple[str, ...]) -> int | None:
 
 
 def _spelling(config: Any, names: tuple[str, ...]) -> str | None:
-    """The name of the first of the fields that is a whole number."""
     for name in names:
         try:
             field = getattr(config, name, None)

@@ -53,7 +53,7 @@ class Bundled(StackModel):
             info,
             llama_stack(config, self.tensors, dtype),
             _open_tokenizer,
-            ends=[config.eos],
+            ends=lambda: [config.eos],
             trained=trained_tokens(checkpoint.metadata),
         )
 

@@ -94,11 +94,7 @@ def _refuse_paths(answer: Any) -> None:
 
 
 def download(
-    name: str,
-    revision: str | None,
-    allow_pickle: bool,
-    with_code: bool,
-    progress: Progress | None,
+    name: str, revision: str | None, allow_pickle: bool, with_code: bool, progress: Progress | None
 ) -> Path:
     """Fetch what is needed of a model into the local cache; the directory of its files.
 
@@ -192,8 +188,7 @@ def _listed(name: str, commit: str) -> set[str]:
     try:
         with third_party(f"the list of the files of {name!r} cannot be read"):
             info = _within(
-                2 * _PATIENCE,
-                lambda: HfApi().model_info(name, revision=commit, timeout=_PATIENCE),
+                2 * _PATIENCE, lambda: HfApi().model_info(name, revision=commit, timeout=_PATIENCE)
             )
     except LoadError:
         return set()  # no list, or none that can be read: the files are tried one by one

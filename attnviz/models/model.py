@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.models.stored_tensors import computed_from
 from attnviz.records import Kind, ModelInfo, Tokens
 
 Floats = NDArray[np.floating]
@@ -58,6 +59,10 @@ class Model(Protocol):
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         """What a reader must know about a run over these tokens, beside ``info.notes``."""
+        ...
+
+    def vocabulary(self) -> Vocabulary:
+        """Its plain tokens, and what stands around every text."""
         ...
 
 
@@ -231,6 +236,19 @@ def cannot_write(info: ModelInfo) -> UnsupportedError:
     )
 
 
+def split_words(text: str, limit: int | None = None) -> list[str]:
+    """The words of a text, at most ``limit``; UsageError where there is none."""
+    words = text.split()[:limit]
+    if not words:
+        raise UsageError("expected a text of at least one word, got none")
+    return words
+
+
+def word_tokens(words: Sequence[str], numbers: Mapping[str, int]) -> Tokens:
+    """Words as tokens with these numbers."""
+    return replace(Tokens.bare([numbers[word] for word in words]), texts=tuple(words))
+
+
 # Random texts --------------------------------------------------------------------------------
 
 
@@ -256,15 +274,6 @@ class Vocabulary:
         return replace(self, before=nothing, after=nothing)
 
 
-@runtime_checkable
-class HasVocabulary(Protocol):
-    """A model that can be given random tokens."""
-
-    def vocabulary(self) -> Vocabulary:
-        """Its plain tokens, and what stands around every text."""
-        ...
-
-
 def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
     """The special tokens that an encoded text begins and ends with."""
     begin, end = 0, len(tokens)
@@ -272,12 +281,7 @@ def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
         begin += 1
     while end > begin and tokens.special[end - 1]:
         end -= 1
-    return _cut(tokens, 0, begin), _cut(tokens, end, len(tokens))
-
-
-def _cut(tokens: Tokens, begin: int, end: int) -> Tokens:
-    kept = slice(begin, end)
-    return Tokens(tokens.ids[kept], tokens.texts[kept], tokens.special[kept])
+    return tokens.cut(begin), tokens.taken(range(end, len(tokens)))
 
 
 def random_copies(vocabulary: Vocabulary, length: int, copies: int, seed: int) -> Tokens:
@@ -300,8 +304,6 @@ def random_copies(vocabulary: Vocabulary, length: int, copies: int, seed: int) -
 # Fingerprint ---------------------------------------------------------------------------------
 
 _DIGITS = 12
-_ELSEWHERE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
-"""Fields of a config that say nothing of what is computed; each tensor's dtype counts itself."""
 
 
 def weights_fingerprint(model: Model) -> str:
@@ -320,9 +322,7 @@ def weights_fingerprint(model: Model) -> str:
         hashed.update(stored.digest().encode())
     elif module is not None:
         config = getattr(module, "config", None)
-        fields = {} if config is None else config.to_dict()
-        used = sorted((name, fields[name]) for name in fields.keys() - _ELSEWHERE)
-        hashed.update(repr(used).encode())
+        hashed.update(computed_from({} if config is None else config.to_dict()))
         for name, tensor in module.state_dict().items():
             hashed.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
             hashed.update(_checksum(tensor))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,16 +73,11 @@ class NumpyCheckpoint(StackModel):
         stack: NumpyStack,
         opened: OpenedTokenizer,
         stored: StoredTensors,
-        ends: Sequence[object],
+        ends: Callable[[], Iterable[object]],
         trained: int | None,
     ) -> None:
         super().__init__(
-            info,
-            stack,
-            lambda: opened.tokenizer,
-            start=opened.start,
-            ends=ends,
-            trained=trained,
+            info, stack, lambda: opened.tokenizer, start=opened.start, ends=ends, trained=trained
         )
         self.stored = stored
         self._broken: tuple[str, ...] | None = None
@@ -136,9 +131,12 @@ def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyChec
         ),
     )
     stack = NumpyStack(read.shape, by_role(stored, read.parts))
-    generation = directory / "generation_config.json"
-    stated = [fields, *([read_json(generation)] if generation.is_file() else [])]
-    ends = [each.get("eos_token_id") for each in stated]
+
+    def ends() -> list[object]:
+        generation = directory / "generation_config.json"
+        stated = [fields, *([read_json(generation)] if generation.is_file() else [])]
+        return [each.get("eos_token_id") for each in stated]
+
     return NumpyCheckpoint(info, stack, opened, stored, ends, trained_tokens(said))
 
 

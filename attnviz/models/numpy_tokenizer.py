@@ -169,8 +169,7 @@ _CLASSES: Mapping[str, _Class] = {
     ),
     "LlamaTokenizer": _Class(_PAIR, _llama),
     "GemmaTokenizer": _Class(
-        {"unk": "<unk>", "bos": "<bos>", "eos": "<eos>", "pad": "<pad>", "mask": "<mask>"},
-        _gemma,
+        {"unk": "<unk>", "bos": "<bos>", "eos": "<eos>", "pad": "<pad>", "mask": "<mask>"}, _gemma
     ),
 }
 
@@ -237,7 +236,6 @@ def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenize
 
 
 def _settings(directory: Path) -> dict[str, Any]:
-    """What the files beside it say of a tokenizer."""
     path, older = directory / "tokenizer_config.json", directory / "special_tokens_map.json"
     said = read_json(path) if path.is_file() else {}
     if "added_tokens_decoder" not in said and older.is_file():
@@ -278,7 +276,6 @@ def _class(said: Fields, fields: Fields, path: Path) -> _Class | None:
 
 
 def _named(tokenizer: Tokenizer, said: Fields, usual: Mapping[str, str]) -> dict[str, Any]:
-    """The contents and ids of the special tokens by their names."""
     named: dict[str, tuple[str, int]] = {}
     for name in _NAMED:
         value = said.get(f"{name}_token", usual.get(name))

@@ -21,6 +21,8 @@ from attnviz.models.model import (
     ObserveQueriesKeys,
     Vocabulary,
     Wants,
+    split_words,
+    word_tokens,
 )
 from attnviz.records import Kind, ModelInfo, Tokens
 
@@ -105,11 +107,11 @@ class OwnAttention:
 
         Raises UsageError where there is no word.
         """
-        return _numbered(text.split()[:limit], {})
+        return _numbered(split_words(text, limit), {})
 
     def encode_queries(self, text: str, keys: Tokens) -> Tokens:
         """The words of a text that looks at ``keys``: those that it has too have the same ids."""
-        return _numbered(text.split(), dict(zip(keys.texts, keys.ids, strict=True)))
+        return _numbered(split_words(text), dict(zip(keys.texts, keys.ids, strict=True)))
 
     def redrawn(self, seed: int) -> OwnAttention:
         """The same shape with other random weights and embeddings."""
@@ -136,11 +138,9 @@ class OwnAttention:
         )
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
-        """Nothing depends on the text."""
         return ()
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
-        """Hand over queries and keys of layer 0 if wanted; see ``NumpyModel``."""
         if wants(0):
             words = self.embed(tokens.ids)
             observe(0, *self._attention.queries_and_keys(words), self._attention.seen(words))
@@ -159,7 +159,6 @@ class OwnAttention:
         *,
         norms: bool = False,
     ) -> None:
-        """Hand over blocks of layer 0's weights if wanted; see ``NumpyModel``."""
         if wants(0):
             self._require_room(min(rows, len(ids[0])), len(ids[0]))
             words = np.stack([self.embed(tuple(text)) for text in ids])
@@ -181,14 +180,12 @@ class OwnAttention:
         observe(0, weights, outputs)
 
     def narrowed(self) -> OwnAttention:
-        """The same with rounded weights; see ``NumpyModel``."""
         names = (f"{part}_weight" for part in ("query", "key", "value", "output"))
         return self._changed(
             **{name: to_bfloat16(getattr(self._attention, name)) for name in names}
         )
 
     def without(self, heads: Collection[tuple[int, int]]) -> OwnAttention:
-        """The same where the outputs of these (layer, head) count as zero."""
         return self._changed(removed=tuple(sorted(head for _, head in heads)))
 
     def _changed(self, **parts: Any) -> OwnAttention:
@@ -219,16 +216,10 @@ class OwnAttention:
 
 def _numbered(words: Sequence[str], known: dict[str, int]) -> Tokens:
     """The words with their numbers: those of ``known``, then what follows for new ones."""
-    if not words:
-        raise UsageError("expected a text of at least one word, got none")
     numbers = dict(known)
     for word in words:
         numbers.setdefault(word, len(numbers))
-    return Tokens(
-        ids=tuple(numbers[word] for word in words),
-        texts=tuple(words),
-        special=(False,) * len(words),
-    )
+    return word_tokens(words, numbers)
 
 
 def check_sizes(d_model: int, heads: int, kv_heads: int | None, head_dim: int | None) -> None:

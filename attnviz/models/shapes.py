@@ -96,7 +96,6 @@ def _config(path: Path, config: object) -> dict[str, Any]:
 
 
 def _tables(path: Path, table: dict[str, Any], key: str) -> tuple[dict[str, Any], ...]:
-    """The table or tables under a key."""
     found = table.get(key, [])
     listed = found if isinstance(found, list) else [found]
     if not all(isinstance(item, dict) for item in listed):

@@ -37,7 +37,8 @@ class StackModel:
     stack: the model itself, for more than its weights.
     open_tokenizer: opens its tokenizer when a text is first encoded.
     start: the id of the token that texts begin with by name, whether or not it is added.
-    ends: what its files state of the tokens that end a text, as ``known_ids`` takes it.
+    ends: what its files state of the tokens that end a text, as ``known_ids`` takes it; asked
+        when a text is written.
     trained: tokens of the longest sequence of its training, where its files say so.
     """
 
@@ -48,14 +49,14 @@ class StackModel:
         open_tokenizer: Callable[[], Tokenizer],
         *,
         start: int | None = None,
-        ends: Iterable[object] = (),
+        ends: Callable[[], Iterable[object]] = tuple,
         trained: int | None = None,
     ) -> None:
         self._info = info
         self.stack = stack
         self._open_tokenizer = open_tokenizer
         self._start = start
-        self.end_ids = known_ids(ends, stack.shape.vocabulary)
+        self._ends = ends
         self._trained_tokens = trained
 
     @property
@@ -121,11 +122,9 @@ class StackModel:
         return token_texts(self.tokenizer, pieces)
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
-        """Whether the text is longer than those of the training."""
         return beyond_training(self._trained_tokens, tokens)
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
-        """Hand over queries and keys of each wanted layer; see ``NumpyModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             self.stack.run_queries_keys(tokens.ids, wants, observe)
 
@@ -138,35 +137,34 @@ class StackModel:
         *,
         norms: bool = False,
     ) -> None:
-        """Hand over blocks of the weights of each wanted layer; see ``NumpyModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             self.stack.run_rows(ids, rows, wants, observe, norms=norms)
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> NDArray[np.floating] | None:
-        """Hand over weights and outputs of each layer; the logits. See ``NumpyModel``."""
         with np.errstate(over="ignore", invalid="ignore"):
             residual = self.stack.run_outputs(tokens.ids, observe)
             return self.stack.unembed(residual) if self.predicts else None
 
     @property
+    def end_ids(self) -> frozenset[int]:
+        """The tokens that end a text; LoadError for a file that cannot be read."""
+        return known_ids(self._ends(), self.stack.shape.vocabulary)
+
+    @property
     def predicts(self) -> bool:
-        """Whether it tells the next token; see ``GrowingModel``."""
         lacks = any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
         return self.causal and not lacks
 
     def reader(self) -> StackReader:
-        """Reads a text as it grows; see ``GrowingModel``."""
         free = free_memory()
         if free is not None:  # each token needs every tensor once more
             self.stack.tensors.keep(free // 2)
         return StackReader(self.stack)
 
     def narrowed(self) -> Self:
-        """The same in rounded numbers; see ``NumpyModel``."""
         return self._over(NarrowStack.of(self.stack))
 
     def without(self, heads: Collection[tuple[int, int]]) -> Self:
-        """The same where the outputs of these (layer, head) count as zero."""
         return self._over(self.stack.without(heads))
 
     def _over(self, stack: NumpyStack) -> Self:

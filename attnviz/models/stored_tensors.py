@@ -28,6 +28,11 @@ _ELSEWHERE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
 """Fields of a config that say nothing of what is computed; each tensor's type counts itself."""
 
 
+def computed_from(fields: Mapping[str, Any]) -> bytes:
+    """The fields of a config that say what is computed, to be hashed."""
+    return repr(sorted((name, fields[name]) for name in fields.keys() - _ELSEWHERE)).encode()
+
+
 class _Place(NamedTuple):
     """Where a tensor lies: bytes from start to stop of a file. kind: as safetensors calls it."""
 
@@ -93,8 +98,7 @@ class StoredTensors:
 
     def digest(self) -> str:
         """Of the config, and of the name, shape, type and CRC-32 of each tensor."""
-        used = sorted((name, self._fields[name]) for name in self._fields.keys() - _ELSEWHERE)
-        hashed = hashlib.sha256(repr(used).encode())
+        hashed = hashlib.sha256(computed_from(self._fields))
         for name, place in sorted(self._places.items()):
             hashed.update(f"{name} {place.shape} {place.kind}".encode())
             if size := place.stop - place.start:

@@ -140,7 +140,6 @@ def running(model: object, *passing: type[Exception]) -> Iterator[None]:
 
 
 def _raised_by(error: Exception) -> str:
-    """The module whose code raised it."""
     trace, module = error.__traceback__, ""
     while trace is not None:
         module, trace = str(trace.tb_frame.f_globals.get("__name__")), trace.tb_next

@@ -11,7 +11,14 @@ import numpy as np
 import torch
 
 from attnviz.errors import UsageError
-from attnviz.models.model import Vocabulary, beyond_training, frame_of, known_ids
+from attnviz.models.model import (
+    Vocabulary,
+    beyond_training,
+    frame_of,
+    known_ids,
+    split_words,
+    word_tokens,
+)
 from attnviz.models.pieces import check_growth, check_ids, check_limit, token_texts
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
@@ -49,7 +56,7 @@ class TransformersModel:
             UsageError: not even the special tokens fit into ``limit``.
         """
         if self.tokenizer is None:
-            return _cut(self._words(text), limit)
+            return self._words(text).cut(limit)
         with tokenizing(self.info.name):
             check_limit(self.info.name, self.tokenizer.num_special_tokens_to_add(), limit)
             check_growth(self.info.name, self._normalizer, text)
@@ -73,14 +80,14 @@ class TransformersModel:
             words = self._words(text)
             start = self._tokens([self._start_id])
             joined = (start.ids + words.ids, start.texts + words.texts, (True, *words.special))
-            return _cut(Tokens(*joined), limit)
+            return Tokens(*joined).cut(limit)
         with tokenizing(self.info.name):
             check_growth(self.info.name, self._normalizer, text)
             labels = self.tokenizer(text_target=text, verbose=False)["input_ids"]
             if not labels or labels[-1] not in self.tokenizer.all_special_ids:
                 # Shifting drops the last label, which is to be an end.
                 labels = [*labels, self._start_id]
-            return _cut(self._tokens(self._shift_right(labels)), limit)
+            return self._tokens(self._shift_right(labels)).cut(limit)
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
         """The decoder text that the model itself writes for ``tokens``, always the likeliest token.
@@ -233,24 +240,13 @@ class TransformersModel:
         return self.model.config, getattr(self.model, "generation_config", None)
 
 
-def _cut(tokens: Tokens, limit: int | None) -> Tokens:
-    kept = slice(limit)
-    return Tokens(tokens.ids[kept], tokens.texts[kept], tokens.special[kept])
-
-
 def _word_tokens(text: str, vocabulary: int, reserved: int | None = None) -> Tokens:
     """The words of ``text``, split at white space; equal words have equal ids.
 
     Ids count up from 0 in order of first appearance, modulo ``vocabulary``, and leave out
     ``reserved``, the padding id, which some models take for no word at all.
     """
-    words = text.split()
-    if not words:
-        raise UsageError("expected a text of at least one word, got none")
+    words = split_words(text)
     free = [number for number in range(min(vocabulary, len(words) + 1)) if number != reserved]
     numbers = {word: free[place % len(free)] for place, word in enumerate(dict.fromkeys(words))}
-    return Tokens(
-        ids=tuple(numbers[word] for word in words),
-        texts=tuple(words),
-        special=(False,) * len(words),
-    )
+    return word_tokens(words, numbers)

@@ -5,21 +5,18 @@ Indices start at 0 whatever the names on the screen show; what was not measured 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attnviz.draw.values import json_number, model_facts
+from attnviz.draw.values import json_number, model_facts, table_of, token_facts
 from attnviz.patch.records import Effect, PairRuns, PatchReport, Word
 from attnviz.patch.words import base_tokens
-from attnviz.records import Tokens
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
 
 SCHEMA = "attnviz.patch/1"
+LISTS = ("heads", "by_token", "pairs")
+"""Those of which each entry has a line."""
 
 
 def patch_data(report: PatchReport) -> dict[str, Any]:
@@ -30,8 +27,8 @@ def patch_data(report: PatchReport) -> dict[str, Any]:
     """
     report = replace(report, index_base=0)
     first = report.pairs[0]
-    clean = {**_tokens(first.clean), "metric": json_number(report.clean_metric)}
-    corrupt = {**_tokens(first.corrupt), "metric": json_number(report.corrupt_metric)}
+    clean = {**token_facts(first.clean), "metric": json_number(report.clean_metric)}
+    corrupt = {**token_facts(first.corrupt), "metric": json_number(report.corrupt_metric)}
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "model": model_facts(report.model),
@@ -77,29 +74,14 @@ def patch_data(report: PatchReport) -> dict[str, Any]:
     return data
 
 
-def write_patch_json(report: PatchReport, stream: SupportsWrite[str]) -> None:
-    """Write ``patch_data``, ASCII only, a line for each patch."""
-    data = patch_data(report)
-    lists = {name: data.pop(name) for name in ("heads", "by_token", "pairs") if name in data}
-    stream.write(json.dumps(data, allow_nan=False).removesuffix("}"))
-    for name, entries in lists.items():
-        lines = ",\n".join(json.dumps(entry, allow_nan=False) for entry in entries)
-        stream.write(f',\n"{name}": [\n{lines}\n]')
-    stream.write("}\n")
-
-
-def _tokens(tokens: Tokens) -> dict[str, Any]:
-    return {"tokens": list(tokens.texts), "token_ids": list(tokens.ids)}
-
-
 def _word(word: Word | None) -> dict[str, Any] | None:
     return None if word is None else {"id": word.id, "token": word.text}
 
 
 def _pair(pair: PairRuns) -> dict[str, Any]:
     return {
-        "clean": {**_tokens(pair.clean), "metric": json_number(pair.clean_metric)},
-        "corrupt": {**_tokens(pair.corrupt), "metric": json_number(pair.corrupt_metric)},
+        "clean": {**token_facts(pair.clean), "metric": json_number(pair.clean_metric)},
+        "corrupt": {**token_facts(pair.corrupt), "metric": json_number(pair.corrupt_metric)},
         "answer": _word(pair.answer),
         "foil": _word(pair.foil),
     }
@@ -136,17 +118,7 @@ def _effect(report: PatchReport, effect: Effect) -> dict[str, Any]:
 def patch_rows(report: PatchReport) -> Iterator[tuple[object, ...]]:
     """The header, then a row for each patch."""
     names = ("effect", "metric", "change", "ci_low", "ci_high", "base_rate", "q", "gradient")
-    yield ("name", "layer", "head", "pairs", *names)
-    report = replace(report, index_base=0)
-    for effect in (*report.effects, *([report.together] if report.together else [])):
-        one = len(effect.places) == 1
-        layer, head = effect.places[0]
-        ends = effect.interval or (math.nan, math.nan)
-        numbers = (effect.effect, effect.metric, effect.change, *ends, effect.base_rate)
-        yield (
-            report.names(effect),
-            layer if one else "",
-            head if one and not report.whole_layers else "",
-            len(report.pairs),
-            *("" if math.isnan(each) else each for each in (*numbers, effect.q, effect.gradient)),
-        )
+    data = patch_data(report)
+    entries = [*data["heads"], *[data["together"]] * (data["together"] is not None)]
+    rows = ({**entry, "pairs": data["pair_count"]} for entry in entries)
+    return table_of(("name", "layer", "head", "pairs", *names), rows)

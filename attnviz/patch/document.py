@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -11,8 +12,14 @@ from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
 from attnviz.draw.labels import token_labels
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import counted, notes_group, share
-from attnviz.draw.signed import signed_grid, signed_scale
+from attnviz.draw.provenance import advised, counted, notes_group, share
+from attnviz.draw.signed import (
+    interval_text,
+    layer_grid,
+    ranked_table,
+    signed_grid,
+    signed_scale,
+)
 from attnviz.measures.registry import label_named
 from attnviz.patch.records import METRICS, Effect, PatchReport
 from attnviz.patch.words import (
@@ -25,15 +32,11 @@ from attnviz.patch.words import (
     grid_title,
     heading,
     joint_words,
-    listed_hints,
     quoted,
     runs,
     token_title,
 )
 from attnviz.records import Tokens
-
-_STRIP = Tokens((0,), ("",), (True,))
-"""The one row of a prompt whose differing tokens are marked."""
 
 _LONGEST = 100
 _GAP = 3
@@ -65,10 +68,11 @@ def patch_document(report: PatchReport, explain: bool = False) -> doc.Document:
         " ".join(report.text.split()),
         groups,
         [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
-        listed_hints(report.hints),
+        [doc.Facts([(hint, False) for hint in report.hints])] if report.hints else (),
         heading(report),
         report.text if report.pairs_wanted == 1 else "",
         finding(report),
+        advised(partial(first_groups, report), tokens),
     )
 
 
@@ -90,7 +94,9 @@ def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
         metric = f"M {value:+.2f}"
         asks = [(f"{'answer' if sign > 0 else 'foil'} {word}", False)] if word else []
         title: doc.Words = [(name + many, True), *asks, (metric, False)]
-        maps.append(doc.Map(name, marks[:, kept], _STRIP, tokens.taken(kept), title, limit=1.0))
+        maps.append(
+            doc.Map(name, marks[:, kept], Tokens.bare((0,)), tokens.taken(kept), title, limit=1.0)
+        )
     return doc.Maps(maps, texts=True, lines=lines or 4, scale=None)
 
 
@@ -109,21 +115,18 @@ def head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
             values[effect.places[0]] = value
             unclear |= {effect.places[0]} if effect.unclear else set()
     scale = NumberScale.over(values.values())
-    layers = sorted({effect.places[0][0] for effect in report.effects})
-    columns = sorted({effect.places[0][1] for effect in report.effects})
-    at = {place: (layers.index(place[0]), columns.index(place[1])) for place in values}
-    grid = signed_grid(
-        [f"L{layer + report.index_base}" for layer in layers],
-        [report.column(column) for column in columns],
-        {at[place]: value for place, value in values.items()},
+    title, bar = grid_title(report, brief=not scaled), _bar(report, scale) if scaled else None
+    every = [effect.places[0] for effect in report.effects]
+    return layer_grid(
+        values,
         scale,
-        {at[place] for place in unclear},
-        "95% interval includes 0",
+        title,
+        report.column,
+        base=report.index_base,
+        unclear=unclear,
+        blank=every,
+        bar=bar,
     )
-    grey = "grey: 95% interval includes 0" if scaled else "grey: CI includes 0"
-    title = grid_title(report, brief=not scaled) + scale.times * (not scaled)
-    words: doc.Words = [(title, True), *[(grey, False)] * bool(unclear)]
-    return grid._replace(title=words, scale=_bar(report, scale) if scaled else None)
 
 
 def _bar(report: PatchReport, scale: NumberScale) -> doc.Scale:
@@ -174,46 +177,28 @@ def ranking_table(report: PatchReport, shown: Sequence[Effect], title: str = "")
     """A row a patch: bar, effect, interval, base rate, label, the metric of the patched run."""
     values = [report.shown(effect) for effect in shown]
     scale = NumberScale.over([report.shown(effect) for effect in report.effects])
+    estimated = report.method == "gradient"
     name = "effect" if report.ratio else f"Δ M, {METRICS[report.metric].unit}"
-    columns: list[tuple[doc.Column, list[str]]] = []
-
-    def add(title: str, cells: list[str], right: bool = True) -> None:
-        if any(cells):
-            columns.append((doc.Column(title, right=right), cells))
-
-    if report.method == "gradient":
-        add(f"estimate{scale.times}", _numbers(values, scale))
-    else:
-        add(f"{name}{scale.times}", _numbers(values, scale))
-    add("95% interval", [_interval(effect, scale) for effect in shown])
-    add("base rate", _numbers([effect.base_rate for effect in shown], scale))
-    add("label", [_label(report, effect) for effect in shown], right=False)
-    if report.method == "both":
-        add("gradient", _numbers([effect.gradient for effect in shown], scale))
-    add("q", [_small(effect.q) for effect in shown])
-    if report.method != "gradient":
-        add("M patched", [f"{effect.metric:+.2f}" for effect in shown])
-    names = [report.names(effect) for effect in shown]
-    cells = zip(names, *(cells for _, cells in columns), strict=True)
-    rows = [
-        doc.Row(row, (value, scale.limit), tone="faint" if effect.unclear else "plain")
-        for row, value, effect in zip(cells, values, shown, strict=True)
+    columns: list[tuple[str | doc.Column, list[str]]] = [
+        (("estimate" if estimated else name) + scale.times, _numbers(values, scale)),
+        ("95% interval", [interval_text(effect.interval, scale) for effect in shown]),
+        ("base rate", _numbers([effect.base_rate for effect in shown], scale)),
+        (doc.Column("label", right=False), [_label(report, effect) for effect in shown]),
     ]
-    titles = [doc.Column("", right=False), *(column for column, _ in columns)]
-    return doc.Table(titles, rows, [(title, True)] if title else (), ranked=True)
+    if report.method == "both":
+        columns.append(("gradient", _numbers([effect.gradient for effect in shown], scale)))
+    columns.append(("q", [_small(effect.q) for effect in shown]))
+    if not estimated:
+        columns.append(("M patched", [f"{effect.metric:+.2f}" for effect in shown]))
+    names, grey = map(report.names, shown), [effect.unclear for effect in shown]
+    return ranked_table(title, [*names], values, scale, columns, grey)
 
 
 def _numbers(values: Sequence[float], scale: NumberScale) -> list[str]:
     return ["" if math.isnan(value) else scale.text(value) for value in values]
 
 
-def _interval(effect: Effect, scale: NumberScale) -> str:
-    ends = [scale.text(end) for end in effect.interval or ()]
-    return f"[{', '.join(ends)}]" if ends else ""
-
-
 def _label(report: PatchReport, effect: Effect) -> str:
-    """What a single head attends to, with the score behind it."""
     known = report.labels.get(effect.places[0]) if len(effect.places) == 1 else None
     if known is None or known.name is None:
         return ""

@@ -14,25 +14,17 @@ from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.patching import (
     WHOLE_LAYER,
     Patch,
-    Patching,
     PatchMethod,
     PatchMetric,
     PatchOptions,
     Site,
     What,
-    served,
-    sites_of,
 )
-from attnviz.engine.scan.run import open_patching
+from attnviz.engine.scan.run import Patching, open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.model import (
-    HasVocabulary,
-    Model,
-    TwoStackModel,
-    require_number,
-    weights_fingerprint,
-)
+from attnviz.measures.bootstrap import copies_note
+from attnviz.models.model import Model, TwoStackModel, require_number, weights_fingerprint
 from attnviz.models.own import OwnAttention
 from attnviz.patch.options import At, Request
 from attnviz.patch.pairs import PromptPairs, Prompts, TokenPair, control_pairs, encode_pair
@@ -120,8 +112,8 @@ class Job:
     @property
     def group(self) -> int:
         """How many query heads a patched head serves."""
-        site = sites_of(self.patching, self.what)[0]
-        return max(len(served(self.patching, site)), 1)
+        site = self.patching.sites(self.what)[0]
+        return max(len(self.patching.served(site)), 1)
 
     def patches(self, asked: Asked) -> list[Patch]:
         """The patches of one pair: one a place, then all of ``together`` at once."""
@@ -222,7 +214,6 @@ def prepare(model: Model, given: PromptPairs, request: Request) -> Job:
     )
     measured = {one.index: one for one in asked.values()}
     copies = len(encoded) - len(kept)
-    again = f"{copies} of {len(encoded)} pairs are copies of another and left out: no new evidence"
     return Job(
         model,
         request,
@@ -239,7 +230,7 @@ def prepare(model: Model, given: PromptPairs, request: Request) -> Job:
         controls.drawn,
         *_chosen(patching, request, model),
         _threshold(model, patching, request),
-        (*left_out, *[again] * bool(copies), *unasked),
+        (*left_out, *copies_note(copies, len(encoded), "pairs"), *unasked),
         patching,
         opened,
     )
@@ -288,7 +279,6 @@ def _asked(
     prompts: Prompts,
     request: Request,
 ) -> Asked:
-    """What is asked of a pair, from the words given or from what the model predicts."""
     measure = request.measure
     clean, corrupt = patching.predictions(index)
     for plain in (clean, corrupt):
@@ -300,7 +290,7 @@ def _asked(
         ("--foil", measure.foil or prompts.foil, corrupt.top),
     ):
         given = None if typed is None else Word(*single_token(model, typed, option))
-        words.append(given or _word(model, top))
+        words.append(given or Word(top, model.vocabulary().texts([top])[0]))
     answer, foil = words
     if answer.id != foil.id:
         return Asked(index, index, pair, base.position, answer, foil)
@@ -315,12 +305,6 @@ def _asked(
     raise UsageError(f"both prompts predict {answer.text!r}: nothing to compare, add {missing}")
 
 
-def _word(model: Model, number: int) -> Word:
-    if isinstance(model, HasVocabulary):
-        return Word(number, model.vocabulary().texts([number])[0])
-    return Word(number, f"<{number}>")
-
-
 def _chosen(
     patching: Patching, request: Request, model: Model
 ) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
@@ -330,7 +314,7 @@ def _chosen(
     Raises UsageError for a head that the model does not have.
     """
     what, base, typed = request.patching.what, request.counted.index_base, request.heads
-    every = [(site.layer, site.head or 0) for site in sites_of(patching, what)]
+    every = [(site.layer, site.head or 0) for site in patching.sites(what)]
     layers, heads = model.info.layers, 1 if what in WHOLE_LAYER else model.info.heads
     counts, queries = patching.heads(what), patching.queries
 

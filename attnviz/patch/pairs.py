@@ -9,11 +9,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from attnviz.cli.rows import read_rows
+from attnviz.cli.inputs import read_rows
 from attnviz.draw.labels import token_labels
 from attnviz.engine.patching import Direction, Pair
 from attnviz.errors import UsageError
-from attnviz.models.model import HasVocabulary, Model
+from attnviz.models.model import Model
 from attnviz.records import Input, Tokens
 
 Align = Literal["start", "end"]
@@ -22,10 +22,8 @@ Align = Literal["start", "end"]
 _BUILT_IN = Path(__file__).resolve().parents[1] / "data" / "probes" / "pairs.jsonl"
 _NEEDED, _ALLOWED = ("clean", "corrupt"), ("answer", "foil")
 
-_AROUND = 2
-"""Tokens shown on either side of the stretch in which prompts differ."""
-
-_MOST_SHOWN = 12
+_MOST_SHOWN = 4
+"""Tokens shown of the stretch in which prompts differ."""
 
 
 class Prompts(NamedTuple):
@@ -173,13 +171,13 @@ def encode_pair(
     begin, end = _shared(clean, corrupt)
     if align is None:
         raise UsageError(
-            f"the prompts have {len(clean)} and {len(corrupt)} tokens, expected equally many: "
-            f"{_against(clean, corrupt, begin, end)}; choose words of as many tokens, or add "
-            "--align start"
+            f"the prompts have {len(clean)} and {len(corrupt)} tokens, expected equally many; they "
+            f"differ in {_against(clean, corrupt, begin, end)}: choose words of as many tokens, or "
+            "add --align start"
         )
     if not end:
         raise UsageError(
-            "--align needs a last token that both prompts share: "
+            "--align needs a last token that both prompts share, these end in "
             + _against(clean, corrupt, begin, end)
         )
     if target is not None:
@@ -211,21 +209,12 @@ def _places(clean: int, corrupt: int, begin: int, end: int, align: Align) -> tup
 
 
 def _against(clean: Tokens, corrupt: Tokens, begin: int, end: int) -> str:
-    """Both lists of tokens around where they differ, which is in brackets."""
+    """The tokens in which two prompts differ, such as ``Tom | . (clean), Ann (corrupt)``."""
     sides = []
     for name, tokens in (("clean", clean), ("corrupt", corrupt)):
-        labels = token_labels(tokens)
-        first, last = max(begin - _AROUND, 0), min(len(labels) - end + _AROUND, len(labels))
-        middle = labels[begin : len(labels) - end]
-        cut = [*middle[:_MOST_SHOWN], *["…"] * (len(middle) > _MOST_SHOWN)]
-        shown = [
-            *["…"] * (first > 0),
-            *labels[first:begin],
-            f"[{' | '.join(cut)}]",
-            *labels[len(labels) - end : last],
-            *["…"] * (last < len(labels)),
-        ]
-        sides.append(f"{name} {' | '.join(shown)}")
+        differ = token_labels(tokens)[begin : len(tokens) - end]
+        shown = [*differ[:_MOST_SHOWN], *["…"] * (len(differ) > _MOST_SHOWN)]
+        sides.append(f"{' | '.join(shown) or 'nothing'} ({name})")
     return ", ".join(sides)
 
 
@@ -259,10 +248,8 @@ def control_pairs(
         for number in range(draws if len(pairs) == 1 else 1):
             if number < len(fit):
                 source = _source(pairs[fit[number]], direction)
-            elif isinstance(model, HasVocabulary):
-                source, drawn = _randomised(model, pair, direction, generator), drawn + 1
             else:
-                continue
+                source, drawn = _randomised(model, pair, direction, generator), drawn + 1
             found.append((place, _with_source(pair, source, direction)))
     return Control(tuple(found), drawn)
 
@@ -286,9 +273,8 @@ def _replaces(pair: TokenPair, other: TokenPair, direction: Direction) -> bool:
 
 
 def _randomised(
-    model: HasVocabulary, pair: TokenPair, direction: Direction, generator: np.random.Generator
+    model: Model, pair: TokenPair, direction: Direction, generator: np.random.Generator
 ) -> Tokens:
-    """The source with random tokens where the prompts differ."""
     own = _source(pair, direction)
     vocabulary = model.vocabulary()
     places = pair.changed[0 if direction == "denoise" else 1]

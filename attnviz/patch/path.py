@@ -1,7 +1,7 @@
 """``attnviz path``: what later heads read straight from one head, mean over pairs of prompts.
 
 Wang et al. 2022, section 3.1, and Goldowsky-Dill et al. 2023: path patching, to first order and
-with the norms held. What is measured stands in ``engine.paths``.
+with the norms held. What is measured stands in ``engine.attribution.paths``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnviz.engine.attribution import HeadKey
+from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.patching import PathEffects, What
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
@@ -99,7 +99,7 @@ def path_report(
         raise UnsupportedError(
             f"{model.info.name!r} is attention alone, of one layer: no later head reads from it"
         )
-    from attnviz.engine.paths import path_effects  # torch only once the words are known
+    from attnviz.engine.attribution.paths import path_effects  # torch only once the words are known
 
     sender = _sender(model, head, index_base)
     target = decoder_text(model, None)

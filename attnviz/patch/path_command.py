@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.cli import options as shared
@@ -12,11 +11,7 @@ from attnviz.cli.groups import Options, argument, command, option
 from attnviz.patch.options import PromptPair, View
 
 if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
-
-    from attnviz.draw.document import Document
     from attnviz.patch.path import Listener, PathReport
-    from attnviz.records import Tokens
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -59,20 +54,18 @@ def path(
     output: shared.Output,
 ) -> None:
     """Follow one head: which later heads read what it writes."""
-    from attnviz.cli.outlet import open_outlet
-    from attnviz.cli.progress import loading as opening
-    from attnviz.cli.progress import scanning
-    from attnviz.cli.terminal import messages
-    from attnviz.models.resolve import load
+    from attnviz.cli.outlet import Found, open_outlet
+    from attnviz.draw.values import table_of
     from attnviz.patch.pairs import read_pairs
     from attnviz.patch.path import path_report
+    from attnviz.patch.path_document import path_document
 
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)
     given = read_pairs(prompts.clean, prompts.corrupt, prompts.pairs)
-    with opening(model.model, outlet.notices) as progress:
-        loaded = load(model.model, replace(options, progress=progress))
-    with scanning("following paths", messages(output.quiet)) as advance:
+    with outlet.opened(model.model, options) as loaded:
+        pass
+    with outlet.advancing("following paths", long=True) as advance:
         report = path_report(
             loaded,
             sender.sender,
@@ -83,55 +76,30 @@ def path(
             index_base=counted.index_base,
             on_progress=advance,
         )
-    outlet.show(_Followed(report, output.explain, not output.quiet))
+    drawn = partial(path_document, report, output.explain, not output.quiet)
+    entries = [_entry(one) for one in report.listeners]
+    table = partial(table_of, [*entries[0]], entries)
+    outlet.show(Found(partial(_data, report, entries), table, drawn))
 
 
-@dataclass(frozen=True)
-class _Followed:
-    """What listens to a head, for every outlet. explain: add a reading for newcomers."""
+def _data(report: PathReport, entries: list[dict[str, Any]]) -> dict[str, Any]:
+    from attnviz.draw.values import model_facts, token_facts
 
-    report: PathReport
-    explain: bool = False
-    hints: bool = True
-
-    def write_json(self, stream: SupportsWrite[str]) -> None:
-        """Everything as one JSON object, ASCII only; indices start at 0."""
-        from attnviz.draw.values import model_facts
-
-        report = self.report
-        pair = report.pairs[0]
-        data = {
-            "schema": SCHEMA,
-            "model": model_facts(report.model),
-            "sender": {"layer": report.sender[0], "head": report.sender[1]},
-            "clean": _tokens(pair.clean),
-            "corrupt": _tokens(pair.corrupt),
-            "method": "direct path, norms held at the corrupt run",
-            "into": report.into,
-            "source": report.source or None,
-            "pair_count": len(report.pairs),
-            "seed": report.seed,
-            "notes": list(report.notes),
-            "heads": [_entry(one) for one in report.listeners],
-        }
-        stream.write(json.dumps(data, allow_nan=False) + "\n")
-
-    def rows(self) -> Iterator[tuple[object, ...]]:
-        """The header, then a row for each later head and kind of input."""
-        for number, one in enumerate(self.report.listeners):
-            entry = _entry(one)
-            if not number:
-                yield tuple(entry)
-            yield tuple("" if value is None else value for value in entry.values())
-
-    def document(self) -> Document:
-        from attnviz.patch.path_document import path_document
-
-        return path_document(self.report, self.explain, self.hints)
-
-
-def _tokens(tokens: Tokens) -> dict[str, Any]:
-    return {"tokens": list(tokens.texts), "token_ids": list(tokens.ids)}
+    pair = report.pairs[0]
+    return {
+        "schema": SCHEMA,
+        "model": model_facts(report.model),
+        "sender": {"layer": report.sender[0], "head": report.sender[1]},
+        "clean": token_facts(pair.clean),
+        "corrupt": token_facts(pair.corrupt),
+        "method": "direct path, norms held at the corrupt run",
+        "into": report.into,
+        "source": report.source or None,
+        "pair_count": len(report.pairs),
+        "seed": report.seed,
+        "notes": list(report.notes),
+        "heads": entries,
+    }
 
 
 def _entry(one: Listener) -> dict[str, Any]:

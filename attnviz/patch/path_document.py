@@ -9,7 +9,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import counted, model_words, named, notes_group
-from attnviz.draw.signed import signed_grid, signed_scale
+from attnviz.draw.signed import interval_text, layer_grid, ranked_table, signed_scale
 from attnviz.engine.patching import What
 from attnviz.measures.words import joined
 from attnviz.patch.path import INTO, Listener, PathReport
@@ -108,12 +108,12 @@ def _hints(report: PathReport, explained: bool) -> list[str]:
 def finding(report: PathReport) -> str:
     """Which head listens most, with what, and how much other heads give it."""
     sender = report.name(report.sender)
-    lead = "1 pair: an anecdote. " if len(report.pairs) == 1 else ""
+    lead = "1 pair: an anecdote. In it, " if len(report.pairs) == 1 else ""
     if report.model.weights == "random":
         lead = "Random weights: "
     above = [one for one in report.listeners if one.share >= _LEAST and not _unclear(one)]
     if not above:
-        return f"{lead}No later head clearly reads from {sender}."
+        return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}."
     first, *more = [one for one in above if one.into == above[0].into][:_NAMED]
     said = f"{sender} makes {percent(first.share)} of what differs in {_owned(report, first)}"
     said += "".join(f", {percent(one.share)} in {_owned(report, one, False)}" for one in more)
@@ -122,7 +122,6 @@ def finding(report: PathReport) -> str:
 
 
 def _owned(report: PathReport, one: Listener, whole: bool = True) -> str:
-    """Such as ``L1H2's keys``."""
     return f"{report.name(one.place, one.into)}'s" + f" {WHAT[one.into]}" * whole
 
 
@@ -144,39 +143,28 @@ def _scale(listeners: Sequence[Listener]) -> NumberScale:
 def path_grid(report: PathReport, into: What) -> doc.HeadGrid:
     """The share of every later head in one kind of input; all grids have one scale."""
     found = _of(report, into)
-    layers = sorted({one.place[0] for one in found})
-    columns = sorted({one.place[1] for one in found})
-    at = {one: (layers.index(one.place[0]), columns.index(one.place[1])) for one in found}
-    base = report.index_base
-    grid = signed_grid(
-        [f"L{layer + base}" for layer in layers],
-        [f"{report.letter(into)}{column + base}" for column in columns],
-        {at[one]: one.share for one in found},
+    grid = layer_grid(
+        {one.place: one.share for one in found},
         _scale(report.listeners),
-        {at[one] for one in found if _unclear(one)},
-        "95% interval includes 0",
+        f"share of their {WHAT[into]}",
+        lambda column: f"{report.letter(into)}{column + report.index_base}",
+        base=report.index_base,
+        unclear={one.place for one in found if _unclear(one)},
     )
-    return grid._replace(title=[(f"share of their {WHAT[into]}", True)])
+    return grid._replace(title=grid.title[:1])
 
 
 def path_table(report: PathReport, most: int) -> doc.Table:
     """A row a listener: bar, share, interval, what other heads give, how far it holds."""
-    scale = _scale(report.listeners)
-    rows = []
-    for one in report.listeners[:most]:
-        ends = "" if one.interval is None else ", ".join(map(scale.text, one.interval))
-        cells = [
-            f"{report.name(one.place, one.into)} {one.into}",
-            scale.text(one.share),
-            *[f"[{ends}]"] * bool(ends),
-            "" if math.isnan(one.others) else scale.text(one.others),
-            f"{one.explained:.2f}",
-            percent(one.moved),
-        ]
-        rows.append(
-            doc.Row(cells, (one.share, scale.limit), tone="faint" if _unclear(one) else "plain")
-        )
-    names = ["share", *["95% interval"] * (report.listeners[0].interval is not None)]
-    names += ["other heads", "explained", "differs"]
-    columns = [doc.Column("", right=False), *map(doc.Column, names)]
-    return doc.Table(columns, rows, ranked=True)
+    scale, shown = _scale(report.listeners), report.listeners[:most]
+    others = ["" if math.isnan(one.others) else scale.text(one.others) for one in shown]
+    columns: list[tuple[str | doc.Column, list[str]]] = [
+        (f"share{scale.times}", [scale.text(one.share) for one in shown]),
+        ("95% interval", [interval_text(one.interval, scale) for one in shown]),
+        ("other heads", others),
+        ("explained", [f"{one.explained:.2f}" for one in shown]),
+        ("differs", [percent(one.moved) for one in shown]),
+    ]
+    names = [f"{report.name(one.place, one.into)} {one.into}" for one in shown]
+    grey = [_unclear(one) for one in shown]
+    return ranked_table("", names, [one.share for one in shown], scale, columns, grey)

@@ -1,4 +1,7 @@
-"""Measures what a job asks for, pair by pair: what is done is kept, however the run ends."""
+"""Measures what a job asks for, pair by pair, and makes effects of it: shares, with their doubt.
+
+What is done is kept, however the run ends.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.cli.progress import Advance
-from attnviz.cli.resume import Piece, ResumeFile
+from attnviz.cli.resume import Piece, ResumeFile, restored, stored
 from attnviz.engine.known_labels import known_labels
-from attnviz.engine.patching import WHOLE_LAYER, Patch, Patching, PatchMetric, PatchScores
+from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
+from attnviz.engine.scan.run import Patching
 from attnviz.errors import LoadError
-from attnviz.measures.bootstrap import LEAST_TEXTS, spearman
+from attnviz.measures.bootstrap import (
+    LEAST_TEXTS,
+    adjusted_p,
+    benjamini_hochberg,
+    few_note,
+    mean_interval,
+    sign_flip_p,
+    spearman,
+)
 from attnviz.patch.job import Asked, Job
 from attnviz.patch.records import METRICS, Effect, PairRuns, PatchReport, Place, TokenEffects
-from attnviz.patch.statistics import Runs, effects, shares, too_close
 
 _MOST_FOLLOWED = 4
 """Heads whose tokens are patched one by one where nobody chose heads."""
@@ -132,7 +143,7 @@ class Measured:
             pairs_wanted=job.wanted,
             seed=request.seed,
             seconds=self.seconds,
-            notes=(*job.notes, *self.notes, *_few(len(kept))),
+            notes=(*job.notes, *self.notes, *few_note(len(kept), "pairs")),
             complete=self.complete,
             top=request.view.top,
             fdr=request.measure.fdr,
@@ -244,6 +255,89 @@ def _followed(found: Measured) -> tuple[Place, ...]:
     return tuple(sorted(each.places[0] for each in found.report().ranking(_MOST_FOLLOWED)))
 
 
+# From metrics to effects ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The metric over pairs.
+
+    base, source: (pair,) of the plain runs. patched: (pair, patch).
+    control: (pair, patch) with a source that says nothing of the pair; NaN where not measured.
+    """
+
+    base: NDArray[np.float64]
+    source: NDArray[np.float64]
+    patched: NDArray[np.float64]
+    control: NDArray[np.float64]
+
+    @property
+    def difference(self) -> float:
+        """Source less base, mean over pairs."""
+        return float((self.source - self.base).mean())
+
+
+def shares(runs: Runs, patched: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Values (pair, patch) whose mean over pairs is the effect, and whose spread is its doubt.
+
+    The effect is the ratio of two means, R = Σ(patched − base) / Σ(source − base), so that a pair
+    whose runs hardly differ counts little; of one pair it is P of Wang et al. 2022. Each pair's
+    value is R + (x − R·y) / mean y, with x and y its numerator and denominator (the linearised
+    ratio estimator, Cochran 1977, section 6.3).
+    """
+    change = patched - runs.base[:, None]
+    apart = (runs.source - runs.base)[:, None]
+    ratio = change.mean(axis=0) / apart.mean()
+    found: NDArray[np.float64] = ratio + (change - ratio * apart) / apart.mean()
+    return found
+
+
+def too_close(runs: Runs, threshold: float, seed: int) -> tuple[float, float] | bool:
+    """Whether the runs hardly differ; with an interval over pairs, its ends where it includes 0."""
+    if not math.isfinite(runs.difference):
+        return True
+    if len(runs.base) >= LEAST_TEXTS:
+        low, high = mean_interval((runs.source - runs.base)[:, None], seed)
+        if low[0] <= 0 <= high[0]:
+            return float(low[0]), float(high[0])
+    return abs(runs.difference) < threshold
+
+
+def effects(
+    runs: Runs, places: Sequence[tuple[Place, ...]], ratio: bool, fdr: bool, seed: int
+) -> tuple[Effect, ...]:
+    """One effect a patch, in the order of ``places``.
+
+    ratio: whether the plain runs differ enough for shares. fdr: add q-values.
+    """
+    metric = runs.patched.mean(axis=0)
+    change = (runs.patched - runs.base[:, None]).mean(axis=0)
+    made = [Effect(where, float(metric[at]), float(change[at])) for at, where in enumerate(places)]
+    if not ratio:
+        return tuple(made)
+    own, control = shares(runs, runs.patched), shares(runs, runs.control)
+    found, base = own.mean(axis=0), control.mean(axis=0)
+    low = high = adjusted = q = np.full(len(places), math.nan)
+    if len(own) >= LEAST_TEXTS:
+        low, high = mean_interval(own, seed)
+        above = np.where(np.isfinite(control), own - control, own)
+        adjusted = adjusted_p(above, seed)
+        q = benjamini_hochberg(sign_flip_p(above, seed)) if fdr else q
+    return tuple(
+        Effect(
+            each.places,
+            each.metric,
+            each.change,
+            float(found[at]),
+            None if math.isnan(low[at]) else (float(low[at]), float(high[at])),
+            float(base[at]),
+            float(adjusted[at]),
+            float(q[at]),
+        )
+        for at, each in enumerate(made)
+    )
+
+
 # In words and files --------------------------------------------------------------------------
 
 
@@ -268,7 +362,6 @@ def _why(
 
 
 def _control_words(job: Job) -> str:
-    """What the sources of the base rate are."""
     if not job.drawn:
         return "the source of another pair"
     if job.drawn == len(job.controls):
@@ -276,18 +369,8 @@ def _control_words(job: Job) -> str:
     return f"the source of another pair, for {job.drawn} of them random tokens"
 
 
-def _few(pairs: int) -> tuple[str, ...]:
-    if not 1 < pairs < LEAST_TEXTS:
-        return ()
-    return (f"no intervals: {pairs} pairs are too few for them; give at least {LEAST_TEXTS}",)
-
-
 def _stored(scores: PatchScores) -> dict[str, Any]:
-    """A piece as JSON values; numbers that are none become None."""
-    metrics = {
-        name: [value if math.isfinite(value) else None for value in values.tolist()]
-        for name, values in scores.metrics.items()
-    }
+    metrics = {name: stored(values) for name, values in scores.metrics.items()}
     plain = {"clean": dict(scores.clean), "corrupt": dict(scores.corrupt)}
     return {"patches": list(scores.patches), "metrics": metrics, **plain}
 
@@ -295,14 +378,10 @@ def _stored(scores: PatchScores) -> dict[str, Any]:
 def _restored(piece: Piece) -> PatchScores:
     """The piece that ``_stored`` wrote; LoadError where it is none."""
     try:
-        metrics = {
-            name: np.array([math.nan if value is None else value for value in values], dtype=float)
-            for name, values in piece.result["metrics"].items()
-        }
-        patches = tuple(map(int, piece.result["patches"]))
-        return PatchScores(
-            piece.text, patches, metrics, piece.result["clean"], piece.result["corrupt"]
-        )
+        kept = piece.result
+        metrics = {name: restored(values) for name, values in kept["metrics"].items()}
+        patches = tuple(map(int, kept["patches"]))
+        return PatchScores(piece.text, patches, metrics, kept["clean"], kept["corrupt"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LoadError(
             f"the resume file is damaged: what it has of pair {piece.text + 1} cannot be read; "

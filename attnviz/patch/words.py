@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from attnviz.draw.document import Facts, Part, Words
 from attnviz.draw.labels import token_label
@@ -85,6 +84,7 @@ def _finding(report: PatchReport) -> str:
         return f"{report.why[0].upper()}{report.why[1:]}: no shares."
     carried = METRICS[report.metric].carried
     lead = "1 pair: an anecdote. " if len(report.pairs) == 1 else ""
+    inside = "In it, " if len(report.pairs) == 1 else ""
     if report.metric != "kl" and report.clean_metric < report.corrupt_metric:
         lead += "The clean prompt favours the answer less than the corrupt one does. "
     if 1 < len(report.pairs) < LEAST_TEXTS:
@@ -96,25 +96,27 @@ def _finding(report: PatchReport) -> str:
         total = sum(_alone(report, report.together))
         names = report.names(report.together)
         return (
-            f"{lead}{names} together carry {percent(report.together.effect)} of {carried}; "
+            f"{lead}{inside}{names} together carry {percent(report.together.effect)} of {carried}; "
             f"singly they add up to {percent(total)}."
         )
     tokens = report.by_token
     if report.what == "residual" and tokens is not None and tokens.predicts in tokens.tokens:
         return lead + _moves(report, tokens)
     named = [each for each in report.ranking(len(report.effects)) if report.shown(each) > 0]
-    if report.ranks:
-        named = [effect for effect in named if effect.carries]
+    based = [each for each in named if not math.isnan(each.base_rate)]
+    if report.ranks or based:
+        named = [each for each in named if each.carries] if report.ranks else based
+        named = [each for each in named if not each.effect <= each.base_rate]
+        if not named:
+            return f"{lead}None of {_amount(report)} carries more of {carried} than its base rate."
     if not named:
-        if report.ranks:
-            return f"None of {_amount(report)} carries more of {carried} than its base rate."
         return f"{lead}No {_unit(report)} that was patched carries any of {carried}."
     first, *others = named[:_NAMED]
     if first.effect > 1:
         apart = abs(report.clean_metric - report.corrupt_metric)
         carried += f" of {apart:.2g} {METRICS[report.metric].unit}"
-    lead += "The MLP of " * (report.what == "mlp")
-    said = f"{report.names(first)} carries {percent(first.effect)} of {carried}"
+    mlp = f"{'t' if inside else 'T'}he MLP of " if report.what == "mlp" else ""
+    said = f"{inside}{mlp}{report.names(first)} carries {percent(first.effect)} of {carried}"
     if tokens is not None:
         return f"{lead}{said}{_at_token(report, first)}."
     said += _base(first, True)
@@ -126,7 +128,6 @@ def _finding(report: PatchReport) -> str:
 
 
 def _base(effect: Effect, named: bool = False) -> str:
-    """Such as `` (base rate 12%)``."""
     if math.isnan(effect.base_rate):
         return ""
     return f" ({'base rate ' * named}{percent(effect.base_rate)})"
@@ -209,6 +210,8 @@ def runs(report: PatchReport) -> Facts:
 
 def base_rate(report: PatchReport) -> list[Part]:
     """What the base rate is, where there is one."""
+    if report.metric == "kl" and report.method != "gradient":
+        return [Facts([("no base rate with --metric kl: logit_diff and log_prob have one", False)])]
     if not report.control or not report.ratio or report.by_token is not None:
         return []
     side = "clean" if report.direction == "denoise" else "corrupt"
@@ -272,7 +275,7 @@ def caveats(report: PatchReport) -> list[str]:
         )
         found.append(
             f"named first: what is above its base rate with p at most .05 among all {tried}, by "
-            "sign flips of the pairs, largest |t|."
+            "bootstrap-t over the pairs, largest |t|."
         )
     if report.fdr:
         found.append(
@@ -328,8 +331,3 @@ def explanation(report: PatchReport) -> list[str]:
 def _value(report: PatchReport, effect: Effect) -> str:
     value = report.shown(effect)
     return f"{value:+.2f}" + f" {METRICS[report.metric].unit}" * (not report.ratio)
-
-
-def listed_hints(hints: Sequence[str]) -> list[Part]:
-    """What to try next."""
-    return [Facts([(hint, False) for hint in hints])] if hints else []

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,10 +17,8 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.measures.registry import LABELS
 
 if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
     from rich.console import Console
 
-    from attnviz.draw.document import Document
     from attnviz.measures.rows import View
     from attnviz.models.model import Model
     from attnviz.patterns.records import PatternReport
@@ -117,15 +116,15 @@ def patterns(
     output: shared.Output,
 ) -> None:
     """Score what every head does and label it, each against what chance gives."""
-    from attnviz.cli import progress
     from attnviz.cli.inputs import read_text
-    from attnviz.cli.outlet import open_outlet
-    from attnviz.cli.progress import scanning, spoken_time
+    from attnviz.cli.outlet import Found, open_outlet
+    from attnviz.cli.progress import spoken_time
     from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
     from attnviz.engine.selection import choose_heads
     from attnviz.measures.words import joined
     from attnviz.models.model import TwoStackModel
-    from attnviz.models.resolve import load
+    from attnviz.patterns.data import LISTS, patterns_data, patterns_rows
+    from attnviz.patterns.document import patterns_document
     from attnviz.patterns.probes import SEEDS, read_probe_file, reckoned_probe_tokens
     from attnviz.patterns.score import score_patterns
 
@@ -143,8 +142,8 @@ def patterns(
     tokens: int | None = reckoned_probe_tokens(own_text, annotated)
     if scoring.control and model.model not in ("tiny", "mha"):
         tokens = None  # torch draws the twin
-    with progress.loading(model.model, outlet.notices) as advance:
-        opened = load(model.model, replace(options, progress=advance, tokens=tokens))
+    with outlet.opened(model.model, replace(options, tokens=tokens)) as opened:
+        pass
     info = opened.info
     read = Choice(kind=kind.kind, target=kind.target, truncate=truncation.truncate)
     attention = attention_kind(opened, read)
@@ -152,7 +151,7 @@ def patterns(
     targets: tuple[Tokens, ...] = ()
     if encoded_text and isinstance(opened, TwoStackModel) and attention in ("decoder", "cross"):
         targets = (target_tokens(opened, encoded_text, read),)
-    with scanning("scoring heads", outlet.notices) as scanned:
+    with outlet.advancing("scoring heads") as scanned:
         report = score_patterns(
             opened,
             None if encoded_text is None else (encoded_text,),
@@ -182,7 +181,12 @@ def patterns(
     hints = () if output.quiet else tuple(_hints(report, shown, output.explain, same))
     if report.seconds > _LONG:  # told first: what comes behind a screen moves its first line off
         outlet.notices.print(f"scoring took {spoken_time(report.seconds)}")
-    outlet.show(_Report(report, shown, output.explain, hints))
+    watch, (stats, top) = shown.watch, (shown.stats, shown.top)
+    drawn = partial(
+        patterns_document, report, watch, stats=stats, top=top, explain=output.explain, hints=hints
+    )
+    found = partial(patterns_data, report, watch), partial(patterns_rows, report, watch)
+    outlet.show(Found(*found, drawn, LISTS))
 
 
 def keep_labels(model: Model, report: PatternReport, notices: Console) -> None:
@@ -275,35 +279,3 @@ def _hints(report: PatternReport, shown: Shown, explain: bool, same: list[str]) 
         yield "--explain: how to read this"
     if not shown.stats and shown.watch is None:
         yield "--stats: entropy and distance of every head"
-
-
-@dataclass(frozen=True)
-class _Report:
-    """What each head does, and how it is to be seen."""
-
-    found: PatternReport
-    shown: Shown
-    explain: bool
-    hints: tuple[str, ...]
-
-    def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.patterns.data import write_patterns_json
-
-        write_patterns_json(self.found, self.shown.watch, stream)
-
-    def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.patterns.data import patterns_rows
-
-        return patterns_rows(self.found, self.shown.watch)
-
-    def document(self) -> Document:
-        from attnviz.patterns.document import patterns_document
-
-        return patterns_document(
-            self.found,
-            self.shown.watch,
-            stats=self.shown.stats,
-            top=self.shown.top,
-            explain=self.explain,
-            hints=self.hints,
-        )

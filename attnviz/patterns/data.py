@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnviz.draw.values import json_number, model_facts
 from attnviz.measures.registry import STATISTICS, label_named
 from attnviz.patterns.records import PatternReport, PatternScores, Probe
 
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
-
 SCHEMA = "attnviz.patterns/1"
+LISTS = ("heads",)
+"""Those of which each entry has a line."""
 
 
 def _numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -93,17 +91,6 @@ def patterns_data(report: PatternReport, watch: str | None) -> dict[str, Any]:
         "notes": list(report.notes),
         "heads": [_head(entry) for entry in heads],
     }
-
-
-def write_patterns_json(
-    report: PatternReport, watch: str | None, stream: SupportsWrite[str]
-) -> None:
-    """Write ``patterns_data``, ASCII only, a line for each head."""
-    document = patterns_data(report, watch)
-    heads = document.pop("heads")
-    stream.write(json.dumps(document, allow_nan=False).removesuffix("}"))
-    lines = ",\n".join(json.dumps(entry, allow_nan=False) for entry in heads)
-    stream.write(f',\n"heads": [\n{lines}\n]}}\n' if lines else ',\n"heads": []}\n')
 
 
 def patterns_rows(report: PatternReport, watch: str | None) -> Iterator[tuple[object, ...]]:

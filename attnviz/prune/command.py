@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attnviz.cli import options as shared
@@ -12,9 +12,6 @@ from attnviz.errors import UsageError
 from attnviz.prune.options import Measure, Removal
 
 if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
-
-    from attnviz.draw.document import Document
     from attnviz.prune.records import PruneReport
 
 EXAMPLES = """
@@ -45,11 +42,8 @@ def prune(
 ) -> None:
     """Remove the least important heads, beside as many at random."""
     from attnviz.cli.inputs import read_texts
-    from attnviz.cli.outlet import open_outlet
-    from attnviz.cli.progress import loading as opening
-    from attnviz.cli.progress import scanning
+    from attnviz.cli.outlet import Found, open_outlet
     from attnviz.draw.whole_file import check_new_directory
-    from attnviz.models.resolve import load
 
     options = shared.load_options(model.model, loading, measure.seed)
     if model.model == "mha":
@@ -62,44 +56,20 @@ def prune(
     if removal.out is not None:
         check_new_directory(removal.out)
     read = read_texts(texts.text, texts.file, texts.texts)
-    with opening(model.model, outlet.notices) as progress:
-        loaded = load(model.model, replace(options, progress=progress))
-    from attnviz.prune.job import prune_model  # brings torch
-
-    with scanning("removing heads", outlet.notices) as advance:
+    with outlet.opened(model.model, options) as loaded:
+        from attnviz.prune.data import prune_data, prune_rows
+        from attnviz.prune.document import prune_document
+        from attnviz.prune.job import prune_model  # brings torch
+    with outlet.advancing("removing heads") as advance:
         report = prune_model(
             loaded, read, removal, measure, advance, counted.index_base, truncation.truncate
         )
     hints = () if output.quiet else _hints(report)
-    outlet.show(_Pruned(report, output.explain, hints))
-
-
-@dataclass(frozen=True)
-class _Pruned:
-    """What was removed, and how it is to be seen."""
-
-    report: PruneReport
-    explain: bool
-    hints: Sequence[str]
-
-    def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.prune.data import write_prune_json
-
-        write_prune_json(self.report, stream)
-
-    def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.prune.data import prune_rows
-
-        return prune_rows(self.report)
-
-    def document(self) -> Document:
-        from attnviz.prune.document import prune_document
-
-        return prune_document(self.report, self.hints, self.explain)
+    drawn = partial(prune_document, report, hints, output.explain)
+    outlet.show(Found(partial(prune_data, report), partial(prune_rows, report), drawn))
 
 
 def _hints(report: PruneReport) -> Sequence[str]:
-    """What to try next."""
     hints, removal = [], report.removal
     if report.steps and removal.out is None:
         hints.append("--out DIR: write the pruned model")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnviz.draw.values import json_number, model_facts
 from attnviz.prune.records import Head, PruneReport
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
 
 SCHEMA = "attnviz.prune/1"
 
@@ -89,11 +85,6 @@ def prune_data(report: PruneReport) -> dict[str, Any]:
         "seconds": json_number(report.seconds),
         "notes": list(report.notes),
     }
-
-
-def write_prune_json(report: PruneReport, stream: SupportsWrite[str]) -> None:
-    """Write ``prune_data``, ASCII only: nothing in a name may reach a terminal as a control."""
-    stream.write(json.dumps(prune_data(report), indent=1, allow_nan=False) + "\n")
 
 
 def _heads(heads: tuple[Head, ...]) -> list[dict[str, int]]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from attnviz.draw import document as doc
+from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import counted, model_words
 from attnviz.prune.records import PruneReport
 
@@ -63,7 +64,6 @@ def prune_document(
 
 
 def _halves(report: PruneReport) -> str:
-    """What heads were ranked on, and what is held out."""
     tokens = counted(report.held_out.tokens, "token")
     if report.texts == 1:
         return f"ranked on the first half, held out the second ({tokens})"
@@ -95,13 +95,11 @@ def _finding(report: PruneReport) -> str:
 
 
 def _times(report: PruneReport, loss: float) -> str:
-    """A held-out loss as a multiple of the full model's."""
     ratio = report.ratio(loss)
     return f"×{ratio:.2f}" if math.isfinite(ratio) else "not finite"
 
 
 def _about(report: PruneReport) -> list[doc.Part]:
-    """What a reader needs to repeat the run."""
     size = counted(report.tokens, "token")
     if report.texts > 1:
         size = f"{counted(report.texts, 'text')}, {size}"
@@ -148,7 +146,6 @@ def _first(report: PruneReport, columns: int, lines: int) -> list[doc.Group]:
 
 
 def _curve(report: PruneReport, rows: int = 12) -> doc.Plot:
-    """The held-out loss after each removal beside that of random orders."""
     total = report.total
     start = (float(total), report.baseline)
     order = [start, *((float(step.heads_left), step.loss) for step in report.steps)]
@@ -238,7 +235,7 @@ def _steps(report: PruneReport) -> doc.Table:
             f"{step.loss:.4f}",
             f"{report.ratio(step.loss):.3f}",
             f"{report.ratio(chance[0]):.3f}" if chance else "",
-            f"{step.score:+.4f}",
+            NumberScale(1.0).text(step.score, 4),
             str(step.heads_left),
         )
         rows.append(doc.Row(cells))
@@ -273,7 +270,6 @@ def _spread(report: PruneReport) -> list[int]:
 
 
 def _losses(report: PruneReport) -> list[str]:
-    """What the removals cost in nats per token, held out, ranked on, and at random."""
     if not report.steps:
         return []
     last, half = report.steps[-1], report.ranking
@@ -291,7 +287,6 @@ def _losses(report: PruneReport) -> list[str]:
 
 
 def _result(report: PruneReport) -> list[str]:
-    """How much smaller the model is, where it went, and why not more."""
     if not report.steps:
         return []
     model, before = report.pruned, report.parameters_before

@@ -18,9 +18,8 @@ from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.errors import UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model, frame_of, require_number
-from attnviz.prune.meter import ScanMeter
 from attnviz.prune.options import Measure, Removal
-from attnviz.prune.order import Bounds, Goal, goal_of, prune, random_losses
+from attnviz.prune.order import Bounds, Goal, ScanMeter, goal_of, prune, random_losses
 from attnviz.prune.plan import BundledPlan
 from attnviz.prune.records import Half, PruneReport, PruneStep
 from attnviz.records import Tokens

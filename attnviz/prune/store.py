@@ -219,7 +219,6 @@ def _fill(
     tensors: Mapping[str, Tensor],
     stored: torch.dtype | None,
 ) -> None:
-    """Write config, tensors and tokenizer."""
     with third_party("the pruned model cannot be written"), no_bars():
         if stored is not None:
             shell = shell.to(stored)
@@ -263,7 +262,6 @@ def _finished(
     plan: CutPlan | None,
     difference: float,
 ) -> PrunedModel:
-    """The record of a written model, with ``heads.json`` beside it."""
     facts = {
         "schema": _SCHEMA,
         "form": record.form,

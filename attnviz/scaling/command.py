@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attnviz.cli import options as shared
@@ -12,8 +12,6 @@ from attnviz.cli.groups import Options, argument, command, flag, option
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
-
     from attnviz.cli.outlet import Outlet
     from attnviz.draw.document import Document
     from attnviz.models.resolve import LoadOptions
@@ -104,7 +102,8 @@ def scaling(
     output: shared.Output,
 ) -> None:
     """Compare the softmax with and without the scale 1/√d_k."""
-    from attnviz.cli.outlet import open_outlet
+    from attnviz.cli.outlet import Found, open_outlet
+    from attnviz.scaling.data import scaling_data, scaling_rows
 
     if source.from_model:
         _refuse(vectors, reason="counts random queries and keys: leave --from-model out")
@@ -121,7 +120,13 @@ def scaling(
         hints = ("--from-model: a trained model's own",)
     if not output.explain:
         hints = (*hints, "--explain: how to read this")
-    outlet.show(_Report(report, () if output.quiet else hints, output.explain))
+
+    def drawn() -> Document:
+        from attnviz.scaling.document import scaling_document
+
+        return scaling_document(report, () if output.quiet else hints, output.explain)
+
+    outlet.show(Found(partial(scaling_data, report), partial(scaling_rows, report), drawn))
 
 
 def _refuse(*groups: Options, reason: str) -> None:
@@ -182,27 +187,3 @@ def _of_model(
             model, tokens, chosen, seed=options.seed, by_head=bool(heads), index_base=base
         )
     return replace(report, text=texts.texts[0], source=texts.source)
-
-
-@dataclass(frozen=True)
-class _Report:
-    """What the scale does, for every outlet."""
-
-    found: ScalingReport
-    hints: tuple[str, ...]
-    explain: bool
-
-    def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.scaling.data import write_scaling_json
-
-        write_scaling_json(self.found, stream)
-
-    def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.scaling.data import scaling_rows
-
-        return scaling_rows(self.found)
-
-    def document(self) -> Document:
-        from attnviz.scaling.document import scaling_document
-
-        return scaling_document(self.found, self.hints, self.explain)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnviz.draw.values import model_facts
 from attnviz.scaling.records import (
@@ -17,9 +16,6 @@ from attnviz.scaling.records import (
     ScalingReport,
 )
 from attnviz.scaling.words import finding, seen
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
 
 SCHEMA = "attnviz.scaling/1"
 _COLUMNS = (
@@ -76,11 +72,6 @@ def _side(side: ScaledSoftmax) -> dict[str, Any]:
         },
         "histogram": list(side.histogram),
     }
-
-
-def write_scaling_json(report: ScalingReport, stream: SupportsWrite[str]) -> None:
-    """Write ``scaling_data``, ASCII only: nothing in a name may reach a terminal."""
-    stream.write(json.dumps(scaling_data(report), indent=1, allow_nan=False) + "\n")
 
 
 def scaling_rows(report: ScalingReport) -> Iterator[tuple[object, ...]]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnviz.sweep.records import (
     Spread,
     SweepModel,
     SweepReport,
 )
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
 
 SCHEMA = "attnviz.sweep/1"
 
@@ -46,11 +42,6 @@ def sweep_data(report: SweepReport) -> dict[str, Any]:
         "seconds": report.seconds,
         "notes": list(report.notes),
     }
-
-
-def write_sweep_json(report: SweepReport, stream: SupportsWrite[str]) -> None:
-    """Write ``sweep_data``, ASCII only: nothing in a name may reach a terminal as a control."""
-    stream.write(json.dumps(sweep_data(report), indent=1, allow_nan=False) + "\n")
 
 
 def _result(report: SweepReport, heads: int) -> dict[str, Any]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from attnviz.cli.outlet import Outlet
+from attnviz.cli.outlet import Found, Outlet
 from attnviz.cli.progress import spoken_time
 from attnviz.cli.terminal import between_steps, messages
 from attnviz.draw.provenance import counted
+from attnviz.sweep.data import sweep_data, sweep_rows
 from attnviz.sweep.document import curves_plot, sweep_document
 from attnviz.sweep.findings import nats
 from attnviz.sweep.records import SweepModel, SweepReport
@@ -21,9 +21,7 @@ from attnviz.train.progress import Pace, Watch, watching
 from attnviz.train.records import CurvePoint
 
 if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
-
-    from attnviz.draw.document import Document, Plot
+    from attnviz.draw.document import Plot
 
 
 class Progress:
@@ -85,7 +83,8 @@ def train_and_compare(plan: SweepPlan, device: torch.device, outlet: Outlet) -> 
     if models:
         report = _report(plan, device, threads, models, time.monotonic() - began)
         hints = () if output.quiet else _hints(report, output.explain)
-        outlet.show(_Swept(report, hints, output.explain))
+        drawn = partial(sweep_document, report, hints, output.explain)
+        outlet.show(Found(partial(sweep_data, report), partial(sweep_rows, report), drawn))
         if report.seconds > _LONG:
             notices.print(f"the sweep took {spoken_time(report.seconds)}")
     if len(models) < wanted:
@@ -148,28 +147,6 @@ def _report(
         seconds=seconds,
         notes=tuple(notes),
     )
-
-
-@dataclass(frozen=True)
-class _Swept:
-    """The models compared, and how they are to be seen."""
-
-    report: SweepReport
-    hints: tuple[str, ...]
-    explain: bool
-
-    def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.sweep.data import write_sweep_json
-
-        write_sweep_json(self.report, stream)
-
-    def rows(self) -> Iterator[list[object]]:
-        from attnviz.sweep.data import sweep_rows
-
-        return sweep_rows(self.report)
-
-    def document(self) -> Document:
-        return sweep_document(self.report, self.hints, self.explain)
 
 
 def _hints(report: SweepReport, explained: bool) -> tuple[str, ...]:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, astuple
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnviz.draw.values import model_facts
 from attnviz.train.records import CurvePoint, ModelScores, TrainedModel
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
 
 SCHEMA = "attnviz.train/1"
 
@@ -54,11 +50,6 @@ def train_data(result: TrainedModel) -> dict[str, Any]:
         "scores": _scores(result.scores),
         "curve": [_point(point) for point in result.points],
     }
-
-
-def write_train_json(result: TrainedModel, stream: SupportsWrite[str]) -> None:
-    """Write ``train_data``, ASCII only: nothing in a name may reach a terminal as a control."""
-    stream.write(json.dumps(train_data(result), indent=1, allow_nan=False) + "\n")
 
 
 def _scores(scores: ModelScores) -> dict[str, Any]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from rich.console import Console
 
-from attnviz.cli.outlet import Outlet
+from attnviz.cli.outlet import Found, Outlet
 from attnviz.cli.terminal import as_interrupt, between_steps, messages
 from attnviz.draw.labels import visible
 from attnviz.draw.whole_file import held
+from attnviz.train.data import train_data, train_rows
 from attnviz.train.directory import clean_directory
 from attnviz.train.document import curve_plot, train_document
 from attnviz.train.progress import Pace, Watch, telling, watching
@@ -25,11 +24,6 @@ from attnviz.train.records import TrainedModel
 from attnviz.train.run import TrainingRun
 from attnviz.train.texts import Corpus
 from attnviz.train.trainer import Trainer
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
-
-    from attnviz.draw.document import Document
 
 _BETWEEN_SAVES = 30.0
 """Seconds that are lost at most when a process is killed; more where saving takes long."""
@@ -77,7 +71,9 @@ def train_and_show(
         )
         raise KeyboardInterrupt
     run.close()
-    outlet.show(TrainReport(result, outlet.output.explain, () if quiet else _hints(result)))
+    hints = () if quiet else _hints(result)
+    drawn = partial(train_document, result, hints, outlet.output.explain)
+    outlet.show(Found(partial(train_data, result), partial(train_rows, result), drawn))
 
 
 def _train(run: TrainingRun, pace: Pace, watch: Watch) -> bool:
@@ -107,28 +103,6 @@ def finished(run: TrainingRun, notices: Console) -> TrainedModel | None:
             return run.finish()
     except KeyboardInterrupt:
         return None
-
-
-@dataclass(frozen=True)
-class TrainReport:
-    """The model, and how it is to be seen."""
-
-    result: TrainedModel
-    explain: bool
-    hints: tuple[str, ...]
-
-    def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.train.data import write_train_json
-
-        write_train_json(self.result, stream)
-
-    def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.train.data import train_rows
-
-        return train_rows(self.result)
-
-    def document(self) -> Document:
-        return train_document(self.result, self.hints, self.explain)
 
 
 def _hints(result: TrainedModel) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,10 +13,6 @@ from attnviz.errors import UnsupportedError
 from attnviz.why.options import ExplainedModel, Kind, Prompts, Question, Request, View
 
 if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
-
-    from attnviz.draw.document import Document
-    from attnviz.draw.files import Writer
     from attnviz.why.records import WhyReport
 
 EXAMPLES = """
@@ -55,22 +50,29 @@ def why(
     output: WhyOutput,
 ) -> None:
     """Show what each head writes towards the predicted token, exactly."""
-    from attnviz.cli.outlet import open_outlet
-    from attnviz.cli.progress import loading as opening
-    from attnviz.cli.progress import scanning
-    from attnviz.why.job import explain, load_explained
-    from attnviz.why.prompts import read_prompts
+    from attnviz.cli.outlet import Found, open_outlet
+    from attnviz.why.data import why_data, why_rows, write_why_npz
+    from attnviz.why.document import why_document
+    from attnviz.why.job import explain, load_needs, read_prompts, taken_apart
 
     options = shared.load_options(model.model, loading, model.seed, own)
     request = Request(question, kind, heads, counted, view, truncation, model.seed)
     outlet = open_outlet(output)
     read, source = read_prompts(prompts, question)
-    with opening(model.model, outlet.notices) as progress:
-        loaded = load_explained(model.model, replace(options, progress=progress), read, request)
-    with scanning("taking logits apart", outlet.notices) as advance:
+    with outlet.opened(model.model, load_needs(options, read, request)) as opened:
+        loaded = taken_apart(opened, model.model, options)
+    with outlet.advancing("taking logits apart") as advance:
         report = explain(loaded, read, source, request, advance)
     hints = () if output.quiet else _hints(report, output.explain)
-    outlet.show(_Explained(replace(report, hints=hints), output.explain))
+    outlet.show(
+        Found(
+            partial(why_data, report),
+            partial(why_rows, report),
+            partial(why_document, replace(report, hints=hints), output.explain),
+            ("parts",),
+            {".npz": partial(write_why_npz, report)},
+        )
+    )
     if not report.tallies:
         raise UnsupportedError(
             f"the parts of {report.model.name!r} do not sum to its logit (apart by "
@@ -79,40 +81,7 @@ def why(
         )
 
 
-@dataclass(frozen=True)
-class _Explained:
-    """What was found, for every outlet. explain: add a reading for newcomers."""
-
-    report: WhyReport
-    explain: bool = False
-
-    def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.why.data import write_why_json
-
-        write_why_json(self.report, stream)
-
-    def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.why.data import why_rows
-
-        return why_rows(self.report)
-
-    def document(self) -> Document:
-        from attnviz.draw.provenance import advised
-        from attnviz.why.document import why_document
-        from attnviz.why.first_screen import first_groups
-
-        document = why_document(self.report, self.explain)
-        tokens = self.report.first.given.predicted
-        return document._replace(first=advised(partial(first_groups, self.report), tokens))
-
-    def arrays(self) -> Mapping[str, Writer]:
-        from attnviz.why.data import write_why_npz
-
-        return {".npz": partial(write_why_npz, self.report)}
-
-
 def _hints(report: WhyReport, explained: bool) -> tuple[str, ...]:
-    """What to try next."""
     if not report.tallies or not report.effects:
         return ()
     first, hints = report.first, []

@@ -5,19 +5,15 @@ Indices start at 0 whatever the names on the screen show; of parts that do not t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from attnviz.draw.values import json_number, model_facts
-from attnviz.engine.attribution import Part
+from attnviz.draw.values import json_number, model_facts, table_of, token_facts
+from attnviz.engine.attribution.parts import Part
 from attnviz.why.records import Explained, HeadEffect, WhyReport
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
 
 SCHEMA = "attnviz.why/1"
 
@@ -47,22 +43,11 @@ def why_data(report: WhyReport) -> dict[str, Any]:
     }
 
 
-def write_why_json(report: WhyReport, stream: SupportsWrite[str]) -> None:
-    """Write ``why_data``, ASCII only, a line for each part."""
-    data = why_data(report)
-    parts = data.pop("parts")
-    stream.write(json.dumps(data, allow_nan=False).removesuffix("}"))
-    lines = ",\n".join(json.dumps(part, allow_nan=False) for part in parts)
-    stream.write(f',\n"parts": [\n{lines}\n]}}\n' if lines else ',\n"parts": []}\n')
-
-
 def _asked(each: Explained) -> dict[str, Any]:
-    """The question of a prompt, and what the model predicts there."""
     found, given = each.found, each.given
     words = each.words
     return {
-        "tokens": list(given.text.texts),
-        "token_ids": list(given.ids),
+        **token_facts(given.text),
         **(
             {}
             if given.target is None
@@ -130,7 +115,6 @@ def _part(report: WhyReport, part: Part, effects: Mapping[Any, HeadEffect]) -> d
 
 
 def _copying(report: WhyReport) -> dict[str, Any]:
-    """How much the copy scores of the heads stand on."""
     scores = report.copying
     if scores is None:
         return {}
@@ -139,7 +123,6 @@ def _copying(report: WhyReport) -> dict[str, Any]:
 
 
 def _mean_of(report: WhyReport, part: Part) -> float:
-    """The mean contribution of a part that is of no layer."""
     return sum(
         one.contribution
         for each in report.prompts
@@ -165,16 +148,10 @@ def _maps(report: WhyReport) -> list[dict[str, Any]]:
 
 def why_rows(report: WhyReport) -> Iterator[tuple[object, ...]]:
     """The header, and a row for each part."""
-    yield (
-        *("kind", "attention", "layer", "head", "contribution"),
-        *("ci_low", "ci_high", "base_rate", "stands_out", "label", "p"),
-    )
-    for part in why_data(report)["parts"]:
-        names = ("kind", "attention", "layer", "head", "contribution", "ci_low", "ci_high")
-        cells = [part.get(name) for name in (*names, "base_rate", "stands_out")]
-        label = part.get("label")
-        cells += [label["name"] if label else None, part.get("p")]
-        yield tuple("" if cell is None else cell for cell in cells)
+    names = ("kind", "attention", "layer", "head", "contribution", "ci_low", "ci_high")
+    parts = why_data(report)["parts"]
+    entries = ({**part, "label": (part.get("label") or {}).get("name")} for part in parts)
+    return table_of((*names, "base_rate", "stands_out", "label", "p"), entries)
 
 
 def write_why_npz(report: WhyReport, stream: BinaryIO) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import notes_group, share
-from attnviz.draw.signed import signed_grid, signed_scale
-from attnviz.engine.attribution import HeadKey
+from attnviz.draw.provenance import advised, notes_group, share
+from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed_scale
+from attnviz.engine.attribution.parts import HeadKey
 from attnviz.records import Tokens
 from attnviz.why.records import HeadEffect, WhyReport
 from attnviz.why.words import (
@@ -68,6 +68,7 @@ def why_document(report: WhyReport, explain: bool = False) -> doc.Document:
         heading(report),
         "" if report.many else report.first.text,
         finding(report),
+        advised(partial(first_groups, report), tokens),
     )
 
 
@@ -165,55 +166,30 @@ def rankings(report: WhyReport, most: int | None = None) -> list[doc.Part]:
 
 def ranking_table(report: WhyReport, least: int) -> doc.Table:
     """All heads in one, the largest of either sign first. least: rows that stay in any case."""
-    order = sorted(report.effects, key=lambda effect: -abs(effect.value))
-    return _table(report, order, "")._replace(least=least)
+    return _table(report, report.ordered, "")._replace(least=least)
 
 
 def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
     """A row a head: bar, contribution, interval, base rate, copy score, label, source, share."""
-    scale = NumberScale.over(effect.value for effect in report.effects)
-    copying = report.copying
-
-    def cells(effect: HeadEffect) -> list[str]:
-        source = None if report.many else report.first.source(effect.head)
-        ends = (
-            "" if effect.interval is None else ", ".join(map(scale.unsigned_zero, effect.interval))
-        )
-        return [
-            report.name(effect.head),
-            scale.unsigned_zero(effect.value),
-            f"[{ends}]" if ends else "",
-            "" if effect.base is None else scale.unsigned_zero(effect.base),
-            "" if copying is None else share(copying.copying.get(effect.head, math.nan)),
-            label_of(report, effect.head),
-            "" if source is None else placed(report.first.keys(effect.head), source.place, False),
-            "" if source is None else scale.unsigned_zero(source.contribution),
-            _of_whole(report, effect.value),
-        ]
-
-    columns = [
-        doc.Column("", right=False),
-        doc.Column(f"logits{scale.times}"),
-        doc.Column("95% interval"),
-        doc.Column("base rate"),
-        doc.Column("copies"),
-        doc.Column("label", right=False),
-        doc.Column("from", right=False),
-        doc.Column(""),
-        doc.Column("share"),
+    scale = NumberScale.over(effect.value for effect in effects)
+    copies = {} if report.copying is None else report.copying.copying
+    sources = [None if report.many else report.first.source(each.head) for each in effects]
+    from_words = [
+        "" if source is None else placed(report.first.keys(each.head), source.place, False)
+        for each, source in zip(effects, sources, strict=True)
     ]
-    written = [cells(effect) for effect in effects]
-    filled = [place for place in range(len(columns)) if any(row[place] for row in written)]
-    rows = [
-        doc.Row(
-            [row[place] for place in filled],
-            (effect.value, scale.limit),
-            tone="faint" if effect.unclear else "plain",
-        )
-        for row, effect in zip(written, effects, strict=True)
+    columns: list[tuple[str | doc.Column, list[str]]] = [
+        (f"logits{scale.times}", [scale.text(each.value) for each in effects]),
+        ("95% interval", [interval_text(each.interval, scale) for each in effects]),
+        ("base rate", ["" if each.base is None else scale.text(each.base) for each in effects]),
+        ("copies", [share(copies[each.head]) if each.head in copies else "" for each in effects]),
+        (doc.Column("label", right=False), [label_of(report, each.head) for each in effects]),
+        (doc.Column("from", right=False), from_words),
+        ("", ["" if each is None else scale.text(each.contribution) for each in sources]),
+        ("share", [_of_whole(report, each.value) for each in effects]),
     ]
-    shown = [columns[place] for place in filled]
-    return doc.Table(shown, rows, [(title, True)] if title else (), ranked=True)
+    names, values = [report.name(each.head) for each in effects], [each.value for each in effects]
+    return ranked_table(title, names, values, scale, columns, [each.unclear for each in effects])
 
 
 def _of_whole(report: WhyReport, value: float) -> str:
@@ -234,10 +210,10 @@ def every_part(report: WhyReport) -> doc.Table:
     inner = sum(report.part("bias", layer) for layer in report.layers)
     parts += [("embedding", report.part("embedding")), ("final bias", report.part("bias") - inner)]
     parts = sorted((part for part in parts if part[1]), key=lambda part: -abs(part[1]))
-    scale = NumberScale.over(value for _, value in parts)
-    rows = [doc.Row([name, scale.text(value)], (value, scale.limit)) for name, value in parts]
-    columns = [doc.Column("", right=False), doc.Column(f"logits{scale.times}")]
-    return doc.Table(columns, rows, [("Every part", True)], ranked=True)
+    names, values = [name for name, _ in parts], [value for _, value in parts]
+    scale = NumberScale.over(values)
+    column = (f"logits{scale.times}", [scale.text(value) for value in values])
+    return ranked_table("Every part", names, values, scale, [column])
 
 
 # Write maps ----------------------------------------------------------------------------------
@@ -297,3 +273,72 @@ def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Maps]:
     ]
     scale = signed_scale(NumberScale(limit), "logits", "value") if scaled else None
     return [doc.Maps(maps, title, index_base=report.index_base, scale=scale)]
+
+
+# The first screen ----------------------------------------------------------------------------
+
+_GAP = 3
+_INDENT, _CELL = 3, 6
+"""Columns of the grid: of the layers' names, and of a number such as ``+3.6``."""
+
+_TABLE = 66
+"""Columns of the ranking beside other things."""
+
+_LEAST_ROWS = 3
+"""Rows that the ranking keeps; it goes as a whole before the grid of all heads loses a layer."""
+
+_WORDS, _WIDE_WORDS, _LEAST_TEXT = 5, 3, 3
+"""Lines of prediction and sum in half of the columns, in all of them, and of the text at least."""
+
+
+def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]:
+    """What ``lines`` of so many columns have room for; the outlet shortens the ranking."""
+    words = doc.Group([prediction_line(report), doc.Facts(sum_words(report))])
+    if not report.tallies or not report.effects:
+        return [words]
+    grid = head_grid(report, scaled=False)
+    table = ranking_table(report, least=_LEAST_ROWS)
+    half, tall = (columns - _GAP) // 2, len(grid.rows) + 2
+    beside = doc.Beside(half, _GAP)
+    wide = _INDENT + _CELL * len(grid.columns)
+    if half >= max(wide, _TABLE):
+        example = _example(report, half, lines - tall - _WORDS)
+        left = doc.Group([words, grid, *example], spaced=True)
+        return [doc.Group([left, table], beside=beside)]
+    room = half if half >= wide else columns
+    if maps := _maps(report, room, lines - _WIDE_WORDS):
+        chosen = [grid, *maps] if half >= wide else maps
+        shown = doc.Group(chosen, beside=beside if half >= wide else None)
+        rest = [] if half >= wide else [doc.Group([grid], yields=1)]
+        return [words, shown, *rest, doc.Group([table], yields=2)]
+    if half >= wide:
+        below = lines - _LEAST_ROWS - 3 - _WORDS - 2  # the ranking has its lines there
+        example = _example(report, half, min(max(tall - _WORDS, _LEAST_TEXT), below))
+        right = doc.Group([words, *example], spaced=True)
+        return [doc.Group([grid, right], beside=beside), doc.Group([table], yields=1)]
+    text = _example(report, columns, lines - tall - _LEAST_ROWS - _WORDS - 3)
+    above = [words, doc.Group([grid])]
+    if tall + _WIDE_WORDS >= lines:
+        above = [doc.Group([*words.parts, grid])]
+    return [*above, doc.Group([table], yields=1), doc.Group(text, yields=2)]
+
+
+def _example(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
+    """Write maps that were asked for where they fit, else the text in colour."""
+    if maps := _maps(report, columns, lines):
+        return maps
+    return text_parts(report, lines - 1) if lines >= _LEAST_TEXT else []
+
+
+def _maps(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
+    """As many of the chosen heads' maps as fit in full; a line says how many more there are."""
+    for part in write_maps(report, scaled=False):
+        lines -= len(part.maps) > 1
+        queries, keys = part.maps[0].weights.shape
+        causal = part.maps[0].causal
+        wide, tall = (2 if causal else 5) * keys + 12, queries + 1 + (not causal)
+        count = max((columns + _GAP) // (wide + _GAP), 0) * max((lines + 1) // (tall + 1), 0)
+        if count:
+            hidden = max(len(part.maps) - count, 0)
+            return [part._replace(maps=part.maps[:count], title=(), hidden=hidden)]
+    return []

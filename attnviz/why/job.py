@@ -10,27 +10,29 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.cli.inputs import answer_and_foil
+from attnviz.cli.inputs import Texts, answer_and_foil, read_rows, read_text, read_texts_file
 from attnviz.cli.progress import Advance
-from attnviz.engine.attribution import Attribution, Attributor, HeadKey
-from attnviz.engine.attribution_numpy import NumpyAttributor, open_attributor
+from attnviz.draw.labels import visible
+from attnviz.engine.attribution.on_numpy import NumpyAttributor, open_attributor
+from attnviz.engine.attribution.parts import Attribution, Attributor, HeadKey
 from attnviz.engine.capture import Choice, encoded, require_maps, written_targets
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
+from attnviz.measures.bootstrap import copies_note
 from attnviz.measures.labels import KnownLabel
 from attnviz.measures.words import find_in
 from attnviz.models.bundled import Bundled
-from attnviz.models.model import HasVocabulary, Model, Vocabulary, require_number
+from attnviz.models.model import Model, Vocabulary, require_number
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.models.stack_model import StackModel
 from attnviz.records import Input, Tokens
-from attnviz.why.options import Question, Request
-from attnviz.why.prompts import Prompt
+from attnviz.why.options import Prompts, Question, Request
 from attnviz.why.records import Explained, WhyReport
 
 _CONTROLS, _FEW = 20, 5
@@ -38,6 +40,49 @@ _CONTROLS, _FEW = 20, 5
 
 _TRIED = 8
 """Tokens that are looked at for each that is wanted."""
+
+_QUESTION = ("answer", "foil", "position")
+_ROWS = (".csv", ".jsonl", ".ndjson")
+"""Endings of files whose prompts may have a question of their own."""
+
+
+class Prompt(NamedTuple):
+    """A prompt and what is asked of it, as it was written. place: how a message names it."""
+
+    text: str
+    answer: str | None
+    foil: str | None
+    position: str | None
+    place: str = "the prompt"
+
+
+def read_prompts(prompts: Prompts, question: Question) -> tuple[list[Prompt], str]:
+    """The prompts, and where they come from in words; empty where the person typed it.
+
+    What a row of a file leaves out is taken from the options. Raises UsageError and LoadError as
+    ``read_text``, ``read_texts_file`` and ``read_rows`` do.
+    """
+    asked, path = (question.answer, question.foil, question.position), prompts.texts
+    if path is None:
+        text = read_text(prompts.text, prompts.file, "why")
+        source = visible(str(prompts.file)) if prompts.file is not None else ""
+        return [Prompt(text, *asked)], source or "standard input" * (prompts.text == "-")
+    if prompts.text is not None or prompts.file is not None:
+        raise UsageError("expected one source of prompts: give PROMPT, --file or --texts, not two")
+    if not isinstance(path, Texts) and path.suffix.lower() in _ROWS:
+        read = read_rows(path, "--texts", ("prompt",), _QUESTION)
+        found = []
+        for row, line in zip(read.rows, read.lines, strict=True):
+            answer, foil, position = (
+                row.get(name) or usual for name, usual in zip(_QUESTION, asked, strict=True)
+            )
+            place = f"{read.source} line {line}"
+            found.append(Prompt(row["prompt"], answer, foil, position, place))
+        return found, read.source
+    texts = path if isinstance(path, Texts) else read_texts_file(path, "--texts")
+    return [
+        Prompt(text, *asked, texts.place(index)) for index, text in enumerate(texts.texts)
+    ], texts.source
 
 
 def explain(
@@ -63,15 +108,16 @@ def explain(
             if shown:
                 require_maps(len(shown), *_sizes(given, shown), "choose fewer heads")
                 plain = _attributed(attributor, model, prompt, given, shown)
-        drawn = plain.found.tallies and wanted
-        inputs = _controls(model, plain, wanted, (request.seed, number)) if drawn else []
-        base = [_same_question(attributor, plain, each) for each in inputs]
-        values = np.array([list(each.heads.values()) for each in base])
-        found.append(replace(plain, base=values.reshape(len(base), len(plain.found.heads))))
+        base = []
+        for each in _controls(model, plain, wanted, (request.seed, number)):
+            base.append(list(_same_question(attributor, plain, each).heads.values()))
+            advance((number + len(base) / wanted) / len(asked))
+        values = np.array(base).reshape(len(base), len(plain.found.heads))
+        found.append(replace(plain, base=values))
         advance((number + 1) / len(asked))
     copying = None
     if request.view.copying:
-        from attnviz.engine.copying import copying_scores  # torch only where needed
+        from attnviz.engine.attribution.copying import copying_scores  # torch only where needed
 
         copying = copying_scores(
             model, seed=request.seed, on_progress=lambda done, all: advance(done / all)
@@ -87,34 +133,31 @@ def explain(
         source=source,
         top=request.view.top,
         index_base=request.counted.index_base,
-        notes=(*model.notes_for(first.text), *found[0].found.notes, *_copies(pairs, asked)),
+        notes=(
+            *model.notes_for(first.text),
+            *found[0].found.notes,
+            *copies_note(len(pairs) - len(asked), len(pairs), "prompts"),
+        ),
     )
 
 
-def load_explained(
-    name: str, options: LoadOptions, prompts: Sequence[Prompt], request: Request
-) -> Model:
-    """The model; one that NumPy cannot take apart, or whose copying is asked, is torch's."""
+def load_needs(options: LoadOptions, prompts: Sequence[Prompt], request: Request) -> LoadOptions:
+    """The options with the tokens that will be run; without, so that it is torch's, for copying."""
+    if request.view.copying:
+        return options
     runs = 1 + _wanted(request.question, len(prompts))
-    tokens = runs * sum(reckoned_tokens(prompt.text) for prompt in prompts)
-    model = load(name, replace(options, tokens=tokens))
+    return replace(options, tokens=runs * sum(reckoned_tokens(prompt.text) for prompt in prompts))
+
+
+def taken_apart(model: Model, name: str, options: LoadOptions) -> Model:
+    """The model, or torch's where it is a checkpoint that NumPy runs and cannot take apart."""
     stack = isinstance(model, StackModel) and not isinstance(model, Bundled)
-    untaken = options.backend == "auto" and NumpyAttributor.of(model) is None
-    if stack and (request.view.copying or untaken):
+    if stack and options.backend == "auto" and NumpyAttributor.of(model) is None:
         return load(name, replace(options, tokens=None))
     return model
 
 
-def _copies(pairs: Sequence[object], asked: Sequence[object]) -> list[str]:
-    """A note on prompts that are copies: they would make any interval as narrow as one likes."""
-    left = len(pairs) - len(asked)
-    verb = "is a copy" if left == 1 else "are copies"
-    said = f"{left} of {len(pairs)} prompts {verb} of another and left out: no new evidence"
-    return [said] * bool(left)
-
-
 def _wanted(question: Question, prompts: int) -> int:
-    """How many controls each of so many prompts gets."""
     usual = _FEW if prompts > 1 else _CONTROLS
     return usual if question.controls is None else question.controls
 
@@ -153,7 +196,7 @@ def _attributed(
         raise UsageError(f"{where}{error}") from error
     ids = [found.answer, *(one for one, _ in found.top)]
     ids += [] if found.foil is None else [found.foil]
-    words = dict(zip(ids, _texts(model, ids), strict=True))
+    words = dict(zip(ids, model.vocabulary().texts(ids), strict=True))
     none = np.zeros((0, len(found.heads)))
     return Explained(prompt.text, given, found, words, answer is not None, none)
 
@@ -182,12 +225,6 @@ def _position(tokens: Tokens, typed: str | None) -> int | None:
     return word.span.stop - 1
 
 
-def _texts(model: Model, ids: Sequence[int]) -> Sequence[str]:
-    if isinstance(model, HasVocabulary):
-        return model.vocabulary().texts(ids)
-    return [f"<{number}>" for number in ids]
-
-
 def _chosen(model: Model, found: Attribution, request: Request) -> tuple[HeadKey, ...]:
     """The heads whose write maps are wanted; those of ``--layer`` and ``--head``."""
     info, heads = model.info, request.heads
@@ -204,7 +241,6 @@ def _chosen(model: Model, found: Attribution, request: Request) -> tuple[HeadKey
 
 
 def _kinds(model: Model, found: Attribution, request: Request) -> tuple[str, ...]:
-    """The attention whose heads are shown."""
     there = tuple(dict.fromkeys(kind for kind, _, _ in found.heads))
     if request.kind.kind is None:
         return there
@@ -224,7 +260,6 @@ def _sizes(given: Input, shown: Collection[HeadKey]) -> tuple[int, int]:
 
 
 def _labels(model: Model, found: Attribution) -> Mapping[HeadKey, KnownLabel]:
-    """What the card or ``patterns`` calls the heads."""
     labels: dict[HeadKey, KnownLabel] = {}
     for kind in dict.fromkeys(kind for kind, _, _ in found.heads):
         known = known_labels(model, kind)
@@ -242,12 +277,14 @@ def _controls(
 ) -> Iterator[Input]:
     """The prompt with another token in the answer's earlier places, each time another one.
 
-    None where the answer did not stand there, or the vocabulary is not known.
+    None where the answer did not stand there, the vocabulary is not known, or parts do not tally.
     """
     given, found = plain.given, plain.found
+    if not (found.tallies and wanted):
+        return
     places = _earlier(given.predicted, found)
     text = [at for at, token in enumerate(given.ids) if token == found.answer]
-    if not isinstance(model, HasVocabulary) or not (places or (given.target and text)):
+    if not (places or (given.target and text)):
         return
     for other in _others(model.vocabulary(), plain, wanted, seed):
         if given.target is None:
@@ -282,7 +319,6 @@ def _others(
 
 
 def _begins(text: str) -> tuple[bool, bool]:
-    """Whether a token begins with a blank, and is made of letters."""
     return text.startswith(" "), text.strip().isalpha()
 
 

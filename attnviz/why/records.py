@@ -11,21 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.attribution import Attribution, HeadKey, PartKind
+from attnviz.engine.attribution.parts import Attribution, HeadKey, PartKind
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
 from attnviz.measures.labels import KnownLabel
 from attnviz.records import Input, ModelInfo, Tokens
 
 if TYPE_CHECKING:
-    from attnviz.engine.copying import CopyingScores  # brings torch
+    from attnviz.engine.attribution.copying import CopyingScores  # brings torch
 
 _SIGNIFICANT = 0.05
 
 LEAST_CONTROLS = 19
 """Of one prompt: as many make 1 of 20 what chance reaches."""
-
-LEAST_TESTED = 6
-"""Prompts with a base rate: the signs of five have 16 flips, so that no p is below 1/16."""
 
 
 class Source(NamedTuple):
@@ -197,10 +194,15 @@ class WhyReport:
         return tuple(HeadEffect(*each) for each in found if each[0][0] in self.kinds)
 
     @property
+    def ordered(self) -> list[HeadEffect]:
+        """The largest of either sign first."""
+        return sorted(self.effects, key=lambda effect: -abs(effect.value))
+
+    @property
     def best(self) -> HeadEffect | None:
-        """The head with the largest effect; of those that stand out where any does."""
-        found = [effect for effect in self.effects if effect.clear] or self.effects
-        return max(found, key=lambda effect: abs(effect.value), default=None)
+        """The first of the heads that were asked for, or of all; one that stands out if any."""
+        asked = [one for one in self.ordered if one.head in self.shown] or self.ordered
+        return next((one for one in asked if one.clear), asked[0] if asked else None)
 
     @property
     def controlled(self) -> list[Explained]:
@@ -213,10 +215,9 @@ class WhyReport:
         found = self.controlled
         if not found or self.model.weights == "random":
             return False
-        return len(found) >= LEAST_TESTED if self.many else len(found[0].base) >= LEAST_CONTROLS
+        return len(found) >= LEAST_TEXTS if self.many else len(found[0].base) >= LEAST_CONTROLS
 
     def _p(self) -> Sequence[float | None]:
-        """Of each head against its base rate, adjusted for all heads."""
         if not self.tested:
             return [None] * len(self.first.found.heads)
         found = self.controlled

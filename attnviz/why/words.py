@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from attnviz.draw.document import Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, token_label, token_labels
-from attnviz.draw.provenance import counted, model_words, named, share
-from attnviz.engine.attribution import HeadKey
+from attnviz.draw.provenance import counted, listed, model_words, named, share
+from attnviz.engine.attribution.parts import HeadKey
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.registry import label_named
 from attnviz.records import Tokens
-from attnviz.why.records import LEAST_TESTED, HeadEffect, WhyReport
+from attnviz.why.records import HeadEffect, WhyReport
 
 _LONGEST_TOKEN = 14
 _NAMED = 3
@@ -57,7 +57,7 @@ def explained_logit(report: WhyReport) -> str:
         pairs = any(each.foil is not None for each in report.prompts)
         return "the answer's logit" + " less the foil's" * pairs
     if first.foil is not None:
-        return f"logit {quoted(first.answer)} - logit {quoted(first.foil)}"
+        return f"logits {quoted(first.answer)} - {quoted(first.foil)}"
     return f"the logit of {quoted(first.answer)}"
 
 
@@ -87,18 +87,21 @@ def finding(report: WhyReport) -> str:
     best, prompts = report.best, counted(len(report.prompts), "prompt")
     if best is None:
         return "The model has no attention head whose part could be ranked."
-    largest = f"the largest, {report.name(best.head)}, writes {logits(best.value)}"
+    most = report.ordered[0]
+    name, value = report.name(most.head), logits(most.value)
+    largest = f"the largest, {name}, writes {value}"
     if report.model.weights == "random":
         return (
             "Random weights: no head stands out, contributions are arbitrary; "
             f"{largest} of {report.logit:.2f}."
         )
-    if not best.clear and abs(best.value) < _LITTLE * report.logit:
+    if not report.shown and not best.clear and abs(best.value) < _LITTLE * report.logit:
         whole = f"{explained_logit(report)} ({report.logit:.2f})"
         return f"{prompts}: no head writes a tenth of {whole}; {largest}."
-    if not report.many:
-        return f"{prompts}: an anecdote. {_writes(report, best)}{_one_base(report, best)}."
-    return f"{prompts}: {_writes(report, best)}{_base(report, best)}."
+    lead = "" if report.many else " an anecdote."
+    base = _base(report, best) if report.many else _one_base(report, best)
+    larger = f"; largest {name} {value}" if report.shown and most is not best else ""
+    return f"{prompts}:{lead} {_writes(report, best)}{base}{larger}."
 
 
 def _writes(report: WhyReport, best: HeadEffect) -> str:
@@ -121,15 +124,16 @@ def _writes(report: WhyReport, best: HeadEffect) -> str:
 
 
 def _one_base(report: WhyReport, best: HeadEffect) -> str:
-    """How a head of one prompt stands against its base rate."""
-    first = report.first
     if best.base is None:
         return "; no base rate, the answer is not in the prompt"
-    controls = counted(len(first.base), "control prompt")
-    said = f"; mean of {controls} {logits(best.base)}"
+    said = f"; base rate {logits(best.base)}"
     if best.clear:
         return f"{said}, adjusted p {_p(best)}"
-    return said + ": no head stands out" * report.tested
+    return f"{said}: {_none(report)}" if report.tested else said
+
+
+def _none(report: WhyReport) -> str:
+    return "not clear" if report.shown else "no head stands out"
 
 
 def _p(effect: HeadEffect) -> str:
@@ -137,7 +141,6 @@ def _p(effect: HeadEffect) -> str:
 
 
 def _base(report: WhyReport, best: HeadEffect) -> str:
-    """The same of many."""
     if len(report.prompts) < LEAST_TEXTS:
         return "; too few prompts for intervals"
     if best.base is None:
@@ -146,9 +149,9 @@ def _base(report: WhyReport, best: HeadEffect) -> str:
     few = f" over {known} of them" * (known < len(report.prompts))
     said = f", base rate {logits(best.base)}{few}"
     if not report.tested:
-        return f"{said}; a test needs {LEAST_TESTED}"
+        return f"{said}; a test needs {LEAST_TEXTS}"
     if not best.clear:
-        return f"{said}; no head stands out from its base rate"
+        return f"{said}; {_none(report)} from its base rate"
     clear = sorted(
         (effect for effect in report.effects if effect.clear and effect is not best),
         key=lambda effect: -abs(effect.value),
@@ -156,8 +159,7 @@ def _base(report: WhyReport, best: HeadEffect) -> str:
     names = [report.name(effect.head) for effect in clear[:_NAMED]]
     if not names:
         return f"{said}; no other head stands out from its base rate"
-    listed = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
-    return f"{said}; {listed} stand{'s' * (not names[1:])} out from theirs too"
+    return f"{said}; {listed(names)} stand{'s' * (not names[1:])} out from theirs too"
 
 
 def answers(report: WhyReport) -> str:
@@ -238,7 +240,7 @@ def caveats(report: WhyReport) -> list[str]:
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         found.append(
             f"interval: 95%, bootstrap-t over {counted(len(report.prompts), 'prompt')}, 2,000 "
-            "draws; significant: sign flips of the difference to the base rate, largest |t| of all "
+            "draws; significant: the same of the difference to the base rate, largest |t| of all "
             "heads, p at most .05."
         )
     if report.copying is not None:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import get_args
 
-from attnviz.ablate.data import ablation_data, ablation_rows, write_ablation_json
+from attnviz.ablate.data import LISTS, ablation_data, ablation_rows
 from attnviz.ablate.records import AblationReport, Effect
 from attnviz.draw.theme import Theme
+from attnviz.draw.values import write_object
 from attnviz.engine.effects import METRICS, Metric, Variant
 
 JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
@@ -111,7 +112,7 @@ def test_names_by_unit(scans: Scans) -> None:
 
 def written(report: AblationReport) -> str:
     stream = io.StringIO()
-    write_ablation_json(report, stream)
+    write_object(ablation_data(report), stream, LISTS)
     return stream.getvalue()
 
 

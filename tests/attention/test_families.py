@@ -434,3 +434,35 @@ def test_a_text_that_grows_is_read_as_a_whole_one(name: str, tmp_path: Path) -> 
             np.testing.assert_allclose(rows[layer], weights[0, :, -1].numpy(), atol=1e-5)
         ids = [*ids, int(scores.argmax())]
     assert ids == written
+
+
+@pytest.mark.parametrize("name", {named: name for name, (named, _) in MODELS.items()}.values())
+def test_a_removed_head_is_one_whose_columns_are_zero(name: str, tmp_path: Path) -> None:
+    made(tmp_path, name)
+    ours, read = stack(tmp_path)
+    roles = ours.tensors.stored
+    heads = {(layer, head) for layer in range(read.shape.layers) for head in range(2)}
+
+    def emptied(removed: set[tuple[int, int]]) -> NumpyStack:
+        changed = {role: np.array(roles[role], np.float32) for role in roles}
+        for layer, head in removed:
+            columns = changed[f"layers.{layer}.output.weight"]
+            dim = columns.shape[1] // read.shape.heads
+            columns[:, head * dim : (head + 1) * dim] = 0
+        return NumpyStack(read.shape, changed)
+
+    for removed in ({(1, 0)}, heads):
+        found, expected = ({}, {})
+        ours.without(removed).run(IDS, lambda layer: True, found.__setitem__)
+        emptied(removed).run(IDS, lambda layer: True, expected.__setitem__)
+        for layer, weights in expected.items():
+            np.testing.assert_allclose(found[layer], weights, atol=1e-6)
+    ends = {
+        (layer, first + at): residual
+        for layer, first, some in ours.removals(IDS, 2)
+        for at, residual in enumerate(some)
+    }
+    assert len(ends) == read.shape.layers * read.shape.heads
+    for head in heads:
+        expected = emptied({head}).run_outputs(IDS, lambda layer, weights, outputs: None)
+        np.testing.assert_allclose(ends[head], expected, atol=2e-4, rtol=2e-4)

@@ -22,7 +22,7 @@ from attnviz.attention.functional import (
     split_heads,
 )
 
-every_time = settings(derandomize=True, deadline=None, max_examples=50)
+every_time = settings(derandomize=True, max_examples=50)
 libraries = st.sampled_from([np.asarray, torch.from_numpy])
 
 

@@ -22,7 +22,7 @@ from attnviz.attention.functional import (
 )
 from attnviz.attention.numpy_attention import NumpyAttention
 
-every_time = settings(derandomize=True, deadline=None, max_examples=50)
+every_time = settings(derandomize=True, max_examples=50)
 libraries = st.sampled_from([np.asarray, torch.from_numpy])
 scored = st.sampled_from(get_args(Score))
 seeds = st.integers(0, 10_000)

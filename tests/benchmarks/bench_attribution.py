@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from attnviz.engine.attribution import Attribution
-from attnviz.engine.attribution_torch import TorchAttributor
+from attnviz.engine.attribution.on_torch import TorchAttributor
+from attnviz.engine.attribution.parts import Attribution
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.records import Input
 

@@ -15,8 +15,9 @@ from collections.abc import Callable
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from attnviz.engine.observe_torch import observe_transformers
 from attnviz.engine.observer import KeepWeights
+
+from ..engine.architectures import observe_transformers
 
 LENGTHS = (16, 64, 128, 512)
 

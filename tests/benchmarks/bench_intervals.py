@@ -1,4 +1,4 @@
-"""How often an interval of nominal 95 % holds the true mean, and how wide it is, by its method.
+"""How often an interval of nominal 95 % holds the true mean, and a p of all heads names by chance.
 
 Of effects that are spread normally, with a tail as those of heads that matter in few texts, and of
 nearly two values as those of heads that do a thing or do not.
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval
+from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
 
 pytestmark = pytest.mark.benchmark
 
@@ -94,3 +94,23 @@ def test_coverage() -> None:
                 wide = float((high - low).mean() / values.std())
                 cells.append(f"{method} {held:.3f} {wide:5.2f}" if wide == wide else f"{method} –")
             print(f"{name:>11} {texts:>2} texts  " + "   ".join(cells))
+
+
+def flipped_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
+    """Westfall & Young 1993 by flipping the texts' signs: what ``adjusted_p`` supersedes."""
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], (2000, len(values)))
+    scaled = values / np.sqrt((values**2).sum(axis=0))
+    largest = np.abs(signs @ scaled).max(axis=1)
+    return (largest[:, None] >= np.abs(scaled.sum(axis=0))).mean(axis=0)
+
+
+def test_chance_alone() -> None:
+    """The share of models of 24 heads without effect in which any head has p of 5 % or less."""
+    print("\n200 models; share in which chance names a head")
+    for name, (sample, mean) in SAMPLES.items():
+        for texts in (6, 10, 20, 40):
+            rng = np.random.default_rng(texts)
+            models = [sample(rng, (texts, 24)) - mean for _ in range(200)]
+            for method, p in (("sign flips", flipped_p), ("bootstrap-t (attnviz)", adjusted_p)):
+                named = np.mean([(p(each, at) <= 0.05).any() for at, each in enumerate(models)])
+                print(f"{name:>11} {texts:>2} texts  {method:>22} {named:.3f}")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from attnviz.engine.patchable import patchable_transformers
-from attnviz.engine.patching import Pair, Patch, PatchMethod, PatchOptions, What, sites_of
+from attnviz.engine.patching import Pair, Patch, PatchMethod, PatchOptions, What
 from attnviz.engine.scan.patching import TorchPatching
 from attnviz.records import Input
 
@@ -83,7 +83,7 @@ def patched(
     clean, corrupt = (Input.of_ids(ids[0].tolist()) for ids in pair)
     patchable = patchable_transformers(model, "self", corrupt)
     patching = TorchPatching(patchable, [Pair(clean, corrupt)], PatchOptions(method=method))
-    sites = sites_of(patching, what)
+    sites = patching.sites(what)
     patches = [Patch((site,)) for site in sites]
     found: dict[Head, float] = {}
     for piece in patching.patch(0, patches, range(len(patches)), ANSWER, FOIL):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.cli.rows import read_rows
+from attnviz.cli.inputs import read_rows
 from attnviz.errors import AttnvizError, LoadError, UsageError
 
 JSON = '{"a": "one, \\"two\\"", "b": "3"}\n\n{"b": "é", "a": "x", "c": null}\n'
@@ -33,7 +33,7 @@ def test_json_lines_and_csv_are_the_same(tmp_path: Path, name: str, content: str
         ('{"a": "x"}\n{"a": \n', LoadError, "line 2 is no JSON: mend or remove"),
         ('{"a": "x"}\n["a"]\n', LoadError, "line 2 is no JSON object"),
         ('{"a": "x", "d": "y"}\n', UsageError, "line 1 has 'd': expected a, b and nothing else"),
-        ('{"a": 3}\n', UsageError, "line 1: 'a' is no text"),
+        ('{"a": 0.3}\n', UsageError, "line 1: 'a' is no text"),
         ('{"b": "x"}\n', UsageError, "line 1 has no a: expected a"),
         ("a,b\nx\n", LoadError, "line 2 has 1 columns, the first line names 2"),
         ('a\n"x\n', LoadError, "line 2 is no CSV"),

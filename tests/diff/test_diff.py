@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -135,14 +136,20 @@ def test_what_is_no_number_is_refused(run: Any, tuned: Any) -> None:
     assert "weights that are not finite: model.layers.4.self_attn.q_proj.weight" in result.err
 
 
-def test_a_repeated_text_is_told(run: Any, tmp_path: Path) -> None:
-    for words, told in (
-        (("a b c", "b c a", "c a b", "a c b", "b a c"), False),
-        (("a b c",) * 5, True),
-    ):
-        (tmp_path / "texts.txt").write_text("\n".join(words))
-        found = run("diff", "tiny", "--texts", "texts.txt", "--json", "-q").document
-        assert any("more than once" in note for note in found["notes"]) == told
+def test_a_repeated_text_counts_once(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("a b c\n" * 5 + "b c a\n")
+    found = run("diff", "tiny", "--texts", "texts.txt", "--json", "-q").document
+    assert found["text_count"] == 2
+    assert "4 repeated texts left out" in found["notes"]
+
+
+def test_a_floor_by_hand_is_of_the_divergence_alone(run: Any, permuted: str) -> None:
+    asked = ("diff", "tiny", permuted, "--noise-floor", "0.1", "-q")
+    shown = run(*asked, "--no-full").out
+    assert "JS divergence, bits · shaded above .100   Output, 1-cosine · not tested" in shown
+    assert "outputs are not tested" in run(*asked, "--full").out
+    found = run(*asked, "--json").document
+    assert (found["changed"], found["output_changed"]) == (1, 0)
 
 
 def test_the_head_of_the_maps_is_counted_as_asked(run: Any, permuted: str) -> None:
@@ -190,7 +197,7 @@ REFUSED: dict[tuple[str, ...], tuple[int, str]] = {
     ("tiny", "other.json"): (3, "holds the schema 'attnviz.rollout/1'"),
     ("tiny", "damaged.json"): (3, "'damaged.json' is damaged"),
     ("tiny", "twice.json"): (3, "'twice.json' is damaged (ValueError: a head that is there twice)"),
-    ("tiny", "nan.json"): (3, "'nan.json' is damaged (ValueError: expected a number, got nan)"),
+    ("tiny", "nan.json"): (3, "'nan.json' is damaged (ValueError: nan is no finite number)"),
     ("base.json", "--dtype-b", "float64"): (2, "leave out --dtype-b"),
     ("base.json", "tiny", "--match"): (2, "--match pairs heads by their maps"),
     ("base.json", "cost.json"): (2, "compare two of one kind"),
@@ -278,3 +285,5 @@ def test_first_screens_fit(
         assert max(map(width, shown)) <= columns
         assert verdict in " ".join(shown[1:3])
         assert shown[0].startswith("tiny → " if asked[0] == "tiny" else "…/bert: another text")
+        tests = re.search(r"the larger +JS, bits.*FDR 5%, \d+ tests", "\n".join(shown))
+        assert bool(tests) == (asked[0] == "tiny")

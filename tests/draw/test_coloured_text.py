@@ -14,9 +14,9 @@ from attnviz.draw.coloured_text import extremes, scale_block, text_block
 from attnviz.draw.document import Map, Maps, Scale
 from attnviz.draw.drawing import Cells, Label, Tip
 from attnviz.draw.labels import width
+from attnviz.draw.map_figure import text_figure
 from attnviz.draw.markdown import part_markdown
 from attnviz.draw.palette import DIVERGING
-from attnviz.draw.text_figure import text_figure
 from attnviz.draw.theme import Theme
 from attnviz.records import Tokens
 

@@ -61,6 +61,16 @@ def test_it_is_never_taller_than_the_terminal(height: int) -> None:
     assert found[-1] == "--head L0H0: one head · --full: everything"
 
 
+@pytest.mark.parametrize("height", range(3, 15))
+def test_the_smallest_screen_has_the_finding_as_far_as_it_goes(height: int) -> None:
+    told = document(doc.Group([table(9)]), hints=["--head L0H0"], finding="Heads attend. " * 9)
+    found = lines(told, height, 20)
+    assert len(found) <= height
+    assert found[:2] == ["tiny", "Heads attend. Heads"]
+    assert (found[-1] == "…") == (height < 10)  # the finding has nine lines
+    assert ("--full: everything" in found) == (height > 11)
+
+
 def test_a_table_says_how_many_rows_it_lost() -> None:
     found = lines(document(doc.Group([table(40, 3)])), 15)
     rows = [line for line in found if line.startswith("row")]

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.draw.numbers import short_number
-from attnviz.draw.ticks import round_ticks
+from attnviz.draw.numbers import round_ticks, short_number
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,9 @@ from transformers import (
     PreTrainedModel,
 )
 
+from attnviz.engine.forward_pass import plan_pass, wanted_kinds
+from attnviz.engine.observe_torch import observe_pass
+
 from ..small_models import (
     GPT_OSS,
     QWEN3_NEXT,
@@ -235,3 +238,12 @@ def eager_attentions(name: str, **inputs: torch.Tensor) -> dict[tuple[str, int],
         for kind in ("encoder", "decoder", "cross")
         for layer, weights in enumerate(outputs[f"{kind}_attentions"])
     }
+
+
+@torch.inference_mode()
+def observe_transformers(
+    model: Any, observer: Any, input_ids: Any, *, cells: int | None = None, **texts: Any
+) -> None:
+    """Run once and hand ``observer`` each wanted layer's weights; see ``observe_pass``."""
+    forward = plan_pass(model, wanted_kinds(observer, model), input_ids, **texts)
+    observe_pass(forward, observer, cells=cells)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnviz.engine.attribution_numpy import open_attributor
-from attnviz.engine.attribution_torch import TorchAttributor
+from attnviz.engine.attribution.on_numpy import open_attributor
+from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.prepare import prepared

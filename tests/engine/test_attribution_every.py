@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 
-from attnviz.engine.attribution_torch import TorchAttributor
+from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models.third_party import third_party

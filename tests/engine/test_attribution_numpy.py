@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.engine.attribution import Attributor
-from attnviz.engine.attribution_numpy import NumpyAttributor, open_attributor
+from attnviz.engine.attribution.on_numpy import NumpyAttributor, open_attributor
+from attnviz.engine.attribution.parts import Attributor
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.records import Input
@@ -86,7 +86,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def both(name: str) -> tuple[tuple[Model, Attributor], tuple[Model, Attributor]]:
-    from attnviz.engine.attribution_torch import TorchAttributor
+    from attnviz.engine.attribution.on_torch import TorchAttributor
 
     numpy = load(name, LoadOptions(tokens=64))
     torch = numpy if name == "tiny" else load(name, LoadOptions(backend="torch"))

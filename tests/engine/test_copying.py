@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnviz.engine.copying import TOP, copying_scores
+from attnviz.engine.attribution.copying import TOP, copying_scores
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.prepare import prepared
 from attnviz.models.resolve import load, random_twin

@@ -14,8 +14,6 @@ from attnviz.engine.patching import (
     PatchScores,
     Site,
     effect,
-    served,
-    sites_of,
 )
 from attnviz.engine.scan import session as scan_session
 from attnviz.engine.scan.patching import TorchPatching
@@ -120,7 +118,7 @@ def test_pieces_change_nothing_and_leave_the_model_as_it_was(monkeypatch):
     model = small_model("llama")
     before = state_of(model)
     patching = opened(model, "llama", "self")
-    sites = [Patch((site,)) for what in ("output", "key") for site in sites_of(patching, what)]
+    sites = [Patch((site,)) for what in ("output", "key") for site in patching.sites(what)]
     expected, _ = measured(patching, sites)
     monkeypatch.setattr(scan_session, "_TOKENS_ON_CPU", 11 * 4)
     pieces, seen = 0, []
@@ -137,7 +135,7 @@ def test_pieces_change_nothing_and_leave_the_model_as_it_was(monkeypatch):
 @pytest.mark.parametrize("what", ["output", "value", "pattern", "mlp", "residual"])
 def test_one_at_a_time_where_a_batch_cannot_grow(what, monkeypatch):
     model = small_model("gpt2")
-    patches = [Patch((site,)) for site in sites_of(opened(model, "gpt2", "self"), what)]
+    patches = [Patch((site,)) for site in opened(model, "gpt2", "self").sites(what)]
     expected, _ = measured(opened(model, "gpt2", "self"), patches)
     monkeypatch.setattr("attnviz.engine.scan.plan.STRATEGIES", ())
     slow = opened(model, "gpt2", "self")
@@ -164,7 +162,7 @@ def test_an_exception_leaves_the_model_as_it_was(name, stop, monkeypatch):
 
 def test_what_both_runs_hold_alike_changes_nothing_and_is_not_run(monkeypatch):
     patching = opened(small_model("llama"), "llama", "self")
-    early = [Patch((site,)) for site in sites_of(patching, "residual", [(0,), (1,)])]
+    early = [Patch((site,)) for site in patching.sites("residual", [(0,), (1,)])]
 
     def unexpected(*args):
         raise AssertionError("a pass")
@@ -189,7 +187,7 @@ def test_the_slope_is_that_of_a_small_step(what):
     """Towards what the other run holds, in float64: (M(z + ε Δ) − M(z − ε Δ)) / 2ε."""
     model = small_model("gpt2", attention="eager").double()
     patching = opened(model, "gpt2", "self", method="gradient")
-    sites = [site for site in sites_of(patching, what, [None, (3, 9)]) if site.head in (None, 1)]
+    sites = [site for site in patching.sites(what, [None, (3, 9)]) if site.head in (None, 1)]
     found, piece = measured(patching, [Patch((site,)) for site in sites])
     both = [{"input_ids": torch.tensor([given.ids])} for given in _ids(patching)]
     before, step = run(model, "gpt2", both[0])[0][-1], 1e-5
@@ -293,9 +291,9 @@ def test_shared_heads_say_whom_they_serve():
     patching = opened(small_model("llama"), "llama", "self")
     assert patching.heads("output") == patching.heads("pattern") == {0: 6, 1: 6, 2: 6}
     assert patching.heads("key") == patching.heads("value") == {0: 2, 1: 2, 2: 2}
-    assert served(patching, Site("value", 1, 1)) == (3, 4, 5)
-    assert served(patching, Site("query", 1, 4)) == (4,)
-    assert served(patching, Site("mlp", 1)) == ()
+    assert patching.served(Site("value", 1, 1)) == (3, 4, 5)
+    assert patching.served(Site("query", 1, 4)) == (4,)
+    assert patching.served(Site("mlp", 1)) == ()
 
 
 def test_refusals_are_said_in_words():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attnviz.engine.patchable import patchable_transformers
-from attnviz.engine.patching import Pair, Patch, PatchOptions, Site, What, sites_of
+from attnviz.engine.patching import Pair, Patch, PatchOptions, Site, What
 from attnviz.engine.scan.patching import TorchPatching
 
 from .ablation_loop import MASK, PROJECTIONS
@@ -132,7 +132,7 @@ def check(name, kind, what, direction="denoise", patches=None):
 
 def chosen(patching, what: What) -> list[Site]:
     """All heads over all tokens, and the last of each layer at two of them."""
-    whole = sites_of(patching, what)
+    whole = patching.sites(what)
     last = {site.layer: site for site in whole}
     some = [Site(what, site.layer, site.head, (4, 5)) for site in last.values()]
     return [*whole, *some]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.paths import path_effects
+from attnviz.engine.attribution.paths import path_effects
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import random_copies
 from attnviz.models.prepare import prepared

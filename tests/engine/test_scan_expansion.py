@@ -71,7 +71,7 @@ def test_every_way_that_works_costs_the_same(name, monkeypatch):
 def test_a_last_block_cut_short_costs_the_same(name, mode, monkeypatch):
     short, plan = measured(name, positions="last", mode=mode)
     assert plan.ends_short == (name != "albert")  # a masked model is asked anywhere in its text
-    monkeypatch.setattr("attnviz.engine.scan.chunk.ENDING", 100)
+    monkeypatch.setattr("attnviz.engine.scan.on_torch.ENDING", 100)
     compared(short, measured(name, positions="last", mode=mode)[0])
 
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnviz.engine.observe_torch import observe_transformers
-
-from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model, state_of
+from .architectures import (
+    ARCHITECTURES,
+    eager_attentions,
+    inputs_of,
+    observe_transformers,
+    small_model,
+    state_of,
+)
 
 everywhere = pytest.mark.parametrize("name", ARCHITECTURES)
 

@@ -24,11 +24,17 @@ from transformers import (
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface
 
 from attnviz.engine import observe_torch
-from attnviz.engine.observe_torch import observe_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models import attention_interface
 
-from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model, state_of
+from .architectures import (
+    ARCHITECTURES,
+    eager_attentions,
+    inputs_of,
+    observe_transformers,
+    small_model,
+    state_of,
+)
 
 LOOK_UP = AttentionInterface.get_interface
 

@@ -52,7 +52,8 @@ def test_what_was_saved_comes_back(saved: Path, view: str, ending: str) -> None:
     assert len(sides) == len(told.get("variants", [0]))
     for variant, side in enumerate(sides):
         facts = {**told, **told.get("variants", [{}])[variant]}
-        report = side.frame(side.texts[0], side.seen.removed).report
+        report = side.frame(side.texts[0]).report
+        assert side.frame(side.texts[0], side.seen.removed).report is report
         assert report.record.queries.texts == tuple(facts["tokens"])
         assert report.record.keys.texts == tuple(facts.get("key_tokens", facts["tokens"]))
         assert (report.record.kind, report.record.causal) == (facts["kind"], facts["causal"])

@@ -313,6 +313,22 @@ def test_a_scan_ends_where_it_is_cancelled_and_runs_in_a_thread(tiny):
     assert max(shares) < 0.6
 
 
+def test_a_torch_model_may_be_asked_by_several_threads(checkpoints):
+    options = LoadOptions(offline=True, backend="torch")
+    session, text = open_session(str(checkpoints / "gpt2"), options), "the cat sat on the mat"
+    removed = [frozenset({(layer, head)}) for layer in range(2) for head in range(3)]
+    losses = [session.frame(text, heads).loss for heads in removed]
+    values = session.effects(text, nothing).values
+    ids = [step.id for step in session.generation(text, Sampling(tokens=6))]
+    with ThreadPoolExecutor(4) as pool:
+        scans = [pool.submit(session.effects, text, nothing) for _ in range(2)]
+        writes = pool.submit(lambda: list(session.generation(text, Sampling(tokens=6))))
+        frames = [pool.submit(session.frame, text, heads) for heads in removed * 3]
+        assert [frame.result().loss for frame in frames] == losses * 3
+        assert all(scan.result().values == values for scan in scans)
+        assert [step.id for step in writes.result()] == ids
+
+
 def test_generation_is_what_a_frame_predicts(tiny):
     removed, text = frozenset({(1, 1)}), "Once upon a time there was"
     steps = list(tiny.generation(text, Sampling(tokens=3), removed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import ModelInfo, Tokens
 
 from ..engine.architectures import ARCHITECTURES, inputs_of, small_model, state_of
+from ..engine.every_causal import small_causal
 
 STEPS = 6
 CACHED = ("gpt2", "llama", "mistral", "gemma2", "gpt_oss", "qwen3_next", "gptj", "bloom", "t5")
@@ -199,3 +201,29 @@ def test_what_cannot_be_written_is_refused_before_it_begins(
 def test_sampling_that_makes_no_sense_is_refused(wrong):
     with pytest.raises(UsageError, match=r"^expected a? ?--"):
         Sampling(**wrong)
+
+
+@pytest.mark.parametrize("kind", ["diffllama", "reformer"])
+def test_a_model_whose_heads_are_not_found_writes_too(kind):
+    """What it predicts is its own, its weights are those that it reports."""
+    model, ids = small_causal(kind), [3, 7, 11, 5, 7, 9, 30, 7]
+    info = ModelInfo(kind, None, kind, "float32", 4, 4, 4, 8)
+    opened_model = TransformersModel(info, model, None, ("self",), None)
+    steps = list(generate(opened_model, Tokens.bare(ids), Sampling(tokens=3)))
+    for step in steps:
+        with torch.inference_mode():
+            logits = model(torch.tensor([ids]), use_cache=False).logits[0, -1]
+        assert step.id == int(logits.argmax())
+        assert step.probability == pytest.approx(float(logits.softmax(-1).max()), abs=1e-5)
+        assert {row.shape[1] for row in step.rows.values()} == {len(ids)}
+        ids.append(step.id)
+    with pytest.raises(UnsupportedError, match="cannot be removed"):
+        generate(opened_model, Tokens.bare(ids), Sampling(), removed=[(0, 0)])
+
+
+def test_both_backends_read_the_ends_of_both_files(checkpoint, tmp_path):
+    directory = shutil.copytree(checkpoint("llama"), tmp_path / "m")
+    (directory / "generation_config.json").write_text('{"eos_token_id": [5, 99]}')
+    for backend, tokens in (("numpy", 9), ("torch", None)):
+        model = load(str(directory), LoadOptions(backend=backend, tokens=tokens))
+        assert model.end_ids == {2, 5}  # there is no token 99

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from attnviz.generate.data import read_run
+from attnviz.generate.live import unfinished
+from attnviz.records import Tokens
 
 from ..conftest import finished, interrupted, on_screen, rows
 
@@ -31,3 +35,21 @@ def test_what_was_written_stays_when_it_is_interrupted(start, tmp_path):
     run = read_run(tmp_path / "a.jsonl")
     assert run.ending == "interrupted"
     assert 0 < len(run.steps) < 900
+
+
+@pytest.mark.parametrize(
+    ("texts", "count"),
+    [
+        ((" a", "b"), 0),
+        ((" a", "<0xED>"), 1),
+        ((" a<0xED>", "<0x95>"), 2),
+        (("<0xED>", "<0x95>", "<0x9C>"), 0),
+        (("<0xF0><0x9F>", "<0x8E>"), 2),
+        (("<0xED>", "<0x95><0x9C><0xED>"), 1),
+        (("<0x98>", "<0x98>"), 0),
+        ((), 0),
+    ],
+)
+def test_half_of_a_character_waits_for_the_rest(texts, count):
+    tokens = Tokens(tuple(range(len(texts))), texts, (False,) * len(texts))
+    assert unfinished(tokens) == count

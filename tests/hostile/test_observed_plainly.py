@@ -14,9 +14,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from attnviz.engine.attention_calls import AttentionCall
 from attnviz.engine.effects import Variant
-from attnviz.engine.observe_torch import observe_transformers
 
 from ..conftest import save_tokenizer
+from ..engine.architectures import observe_transformers
 from ..engine.causal_oracle import loss_of, removed
 from ..engine.every_causal import small_causal
 from ..engine.scans import torch_scan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 
 import numpy as np
@@ -109,30 +110,33 @@ def test_the_interval_holds_the_mean_as_often_as_it_says(
     assert least <= ((low <= mean) & (mean <= high)).mean() <= 0.975
 
 
-def test_the_adjusted_p_is_the_share_of_all_flips_with_a_larger_t() -> None:
-    """Every flip of six texts by hand, each with its own t statistic."""
+def test_the_adjusted_p_is_the_share_of_draws_with_a_larger_t() -> None:
+    """The same 2,000 draws of six texts, written out: each with its own t around the mean."""
     values = np.random.default_rng(7).normal([0.9, 0.1, -0.6, 0.0], 0.7, (6, 4))
+    means = [statistics.mean(column) for column in values.T]
 
-    def t(column: np.ndarray) -> float:
-        return abs(statistics.mean(column)) / (statistics.stdev(column) / 6**0.5)
+    def t(column: list[float], centre: float) -> float:
+        spread = statistics.stdev(column) / 6**0.5
+        return (statistics.mean(column) - centre) / spread if spread > 1e-9 else math.inf
 
-    largest = [
-        max(t(values[:, place] * signs) for place in range(4))
-        for signs in itertools.product((1.0, -1.0), repeat=6)
-    ]
-    found = adjusted_p(values, 0)
-    for place in range(4):
-        own = t(values[:, place])
-        assert found[place] == pytest.approx(np.mean([each >= own - 1e-9 for each in largest]))
+    rng, largest = np.random.default_rng(0), []
+    for draw in np.concatenate([rng.multinomial(6, np.full(6, 1 / 6), 100) for _ in range(20)]):
+        found = [t(np.repeat(values[:, at], draw).tolist(), means[at]) for at in range(4)]
+        largest.append(max(map(abs, found)))
+    for place, p in enumerate(adjusted_p(values, 0)):
+        own = abs(t(values[:, place].tolist(), 0.0))
+        assert p == pytest.approx((1 + sum(each >= own for each in largest)) / 2001, abs=0.002)
 
 
+@pytest.mark.parametrize("skewed", [False, True])
 @pytest.mark.parametrize("texts", [10, 20])
-def test_chance_alone_finds_something_in_one_of_twenty_models(texts: int) -> None:
-    """24 heads that do nothing, alike by half, over 300 models: 5 % of these name any head."""
+def test_chance_alone_finds_something_in_one_of_twenty_models(texts: int, skewed: bool) -> None:
+    """24 heads that do nothing, alike by half, over 150 models: 5 % of these name any head."""
     rng = np.random.default_rng(texts)
-    shared, own = rng.standard_normal((300, texts, 1)), rng.standard_normal((300, texts, 24))
-    named = [bool((adjusted_p(shared[m] + own[m], m) <= 0.05).any()) for m in range(300)]
-    assert np.mean(named) <= 0.05 + 3 * (0.05 * 0.95 / 300) ** 0.5
+    values = rng.standard_normal((150, texts, 1)) + rng.standard_normal((150, texts, 24))
+    values = np.exp(values) - np.e if skewed else values  # the mean of exp(N(0, 2)) is e
+    named = [bool((adjusted_p(values[m], m) <= 0.05).any()) for m in range(150)]
+    assert np.mean(named) <= 0.05 + 2 * (0.05 * 0.95 / 150) ** 0.5
 
 
 def test_a_clear_effect_is_found_among_many() -> None:
@@ -143,15 +147,11 @@ def test_a_clear_effect_is_found_among_many() -> None:
     assert np.delete(found, 5).min() > 0.05
 
 
-def test_five_texts_are_too_few_for_any_p() -> None:
-    assert adjusted_p(np.array([[1.0], [1.1], [0.9], [1.05], [1.0]]), 0)[0] == 1 / 16
-
-
 def test_what_is_zero_or_no_number_has_no_small_p() -> None:
     values = np.random.default_rng(5).standard_normal((8, 3)) + 5
     values[:, 1], values[3, 2] = 0, np.nan
     found = adjusted_p(values, 0)
-    assert found[0] == 1 / 128
+    assert found[0] < 0.002
     assert found[1] == 1
     assert np.isnan(found[2])
 

@@ -56,7 +56,7 @@ def test_byte_level_pieces_become_text_with_their_space() -> None:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.text(
         st.characters(exclude_categories=("Cs",))

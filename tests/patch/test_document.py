@@ -15,7 +15,8 @@ import pytest
 from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.patch.data import patch_data, patch_rows, write_patch_json
+from attnviz.draw.values import write_object
+from attnviz.patch.data import LISTS, patch_data, patch_rows
 from attnviz.patch.document import first_groups, patch_document, token_grid
 from attnviz.patch.records import Effect, PatchReport
 from attnviz.patch.words import finding
@@ -82,26 +83,26 @@ def test_golden(
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "1 pair: an anecdote. L0H0 carries 60% of the logit difference (base rate 20%), "
-             "L0H1 30% (10%)."),
+        ({}, "1 pair: an anecdote. In it, L0H0 carries 60% of the logit difference (base rate "
+             "20%), L0H1 30% (10%)."),
         ({"pairs": 40}, "L0H0 carries 60% of the logit difference (base rate 20%), L0H1 30% "
                         "(10%)."),
         ({"pairs": 3}, "3 pairs are too few for intervals. L0H0 carries 60% of the logit "
                        "difference (base rate 20%), L0H1 30% (10%)."),
         ({"pairs": 6, "metric": "kl", "index_base": 1},
          "L1H1 carries 60% of the KL divergence (base rate 20%), L1H2 30% (10%)."),
-        ({"together": JOINT}, "1 pair: an anecdote. L0H0 L0H1 together carry 70% of the logit "
-                              "difference; singly they add up to 90%."),
+        ({"together": JOINT}, "1 pair: an anecdote. In it, L0H0 L0H1 together carry 70% of the "
+                              "logit difference; singly they add up to 90%."),
         ({"pairs": 9, "complete": False, "pairs_wanted": 40},
          "Incomplete, 9 of 40 pairs. L0H0 carries"),
-        ({"what": "mlp"}, "1 pair: an anecdote. The MLP of L0 carries 60% of"),
+        ({"what": "mlp"}, "1 pair: an anecdote. In it, the MLP of L0 carries 60% of"),
         ({"what": "residual", "by_token": True},
          "1 pair: an anecdote. On entering L1, “Tom” (7), which predicts, carries 50%."),
-        ({"by_token": True}, "1 pair: an anecdote. L0H0 carries 60% of the logit difference, at "),
+        ({"by_token": True}, "1 pair: an anecdote. In it, L0H0 carries 60% of the logit diff"),
         ({"corrupt_metric": 5.0}, "1 pair: an anecdote. The clean prompt favours the answer less "
-                                  "than the corrupt one does. L0H0 carries 60% of"),
+                                  "than the corrupt one does. In it, L0H0 carries 60% of"),
         ({"effects": (Effect(((0, 0),), 4.0, 8.0, 2.2),), "corrupt_metric": 3.45},
-         "1 pair: an anecdote. L0H0 carries 220% of the logit difference of 0.55 logits."),
+         "1 pair: an anecdote. In it, L0H0 carries 220% of the logit difference of 0.55 logits."),
         ({"ratio": False, "why": "clean and corrupt differ by 0 logits"},
          "Clean and corrupt differ by 0 logits: no shares."),
     ],
@@ -114,6 +115,9 @@ def test_what_no_pair_supports_is_not_found(reports: Reports) -> None:
     report = reports(pairs=40)
     unsure = replace(report, effects=tuple(replace(e, adjusted=0.4) for e in report.effects))
     said = "None of 12 heads carries more of the logit difference than its base rate."
+    one = reports()
+    below = tuple(replace(effect, base_rate=0.9) for effect in one.effects)
+    assert finding(replace(one, effects=below)) == f"1 pair: an anecdote. {said}"
     assert finding(unsure) == said
     against = reports(effects=(Effect(((0, 0),), -9.0, -5.0, -0.6),))
     said = "No head that was patched carries any of the logit difference."
@@ -159,6 +163,6 @@ def test_numbers_are_the_same_on_every_outlet(reports: Reports) -> None:
     rows = list(patch_rows(report))
     assert [row[4] for row in rows[1:]] == [e.effect for e in (*report.effects, JOINT)]
     stream = io.StringIO()
-    write_patch_json(report, stream)
+    write_object(patch_data(report), stream, LISTS)
     assert json.loads(stream.getvalue()) == data
     assert rows[0][:4] == ("name", "layer", "head", "pairs")

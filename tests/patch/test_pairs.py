@@ -40,7 +40,7 @@ def words(text: str) -> Tokens:
 class Letters:
     """A model whose tokens are letters."""
 
-    info, context = MODEL.info, 20
+    info, context, vocabulary = MODEL.info, 20, MODEL.vocabulary
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         return words(text)
@@ -73,9 +73,10 @@ def test_alignment(
     [
         ("ab", "ab", None, "the same tokens"),
         ("abXZcd", "abYcd", None,
-         r"have 6 and 5 tokens, expected equally many: clean a \| b \| \[X \| Z\] \| c \| d, "
-         r"corrupt a \| b \| \[Y\] \| c \| d; .* --align start"),
-        ("abX", "abYZ", "start", r"needs a last token that both .* share: clean a \| b \| \[X\]"),
+         r"have 6 and 5 tokens, expected equally many; they differ in X \| Z \(clean\), "
+         r"Y \(corrupt\): .* --align start"),
+        ("abXYZVWY", "abY", None, r"differ in X \| Y \| Z \| V \| … \(clean\), nothing"),
+        ("abX", "abYZ", "start", r"needs a last token that both .* share, these end in X"),
         ("a" * 21, "b" * 21, None, "a prompt has 21 tokens, 'tiny' takes at most 20"),
     ],
 )  # fmt: skip
@@ -121,4 +122,8 @@ def test_an_aligned_pair_is_its_own_kind_of_control() -> None:
         TokenPair(words("abXZcd"), words("abYcd"), (0, 1, 2, 4, 5)),
         TokenPair(words("efXZgh"), words("efYgh"), (0, 1, 2, 4, 5)),
     ]
-    assert control_pairs(Letters(), pairs, "denoise", 8, 0).pairs == ()
+    found = control_pairs(Letters(), pairs, "denoise", 8, 0)
+    assert found.drawn == len(found.pairs) == 2  # random tokens where they differ, no other pair's
+    for (_, control), pair in zip(found.pairs, pairs, strict=True):
+        same = [one == other for one, other in zip(control.clean.ids, pair.clean.ids, strict=True)]
+        assert same == [True, True, False, False, True, True]

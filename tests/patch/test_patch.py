@@ -281,8 +281,8 @@ def test_from_python(patch: Callable[..., Any]) -> None:
         ((CLEAN, " "), 2, "CORRUPT is empty"),
         ((CLEAN, CLEAN), 2, "the same tokens: there is no difference to carry"),
         ((CLEAN, CLEAN.replace("Harris", "Zebrany")), 2,
-         "the prompts have 14 and 17 tokens, expected equally many: clean … | knew | Robert | "
-         "[Harris] | well | . | …, corrupt … | knew | Robert | [Z | e | br | any] | well"),
+         "the prompts have 14 and 17 tokens, expected equally many; they differ in Harris (clean), "
+         "Z | e | br | any (corrupt): choose words"),
         ((CLEAN, CLEAN + " Carr", "--align", "end"), 2, "--align needs a last token that both"),
         ((CLEAN, CORRUPT, "--answer", "Eleanor"), 2, "is 4 tokens here (' E' 'le' 'an' 'or')"),
         ((CLEAN, CORRUPT, "--answer", ""), 2, "--answer or --foil is empty"),
@@ -339,5 +339,5 @@ def test_pairs_that_do_not_fit_are_left_out_and_counted(patch: Any, tmp_path: Pa
     assert found["heads"][0]["ci_low"] is None
     notes = " ".join(found["notes"])
     assert "1 of 5 pairs left out; pair 4 (line 4): the prompts have" in notes
-    assert "1 of 4 pairs are copies of another and left out" in notes
+    assert "1 of 4 pairs is a copy of another and left out" in notes
     assert "3 pairs are too few" in notes

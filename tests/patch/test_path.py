@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from attnviz.draw.labels import width
-from attnviz.engine.paths import path_effects
+from attnviz.engine.attribution.paths import path_effects
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from attnviz.draw.files import CsvTable
-from attnviz.patterns.data import patterns_data, patterns_rows, write_patterns_json
+from attnviz.draw.values import write_object
+from attnviz.patterns.data import LISTS, patterns_data, patterns_rows
 from attnviz.patterns.records import PatternReport
 from attnviz.patterns.words import percent, plain, score, short, signed
 
@@ -57,7 +58,7 @@ def test_a_watched_label_ranks_the_heads(pattern_reports: Reports) -> None:
 def test_json(pattern_reports: Reports) -> None:
     report = pattern_reports(missing=("duplicate",), index_base=1, text="a\u202e")
     stream = io.StringIO()
-    write_patterns_json(report, None, stream)
+    write_object(patterns_data(report, None), stream, LISTS)
     text = stream.getvalue()
     assert text.isascii()
     document = json.loads(text)

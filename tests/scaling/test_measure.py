@@ -126,7 +126,7 @@ def test_a_query_with_one_key_has_nothing_to_choose() -> None:
     assert list(visible_rows(np.tril(np.ones((3, 3), bool)))) == [False, True, True]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(-60, 60), min_size=2, max_size=9),
     st.floats(-50, 50),

@@ -18,7 +18,8 @@ from attnviz.draw.blocks import Block
 from attnviz.draw.document import Mark, Plot, Table
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.train.data import train_data, train_rows, write_train_json
+from attnviz.draw.values import write_object
+from attnviz.train.data import train_data, train_rows
 from attnviz.train.document import train_document
 from attnviz.train.records import TrainedModel, bits_per_byte
 
@@ -84,7 +85,7 @@ def test_bits_per_byte_by_hand(made: TrainedModel) -> None:
 def test_the_document_has_every_number(made: TrainedModel) -> None:
     document = train_data(made)
     stream = io.StringIO()
-    write_train_json(made, stream)
+    write_object(train_data(made), stream)
     assert json.loads(stream.getvalue()) == json.loads(json.dumps(document))
     assert stream.getvalue().isascii()
     assert list(document)[:2] == ["schema", "model"]

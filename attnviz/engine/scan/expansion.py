@@ -15,12 +15,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from attnviz.engine.hook_points import HookPoint, LostTrackError, first_of, with_first
+from attnviz.engine.patchable import Untouched
 from attnviz.engine.patching import What
 from attnviz.engine.scan.blocks import BlockCall, Path, mapped
 
@@ -51,18 +52,6 @@ _SIDE_INPUTS: tuple[SideInputs, ...] = ("leave", "expand", "fold")
 STRATEGIES: tuple[Strategy, ...] = tuple(
     Strategy(side_inputs, late) for side_inputs, late in product(_SIDE_INPUTS, (True, False))
 )
-
-
-class RowIntervention(Protocol):
-    """Changes what heads put out, other ones in each row of a batch."""
-
-    def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
-        """The outputs (row, token, head, dim) of the rows from ``first`` on, changed in place.
-
-        Where a batch was told of more ``Inside``, that comes too, as the point says, and is not
-        changed in place.
-        """
-        ...
 
 
 @dataclass(frozen=True)
@@ -103,7 +92,7 @@ class BatchExpansion:
         entries: Sequence[int],
         added: Mapping[int, int],
         strategy: Strategy,
-        intervention: RowIntervention,
+        intervention: Untouched,
         at_once: int,
         kept: int | None = None,
         inside: Inside | None = None,
@@ -198,7 +187,6 @@ class BatchExpansion:
         return _joined(results, rows)
 
     def _taken(self, number: int, part: _Part, arguments: Any) -> Any:
-        """The arguments for the rows of one part."""
         call, side_inputs = self._calls[number], self._strategy.side_inputs
         before = sum(part.rows for part in self._parts[number] if not part.begins)
         rows = 1 if part.late else part.rows
@@ -277,7 +265,6 @@ class _Part:
 
 
 def _pieces(first: int, rows: int, at_once: int) -> Iterator[tuple[int, int]]:
-    """(first, rows) of each piece."""
     for start in range(first, first + rows, at_once):
         yield start, min(at_once, first + rows - start)
 

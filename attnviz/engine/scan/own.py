@@ -36,12 +36,8 @@ class OwnScan:
         return {0: self._model.info.heads}
 
     def scan(
-        self,
-        text: int,
-        variants: Sequence[Variant],
-        wanted: Sequence[int],
+        self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
     ) -> Iterator[Scores]:
-        """Measure the ``wanted`` ones of ``variants`` over one text."""
         for variant in variants:
             self._check(variant)
         outputs = self._model.head_outputs(self._texts[text])
@@ -133,7 +129,6 @@ class OwnScan:
         return [np.stack(means, 1)]
 
     def _outputs(self, text: Tokens, length: int | None = None) -> Floats:
-        """The heads' outputs over a text, cut to a length."""
         return self._model.head_outputs(text.cut(length))
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from attnviz.engine.hook_points import LostTrackError
 from attnviz.engine.patchable import Keep, PatchableModel, run_pass
 from attnviz.engine.patching import (
+    WHOLE_LAYER,
     Pair,
     Patch,
     PatchMetric,
@@ -111,13 +112,33 @@ class TorchPatching:
 
     @property
     def queries(self) -> Mapping[int, int]:
-        """The number of query heads of each layer."""
+        """The number of query heads of each layer that can be patched."""
         return self._model.heads
 
     def heads(self, what: What) -> Mapping[int, int]:
-        """By layer how many sites of this kind there are; UnsupportedError where there are none."""
+        """By layer how many sites of this kind there are: query heads, key/value heads, or one.
+
+        Raises UnsupportedError where the model does not let this be replaced, and says what it
+        does.
+        """
         with self._session.open() as plan:
             return self._way(plan, frozenset({what})).heads[what]
+
+    def sites(self, what: What, tokens: Sequence[tuple[int, ...] | None] = (None,)) -> list[Site]:
+        """Every site of one kind, by layer, head and then each of ``tokens``."""
+        return [
+            Site(what, layer, None if what in WHOLE_LAYER else head, some)
+            for layer, count in self.heads(what).items()
+            for head in range(count)
+            for some in tokens
+        ]
+
+    def served(self, site: Site) -> tuple[int, ...]:
+        """The query heads that a site is of: more than one where they share a key/value head."""
+        if site.head is None:
+            return ()
+        group = self.queries[site.layer] // self.heads(site.what)[site.layer]
+        return tuple(range(site.head * group, (site.head + 1) * group))
 
     def predictions(self, pair: int) -> tuple[Prediction, Prediction]:
         """What the plain model predicts: clean, corrupt."""
@@ -136,7 +157,11 @@ class TorchPatching:
         answer: int,
         foil: int | None = None,
     ) -> Iterator[PatchScores]:
-        """Measure the ``wanted`` ones of ``patches`` over one pair, a chunk at a time."""
+        """Measure the ``wanted`` ones of ``patches`` over one pair, piece by piece.
+
+        answer, foil: token ids. Raises UsageError for a site that does not exist, UnsupportedError
+        as ``heads`` does.
+        """
         if not wanted:
             return
         what = frozenset(site.what for at in wanted for site in patches[at].sites)
@@ -269,7 +294,7 @@ class TorchPatching:
             if place is None and len(holes) != 1:
                 raise UsageError(
                     f"this model predicts where a token is masked: expected one mask token in "
-                    f"each prompt, or a position; got {len(holes)}"
+                    f"each prompt; got {len(holes)}"
                 )
             place = holes[0] if place is None else place
             prompts.append((given.masked(place, mask), place))

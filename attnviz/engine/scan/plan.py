@@ -24,7 +24,6 @@ from attnviz.engine.scan.expansion import (
     STRATEGIES,
     BatchExpansion,
     Inside,
-    RowIntervention,
     Strategy,
 )
 from attnviz.engine.scan.memory import rows_at_once
@@ -176,7 +175,7 @@ def run_expanded(
     strategy: Strategy,
     given: Input,
     variants: Sequence[Change],
-    intervention: RowIntervention,
+    intervention: Untouched,
     at_once: int,
     kept: int | None = None,
     inside: Inside | None = None,
@@ -265,7 +264,6 @@ def is_causal(model: PatchableModel, probe: Input) -> bool:
 
 
 def _other_end(probe: Input) -> Input:
-    """The same text but for its last token."""
     read = probe.predicted.ids
     other = next(token for token in (*read, 0, 1) if token != read[-1])
     changed = replace(probe.predicted, ids=(*read[:-1], other))

@@ -6,49 +6,28 @@ ablations and the answer is that of ablating them one at a time. So it is with p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
-from attnviz.engine.effects import ScanOptions, Scores, Variant
-from attnviz.engine.patching import Pair, Patching, PatchOptions
+from attnviz.engine.effects import ScanOptions
+from attnviz.engine.patching import Pair, PatchOptions
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Kind, Tokens
 
+if TYPE_CHECKING:  # torch only where needed
+    from attnviz.engine.scan.on_torch import TorchScan
+    from attnviz.engine.scan.own import OwnScan
+    from attnviz.engine.scan.patching import TorchPatching
 
-class Scan(Protocol):
-    """A model and texts that are ready to be scanned.
 
-    heads: the number of heads of each layer that has the chosen kind of attention.
-    notes: sentences about how it was done, complete once it is.
-    """
+Scan: TypeAlias = "TorchScan | OwnScan"
+"""A model and texts that are ready to be scanned."""
 
-    notes: list[str]
-
-    @property
-    def heads(self) -> Mapping[int, int]: ...
-
-    def scan(
-        self,
-        text: int,
-        variants: Sequence[Variant],
-        wanted: Sequence[int],
-    ) -> Iterator[Scores]:
-        """Measure the ``wanted`` ones of ``variants`` over one text, piece by piece."""
-        ...
-
-    def gradients(
-        self,
-        ablated: Collection[tuple[int, int]] = (),
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> dict[tuple[int, int], float]:
-        """First-order importance of each (layer, head) over all texts, some heads ablated already.
-
-        See ``gradient_importance``; UsageError where the model has no loss.
-        """
-        ...
+Patching: TypeAlias = "TorchPatching"
+"""A model and pairs of prompts that are ready to be patched."""
 
 
 def inputs_of(texts: Sequence[Tokens], targets: Sequence[Tokens] = ()) -> list[Input]:

@@ -35,11 +35,7 @@ class Session:
     """
 
     def __init__(
-        self,
-        model: PatchableModel,
-        probe: Input,
-        positions: Positions,
-        max_memory: int | None,
+        self, model: PatchableModel, probe: Input, positions: Positions, max_memory: int | None
     ) -> None:
         self.model = model
         self._probe = probe

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import transformers
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.utils import logging as transformers_logging
 
@@ -261,7 +261,7 @@ def test_the_same_layers_slide(kind: str, fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3_moe", "gpt2", "bert", "deepseek_v3", "falcon"])
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8)
 @given(draw=st.data())
 def test_random_sizes(kind: str, draw: st.DataObject) -> None:
     small = st.integers(1, 9)

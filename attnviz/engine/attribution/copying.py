@@ -1,0 +1,181 @@
+"""Copying heads: which heads write the token that they read towards the logits.
+
+Over a text of one token attention has nothing else to look at, so a head's output is what its value
+and output projections make of that token, in any model: no weight is sliced. What it writes to the
+logits, through norms that are scaled as in this run, is its OV circuit applied to that token
+(Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"). A head copies a token
+that is among the five it raises most: the copy score of Wang et al. 2022, "Interpretability in the
+Wild", section 3.1, over random tokens in place of names. It suppresses one that is among the five
+it lowers most (McDougall et al. 2023, "Copy Suppression").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attnviz.engine.attribution.on_torch import lost
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.attribution.residual_pass import Jacobian, ResidualPass
+from attnviz.engine.hook_points import hooked
+from attnviz.engine.patchable import PatchableModel, Untouched, open_patchable, probe_of
+from attnviz.engine.scan.plan import is_causal
+from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.models.model import Model
+from attnviz.models.resolve import random_twin
+from attnviz.records import Input
+
+TOP = 5
+"""A copied token is among so many."""
+
+_BATCH = 64
+_CONTROL = 4
+"""The control is measured on one token in so many."""
+
+
+@dataclass(frozen=True)
+class CopyingScores:
+    """How often each head writes back the token it reads, over texts of that one token.
+
+    tokens: how many were tried. all_tokens: whether these are all plain ones of the vocabulary.
+    copying, suppressing: by head the share in [0, 1] of tokens that are among the ``TOP`` that it
+        raises, or lowers, most.
+    chance: the same of a random order: ``TOP`` by the size of the vocabulary.
+    control: the share of copied tokens over all heads of the model with random weights, None where
+        that cannot be made.
+    """
+
+    tokens: int
+    all_tokens: bool
+    copying: Mapping[HeadKey, float]
+    suppressing: Mapping[HeadKey, float]
+    chance: float
+    control: float | None
+
+
+def copying_scores(
+    model: Model,
+    *,
+    tokens: int = 256,
+    seed: int = 0,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> CopyingScores:
+    """Measure every head of a causal model on at most so many tokens of its vocabulary.
+
+    seed: of the sample, and of the random weights. on_progress: called as (done, total) in tokens.
+    Raises UsageError for a model that is not causal or predicts no tokens, UnsupportedError where
+    what its heads write cannot be followed to the logits.
+    """
+    if tokens < 1:
+        raise UsageError(f"expected at least 1 token to try, got {tokens}")
+    if model.kinds != ("self",):
+        raise UsageError(
+            f"{model.info.name!r} is no language model of one stack: whether its heads copy cannot "
+            "be told"
+        )
+    plain = model.vocabulary().plain
+    chosen = plain
+    if len(plain) > tokens:
+        chosen = np.random.default_rng(seed).choice(plain, tokens, replace=False)
+    every: list[int] = chosen.tolist()
+    fewer = every[::_CONTROL]
+    done, total = 0, len(every) + len(fewer)
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        if on_progress is not None:
+            on_progress(done, total)
+
+    opened = _open(model, every)
+    ranks = _ranks(opened, every, advance)
+    control = None
+    try:
+        twin = _open(random_twin(model, seed), fewer)
+        by_head = _ranks(twin, fewer, advance)
+        control = float(np.mean([above < TOP for above, _ in by_head.values()]))
+    except (UnsupportedError, LoadError):  # there is no second one, or no room for it
+        advance(len(fewer))
+    assert opened.head is not None
+    return CopyingScores(
+        tokens=len(every),
+        all_tokens=len(every) == len(plain),
+        copying={key: float((above < TOP).mean()) for key, (above, _) in ranks.items()},
+        suppressing={key: float((below < TOP).mean()) for key, (_, below) in ranks.items()},
+        chance=TOP / len(opened.head.weight),
+        control=control,
+    )
+
+
+def _open(model: Model, tokens: Sequence[int]) -> PatchableModel:
+    given = Input.of_ids(tokens[:1])
+    opened = open_patchable(model, "self", given)
+    with torch.no_grad(), opened.hook_points.borrowed():
+        causal = is_causal(opened, probe_of(given))
+    if opened.head is None or not causal:
+        raise UsageError(
+            f"{model.info.name!r} does not predict the next token: whether its heads copy cannot "
+            "be told"
+        )
+    return opened
+
+
+def _ranks(
+    model: PatchableModel, tokens: Sequence[int], advance: Callable[[int], None]
+) -> dict[HeadKey, tuple[Any, Any]]:
+    """By head, of each token how many others it raises as much, and lowers as much: (token,)."""
+    found: dict[HeadKey, tuple[list[Tensor], list[Tensor]]] = {}
+    assert model.head is not None
+    weight = model.head.weight.detach().float()
+    with model.hook_points.borrowed():
+        for start in range(0, len(tokens), _BATCH):
+            batch = tokens[start : start + _BATCH]
+            own = torch.tensor(batch, device=weight.device)[:, None]
+            for key, written in _written(model, batch):
+                logits = written.float() @ weight.T  # (token, word)
+                copied = logits.gather(1, own)
+                above, below = found.setdefault(key, ([], []))
+                above.append((logits >= copied).sum(1) - 1)
+                below.append((logits <= copied).sum(1) - 1)
+            advance(len(batch))
+    return {
+        key: (torch.cat(above).cpu().numpy(), torch.cat(below).cpu().numpy())
+        for key, (above, below) in found.items()
+    }
+
+
+def _written(model: PatchableModel, tokens: Sequence[int]) -> Iterator[tuple[HeadKey, Tensor]]:
+    """What each head makes the vocabulary projection see of each token: (token, width).
+
+    The pass is linear in the heads' outputs z, so that this is J z, J the Jacobian of what is
+    projected.
+    """
+    projected: list[Tensor] = []
+
+    def catch(head: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        projected.append(args[0])
+        return (args[0][:1, :0], *args[1:])
+
+    flow = ResidualPass(model, Untouched())
+    assert model.head is not None
+    with hooked(model.head.register_forward_pre_hook(catch)), flow.following():
+        model.run(*(Input.of_ids([token]) for token in tokens))
+    heads = [(leaf.value, leaf.point) for leaf in flow.leaves if leaf.point is not None]
+    if not projected or not projected[0].requires_grad:
+        raise lost(model)
+    jacobian = Jacobian(projected, [z for z, _ in heads])
+    for at, (z, number) in enumerate(heads):
+        if not jacobian.leads(at):
+            raise lost(model)
+        point = model.hook_points.found[number]
+        for head in range(point.heads):
+            alone = torch.zeros_like(z)
+            alone[:, :, head] = z.detach()[:, :, head]
+            (seen,) = jacobian.moved({at: alone})
+            assert seen is not None
+            yield (point.kind, point.layer, head), seen.flatten(1)

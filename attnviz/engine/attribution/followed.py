@@ -1,0 +1,111 @@
+"""Tensors that are followed through a pass, and what is known of torch's functions for that.
+
+A followed tensor bears a mark, and is linear in what it was made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from enum import IntEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+SUMS = {"add", "radd", "sub", "rsub"}
+JOINTS = {"cat", "concat", "stack"}
+PRODUCTS = {"mul", "rmul", "multiply"}
+QUOTIENTS = {"div", "true_divide", "truediv", "divide"}
+MATRIX_PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "einsum", "conv1d"}
+MIXING = {"matmul", "rmatmul", "mm", "bmm"}
+NORMS = {"layer_norm", "rms_norm"}
+ACTIVATIONS = {"gelu", "relu", "silu", "leaky_relu", "hardtanh", "mish"}
+OUT_OF_PLACE: Mapping[Any, Any] = {
+    Tensor.add_: torch.add,
+    Tensor.sub_: torch.sub,
+    Tensor.mul_: torch.mul,
+    Tensor.div_: torch.div,
+}
+"""What ``a += b`` and its like are computed by, for a leaf cannot change; a stays as it was."""
+
+LINEAR = {
+    *("view", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze"),
+    *("transpose", "permute", "swapaxes", "movedim", "moveaxis", "t", "T", "mT", "expand"),
+    *("expand_as", "repeat", "repeat_interleave", "roll", "flip", "index_select", "gather"),
+    *("contiguous", "clone", "to", "type", "type_as", "float", "double", "half", "bfloat16"),
+    *("getitem", "narrow", "select", "chunk", "split", "unbind", "neg", "mean", "sum", "dropout"),
+}
+"""Functions that are linear in their first argument, whatever the others are."""
+
+
+class Mark(IntEnum):
+    """A followed tensor is on its way to the stream, the stream itself, or read from it."""
+
+    WRITTEN = 0
+    STREAM = 1
+    READ = 2
+
+
+_MARK = "residual_mark"
+"""Under which name a followed tensor has its mark."""
+
+Way = Callable[[Callable[..., Any], Any, Any], Any]
+CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+LAYER_NORM = ("input", "normalized_shape", "weight", "bias", "eps")
+RMS_NORM = ("input", "normalized_shape", "weight", "eps")
+
+
+def plainly(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return func(*args, **kwargs)
+
+
+def divided(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    return func(args[0], *held(args[1:]), **held(kwargs))
+
+
+def by_ratio(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    x = args[0]
+    result = func(*held(args), **held(kwargs))
+    return x * torch.where(x == 0, 0, result / x).detach()
+
+
+def is_followed(one: Any) -> bool:
+    return isinstance(one, Tensor) and hasattr(one, _MARK)
+
+
+def mark_of(one: Any) -> Mark:
+    found: Mark = getattr(one, _MARK)
+    return found
+
+
+def followed(one: Any, mark: Mark) -> Any:
+    """Mark a tensor as one that is followed."""
+    if isinstance(one, Tensor) and one.requires_grad:
+        setattr(one, _MARK, mark)
+    return one
+
+
+def is_in_place(func: Callable[..., Any]) -> bool:
+    return func.__name__.endswith("_") and not func.__name__.endswith("__")
+
+
+def held(given: Any, mark: Mark | None = None) -> Any:
+    """The same where no tensor is followed that has this mark, or any."""
+
+    def hold(one: Any) -> Any:
+        ends = is_followed(one) and mark in (None, mark_of(one))
+        return one.detach() if ends else one
+
+    return tree_map(hold, given)
+
+
+def named(names: Collection[str], args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(zip(names, args, strict=False)) | dict(kwargs)
+
+
+def name_of(func: Callable[..., Any]) -> str:
+    """``add`` for ``torch.add``, ``Tensor.__add__`` and ``Tensor.add_``."""
+    of: Any = func  # the reading of an attribute is a method of the attribute
+    name: str = getattr(func, "__name__", "")
+    return (of.__self__.__name__ if name == "__get__" else name).strip("_")

@@ -1,0 +1,135 @@
+"""Direct logit attribution, of models that NumPy runs without torch and without derivatives.
+
+A head's contribution is written out: Σ_j α_ij · v_j W_O^h through the final norm with its scale
+held, dotted with the difference of two rows of the unembedding (Elhage et al. 2021).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.attention.stack_shape import LayerTrace, StackShape
+from attnviz.engine.attribution.parts import Asked, Attribution, Attributor, HeadKey, Part, place_of
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.model import Model
+from attnviz.models.own import OwnAttention
+from attnviz.models.stack_model import StackModel
+from attnviz.records import NO_PREDICTIONS, Input
+
+Floats = NDArray[np.floating]
+
+_ROUNDING = {"float32": 1e-4, "float64": 1e-10}
+"""Of the largest logit: how far the sum of the parts may be from it."""
+
+_TOP = 5
+
+
+@dataclass(frozen=True)
+class NumpyAttributor(Attributor):
+    """A decoder that NumPy runs, ready to have its logits taken apart."""
+
+    model: StackModel
+
+    @classmethod
+    def of(cls, model: Model) -> NumpyAttributor | None:
+        """None for what is no such decoder: torch takes it apart."""
+        if not isinstance(model, StackModel) or not model.causal or not model.stack.is_sum:
+            return None
+        if any(note.endswith(NO_PREDICTIONS) for note in model.info.notes):
+            return None
+        return cls(model)
+
+    def taken_apart(self, given: Input, asked: Asked) -> Attribution:
+        stack, ids = self.model.stack, given.ids
+        place = place_of(asked.position, len(ids), len(ids) - 1)
+        whole = {layer for _, layer, _ in asked.maps}
+        unknown = [key for key in asked.maps if not _is_there(key, stack.shape)]
+        if unknown:
+            raise UsageError(f"the model has no head {unknown[0]}")
+        weights: dict[int, Floats] = {}
+
+        def keep(layer: int, found: Floats) -> Floats:
+            if layer in whole:
+                weights[layer] = found
+            return found[:, place]
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            trace = stack.traced(ids, keep)
+            logits = stack.unembed(trace.residual[place]).astype(np.float64)
+            top = _likeliest(logits)
+            answer, foil = asked.words(top[0][0], len(logits))
+            directions, after = stack.direction(trace.residual, answer, foil)
+        direction = directions[place].astype(np.float64)
+        rows: dict[HeadKey, Floats] = {}
+        parts = [Part("embedding", float(trace.embedded[place] @ direction))]
+        for layer, traced in enumerate(trace.layers):
+            for head, row in enumerate(traced.weights * _moved(traced, direction)):
+                rows["self", layer, head] = row
+                parts.append(Part("head", float(row.sum()), layer, head, "self"))
+            parts.append(Part("mlp", float(traced.fed[place] @ direction), layer))
+            if traced.bias is not None:
+                parts.append(Part("bias", float(traced.bias @ direction), layer))
+        parts += [] if after is None else [Part("bias", after)]
+        drawn = {
+            key: weights[key[1]][key[2]] * _written(trace.layers[key[1]], key[2], directions)
+            for key in asked.maps
+        }
+        return Attribution(
+            position=place,
+            answer=answer,
+            foil=foil,
+            top=top,
+            logit=float(logits[answer] - (0.0 if foil is None else logits[foil])),
+            parts=tuple(parts),
+            rows=rows,
+            tolerance=_ROUNDING[stack.dtype.name] * float(np.abs(logits).max()),
+            maps=drawn,
+        )
+
+
+def open_attributor(model: Model, given: Input) -> Attributor:
+    """Ready ``model`` for texts like ``given``, on which it is tried.
+
+    Raises UsageError where it predicts no tokens, UnsupportedError where its heads cannot be found.
+    """
+    if isinstance(model, OwnAttention):
+        raise UsageError(
+            f"{model.info.name!r} predicts no tokens: there is no logit to take apart, choose a "
+            "model with a vocabulary"
+        )
+    if (numpy := NumpyAttributor.of(model)) is not None:
+        return numpy
+    if isinstance(model, StackModel):
+        raise UnsupportedError(
+            f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
+        )
+    from attnviz.engine.attribution.on_torch import TorchAttributor  # torch only where needed
+
+    return TorchAttributor.of(model, given)
+
+
+def _is_there(key: HeadKey, shape: StackShape) -> bool:
+    kind, layer, head = key
+    return kind == "self" and 0 <= layer < shape.layers and 0 <= head < shape.heads
+
+
+def _moved(traced: LayerTrace, direction: Floats) -> Floats:
+    """What each head would write along ``direction`` at a weight of one: (head, key)."""
+    read = np.einsum("ohd,o->hd", traced.output, direction)
+    moved: Floats = np.einsum("hkd,hd->hk", traced.values, read)
+    return moved
+
+
+def _written(traced: LayerTrace, head: int, directions: Floats) -> Floats:
+    """The same of one head for the direction of every query: (query, key)."""
+    written: Floats = directions @ traced.output[:, head] @ traced.values[head].T
+    return written
+
+
+def _likeliest(logits: Floats) -> tuple[tuple[int, float], ...]:
+    powers = np.exp(logits - logits.max())
+    order = np.argsort(-logits, kind="stable")[:_TOP].tolist()
+    return tuple((number, float(powers[number] / powers.sum())) for number in order)

@@ -1,0 +1,313 @@
+"""Direct logit attribution of a running torch model: one forward and one backward pass.
+
+The pass is ``ResidualPass``'s; the logit that the sum is held against is that of a plain pass,
+which nobody watches. A model in half precision runs in it, both times: the tolerance is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from attnviz.engine.attribution.mixing import Mixing, MixingWatch
+from attnviz.engine.attribution.parts import (
+    Asked,
+    Attribution,
+    Attributor,
+    HeadKey,
+    Part,
+    PartKind,
+    place_of,
+)
+from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
+from attnviz.engine.hook_points import HookPoint, LostTrackError, hooked
+from attnviz.engine.patchable import PatchableModel, open_patchable, probe_of
+from attnviz.engine.scan.plan import is_causal
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.model import Model
+from attnviz.records import Input, Kind
+
+_TOP = 5
+_ROUNDING, _EPSILONS = 1e-4, 8
+"""Of the largest logit, and in half precision so many times its epsilon."""
+
+_NO_ROWS = "the attention weights of some heads could not be read: these have no source tokens"
+
+
+class TorchAttributor(Attributor):
+    """A torch model."""
+
+    def __init__(self, model: PatchableModel, given: Input) -> None:
+        self._model = model
+        with torch.no_grad(), model.hook_points.borrowed():
+            self._causal = is_causal(model, probe_of(given))
+
+    @classmethod
+    def of(cls, model: Model, given: Input) -> TorchAttributor:
+        """Open a loaded model; see ``open_attributor``."""
+        kind: Kind = "decoder" if "decoder" in model.kinds else model.kinds[0]
+        opened = open_patchable(model, kind, given)
+        if opened.head is None:
+            raise UsageError(
+                f"{model.info.name!r} predicts no tokens: there is no logit to take apart, choose "
+                "a model with a language-model head"
+            )
+        return cls(opened, given)
+
+    def taken_apart(self, given: Input, asked: Asked) -> Attribution:
+        model, place = self._model, self._place(given, asked.position)
+        chosen = calls_of(model, asked.maps)
+        with model.hook_points.borrowed():
+            with torch.no_grad():
+                own = _logits(model, given, place)[0].double()
+            # Of equals the first, as NumPy has it.
+            likeliest = own.argsort(descending=True, stable=True)[:_TOP].tolist()
+            answer, foil = asked.words(likeliest[0], len(own))
+            run = _follow(model, given, place, frozenset(chosen.values()))
+        rounding = max(_ROUNDING, _EPSILONS * torch.finfo(run.leaves[0].value.dtype).eps)
+        tolerance = rounding * float(own.abs().max())
+        shares = own.softmax(-1)
+        towards = _difference(run.logits, answer, foil)  # (row,)
+        slopes = run.slopes(towards[run.row], again=bool(chosen))
+        softcap, uncapped = run.before_cap(own, answer, foil, tolerance)
+        parts = _parts(run, slopes)
+        rows = _rows(run, slopes, parts, tolerance)
+        return Attribution(
+            position=place,
+            answer=answer,
+            foil=foil,
+            top=tuple((word, float(shares[word])) for word in likeliest),
+            logit=float(_difference(own, answer, foil)),
+            parts=parts,
+            rows=rows,
+            tolerance=tolerance,
+            maps=_maps(run, run.slopes(towards.sum()), chosen) if chosen else {},
+            softcap=softcap,
+            uncapped=uncapped,
+            notes=() if len(rows) == sum(part.kind == "head" for part in parts) else (_NO_ROWS,),
+        )
+
+    def _place(self, given: Input, position: int | None) -> int:
+        """The position from 0; UsageError where nothing is predicted there."""
+        read, mask = given.predicted.ids, self._model.mask_id
+        if self._causal:
+            return place_of(position, len(read), len(read) - 1)
+        if mask is None:
+            raise UsageError("this model reads both ways and has no mask token: it predicts none")
+        masked = [at for at, token in enumerate(read) if token == mask]
+        if not masked:
+            raise UsageError(
+                "this model reads both ways and predicts what its mask token hides: put that in "
+                "the place of a word"
+            )
+        place = place_of(position, len(read), masked[-1])
+        if place not in masked:
+            raise UsageError(
+                f"the token at position {place} is no mask token: expected position "
+                f"{' or '.join(map(str, masked))}"
+            )
+        return place
+
+
+def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey, int]:
+    """The number of each head's attention call; UsageError for one that writes to no logit."""
+    points = model.hook_points.found
+    numbers = {(point.kind, point.layer): at for at, point in enumerate(points)}
+    for kind, layer, head in heads:
+        at = numbers.get((kind, layer))
+        if at is None or kind == "encoder" or not 0 <= head < points[at].heads:
+            raise UsageError(f"no {kind} head {head} in layer {layer} that writes to a logit")
+    return {key: numbers[key[:2]] for key in heads}
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """A pass that was followed.
+
+    logits: (row, word), before a softcap. row: which of them is that of the prediction, which is
+        made at the token ``place``.
+    squeezed: as ``ResidualPass`` has it, of that row.
+    mixing: by attention call, of that row alone or of all.
+    """
+
+    model: PatchableModel
+    leaves: Sequence[Leaf]
+    logits: Tensor
+    row: int
+    place: int
+    squeezed: Tensor | None
+    mixing: Mapping[int, Mixing]
+
+    def slopes(self, target: Tensor, *, again: bool = False) -> Sequence[Tensor | None]:
+        """∂target/∂leaf of every leaf, None where none leads to it.
+
+        again: whether there will be another target. Raises UnsupportedError where a head, or the
+        embedding, does not lead to it.
+        """
+        values = [leaf.value for leaf in self.leaves]
+        found: Sequence[Tensor | None] = ()
+        if target.requires_grad:
+            found = torch.autograd.grad(target, values, allow_unused=True, retain_graph=again)
+        reached = [
+            leaf.kind
+            for leaf, slope in zip(self.leaves, found, strict=bool(found))
+            if slope is not None
+        ]
+        heads = sum(leaf.kind == "head" for leaf in self.leaves)
+        if not heads or reached.count("head") < heads or "embedding" not in reached:
+            raise lost(self.model)
+        return found
+
+    def before_cap(
+        self, own: Tensor, answer: int, foil: int | None, tolerance: float
+    ) -> tuple[float | None, float | None]:
+        """The c of a softcap c·tanh(x / c), and the difference before it; NaN where it is none."""
+        if self.squeezed is None:
+            return None, None
+        x, inner = self.logits[self.row].detach().double(), self.squeezed.double()
+        cap = (x @ inner) / (inner @ inner)
+        words = [answer] if foil is None else [answer, foil]
+        apart = ((cap * (x / cap).tanh()) - own)[words].abs().max()
+        is_cap = bool(apart <= tolerance)
+        return float(cap), float(_difference(x, answer, foil)) if is_cap else float("nan")
+
+
+def lost(model: PatchableModel) -> UnsupportedError:
+    """The refusal of a model whose heads' way to the logits is not found."""
+    return UnsupportedError(
+        f"what the heads of {type(model.root).__name__} write cannot be followed to its logits "
+        "through sums and linear maps alone: choose another model"
+    )
+
+
+def _follow(model: PatchableModel, given: Input, place: int, whole: frozenset[int]) -> _Run:
+    """Follow a pass of the borrowed model.
+
+    whole: the attention calls of which every query's weights are kept.
+    """
+    watch = MixingWatch(given)
+    keep = _Keep(watch, given, place, whole)
+    flow = ResidualPass(model, keep)
+    try:
+        with watch, flow.following():
+            logits = _logits(model, given, None if whole else place)
+    except LostTrackError as error:
+        raise lost(model) from error
+    row = place if whole else 0
+    squeezed = None if flow.squeezed is None else flow.squeezed.flatten(0, -2)[row]
+    return _Run(model, flow.leaves, logits, row, place, squeezed, keep.mixing)
+
+
+def _logits(model: PatchableModel, given: Input, place: int | None) -> Tensor:
+    """(row, word) of one pass: of the token at ``place``, of all for None."""
+
+    def shorten(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        rows = slice(None) if place is None else slice(place, place + 1)
+        return (args[0][:, rows], *args[1:])
+
+    with ExitStack() as hooks:
+        if model.head is not None:
+            hooks.enter_context(hooked(model.head.register_forward_pre_hook(shorten)))
+        logits = model.run(given)
+    if logits is None:
+        raise UsageError("this model puts out no logits: there is nothing to take apart")
+    return logits[0]
+
+
+class _Keep:
+    """An intervention that keeps what each attention call mixed, and changes nothing."""
+
+    def __init__(self, watch: MixingWatch, given: Input, place: int, whole: frozenset[int]) -> None:
+        self._watch = watch
+        self._given = given
+        self._place = place
+        self._whole = whole
+        self.mixing: dict[int, Mixing] = {}
+
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        rows = slice(None) if number in self._whole else slice(self._place, self._place + 1)
+        mixing = self._watch.take(point, rows)
+        if mixing is not None and mixing.values.shape[1] == len(self._given.keys(point.kind)):
+            self.mixing[number] = mixing
+        return outputs
+
+
+def _difference(logits: Tensor, answer: int, foil: int | None) -> Tensor:
+    """logit(answer) − logit(foil), over the words on the last axis."""
+    return logits[..., answer] - (0 if foil is None else logits[..., foil])
+
+
+def _parts(run: _Run, slopes: Sequence[Tensor | None]) -> tuple[Part, ...]:
+    """⟨slope, leaf⟩ of every part, in the order of ``Attribution.parts``."""
+    points = run.model.hook_points.found
+    heads: dict[int | None, list[Part]] = {}
+    others: dict[tuple[int | None, str], float] = {}
+    for leaf, slope in zip(run.leaves, slopes, strict=True):
+        if slope is None:
+            continue
+        terms = slope.double() * leaf.value.detach().double()
+        if leaf.point is None:
+            place = leaf.layer, leaf.kind
+            others[place] = others.get(place, 0.0) + float(terms.sum())
+        else:
+            kind = points[leaf.point].kind
+            written = terms.sum((0, 1, 3)).tolist()
+            heads.setdefault(leaf.layer, []).extend(
+                Part("head", one, leaf.layer, head, kind) for head, one in enumerate(written)
+            )
+    layers = sorted({layer for layer in (*heads, *(at for at, _ in others)) if layer is not None})
+    parts = [Part("embedding", others[None, "embedding"])]
+    for layer in (*layers, None):
+        parts += heads.get(layer, [])
+        kinds: tuple[PartKind, ...] = ("mlp", "bias")
+        parts += [Part(k, others[layer, k], layer) for k in kinds if (layer, k) in others]
+    return tuple(parts)
+
+
+def _rows(
+    run: _Run, slopes: Sequence[Tensor | None], parts: Sequence[Part], tolerance: float
+) -> dict[HeadKey, NDArray[np.floating]]:
+    """By source token, of the heads whose rows add up to their parts."""
+    expected = {(one.attention, one.layer, one.head): one.contribution for one in parts}
+    rows: dict[HeadKey, NDArray[np.floating]] = {}
+    for leaf, slope in zip(run.leaves, slopes, strict=True):
+        mixing = None if leaf.point is None else run.mixing.get(leaf.point)
+        if leaf.point is None or mixing is None or slope is None:
+            continue
+        point = run.model.hook_points.found[leaf.point]
+        at = run.place if mixing.weights.shape[1] > 1 else 0
+        row = replace(mixing, weights=mixing.weights[:, at : at + 1])
+        written = row.written(slope[0, run.place : run.place + 1])[:, 0]
+        for head, (one, total) in enumerate(
+            zip(_array(written), written.double().sum(-1), strict=True)
+        ):
+            key = point.kind, point.layer, head
+            if abs(float(total) - expected[key]) <= tolerance:
+                rows[key] = one
+    return rows
+
+
+def _maps(
+    run: _Run, slopes: Sequence[Tensor | None], chosen: Mapping[HeadKey, int]
+) -> dict[HeadKey, NDArray[np.floating]]:
+    written = {
+        leaf.point: run.mixing[leaf.point].written(slope[0])
+        for leaf, slope in zip(run.leaves, slopes, strict=True)
+        if leaf.point in set(chosen.values()) & run.mixing.keys() and slope is not None
+    }
+    return {
+        key: _array(written[number][key[2]]) for key, number in chosen.items() if number in written
+    }
+
+
+def _array(tensor: Tensor) -> NDArray[np.floating]:
+    wide = tensor.detach() if tensor.dtype == torch.float64 else tensor.detach().float()
+    found: NDArray[np.floating] = wide.cpu().numpy()
+    return found

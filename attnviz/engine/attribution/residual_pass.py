@@ -1,0 +1,364 @@
+"""A forward pass that is linear in what is written to the residual stream.
+
+Everything beside the stream is held at its value in this run: what reads from it, the scale of each
+norm, the weights of attention. What enters the stream is a leaf of torch's graph, and a logit is
+Σ ⟨∂logit/∂leaf, leaf⟩. No family of models is known here; a tensor is followed from where it was
+written, function by function:
+
+- a sum makes a leaf of each summand that is not followed: a feed-forward network's output, a bias;
+- a matrix product within a block reads, and ends the way, if it sums over the stream's width; what
+  mixes several streams does not, and neither does what reads a head's output;
+- of two followed factors, and of a divisor, none is followed: they are scales;
+- a norm keeps its scale, and so does an activation behind the blocks: it is its input times a ratio
+  (Bach et al. 2015, "On Pixel-Wise Explanations", section 2.3); a soft-capping of logits is undone;
+- no other function is followed. A way that is lost so leaves its leaves without a gradient.
+
+Where wanted, what is read is followed too, up to the queries, keys and values of attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils._pytree import tree_leaves, tree_map
+
+from attnviz.engine.attribution.followed import (
+    ACTIVATIONS,
+    CONVOLUTION,
+    JOINTS,
+    LAYER_NORM,
+    LINEAR,
+    MATRIX_PRODUCTS,
+    MIXING,
+    NORMS,
+    OUT_OF_PLACE,
+    PRODUCTS,
+    QUOTIENTS,
+    RMS_NORM,
+    SUMS,
+    Mark,
+    Way,
+    by_ratio,
+    divided,
+    followed,
+    held,
+    is_followed,
+    is_in_place,
+    mark_of,
+    name_of,
+    named,
+    plainly,
+)
+from attnviz.engine.attribution.parts import PartKind
+from attnviz.engine.hook_points import (
+    ATTENDED,
+    Function,
+    FunctionWatch,
+    HookPoint,
+    Intervention,
+    LostTrackError,
+    hooked,
+)
+from attnviz.engine.patchable import PatchableModel
+from attnviz.engine.patching import What
+
+
+@dataclass(eq=False)
+class Leaf:
+    """Something that enters the stream.
+
+    value: of any layout, over one text.
+    layer: None outside the blocks.
+    point: of heads, the number of their attention call; the value is then (1, token, head, dim).
+    """
+
+    kind: PartKind
+    value: Tensor
+    layer: int | None
+    point: int | None = None
+
+
+class ResidualPass(FunctionWatch):
+    """Follows one pass of a borrowed model over one text.
+
+    watch: is told of each head's output. reading: whether what is read is followed as well.
+    leaves: in the order in which they enter the stream.
+    read: by attention call and sort the queries, keys and values (1, token, head, dim).
+    squeezed: what the logits' soft-capping was given in place of which they stay as they are; None
+        without one.
+    """
+
+    def __init__(
+        self, model: PatchableModel, watch: Intervention, *, reading: bool = False
+    ) -> None:
+        super().__init__()
+        self._model = model
+        self._watch = watch
+        self._reading = reading
+        self.read: dict[tuple[int, What], Tensor] = {}
+        self._depth = 0
+        self._layer: int | None = None
+        self._width: int | None = None
+        self._opened = 0
+        self._unembedded = self._encoding = False
+        self.leaves: list[Leaf] = []
+        self.squeezed: Tensor | None = None
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Follow the pass that runs while this is open."""
+        root, points = self._model.root, self._model.hook_points
+        encoder: Any = None
+        with ExitStack() as hooks:
+            if any(point.kind == "encoder" for point in points.found):
+                find: Any = root.get_encoder
+                encoder = find()
+                hooks.enter_context(_around(encoder, self._enter_encoder, self._leave_encoder))
+            for number, block in _outermost_entries(root, encoder):
+                hooks.enter_context(_around(block, self._entering(number), self._leave_block))
+            if self._model.head is not None:
+                hooks.enter_context(_around(self._model.head, _nothing, self._leave_head))
+            inside = ATTENDED if self._reading else ()
+            hooks.enter_context(points.intervening(self, inside=inside))
+            hooks.enter_context(torch.no_grad())
+            hooks.enter_context(self)
+            yield
+
+    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+        """A leaf in place of the heads' outputs (1, token, head, dim)."""
+        if point.what != "output":
+            self.read[number, point.what] = outputs
+            return outputs.detach()
+        self._watch.edit(number, point, outputs)
+        if self._encoding:
+            return outputs
+        # A head's point knows the layer better than the block's place in its list.
+        for leaf in self.leaves[self._opened :]:
+            leaf.layer = point.layer
+        self._layer, self._opened = point.layer, len(self.leaves) + 1
+        found: Tensor = self._leaf("head", outputs, Mark.WRITTEN, point=number)
+        return found
+
+    def _leaf(self, kind: PartKind, value: Tensor, mark: Mark, *, point: int | None = None) -> Any:
+        leaf = value.detach().clone().requires_grad_()
+        inside = self._depth > 0 or kind == "mlp"
+        self.leaves.append(Leaf(kind, leaf, self._layer if inside else None, point))
+        return followed(leaf, mark)
+
+    # Where the pass is -----------------------------------------------------------------------
+
+    def _enter_encoder(self, *call: Any) -> None:
+        self._encoding = True
+
+    def _leave_encoder(self, *call: Any) -> None:
+        self._encoding = False
+
+    def _entering(self, number: int) -> Callable[..., None]:
+        def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
+            self._width = args[0].shape[-1] if args and isinstance(args[0], Tensor) else None
+            self._depth += 1
+            self._layer = number
+            self._opened = len(self.leaves)
+
+        return enter
+
+    def _leave_block(self, *call: Any) -> None:
+        self._depth -= 1
+
+    def _leave_head(self, *call: Any) -> None:
+        self._unembedded = True
+
+    # What is followed ------------------------------------------------------------------------
+
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = [one for one in tree_leaves((args, kwargs)) if is_followed(one)]
+        marks = {mark_of(one) for one in found}
+        name = name_of(func)
+        first = bool(args) and any(one is args[0] for one in found)
+        if Mark.READ in marks and (len(marks) > 1 or is_in_place(func)):
+            # What was read is added to the stream again, say: from there on it is a part.
+            return self.call(func, *held((args, kwargs), Mark.READ))
+        if not found:
+            result = func(*args, **kwargs)
+            starts = name == "embedding" and self._layer is None and not self._encoding
+            return self._leaf("embedding", result, Mark.STREAM) if starts else result
+        reads = self._depth > 0 and Mark.STREAM in marks and not self._mixes(name, first, found)
+        way = self._way(name, first, found, reads or Mark.READ in marks)
+        if way is None or (reads and name in MATRIX_PRODUCTS and not self._reading):
+            if first and is_in_place(func):
+                raise LostTrackError(f"the residual stream is changed in place by {name}")
+            return func(*held(args), **held(kwargs))
+        mark = max(marks)
+        if reads and name in MATRIX_PRODUCTS:
+            mark = Mark.READ
+        with torch.enable_grad():
+            result = way(OUT_OF_PLACE.get(func, func), args, kwargs)
+        return tree_map(lambda one: followed(one, mark), result)
+
+    def _mixes(self, name: str, first: bool, found: list[Any]) -> bool:
+        """Whether a matrix product sums over another axis of a followed tensor than its width."""
+        summed = found[0].shape[-1 if first or found[0].ndim == 1 else -2]
+        return name in MIXING and self._width not in (None, summed)
+
+    def _way(self, name: str, first: bool, found: list[Any], reads: bool) -> Way | None:
+        """How to compute a function whose result is followed; None where it is not.
+
+        first: whether the first argument is among the ``found`` that are followed.
+        reads: whether it stands between the stream and what a block makes of it.
+        """
+        if name in MATRIX_PRODUCTS:
+            own = {"addmm": self._biased, "baddbmm": self._biased}
+            own |= {"linear": self._linear, "conv1d": self._linear}
+            adds = first and name in ("addmm", "baddbmm")  # to the followed one, a product
+            return own.get(name, plainly) if len(found) == 1 and not adds else None
+        if name in SUMS:
+            return self._sum
+        if name in JOINTS:
+            return self._join
+        if name in PRODUCTS:
+            return plainly if len(found) == 1 else None
+        if name == "setitem":
+            return self._set
+        if not first:
+            return None
+        if name in LINEAR:
+            return plainly
+        if name in QUOTIENTS:
+            return divided
+        if name in NORMS:
+            return self._norm
+        if name == "tanh" and self._unembedded:
+            return self._uncapped
+        # What half precision keeps from overflowing is bounded in the stream itself.
+        return by_ratio if name == "clamp" or (name in ACTIVATIONS and not reads) else None
+
+    def _summand(self, value: Any, like: Tensor, shape: torch.Size) -> Any:
+        """What is added, as a leaf of this shape if it is not followed."""
+        if is_followed(value) or (not isinstance(value, Tensor) and value == 0):
+            return value
+        added = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+        whole = added.shape == shape and not isinstance(value, nn.Parameter)
+        kind: PartKind = "mlp" if whole else "bias"
+        return self._leaf(
+            "embedding" if self._layer is None else kind, added.expand(shape), Mark.WRITTEN
+        )
+
+    def _sum(self, func: Function, args: Any, kwargs: Any) -> Any:
+        both = args if len(args) > 1 else (*args, kwargs["other"])
+        like = next(one for one in both if is_followed(one))
+        shape = func(*held(args), **held(kwargs)).shape
+        more = {name: value for name, value in kwargs.items() if name != "other"}
+        return func(*(self._summand(one, like, shape) for one in both[:2]), *both[2:], **more)
+
+    def _join(self, func: Function, args: Any, kwargs: Any) -> Any:
+        parts = args[0] if args else kwargs["tensors"]
+        like = next(one for one in parts if is_followed(one))
+        joined = [self._summand(one, like, one.shape) for one in parts]
+        return func(joined, *args[1:], **{k: v for k, v in kwargs.items() if k != "tensors"})
+
+    def _set(self, func: Function, args: Any, kwargs: Any) -> None:
+        whole, places, value = args
+        if not is_followed(whole) and bool(whole.any()):
+            raise LostTrackError("the residual stream is written over something else")
+        like = whole if is_followed(whole) else value
+        func(whole, places, self._summand(value, like, whole[places].shape))
+        followed(whole, max(mark_of(one) for one in (whole, value) if is_followed(one)))
+
+    def _linear(self, func: Function, args: Any, kwargs: Any) -> Tensor:
+        given = named(CONVOLUTION, args, kwargs)
+        bias = given.pop("bias", None)
+        if bias is not None and func is not functional.linear:
+            bias = bias[:, None]  # (channel, token)
+        return self._shifted(func(**given), bias)
+
+    def _biased(self, func: Function, args: Any, kwargs: Any) -> Tensor:
+        product = args[1] @ args[2] * kwargs.get("alpha", 1)
+        return self._shifted(product, args[0] * kwargs.get("beta", 1))
+
+    def _norm(self, func: Function, args: Any, kwargs: Any) -> Tensor:
+        centred = func is functional.layer_norm
+        given = named(LAYER_NORM if centred else RMS_NORM, args, kwargs)
+        x = given["input"]
+        wide = x if x.dtype == torch.float64 else x.float()
+        axes = tuple(range(-len(given["normalized_shape"]), 0))
+        if centred:
+            wide = wide - wide.mean(axes, keepdim=True)
+        eps = given.get("eps", 1e-5 if centred else None)
+        eps = torch.finfo(x.dtype).eps if eps is None else eps
+        scale = wide.detach().square().mean(axes, keepdim=True).add(eps).rsqrt()
+        result = (wide * scale).to(x.dtype)
+        weight = given.get("weight")
+        return self._shifted(result if weight is None else result * weight, given.get("bias"))
+
+    def _shifted(self, product: Tensor, bias: Tensor | None) -> Tensor:
+        if bias is None:
+            return product
+        leaf: Tensor = self._summand(bias, product, product.shape)
+        return product + leaf
+
+    def _uncapped(self, func: Function, args: Any, kwargs: Any) -> Any:
+        self.squeezed = args[0].detach()
+        return args[0]
+
+
+class Jacobian:
+    """J Δz of what was read in a pass, for changes Δz of its leaves z.
+
+    Autograd has the products u J, linear in u: their derivative by u, times Δz, is J Δz.
+    """
+
+    def __init__(self, read: Sequence[Tensor], leaves: Sequence[Tensor]) -> None:
+        self._probes = [torch.zeros_like(one, requires_grad=True) for one in read]
+        with torch.enable_grad():
+            self._products = torch.autograd.grad(
+                read, leaves, self._probes, create_graph=True, allow_unused=True
+            )
+
+    def leads(self, leaf: int) -> bool:
+        """Whether a way leads from this leaf to what was read."""
+        return self._products[leaf] is not None
+
+    def moved(self, change: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
+        """J Δz of each that was read, for a change of these leaves alone; None where none leads."""
+        chosen = [at for at in change if self.leads(at)]
+        found: Sequence[Tensor | None] = torch.autograd.grad(
+            [self._products[at] for at in chosen],
+            self._probes,
+            [change[at] for at in chosen],
+            allow_unused=True,
+            retain_graph=True,
+        )
+        return found
+
+
+def _nothing(*call: Any) -> None:
+    """A hook that does nothing."""
+
+
+@contextmanager
+def _around(
+    module: nn.Module, enter: Callable[..., None], leave: Callable[..., None]
+) -> Iterator[None]:
+    """Hook these before and behind ``module``."""
+    with (
+        hooked(module.register_forward_pre_hook(enter)),
+        hooked(module.register_forward_hook(leave)),
+    ):
+        yield
+
+
+def _outermost_entries(
+    module: nn.Module, left_out: nn.Module | None
+) -> Iterator[tuple[int, nn.Module]]:
+    """Each entry of a ``ModuleList`` that is within no other, with its place."""
+    for child in module.children():
+        if isinstance(child, nn.ModuleList):
+            yield from enumerate(child)
+        elif child is not left_out:
+            yield from _outermost_entries(child, left_out)

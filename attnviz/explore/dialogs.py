@@ -1,0 +1,389 @@
+"""What is asked and told over the panes: a line to type in, all keys, all commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from rich.segment import Segment
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, stack, widest
+from attnviz.draw.labels import visible, width
+from attnviz.draw.theme import Theme
+from attnviz.explore import facts
+from attnviz.explore.map import accent
+from attnviz.explore.pane import Lines, MapPane, Pane
+from attnviz.explore.recording import Background, save_view
+from attnviz.explore.scene import Scene, View, command_line
+from attnviz.explore.session import Session
+from attnviz.measures.words import joined
+
+
+class Key(NamedTuple):
+    """What a key does.
+
+    keys: as textual names them, with commas. shown: as a person reads them. action: of the app.
+    said: what it does. group: under which heading. hint: a word for the line of keys.
+    listed: on the sheet of keys, where one line tells of several; ``said`` by default.
+    """
+
+    keys: str
+    shown: str
+    action: str
+    said: str
+    group: str
+    hint: str = ""
+    listed: str = ""
+
+
+_MOVES = "cursor, also h j k l"
+_LAYER, _HEAD, _SAME = "layer before, after", "head before, after", "same label: last, next"
+_RANK, _SIZE, _WARM = "importance: up, down", "smaller, larger cells", "temperature down, up"
+
+KEYS = (
+    Key("left,h", "←", "move(-1, 0)", "cursor left", "Move", listed=_MOVES),
+    Key("down,j", "↓", "move(0, 1)", "cursor down", "Move", listed=_MOVES),
+    Key("up,k", "↑", "move(0, -1)", "cursor up", "Move", listed=_MOVES),
+    Key("right,l", "→", "move(1, 0)", "cursor right", "Move", listed=_MOVES),
+    Key("tab", "Tab", "pane", "grid or map", "Move", "pane"),
+    Key("slash", "/", "find", "find a token", "Move", "find"),
+    Key("minus", "-", "zoom(-1)", "smaller cells", "Move", listed=_SIZE),
+    Key("plus,equals_sign", "+", "zoom(1)", "larger cells", "Move", listed=_SIZE),
+    Key("0", "0", "fit", "the whole map", "Move"),
+    Key("left_square_bracket", "[", "layer(-1)", "layer before", "Heads", listed=_LAYER),
+    Key("right_square_bracket", "]", "layer(1)", "layer after", "Heads", listed=_LAYER),
+    Key("less_than_sign", "<", "head(-1)", "head before", "Heads", listed=_HEAD),
+    Key("greater_than_sign", ">", "head(1)", "head after", "Heads", listed=_HEAD),
+    Key("N", "N", "same(-1)", "last head with the same label", "Heads", listed=_SAME),
+    Key("n", "n", "same(1)", "next head with the same label", "Heads", listed=_SAME),
+    Key("I", "I", "important(-1)", "head before by importance", "Heads", listed=_RANK),
+    Key("i", "i", "important(1)", "next head by importance", "Heads", "rank", listed=_RANK),
+    Key("v", "v", "by_effect", "grid: labels or effects", "Heads"),
+    Key("1", "1", "mode('raw')", "weights as they are", "View"),
+    Key("2", "2", "mode('no-sink')", "without the sink", "View"),
+    Key("3", "3", "mode('value-weighted')", "weighted by value norms", "View"),
+    Key("d", "d", "side", "first, second, difference", "View"),
+    Key("p", "p", "palette", "next palette", "View"),
+    Key("x", "x", "ablate", "ablate the head, or not", "Change", "ablate"),
+    Key("X", "X", "restore", "put every head back", "Change"),
+    Key("e", "e", "edit", "edit the text", "Change", "edit"),
+    Key("g", "g", "generate", "let the model write on", "Change", "generate"),
+    Key("space", "Space", "pause", "pause; ← → step", "Change"),
+    Key("T", "T", "temperature(-0.1)", "temperature down", "Change", listed=_WARM),
+    Key("t", "t", "temperature(0.1)", "temperature up", "Change", listed=_WARM),
+    Key("r", "r", "reseed", "another seed", "Change"),
+    Key("s", "s", "save", "save what is seen", "Keep", "save"),
+    Key("y", "y", "yank", "copy this command", "Keep"),
+    Key("question_mark", "?", "keys", "all keys", "Keep", "keys"),
+    Key("colon", ":", "commands", "all commands", "Keep"),
+    Key("escape", "Esc", "stop", "stop, leave", "Keep"),
+    Key("q", "q", "leave", "quit", "Keep", "quit"),
+)
+
+HINTS = tuple((key.shown, key.hint) for key in KEYS if key.hint)
+WRITING = (
+    *(("Space", "pause"), ("← →", "step"), ("T t", "temperature"), ("r", "seed")),
+    *(("e", "edit"), ("Esc", "leave"), ("?", "keys"), ("q", "quit")),
+)
+"""What the line of keys shows, and what it shows while a text is written."""
+
+
+class Prompt(Horizontal):
+    """A line at the bottom to type in; Enter answers, Esc leaves it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "leave")]
+
+    def __init__(self) -> None:
+        super().__init__(id="prompt")
+        self._answered: Callable[[str], None] = lambda typed: None
+        self._typing: Callable[[str], None] = lambda typed: None
+        self._left: Callable[[], None] = lambda: None
+
+    def compose(self) -> ComposeResult:
+        yield Lines("ask")
+        line = Input(id="line", select_on_focus=False, compact=True)
+        line.cursor_blink = False
+        yield line
+
+    def ask(
+        self,
+        question: str,
+        text: str,
+        answered: Callable[[str], None],
+        typing: Callable[[str], None] = lambda typed: None,
+        left: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Show the line with ``text`` in it; typing hears of every change, left of Esc."""
+        ask = self.query_one("#ask", Lines)
+        ask.styles.width = width(question) + 1
+        ask.tell([[Segment(question, BOLD)]])
+        self._answered, self._typing, self._left = answered, lambda typed: None, left
+        line = self.query_one(Input)
+        line.value = text
+        line.cursor_position = len(text)
+        self._typing = typing
+        self.display = True
+        line.focus()
+
+    def close(self) -> None:
+        self.display = False
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.close()
+        self._answered(event.value)
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if self.display:
+            self._typing(event.value)
+
+    def action_leave(self) -> None:
+        self.close()
+        self._left()
+
+
+class KeysPane(Pane):
+    """The keys that are of use now, or what was just done."""
+
+    note = ""
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        theme = self.look
+        if self.note:
+            return [facts.parts([(self.note, "strong")], theme, columns)]
+        line: Line = []
+        used = 0
+        for key, said in HINTS if self.view.written is None else WRITING:
+            taken = width(key) + 1 + width(said) + (2 if line else 0)
+            if used + taken > columns:
+                continue
+            line += [Segment("  ")] * bool(line)
+            line += [Segment(theme.spell(key), theme.tone(True)), Segment(f" {said}", DIM)]
+            used += taken
+        return [line]
+
+
+class Help(ModalScreen[None]):
+    """Every key, by what it is for; any key closes it."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._look = theme
+
+    def compose(self) -> ComposeResult:
+        yield Vertical(Lines("help", self._lines()), id="sheet")
+
+    def _lines(self) -> Sequence[Line]:
+        groups = [self._group(group) for group in dict.fromkeys(key.group for key in KEYS)]
+        sides = [stack(groups[:3]), stack(groups[3:])]
+        if sum(side.width for side in sides) + 3 > self.app.size.width - 6:
+            return stack(groups).lines
+        return beside(sides, 3).lines
+
+    def _group(self, group: str) -> Block:
+        rows: dict[str, list[str]] = {}
+        for key in KEYS:
+            if key.group == group:
+                rows.setdefault(key.listed or key.said, []).append(key.shown)
+        look = self._look
+        lines: list[Line] = [[Segment(group, BOLD)]]
+        for said, shown in rows.items():
+            name = look.spell(" ".join(shown)).ljust(8)
+            lines.append([Segment(f"{name} ", accent(look)), Segment(look.spell(said))])
+        return Block(tuple(lines), widest(lines))
+
+    def on_key(self) -> None:
+        self.dismiss()
+
+    def on_click(self) -> None:
+        self.dismiss()
+
+
+class Palette(ModalScreen[str | None]):
+    """Every command by what it does; typing narrows them, Enter runs the first or the chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape", "leave", "leave"),
+        ("down", "choose(1)", "next"),
+        ("up", "choose(-1)", "last"),
+    ]
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._look = theme
+        self._found: Sequence[Key] = KEYS
+        self._place = 0
+
+    def compose(self) -> ComposeResult:
+        line = Input(placeholder="command", id="line", compact=True)
+        line.cursor_blink = False
+        yield Vertical(line, Lines("commands"), id="sheet")
+
+    def on_mount(self) -> None:
+        self._tell()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        words = event.value.casefold().split()
+        self._found = [key for key in KEYS if all(word in key.said.casefold() for word in words)]
+        self._place = 0
+        self._tell()
+
+    def on_input_submitted(self) -> None:
+        self.dismiss(self._found[self._place].action if self._found else None)
+
+    def action_choose(self, step: int) -> None:
+        self._place = min(max(self._place + step, 0), max(len(self._found) - 1, 0))
+        self._tell()
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+    def _tell(self) -> None:
+        rows = max(self.app.size.height - 8, 1)
+        first = max(min(self._place - rows // 2, len(self._found) - rows), 0)
+        lines: list[Line] = []
+        for place, key in enumerate(self._found[first : first + rows], start=first):
+            said = f" {self._look.spell(key.said)} ".ljust(44)
+            style = accent(self._look, ground=True) if place == self._place else None
+            lines.append([Segment(said, style), Segment(self._look.spell(f" {key.shown}"), DIM)])
+        self.query_one("#commands", Lines).tell(lines or [[Segment(" no such command", DIM)]])
+        self.query_one("#commands", Lines).refresh(layout=True)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a side comes from.
+
+    text: that it begins with; of a second side nothing where it reads what the first one does.
+    options: that chose the model, as they are typed.
+    """
+
+    session: Session
+    text: str
+    options: tuple[str, ...] = ()
+
+
+class Asking(Background):
+    """Asks for a token, a text, a file or a command, and shows all keys.
+
+    source, second: the sides, if there are two. look: how things are drawn, but for the palette.
+    """
+
+    def __init__(self, source: Source, view: View, look: Theme) -> None:
+        super().__init__()
+        self.source, self.view, self.look = source, view, look
+        self.second: Source | None = None
+        self._searched = ""
+        self._looks: dict[str, Theme] = {}
+
+    @property
+    def drawn_with(self) -> Theme:
+        """What things are drawn with; one a palette, for each keeps its styles."""
+        palette = self.view.scene.palette
+        return self._looks.setdefault(palette, replace(self.look, palette=palette))
+
+    @property
+    def map_pane(self) -> MapPane:
+        return self.query_one("#map", MapPane)
+
+    def see(self, scene: Scene) -> None:
+        raise NotImplementedError
+
+    def read(self, text: str) -> None:
+        raise NotImplementedError
+
+    def leave_written(self) -> None:
+        raise NotImplementedError
+
+    def live(self, cannot: str) -> bool:
+        """Whether there is a model that runs; else that is said."""
+        if not self.source.session.live:
+            self.say(f"what was saved {cannot}: explore the model itself")
+        return self.source.session.live
+
+    def ask(
+        self,
+        question: str,
+        text: str,
+        answered: Callable[[str], None],
+        typing: Callable[[str], None] = lambda typed: None,
+        left: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Ask in the line of keys; the map has the keys again once it is answered or left."""
+
+        def then(typed: str) -> None:
+            self.map_pane.focus()
+            answered(typed)
+
+        def leave() -> None:
+            self.map_pane.focus()
+            left()
+
+        self.query_one(Prompt).ask(question, text, then, typing, leave)
+
+    def action_keys(self) -> None:
+        self.push_screen(Help(self.drawn_with))
+
+    def action_commands(self) -> None:
+        def run(action: str | None) -> None:
+            if action is not None:
+                self.call_later(self.run_action, action)
+
+        self.push_screen(Palette(self.drawn_with), run)
+
+    def action_find(self) -> None:
+        start = self.view.scene
+
+        def typing(typed: str) -> None:
+            scene = start.found(self.view.record.queries, typed) if typed else start
+            self.see(scene)
+
+        def answered(typed: str) -> None:
+            if not typed and self._searched:
+                self.see(start.found(self.view.record.queries, self._searched))
+            self._searched = typed or self._searched
+
+        self.ask("/", "", answered, typing, lambda: self.see(start))
+
+    def action_edit(self) -> None:
+        if not self.live("has no other text"):
+            return
+
+        def answered(typed: str) -> None:
+            self.leave_written()
+            if self.second is not None and self.second.text and self.view.scene.side == "b":
+                self.second = replace(self.second, text=typed)
+                typed = self.view.frame.text
+            self.read(typed)
+
+        text = self.view.shown.text
+        if self.view.written is not None:
+            text = joined(self.view.record.queries)
+        self.ask("text ", text, answered)
+
+    def action_save(self) -> None:
+        def answered(typed: str) -> None:
+            if typed.strip():
+                path, view, look = Path(typed.strip()).expanduser(), self.view, self.drawn_with
+                width = self.size.width
+                self.later(
+                    "save",
+                    lambda waited: save_view(path, view, look, width),
+                    lambda _: self.say(f"saved {visible(str(path))}"),
+                )
+
+        name = f"{self.view.scene.name(self.view.scene.head)}.svg"
+        self.ask("save as ", name, answered)
+
+    def action_yank(self) -> None:
+        line = command_line(self.view.scene, self.view.shown.text, self.source.options)
+        self.copy_to_clipboard(line)
+        self.say(f"copied: {line}")
