@@ -34,6 +34,8 @@ from attnviz.heads.report import compare_heads
 _APART, _NAMED, _LEAST_SIDE = 2, 11, 5
 """Columns between small maps and of one at least, and its least queries."""
 
+_LEAST_NUMBER = 4  # columns, such as +.05
+
 _FAINT = "1c2027 68707c"
 """Greys of heads without a label, by the score of what describes them."""
 
@@ -351,7 +353,8 @@ def _effects(effects: Effects) -> dict[Head, Cell]:
     scale = NumberScale(max(map(abs, effects.values.values()), default=0.0) or 1.0)
     cells = {}
     for head, value in effects.values.items():
-        text = (scale.fitted(value, scale.room) or "").strip()
+        rooms = (scale.room, _LEAST_NUMBER)
+        texts = [(scale.fitted(value, room) or "").rjust(room) for room in rooms]
         root = float(np.sign(value) * np.sqrt(abs(value) / scale.limit))
-        cells[head] = Cell((text, ""), signed_tint(value, scale.limit), root)
+        cells[head] = Cell((*texts, ""), signed_tint(value, scale.limit), root)
     return cells

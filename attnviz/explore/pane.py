@@ -23,14 +23,22 @@ from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.head_run import Head
 from attnviz.explore import facts
-from attnviz.explore.grid import GridPicture, draw_grid, draw_thumbnails, heads_of, thumbnail
-from attnviz.explore.map import MapPicture, Place, Shown, Size, draw_map
+from attnviz.explore.grid import (
+    GridPicture,
+    columns_wanted,
+    draw_grid,
+    draw_thumbnails,
+    heads_of,
+    labelled,
+    thumbnail,
+)
+from attnviz.explore.map import NEAREST, MapPicture, Place, Shown, Size, draw_map
 from attnviz.explore.scene import SIDES, View
 from attnviz.explore.session import Frame
 from attnviz.heads.links import Link, links_table, strongest_links
 
 _PLAIN = Style.null()  # textual's filters want one
-_BETWEEN, _LEAST_NAME = 3, 8
+_BETWEEN, _LEAST_NAME, _LABELS = 3, 8, 12
 _LEAST_LIST, _MOST_LIST = 3, 12
 """Lines from which a list of links is worth its heading, and those that it takes at most."""
 
@@ -44,6 +52,7 @@ class Pane(Widget):
         super().__init__(id=name)
         self.view, self.look = view, theme
         self._strips: list[Strip] = []
+        self._drawn_for: geometry.Size | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         """What is to be seen now, in at most so many columns and rows."""
@@ -56,22 +65,23 @@ class Pane(Widget):
     def redraw(self) -> None:
         """Draw everything anew and send what is not as it was."""
         columns, rows = self.size
-        if not columns or not rows:
-            return
+        if self._drawn_for != self.size or not columns or not rows:
+            return  # all of it is drawn when it is shown
         before = self._strips
-        self._strips = [strip_of(line, columns) for line in self.lines(columns, rows)[:rows]]
-        blank = Strip.blank(columns, _PLAIN)
-        for row in range(max(len(before), len(self._strips))):
-            old, new = (each[row] if row < len(each) else blank for each in (before, self._strips))
+        self._strips = self._draw()
+        for row, (old, new) in enumerate(zip(before, self._strips, strict=True)):
             if old != new:  # from the left: textual sends a line from its first column on
                 self.refresh(Region(0, row, columns - _same_end(old, new), 1))
 
-    def render_line(self, y: int) -> Strip:
-        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, _PLAIN)
+    def _draw(self) -> list[Strip]:
+        columns, rows = self.size
+        lines = self.lines(columns, rows)[:rows]
+        return [strip_of(line, columns) for line in (*lines, *[[]] * (rows - len(lines)))]
 
-    def on_resize(self, event: events.Resize) -> None:
-        self._strips = []
-        self.redraw()
+    def render_line(self, y: int) -> Strip:
+        if self._drawn_for != self.size:
+            self._drawn_for, self._strips = self.size, self._draw()
+        return self._strips[y]
 
     def on_focus(self) -> None:
         self.redraw()
@@ -187,6 +197,22 @@ class GridPane(Pane, can_focus=True):
         self.post_message(self.Wheeled(-1))
 
 
+def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
+    """How wide the grid is in so many columns and lines: the map comes first."""
+    keys = len(view.shown.report.record.keys)
+    keys += 0 if view.written is None else view.written.sampling.tokens
+    wanted = 2 * keys + _LABELS
+    if keys > lines - 2:  # it is not seen whole at this size anyway
+        wanted = min(wanted, columns // 2)
+    heads = labelled(view)
+    forms = columns_wanted(heads)
+    small = thumbnail(heads, view.shown, theme, lines)
+    if small is not None:
+        forms = (small.columns_of(heads), *forms)
+    most = min(columns - _BETWEEN - wanted, columns * 11 // 20)
+    return next((form for form in forms if form <= most), min(forms[-1], columns // 2))
+
+
 @lru_cache(maxsize=4)
 def _links(frame: Frame, count: int) -> Sequence[Link]:
     """What all heads together link most; nothing where there are too many weights to sort."""
@@ -229,6 +255,22 @@ class MapPane(Pane, can_focus=True):
                 self.corner = picture.corner
             blocks.append(Block(tuple(drawn), across))
         return beside(blocks, _BETWEEN).lines
+
+    def zoom(self, step: int) -> None:
+        """Larger cells, smaller ones, or with 0 the largest with which the whole map is seen."""
+        if self.drawn is None:
+            return
+        zoom, near = self.drawn.size
+        if not step:
+            self.size_chosen = None
+        elif step > 0:
+            nearer = Size(1, min(near + 1, NEAREST))
+            self.size_chosen = Size((zoom + 1) // 2) if zoom > 1 else nearer
+        elif near:
+            self.size_chosen = Size(1, near - 1)
+        elif not self.drawn.whole:
+            self.size_chosen = Size(zoom * 2)
+        self.redraw()
 
     def _fits(self, columns: int, rows: int) -> bool:
         """Whether the two sides and their difference have room beside each other."""

@@ -100,8 +100,8 @@ def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
 
     The chance that any of them has p ≤ 5 % by chance alone is 5 % or less, however many are tried
     and however skewed they are: around means of zero, those of the bundled model's 24 heads gave
-    0.5 % over 10 sentences of stories and 3 % over 10 of unlike kinds, lognormal ones 1 %. Sign
-    flips, which take skewed effects for symmetric ones, gave 7, 19 and 74 % (the lognormal ones in
+    0.5 % over 10 sentences of stories and 3 % over 10 of unlike kinds, lognormal ones 2 %. Sign
+    flips, which take skewed effects for symmetric ones, gave 7, 19 and 64 % (the lognormal ones in
     tests/benchmarks/bench_intervals.py). The price is power: below ten texts little is found.
     NaN where values are not finite, 1 where they are all zero.
     """
