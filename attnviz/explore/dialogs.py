@@ -381,9 +381,11 @@ class Asking(Background):
                 )
 
         name = f"{self.view.scene.name(self.view.scene.head)}.svg"
+        name = "written.jsonl" if self.view.written is not None else name
         self.ask("save as ", name, answered)
 
     def action_yank(self) -> None:
-        line = command_line(self.view.scene, self.view.shown.text, self.source.options)
+        scene, shown = self.view.scene, self.view.shown
+        line = command_line(scene.without(shown.removed), shown.text, self.source.options)
         self.copy_to_clipboard(line)
         self.say(f"copied: {line}")
