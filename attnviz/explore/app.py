@@ -111,8 +111,11 @@ class Explorer(Asking):
     def _arrange(self, size: geometry.Size) -> None:
         """The room of each pane: the map's is what the others leave."""
         columns, lines = size
-        spaced, view = lines >= _SPACED, self.view
+        view = self.view
         top = 3 if lines >= _TALL else 2
+        rest = lines - top - _WORDS - 1 - 2  # the lines of a map, but for its title and its scores
+        rows = len(view.shown.report.record.queries)
+        spaced = lines >= _SPACED and not rest - 2 < rows <= rest
         self._body.styles.margin = (int(spaced), 0, int(spaced), 0)
         self._panes["heading"].styles.height = top
         self._panes["words"].styles.height = _WORDS

@@ -74,6 +74,7 @@ class Screen(Options, panel="Screen"):
 @command(EXAMPLES)
 def explore(
     opened: Opened,
+    shown: shared.HeadChoice,
     kinds: Kinds,
     truncation: shared.Truncation,
     counted: shared.IndexBase,
@@ -85,12 +86,13 @@ def explore(
     """Explore a model live: move, ablate, edit the text, generate."""
     groups: tuple[Options, ...] = (kinds, truncation, model, own, loading)
     typed = tuple(word for group in groups for word in group.typed())
-    _require_terminal(opened, (*typed, *counted.typed()))
+    _require_terminal(opened, (*shown.typed(), *typed, *counted.typed()))
     from attnviz.cli.inputs import read_text
     from attnviz.cli.progress import loading as loads
     from attnviz.cli.terminal import messages, text_console
     from attnviz.draw.theme import Theme
     from attnviz.engine.capture import Choice
+    from attnviz.engine.selection import choose_heads
     from attnviz.explore.app import Explorer
     from attnviz.explore.dialogs import Source
     from attnviz.explore.recording import Recorder
@@ -132,6 +134,11 @@ def explore(
     console = text_console(None, screen.colour)
     look = Theme.of(console, screen.palette, screen.ascii)
     app = Explorer(first, frame, look, screen.palette, second, other)
+    info = first.session.info
+    heads = choose_heads(shown.layer, shown.head, info.layers, info.heads, counted.index_base)
+    if heads is not None:
+        begin = min(heads), min(heads[min(heads)])
+        app.view = replace(app.view, scene=app.view.scene.with_head(begin))
     app.joined = console.color_system == "256"
     if opened.record is not None:
         app.recorder = Recorder(opened.record, first.session.info.name, first.text)

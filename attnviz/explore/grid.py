@@ -31,6 +31,7 @@ from attnviz.heads.finding import described
 from attnviz.heads.first import label_grid
 from attnviz.heads.report import compare_heads
 
+_WIDEST = 12
 _APART, _NAMED, _LEAST_SIDE = 2, 11, 5
 """Columns between small maps and of one at least, and its least queries."""
 
@@ -131,8 +132,7 @@ def draw_grid(heads: Heads, theme: Theme, lines: int, columns: int, focused: boo
     """The grid in so many lines and columns: as much of each cell as all have room for."""
     indent = max(map(width, heads.rows)) + 1
     count, layers = len(heads.columns), len(heads.rows)
-    longest = max(_widths(heads), default=1)
-    wide = max(min((columns - indent) // count, longest + 1), 1)
+    wide = max(min((columns - indent) // count, _WIDEST), 1)
     seen = max(lines - 1, 1)
     halves = layers > seen and theme.half_blocks
     each = 2 if halves else 1
@@ -202,7 +202,7 @@ def draw_thumbnails(
 def _caption(heads: Heads, head: Head, number: str, room: int, theme: Theme) -> Line:
     """A head's name, then its cell as the grid has it."""
     cell = _cell(heads, head, room - width(number), theme)
-    style = accent(theme) if head == heads.chosen else DIM
+    style = accent(theme, ground=True) if head == heads.chosen else DIM
     return [Segment(f"{number} ", style), *cell, Segment(" " * (_APART - 1))]
 
 
@@ -218,13 +218,16 @@ def _small_maps(frame: Frame, theme: Theme, size: Thumbnail) -> Mapping[Head, Bl
 def _headings(heads: Heads, indent: int, wide: int, lit: Style) -> Line:
     """The names of the columns, that of the chosen head strong."""
     chosen = heads.numbers.index(heads.chosen[1])
-    if max(map(width, heads.columns)) >= wide:
-        return tick_line([int(name[1:]) for name in heads.columns], indent, wide)
+    names = heads.columns
+    if max(map(width, names)) >= wide:
+        names = [name.removeprefix("H") for name in names]
+    if max(map(width, names)) >= wide:
+        return tick_line([*map(int, names)], indent, wide)
     return [
         Segment(" " * indent),
         *(
             Segment(name.ljust(wide), lit if place == chosen else DIM)
-            for place, name in enumerate(heads.columns)
+            for place, name in enumerate(names)
         ),
     ]
 

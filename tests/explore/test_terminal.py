@@ -72,7 +72,8 @@ def test_a_session(opened, tmp_path: Path) -> None:
     assert "Generating" in sent(child, "g", quiet=1.0)
     sent(child, "\x1b")  # the first one may only stop the scan
     sent(child, "\x1b")
-    sent(child, "s" + "\x7f" * 8 + "seen.json\r", quiet=1.0)
+    sent(child, "s")
+    sent(child, "\x7f" * 8 + "seen.json\r", quiet=1.0)
     assert json.loads((tmp_path / "seen.json").read_text())["ablated"]
     child.send("q")
     rest = ended(child, before)
@@ -203,8 +204,8 @@ def test_without_textual_one_line_says_how_to_get_it(watched) -> None:
 
 def test_the_bundled_model_is_explored_without_torch(watched, tmp_path: Path) -> None:
     """Not even when heads are removed, all of them measured, and a text is written."""
-    child = watched("explore", SENTENCE)
-    child.expect("tiny")
+    child = watched("explore", SENTENCE, "--head", "L1H2")
+    child.expect("induction")
     sent(child, "")
     sent(child, "x")
     sent(child, "i", quiet=1.0)
