@@ -332,7 +332,7 @@ class Explorer(Asking):
 
     def action_generate(self) -> None:
         if self.view.written is None:
-            self._write(Sampling(tokens=self.tokens))
+            self._write(self.source.session.sampling or Sampling(tokens=self.tokens))
         else:
             self.leave_written()
 
@@ -403,8 +403,8 @@ class Explorer(Asking):
     def _resample(self, changed: Callable[[Sampling], Sampling]) -> None:
         if self.view.written is None:
             self.say("g lets the model write; then t, T and r change how")
-            return
-        self._write(changed(self.view.written.sampling))
+        elif self.live("is written already"):
+            self._write(changed(self.view.written.sampling))
 
     # The mouse -------------------------------------------------------------------------------
 

@@ -70,6 +70,7 @@ def test_a_session(opened, tmp_path: Path) -> None:
     assert "was .05" in sent(child, "hhh")
     assert "Without" in sent(child, "x")
     assert "Generating" in sent(child, "g", quiet=1.0)
+    sent(child, "\x1b")  # the first one may only stop the scan
     sent(child, "\x1b")
     sent(child, "s")
     sent(child, "\x7f" * 8 + "seen.json\r", quiet=1.0)
@@ -82,7 +83,9 @@ def test_a_session(opened, tmp_path: Path) -> None:
     assert "\x1b[?1000l" in rest  # the mouse is the terminal's
 
 
-@pytest.mark.parametrize("way", ["\x03", signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "way", ["\x03", signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP]
+)
 def test_it_is_interrupted(opened, way: str | signal.Signals) -> None:
     child, before = opened()
     if isinstance(way, str):
