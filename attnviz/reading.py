@@ -124,6 +124,11 @@ def typed(value: Any, kind: type[Kind]) -> Kind:
     return value
 
 
+def optional(value: Any, kind: type[Kind]) -> Kind | None:
+    """The same, or None for null."""
+    return None if value is None else typed(value, kind)
+
+
 def one_of(value: Any, known: Collection[Known]) -> Known:
     """A value that is known; ValueError for another."""
     for each in known:

@@ -37,7 +37,7 @@ def test_the_command() -> None:
 def test_the_promised_ranges() -> None:
     needed = project()["dependencies"]
     assert "torch>=2.6" in needed
-    assert "transformers>=5.20,<6" in needed
+    assert "transformers>=5.21,<6" in needed
     assert project()["requires-python"] == ">=3.11"
     assert set(project()["optional-dependencies"]) == {"plot", "tui", "test"}
 

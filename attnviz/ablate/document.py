@@ -74,8 +74,8 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
     if len(values) < 2:
         return None
     metric, gradient = report.ranked_by, report.method == "gradient"
-    limit = max(map(abs, values.values()))
-    scale = NumberScale(limit, metric.signed and not gradient, metric.percent)
+    signed = metric.signed and not gradient
+    scale = NumberScale.over(values.values(), signed, metric.percent)
     colours = signed_scale(scale, metric.unit or metric.label) if scaled else None
     return layer_grid(
         values,
@@ -124,7 +124,7 @@ def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.
 
 def _gradients(report: AblationReport, most: int) -> doc.Table:
     heads = report.by_gradient[:most]
-    scale = NumberScale(max(report.gradients.values(), default=0.0), signed=False)
+    scale = NumberScale.over(report.gradients.values(), signed=False)
     names = [report.head_name(head) for head in heads]
     values = [report.gradients[head] for head in heads]
     columns: list[_Column] = [(f"gradient{scale.times}", [scale.text(value) for value in values])]

@@ -83,9 +83,8 @@ class Ranking(NamedTuple):
 
 def scale_of(effects: Sequence[Effect], name: Metric) -> NumberScale:
     """How the values of one metric are written over these effects."""
-    sizes = [abs(effect.shown(name)) for effect in effects]
-    largest = max(filter(math.isfinite, sizes), default=0.0)
-    return NumberScale(largest, METRICS[name].signed, METRICS[name].percent)
+    values = (effect.shown(name) for effect in effects)
+    return NumberScale.over(values, METRICS[name].signed, METRICS[name].percent)
 
 
 @dataclass(frozen=True)

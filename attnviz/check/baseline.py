@@ -25,7 +25,8 @@ from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.divergence import js_divergence
-from attnviz.reading import SETTINGS_BYTES, parse_json, read_bytes
+from attnviz.models.model import broken_words
+from attnviz.reading import SETTINGS_BYTES, optional, parse_json, read_bytes, typed
 from attnviz.records import Kind, ModelInfo
 
 Floats = NDArray[np.floating]
@@ -105,15 +106,20 @@ class Baseline:
 
 
 def check_finite(baseline: Baseline) -> None:
-    """Raise UsageError where the attention of a head is no number: nothing can be held to it."""
+    """Raise where the attention of a head is no number: nothing can be held to it.
+
+    LoadError that names the weights that are not finite, UsageError where all of them are.
+    """
     lost = [head for head, shares in baseline.shares.items() if not np.isfinite(shares).all()]
     if lost:
         layer, number = lost[0]
-        raise UsageError(
+        told = (
             f"no baseline: the attention of {len(lost)} of {len(baseline.shares)} heads "
             f"(L{layer}H{number} first) is no number, so that nothing can be held against it"
-            f"{baseline.info.overflow_advice}"
         )
+        if broken := broken_words(baseline.info.not_finite):
+            raise LoadError(f"{told}: {broken[0]}")
+        raise UsageError(f"{told}{baseline.info.overflow_advice}")
 
 
 def write_baseline(path: Path, baseline: Baseline) -> None:
@@ -209,13 +215,16 @@ def _read(data: dict[str, Any], now: Baseline) -> Baseline:
     from dataclasses import replace
 
     model = data["model"]
-    facts = {name: model[name] for name in ("name", "revision", "dtype")}
-    if not all(isinstance(fact, str) for fact in facts.values() if fact is not None):
-        raise ValueError("expected name, revision and dtype as texts")
+    info = replace(
+        now.info,
+        name=typed(model["name"], str),
+        revision=optional(model["revision"], str),
+        dtype=typed(model["dtype"], str),
+    )
     steps = len(next(iter(now.shares.values())))
     shares, scores = {}, {}
     for entry in data["heads"]:
-        head = int(entry["layer"]), int(entry["head"])
+        head = typed(entry["layer"], int), typed(entry["head"], int)
         shares[head] = np.array(entry["by_distance"], float)
         if shares[head].shape != (steps,) and data["tokenizer"] == now.tokenizer:
             raise ValueError(f"expected {steps} numbers by distance")
@@ -231,6 +240,4 @@ def _read(data: dict[str, Any], now: Baseline) -> Baseline:
         raise ValueError("a head stands there twice")
     if shares.keys() != now.shares.keys() and len(shares) == len(now.shares):
         raise ValueError("its heads are others")
-    return Baseline(
-        replace(now.info, **facts), data["kind"], str(data["tokenizer"]), shares, scores
-    )
+    return Baseline(info, data["kind"], str(data["tokenizer"]), shares, scores)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from attnviz.check.records import CheckReport, Outcome
-from attnviz.check.words import brief, on_github, said
+from attnviz.check.words import brief, said
 from attnviz.draw.document import Document
 from attnviz.draw.labels import visible
 from attnviz.draw.markdown import document_markdown
@@ -72,13 +72,9 @@ def _property(text: str) -> str:
     return _escaped(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def add_summary(path: Path, document: Document) -> None:
-    """Add the document as Markdown to the step summary; OSError where that cannot be done."""
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write("\n".join(document_markdown(document)) + "\n")
-
-
-def summary_path(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The step summary of GitHub Actions; None elsewhere."""
-    named = environment.get("GITHUB_STEP_SUMMARY")
-    return Path(named) if on_github(environment) and named else None
+def add_summary(document: Document) -> None:
+    """Add the document as Markdown to the step summary, if there is one; OSError as the system."""
+    named = os.environ.get("GITHUB_STEP_SUMMARY")
+    if named:
+        with Path(named).open("a", encoding="utf-8") as stream:
+            stream.write("\n".join(document_markdown(document)) + "\n")

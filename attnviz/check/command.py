@@ -195,10 +195,8 @@ def _show(found: _Checked, outlet: Outlet, junit: Path | None) -> None:
     if on_github():
         for line in ci.github_lines(found.report):
             print(line, file=sys.stderr)
-    summary = ci.summary_path()
-    if summary is not None:
         try:
-            ci.add_summary(summary, found.document())
+            ci.add_summary(found.document())
         except OSError as error:  # beside the result: it decides nothing
             outlet.notices.print(f"no step summary: {error.strerror}", soft_wrap=True)
     told = "; ".join(map(str, lost))

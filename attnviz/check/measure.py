@@ -262,7 +262,10 @@ def outcome(measured: Measured, rule: Rule) -> Outcome:
 
 def _score(measured: Measured, rule: ScoreRule) -> Outcome:
     value = measured.scores[measured.place(rule.head)].get(rule.score)
-    if value is None and all(scores.get(rule.score) is None for scores in measured.scores.values()):
+    lost = value is None and all(
+        scores.get(rule.score) is None for scores in measured.scores.values()
+    )
+    if lost and not measured.model.info.not_finite:
         why = measured.patterns.not_measured.get(rule.score, "it is measured of no head")
         raise UsageError(f"no score {rule.score!r} here: {why}")
     unit = MEASURES[rule.score].unit.replace("share", "")
@@ -274,6 +277,8 @@ def _score(measured: Measured, rule: ScoreRule) -> Outcome:
 def _labelled(measured: Measured, rule: LabelRule) -> Outcome:
     report = measured.patterns
     if rule.label not in report.labels:
+        if measured.model.info.not_finite:
+            return Outcome(rule, math.nan, measured.probed, _PROBES, detail="no head has numbers")
         why = report.not_measured.get(rule.label, "no head of this model can get it")
         raise UsageError(f"no label {rule.label!r} here: {why}")
     heads = report.labelled(rule.label)
@@ -295,7 +300,10 @@ def _against(measured: Measured, rule: BaselineRule) -> Outcome:
     share = "all heads" if within == len(ranked) else f"{within} of {len(ranked)} heads"
     read = f"{measured._tokens} tokens" if js else measured.probed
     beyond = [head for head in ranked if not rule.bounds.hold(apart[head])]
-    told = ", ".join(f"L{layer}H{head} {apart[layer, head]:.2g}" for layer, head in beyond[:3])
+    told = ", ".join(
+        f"L{layer}H{head} {'–' if math.isnan(size := apart[layer, head]) else f'{size:.2g}'}"
+        for layer, head in beyond[:3]
+    )
     detail = f"{len(beyond)} of {len(ranked)} heads beyond: {told}" if beyond else ""
     unit = "bits" if js else ""
     over = _BASELINE + (f", {within} of {len(ranked)}" if within < len(ranked) else "")

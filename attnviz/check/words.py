@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from attnviz.check.records import Bounds, CheckReport, Outcome
 from attnviz.draw.labels import cut, short_name, visible
@@ -29,9 +29,9 @@ EXPLANATION = (
 )
 
 
-def on_github(environment: Mapping[str, str] = os.environ) -> bool:
+def on_github() -> bool:
     """Whether this runs in GitHub Actions."""
-    return environment.get("GITHUB_ACTIONS") == "true"
+    return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 def said(text: str) -> str:

@@ -161,7 +161,10 @@ def _cut(quoted: re.Match[str]) -> str:
     text = quoted[0]
     mark = text[0] if text[0] in "'\"" else ""
     longest = _LONGEST_PATH if "/" in text else _LONGEST_QUOTE
-    return text if width(text) <= longest else cut(text, longest - len(mark)) + mark
+    kept = text[: 2 * longest]  # marks that stand on a character take no column
+    if kept == text and width(text) <= longest:
+        return text
+    return cut(kept, longest - len(mark)).removesuffix("…") + "…" + mark
 
 
 def _usage(error: typer.TyperException) -> int:

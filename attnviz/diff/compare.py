@@ -172,11 +172,11 @@ class Predictions(NamedTuple):
 
 
 def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
-    """How far the predictions are apart; None where a side has none, or other words."""
+    """How far the predictions are apart; None where a side has none, other words, or NaN."""
     apart, same = [], []
     for one, other in zip(first.texts, second.texts, strict=True):
         p, q = one.predictions, other.predictions
-        if p is None or q is None or p.shape != q.shape:
+        if p is None or q is None or p.shape != q.shape or np.isnan([p.max(), q.max()]).any():
             return None
         apart.append(kl_divergence(p, q))
         same.append(p.argmax(-1) == q.argmax(-1))

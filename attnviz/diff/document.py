@@ -125,8 +125,7 @@ def _grid(
 ) -> doc.HeadGrid | None:
     if len(values) < 2:
         return None
-    largest = max(filter(math.isfinite, values.values()), default=0.0)
-    scale = NumberScale(largest if largest > EXACT else 0.0, signed=False)
+    scale = NumberScale.over((each for each in values.values() if each > EXACT), signed=False)
     layers = sorted({layer for layer, _ in values})
     heads = sorted({head for _, head in values})
     room = next((room for room in (4, 5, 6) if scale.fitted(scale.limit, room)), 6)

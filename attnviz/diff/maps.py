@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from attnviz.engine.head_run import HeadRun, open_heads
 from attnviz.engine.probing import Probing
-from attnviz.errors import UnsupportedError
 from attnviz.measures.sinks import sink_keys
+from attnviz.models.model import require_number
 from attnviz.records import Input, Kind, ModelInfo, Tokens
 
 Floats = NDArray[np.floating]
@@ -81,7 +81,8 @@ def model_maps(
     """Run a model over every input.
 
     stride: keep every so many queries, as was done for the other side; None decides by memory.
-    Raises UnsupportedError where its attention cannot be observed or holds what is no number.
+    Raises UnsupportedError where its attention cannot be observed, as ``require_number`` where it
+    holds what is no number.
     """
     model, kind, causal = probing.model, probing.kind, probing.causal
     in_order = causal if kind == "self" else kind != "encoder"
@@ -110,17 +111,14 @@ def model_maps(
 
 
 def _require_numbers(info: ModelInfo, seen: HeadRun, text: int) -> None:
-    """UnsupportedError for NaN or infinity, of which nothing can be said but that it is there."""
+    """Raises as ``require_number`` for NaN or infinity, of which it can only be said who has it."""
     for layer, rows in seen.weights.items():
-        values = np.isfinite(rows).all((1, 2))
+        whole = np.isfinite(rows).all((1, 2))
         if layer in seen.outputs:
-            values &= np.isfinite(seen.outputs[layer]).all((1, 2))
-        if not values.all():
-            raise UnsupportedError(
-                f"{info.name!r} computes what is no number (NaN or infinity) in layer {layer}, "
-                f"head {values.argmin()}, over text {text + 1}: its weights are damaged, or "
-                f"overflow in {info.dtype}; try another --dtype, or --dtype-b for B"
-            )
+            whole &= np.isfinite(seen.outputs[layer]).all((1, 2))
+        if not whole.all():
+            what = f"attention of L{layer}H{whole.argmin()} over text {text + 1}"
+            require_number(what, math.nan, info)
 
 
 def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:

@@ -50,7 +50,7 @@ class Compared(Options, panel="What is compared"):
     importance: bool = flag("Compare the loss increase when each head is ablated, too.")
     match: bool = flag("Pair the heads by least divergence, not by index.")
     noise_floor: float | None = option(
-        "BITS", "Take this noise floor in place of measuring one (JS divergence).", min=0.0
+        "BITS", "Take this noise floor in place of measuring one (JS divergence).", min=0.0, max=1.0
     )
     top: int = option("N", "List so many heads.", 8, min=1)
 

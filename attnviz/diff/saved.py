@@ -13,7 +13,7 @@ from attnviz.draw.labels import visible
 from attnviz.draw.values import model_of
 from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError
-from attnviz.reading import CORPUS_BYTES, finite, parse_json, read_bytes
+from attnviz.reading import CORPUS_BYTES, finite, optional, parse_json, read_bytes, typed
 from attnviz.records import Kind, ModelInfo
 
 _SCHEMAS = {"attnviz.patterns/1": "patterns", "attnviz.ablate/1": "ablate"}
@@ -71,19 +71,21 @@ def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
     info = model_of(data["model"])
     read = _pattern_state if command == "patterns" else _effect_state
     entries = [entry for entry in data["heads"] if entry["head"] is not None]
-    heads = {(int(entry["layer"]), int(entry["head"])): read(entry) for entry in entries}
+    heads = {
+        (typed(entry["layer"], int), typed(entry["head"], int)): read(entry) for entry in entries
+    }
     if not heads or len(heads) < len(entries):
         raise ValueError("a head that is there twice" if heads else "no heads")
     if data["kind"] not in get_args(Kind) or min(min(head) for head in heads) < 0:
         raise ValueError("no such attention or head")
+    source = optional(data["source"], str) or ""
     if command == "patterns":
-        found = {"text": data["text"], "source": data["source"] or ""}
-        return SavedResult(path, "patterns", info, data["kind"], heads, **found)
+        text = optional(data["text"], str)
+        return SavedResult(path, "patterns", info, data["kind"], heads, text, source=source)
     if data["unit"] != "head" or data["mode"] != "zero" or data["metric"] != "loss_delta":
         raise ValueError("expected single heads, --mode zero, and a loss")
     texts = data.get("texts") or [data]
-    ids = tuple(tuple(map(int, text["token_ids"])) for text in texts)
-    source = data["source"] or ""
+    ids = tuple(tuple(typed(token, int) for token in text["token_ids"]) for text in texts)
     return SavedResult(path, "ablate", info, data["kind"], heads, texts=ids, source=source)
 
 
@@ -97,7 +99,7 @@ def _pattern_state(entry: dict[str, Any]) -> HeadState:
         for name, (low, high) in entry["intervals"].items()
         if low is not None and high is not None
     }
-    label = entry["label"]
+    label = optional(entry["label"], str)
     if label is not None and scores.get(label) is None:
         raise ValueError(f"no score behind the label {label!r}")
     return HeadState(label, scores, ends)

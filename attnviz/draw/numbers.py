@@ -7,6 +7,7 @@ can be copied into a program. Values of one metric share their power of a thousa
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _LEAST_POWER = -15
@@ -25,6 +26,14 @@ class NumberScale:
     limit: float
     signed: bool = True
     percent: bool = False
+
+    @classmethod
+    def over(
+        cls, values: Iterable[float], signed: bool = True, percent: bool = False
+    ) -> NumberScale:
+        """That of these values; those that are no numbers do not count."""
+        sizes = (abs(value) for value in values)
+        return cls(max(filter(math.isfinite, sizes), default=0.0), signed, percent)
 
     @property
     def power(self) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.reading import typed
+from attnviz.reading import one_of, optional, typed
 from attnviz.records import HeadLabel, ModelInfo, Tokens
 
 if TYPE_CHECKING:
@@ -93,6 +93,10 @@ def model_of(facts: Mapping[str, Any]) -> ModelInfo:
         typed(given[size], int)
     for text in (given["name"], given["architecture"], given["dtype"], given["device"]):
         typed(text, str)
+    optional(given["revision"], str)
+    optional(given["seed"], int)
+    one_of(given["weights"], ("trained", "checkpoint", "random", "loaded", "given"))
+    one_of(given["backend"], ("numpy", "torch"))
     notes = tuple(typed(note, str) for note in facts["notes"])
     return ModelInfo(**given, notes=notes)
 

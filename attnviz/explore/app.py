@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from textual import events
+from textual import events, geometry
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
@@ -22,14 +22,11 @@ from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.removals import Effects
 from attnviz.errors import AttnvizError
 from attnviz.explore.dialogs import KEYS, Asking, KeysPane, Prompt, Source
-from attnviz.explore.grid import columns_wanted, labelled, thumbnail
-from attnviz.explore.map import NEAREST, Size
-from attnviz.explore.pane import GridPane, HeadingPane, MapPane, Pane, WordsPane
+from attnviz.explore.pane import GridPane, HeadingPane, MapPane, Pane, WordsPane, grid_columns
 from attnviz.explore.recording import DroppedError, Waited
 from attnviz.explore.scene import SIDES, Scene, View, Written
 from attnviz.explore.session import Frame
 
-_GAP = 3
 _SPACED, _TALL = 24, 36
 """Lines of a terminal from which empty lines part the panes, and the finding may take two."""
 
@@ -87,12 +84,16 @@ class Explorer(Asking):
     # The panes -------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        yield HeadingPane("heading", self.view, self.drawn_with)
-        with Horizontal(id="body"):
-            yield GridPane("grid", self.view, self.drawn_with)
-            yield MapPane("map", self.view, self.drawn_with)
-        yield WordsPane("words", self.view, self.drawn_with)
-        yield KeysPane("keys", self.view, self.drawn_with)
+        drawn = self.view, self.drawn_with
+        self._panes = {
+            "heading": HeadingPane("heading", *drawn),
+            "grid": GridPane("grid", *drawn),
+            "words": WordsPane("words", *drawn),
+        }
+        self._body = Horizontal(self._panes["grid"], MapPane("map", *drawn), id="body")
+        self._arrange(self.size)
+        yield from (self._panes["heading"], self._body, self._panes["words"])
+        yield KeysPane("keys", *drawn)
         yield Prompt()
 
     @property
@@ -103,33 +104,23 @@ class Explorer(Asking):
         self.end_on_signals()
         self.map_pane.joined = self.joined
         self.map_pane.focus()
-        self._arrange()
 
     def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(self._arrange)
+        self._arrange(event.size)
 
-    def _arrange(self) -> None:
+    def _arrange(self, size: geometry.Size) -> None:
         """The room of each pane: the map's is what the others leave."""
-        columns, lines = self.size
-        spaced, view = lines >= _SPACED, self.view
+        columns, lines = size
+        view = self.view
         top = 3 if lines >= _TALL else 2
-        body = self.query_one("#body")
-        body.styles.margin = (int(spaced), 0, int(spaced), 0)
-        self.query_one("#heading").styles.height = top
-        self.query_one("#words").styles.height = _WORDS
+        rest = lines - top - _WORDS - 1 - 2  # the lines of a map, but for its title and its scores
+        rows = len(view.shown.report.record.queries)
+        spaced = lines >= _SPACED and not rest - 2 < rows <= rest
+        self._body.styles.margin = (int(spaced), 0, int(spaced), 0)
+        self._panes["heading"].styles.height = top
+        self._panes["words"].styles.height = _WORDS
         room = lines - top - _WORDS - 1 - 2 * spaced
-        keys = len(view.shown.report.record.keys)
-        keys += 0 if view.written is None else view.written.sampling.tokens
-        wanted = min(2 * keys + 12, columns // 2) if keys > room - 2 else 2 * keys + 12
-        heads = labelled(view)
-        forms = columns_wanted(heads)
-        size = thumbnail(heads, view.shown, self.drawn_with, room)
-        if size is not None:
-            forms = (size.columns_of(heads), *forms)
-        most = min(columns - _GAP - wanted, columns * 11 // 20)
-        self.query_one("#grid").styles.width = next(
-            (form for form in forms if form <= most), min(forms[-1], columns // 2)
-        )
+        self._panes["grid"].styles.width = grid_columns(view, self.drawn_with, columns, room)
 
     def show(self, **changed: Any) -> None:
         """The view with something changed."""
@@ -141,7 +132,7 @@ class Explorer(Asking):
         if before.shown.report is not self.view.shown.report or (
             (before.written is None) != (self.view.written is None)
         ):
-            self._arrange()
+            self._arrange(self.size)
         for pane in self.query(Pane):
             pane.show(self.view, self.drawn_with)
         if self.recorder is not None:
@@ -219,15 +210,11 @@ class Explorer(Asking):
             return
         picture = self.map_pane.drawn
         zoom = picture.size.zoom if picture is not None else 1
-        self._point(scene.query + down * zoom, scene.key + right * zoom, by_key=bool(right))
+        self._point(scene.query + down * zoom, scene.key + right * zoom)
 
-    def _point(self, query: int, key: int, by_key: bool = True) -> None:
+    def _point(self, query: int, key: int) -> None:
         """The cursor on a cell; of a causal map on none that is hidden."""
-        if self.view.record.causal and key > query:
-            if by_key:
-                key = query
-            else:
-                key = query = max(query, 0)
+        key = min(key, max(query, 0)) if self.view.record.causal else key
         self.see(self.view.scene.at(query, key))
 
     def action_layer(self, step: int) -> None:
@@ -240,24 +227,10 @@ class Explorer(Asking):
         self.see(self.view.scene.next_same_label(step))
 
     def action_zoom(self, step: int) -> None:
-        picture = self.map_pane.drawn
-        if picture is None:
-            return
-        zoom, near = picture.size
-        if step > 0:
-            size = Size((zoom + 1) // 2) if zoom > 1 else Size(1, min(near + 1, NEAREST))
-        elif near:
-            size = Size(1, near - 1)
-        else:
-            size = picture.size if picture.whole else Size(zoom * 2)
-        self._resized(size)
+        self.map_pane.zoom(step)
 
     def action_fit(self) -> None:
-        self._resized(None)
-
-    def _resized(self, size: Size | None) -> None:
-        self.map_pane.size_chosen = size
-        self.map_pane.redraw()
+        self.map_pane.zoom(0)
 
     def action_mode(self, mode: Any) -> None:
         """Another way to see the weights; what values move takes a pass."""

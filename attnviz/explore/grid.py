@@ -31,8 +31,11 @@ from attnviz.heads.finding import described
 from attnviz.heads.first import label_grid
 from attnviz.heads.report import compare_heads
 
+_WIDEST = 12
 _APART, _NAMED, _LEAST_SIDE = 2, 11, 5
 """Columns between small maps and of one at least, and its least queries."""
+
+_LEAST_NUMBER = 4  # columns, such as +.05
 
 _FAINT = "1c2027 68707c"
 """Greys of heads without a label, by the score of what describes them."""
@@ -129,8 +132,7 @@ def draw_grid(heads: Heads, theme: Theme, lines: int, columns: int, focused: boo
     """The grid in so many lines and columns: as much of each cell as all have room for."""
     indent = max(map(width, heads.rows)) + 1
     count, layers = len(heads.columns), len(heads.rows)
-    longest = max(_widths(heads), default=1)
-    wide = max(min((columns - indent) // count, longest + 1), 1)
+    wide = max(min((columns - indent) // count, _WIDEST), 1)
     seen = max(lines - 1, 1)
     halves = layers > seen and theme.half_blocks
     each = 2 if halves else 1
@@ -200,7 +202,7 @@ def draw_thumbnails(
 def _caption(heads: Heads, head: Head, number: str, room: int, theme: Theme) -> Line:
     """A head's name, then its cell as the grid has it."""
     cell = _cell(heads, head, room - width(number), theme)
-    style = accent(theme) if head == heads.chosen else DIM
+    style = accent(theme, ground=True) if head == heads.chosen else DIM
     return [Segment(f"{number} ", style), *cell, Segment(" " * (_APART - 1))]
 
 
@@ -216,13 +218,16 @@ def _small_maps(frame: Frame, theme: Theme, size: Thumbnail) -> Mapping[Head, Bl
 def _headings(heads: Heads, indent: int, wide: int, lit: Style) -> Line:
     """The names of the columns, that of the chosen head strong."""
     chosen = heads.numbers.index(heads.chosen[1])
-    if max(map(width, heads.columns)) >= wide:
-        return tick_line([int(name[1:]) for name in heads.columns], indent, wide)
+    names = heads.columns
+    if max(map(width, names)) >= wide:
+        names = [name.removeprefix("H") for name in names]
+    if max(map(width, names)) >= wide:
+        return tick_line([*map(int, names)], indent, wide)
     return [
         Segment(" " * indent),
         *(
             Segment(name.ljust(wide), lit if place == chosen else DIM)
-            for place, name in enumerate(heads.columns)
+            for place, name in enumerate(names)
         ),
     ]
 
@@ -351,7 +356,8 @@ def _effects(effects: Effects) -> dict[Head, Cell]:
     scale = NumberScale(max(map(abs, effects.values.values()), default=0.0) or 1.0)
     cells = {}
     for head, value in effects.values.items():
-        text = (scale.fitted(value, scale.room) or "").strip()
+        rooms = (scale.room, _LEAST_NUMBER)
+        texts = [(scale.fitted(value, room) or "").rjust(room) for room in rooms]
         root = float(np.sign(value) * np.sqrt(abs(value) / scale.limit))
-        cells[head] = Cell((text, ""), signed_tint(value, scale.limit), root)
+        cells[head] = Cell((*texts, ""), signed_tint(value, scale.limit), root)
     return cells

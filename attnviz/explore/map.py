@@ -24,7 +24,7 @@ from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import BOLD, DIM, Line, text_line
 from attnviz.draw.labels import fit, width
 from attnviz.draw.maps import cell_steps
-from attnviz.draw.palette import DIVERGING, STEPS, colour_table
+from attnviz.draw.palette import DIVERGING, STEPS, colour_table, contrasting
 from attnviz.draw.theme import Theme
 
 _LONGEST_NAME = 12
@@ -33,6 +33,8 @@ _VALUES = 4
 
 _LEVELS = 15
 """Of a scale in 256 colours: odd, for zero is the middle of one with two signs."""
+
+_LIGHT = 0.25
 
 _ACCENTS = {"magma": "4fd0ff", "blues": "ffb000", DIVERGING: "7dff7d"}
 _ACCENT = "ff5c5c"
@@ -301,9 +303,20 @@ def _wide(
             line.append(Segment(text.center(form.wide), accent(theme, ground=True)))
         elif text and not theme.colour:
             line.append(Segment(text.center(form.wide), BOLD if any(here) else None))
+        elif step >= 0 and any(here) and corner is not None and theme.colour:
+            line.append(Segment(text.center(form.wide), _lit(step, theme)))
         else:
             line.append(theme.cells(step, form.wide, text))
     return line
+
+
+def _lit(step: int, theme: Theme) -> Style:
+    """The ground of a cell that the cursor lights: a little of the way to white."""
+    red, green, blue = (
+        round(part + (255 - part) * _LIGHT) for part in colour_table(theme.palette)[step]
+    )
+    ink = Color.from_rgb(*contrasting((red, green, blue)))
+    return Style(color=ink, bgcolor=Color.from_rgb(red, green, blue), bold=True)
 
 
 def _number(value: float, wide: int, limit: float) -> str:

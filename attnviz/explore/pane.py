@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from attnviz.draw.blocks import DIM, Block, Line, beside
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, widest
 from attnviz.draw.document import WEIGHTS
 from attnviz.draw.grid import scale_samples
 from attnviz.draw.maps import pooling
@@ -23,14 +23,26 @@ from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.head_run import Head
 from attnviz.explore import facts
-from attnviz.explore.grid import GridPicture, draw_grid, draw_thumbnails, heads_of, thumbnail
-from attnviz.explore.map import MapPicture, Place, Shown, Size, draw_map
+from attnviz.explore.grid import (
+    GridPicture,
+    columns_wanted,
+    draw_grid,
+    draw_thumbnails,
+    heads_of,
+    labelled,
+    thumbnail,
+)
+from attnviz.explore.map import NEAREST, MapPicture, Place, Shown, Size, draw_map
 from attnviz.explore.scene import SIDES, View
 from attnviz.explore.session import Frame
 from attnviz.heads.links import Link, links_table, strongest_links
 
 _PLAIN = Style.null()  # textual's filters want one
-_BETWEEN, _LEAST_NAME = 3, 8
+_LEAST_COLUMNS, _LEAST_ROWS = 40, 12
+_BESIDE = 40
+"""Columns beside a map from which lists stand there."""
+
+_BETWEEN, _LEAST_NAME, _LABELS = 3, 8, 12
 _LEAST_LIST, _MOST_LIST = 3, 12
 """Lines from which a list of links is worth its heading, and those that it takes at most."""
 
@@ -44,6 +56,7 @@ class Pane(Widget):
         super().__init__(id=name)
         self.view, self.look = view, theme
         self._strips: list[Strip] = []
+        self._drawn_for: geometry.Size | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         """What is to be seen now, in at most so many columns and rows."""
@@ -56,22 +69,31 @@ class Pane(Widget):
     def redraw(self) -> None:
         """Draw everything anew and send what is not as it was."""
         columns, rows = self.size
-        if not columns or not rows:
-            return
+        if self._drawn_for != self.size or not columns or not rows:
+            return  # all of it is drawn when it is shown
         before = self._strips
-        self._strips = [strip_of(line, columns) for line in self.lines(columns, rows)[:rows]]
-        blank = Strip.blank(columns, _PLAIN)
-        for row in range(max(len(before), len(self._strips))):
-            old, new = (each[row] if row < len(each) else blank for each in (before, self._strips))
+        self._strips = self._draw()
+        for row, (old, new) in enumerate(zip(before, self._strips, strict=True)):
             if old != new:  # from the left: textual sends a line from its first column on
                 self.refresh(Region(0, row, columns - _same_end(old, new), 1))
 
-    def render_line(self, y: int) -> Strip:
-        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width, _PLAIN)
+    def _draw(self) -> list[Strip]:
+        columns, rows = self.size
+        across, down = self.app.size
+        if across < _LEAST_COLUMNS or down < _LEAST_ROWS:
+            lines = self.too_small()[:rows]
+        else:
+            lines = self.lines(columns, rows)[:rows]
+        return [strip_of(line, columns) for line in (*lines, *[[]] * (rows - len(lines)))]
 
-    def on_resize(self, event: events.Resize) -> None:
-        self._strips = []
-        self.redraw()
+    def too_small(self) -> Sequence[Line]:
+        """What is said in place of all that has no room."""
+        return []
+
+    def render_line(self, y: int) -> Strip:
+        if self._drawn_for != self.size:
+            self._drawn_for, self._strips = self.size, self._draw()
+        return self._strips[y]
 
     def on_focus(self) -> None:
         self.redraw()
@@ -132,6 +154,9 @@ class HeadingPane(Pane):
             *facts.finding_lines(view, theme, columns, rows - 1),
         ]
 
+    def too_small(self) -> Sequence[Line]:
+        return [[Segment(f"too small: {_LEAST_COLUMNS} columns, {_LEAST_ROWS} lines", BOLD)]]
+
 
 class GridPane(Pane, can_focus=True):
     """All heads, and below them what they link most where there is room."""
@@ -163,16 +188,9 @@ class GridPane(Pane, can_focus=True):
         drawn = list(self._drawn.lines)
         left = rows - len(drawn) - 1
         if left > _LEAST_LIST and view.written is None:
-            drawn += [[], *self._list(min(left, _MOST_LIST), columns)]
+            lists = _effects if view.effects is not None and view.by_effect else _links
+            drawn += [[], *lists(view, theme, columns, min(left, _MOST_LIST))]
         return drawn
-
-    def _list(self, rows: int, columns: int) -> Sequence[Line]:
-        view = self.view
-        if view.effects is not None and view.by_effect:
-            return facts.effect_lines(view, self.look, columns)[:rows]
-        report = view.shown.report
-        table = links_table(report, _links(view.shown, rows - 1), "strongest links", False)
-        return part_block(table, self.look, columns).lines[:rows]
 
     def on_click(self, event: events.Click) -> None:
         if self._drawn is not None:
@@ -187,8 +205,36 @@ class GridPane(Pane, can_focus=True):
         self.post_message(self.Wheeled(-1))
 
 
+def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
+    """How wide the grid is in so many columns and lines: the map comes first."""
+    keys = len(view.shown.report.record.keys)
+    keys += 0 if view.written is None else view.written.sampling.tokens
+    wanted = 2 * keys + _LABELS
+    if keys > lines - 2:  # it is not seen whole at this size anyway
+        wanted = min(keys + 2 * _LABELS, columns // 2)
+    heads = labelled(view)
+    forms = columns_wanted(heads)
+    small = thumbnail(heads, view.shown, theme, lines)
+    if small is not None:
+        forms = (small.columns_of(heads), *forms)
+    most = min(columns - _BETWEEN - wanted, columns * 11 // 20)
+    return next((form for form in forms if form <= most), min(forms[-1], columns // 2))
+
+
+def _links(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
+    """The strongest links of all heads."""
+    links = _strongest(view.shown, rows - 1)
+    table = links_table(view.shown.report, links, "strongest links", False)
+    return part_block(table, theme, columns).lines[:rows]
+
+
+def _effects(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
+    """The heads whose removal costs most."""
+    return facts.effect_lines(view, theme, columns)[:rows]
+
+
 @lru_cache(maxsize=4)
-def _links(frame: Frame, count: int) -> Sequence[Link]:
+def _strongest(frame: Frame, count: int) -> Sequence[Link]:
     """What all heads together link most; nothing where there are too many weights to sort."""
     weights = sum(layer.weights.size for layer in frame.report.record.layers)
     return strongest_links(frame.report, count) if weights <= _SORTED else []
@@ -218,7 +264,8 @@ class MapPane(Pane, can_focus=True):
         if not self._fits(across, rows):
             self.drawn, drawn = self._one(view, columns, rows, self.has_focus)
             self.corner = self.drawn.corner
-            return drawn
+            left = columns - widest(self.drawn.lines) - _BETWEEN
+            return self._with_lists(drawn, left, columns) if left >= _BESIDE else drawn
         blocks: list[Block] = []
         for side in SIDES:
             chosen = side == view.scene.side
@@ -229,6 +276,41 @@ class MapPane(Pane, can_focus=True):
                 self.corner = picture.corner
             blocks.append(Block(tuple(drawn), across))
         return beside(blocks, _BETWEEN).lines
+
+    def zoom(self, step: int) -> None:
+        """Larger cells, smaller ones, or with 0 the largest with which the whole map is seen."""
+        if self.drawn is None:
+            return
+        zoom, near = self.drawn.size
+        if not step:
+            self.size_chosen = None
+        elif step > 0:
+            nearer = Size(1, min(near + 1, NEAREST))
+            self.size_chosen = Size((zoom + 1) // 2) if zoom > 1 else nearer
+        elif near:
+            self.size_chosen = Size(1, near - 1)
+        elif not self.drawn.whole:
+            self.size_chosen = Size(zoom * 2)
+        self.redraw()
+
+    def _with_lists(self, drawn: Sequence[Line], left: int, columns: int) -> Sequence[Line]:
+        """Beside a map what small maps at the left leave no room for."""
+        view, rows = self.view, len(drawn) - 4
+        heads = heads_of(view)
+        small = thumbnail(heads, view.shown, self.look, len(drawn))
+        grid = self.app.query_one("#grid").size.width
+        if view.written is not None or small is None or small.columns_of(heads) > grid:
+            return drawn
+        lists = [*_links(view, self.look, left, min(rows, _MOST_LIST))]
+        if view.effects is not None:
+            lists += [[], *_effects(view, self.look, left, min(rows - len(lists) - 1, _MOST_LIST))]
+        right = [[], *lists]
+        return [
+            [*line, Segment(" " * (columns - left - Segment.get_line_length(line))), *beside_it]
+            if place < len(right) and (beside_it := right[place])
+            else line
+            for place, line in enumerate(drawn)
+        ]
 
     def _fits(self, columns: int, rows: int) -> bool:
         """Whether the two sides and their difference have room beside each other."""

@@ -61,7 +61,7 @@ class Background(App[None]):
 
     def __init__(self) -> None:
         super().__init__(ansi_color=True)
-        self.theme = "ansi-dark"
+        self.set_reactive(App.theme, "ansi-dark")
         self.animation_level = "none"
         self.interrupted = False
         self.failure: Exception | None = None
@@ -355,6 +355,7 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
         heads=(report.scores(layer, head),),
         notable=(scene.head,),
         selected=True,
+        ablated=tuple(sorted(view.shown.removed)),
         sink=scene.mode != "no-sink",
         norm_weighted=scene.mode == "value-weighted",
     )

@@ -15,7 +15,7 @@ from attnviz.draw.axes import Axes
 from attnviz.draw.labels import token_labels, visible
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import PALETTES
-from attnviz.engine.generation import Sampling, Step
+from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
 from attnviz.errors import UsageError
@@ -41,8 +41,6 @@ class Scene:
     queries, keys: how many tokens the axes have. across: whether they are two texts; else the
         cursor stands on one token, whose row and column light up.
     head: the one that is shown. query, key: where the cursor is.
-    zoom: tokens that share a cell, 1 for none: halved and doubled. corner: the first query and key
-        that are seen.
     removed: heads whose outputs are zero. index_base: 0 or 1, of names.
     """
 
@@ -55,8 +53,6 @@ class Scene:
     query: int = 0
     key: int = 0
     mode: Mode = "raw"
-    zoom: int = 1
-    corner: tuple[int, int] = (0, 0)
     removed: frozenset[Head] = field(default=frozenset())
     palette: str = PALETTE_NAMES[0]
     side: Side = "a"
@@ -102,10 +98,6 @@ class Scene:
     def with_token(self, place: int) -> Scene:
         """The cursor on one token: as query and as key, of two texts as query alone."""
         return self.at(place, self.key if self.across else place)
-
-    def moved(self, right: int, down: int) -> Scene:
-        """The cursor so many cells further: ``zoom`` tokens each."""
-        return self.at(self.query + down * self.zoom, self.key + right * self.zoom)
 
     def found(self, tokens: Tokens, typed: str, step: int = 1) -> Scene:
         """The cursor on the next (or with −1 the last) token with the typed text, round the end.
@@ -173,30 +165,7 @@ class Scene:
         """Every head there again."""
         return replace(self, removed=frozenset())
 
-    # The map ---------------------------------------------------------------------------------
-
-    def zoomed(self, steps: int) -> Scene:
-        """Nearer by so many halvings of ``zoom``, or further away; at most all tokens in a cell."""
-        zoom, longest = self.zoom, max(self.queries, self.keys)
-        for _ in range(abs(steps)):
-            zoom = max(zoom // 2, 1) if steps > 0 else zoom * 2 if zoom < longest else zoom
-        return replace(self, zoom=zoom)
-
-    def fitted(self, rows: int, columns: int) -> Scene:
-        """The nearest zoom at which the whole map fits so many cells."""
-        zoom = 1
-        while zoom * rows < self.queries or zoom * columns < self.keys:
-            zoom *= 2
-        return replace(self, zoom=zoom).seen(rows, columns)
-
-    def seen(self, rows: int, columns: int) -> Scene:
-        """The corner moved as little as shows the cursor in so many cells, and no empty ones."""
-        places = (self.query, self.queries, rows), (self.key, self.keys, columns)
-        first = [
-            _corner(at, total, cells, begin, self.zoom)
-            for (at, total, cells), begin in zip(places, self.corner, strict=True)
-        ]
-        return replace(self, corner=(first[0], first[1]))
+    # The view --------------------------------------------------------------------------------
 
     def with_mode(self, mode: Mode) -> Scene:
         return replace(self, mode=mode)
@@ -216,14 +185,6 @@ class Scene:
 
 def _within(place: int, count: int) -> int:
     return min(max(place, 0), max(count - 1, 0))
-
-
-def _corner(at: int, total: int, cells: int, begin: int, zoom: int) -> int:
-    """The first token that is seen along one axis, a multiple of ``zoom``."""
-    cells = max(cells, 1)
-    cell, count = at // zoom, -(-total // zoom)
-    first = min(max(begin // zoom, cell - cells + 1), cell)
-    return max(min(first, count - cells), 0) * zoom
 
 
 def places_of(tokens: Tokens, typed: str) -> tuple[int, ...]:
@@ -308,12 +269,7 @@ class View:
         record = self.shown.report.record
         if self.written is None or not self.written.at:
             return record
-        steps = self.written.steps[: self.written.at]
-        grown = Tokens(
-            (*record.queries.ids, *(step.id for step in steps)),
-            (*record.queries.texts, *(step.text for step in steps)),
-            (*record.queries.special, *(step.ended for step in steps)),
-        )
+        grown = written(record.queries, self.written.steps[: self.written.at])
         keys = record.keys if record.kind == "cross" else grown
         return replace(record, queries=grown, keys=keys, layers=())
 

@@ -44,7 +44,15 @@ _MOST_PROMPT = 2**23
 _ROUNDING = 0.02
 """How far a row of rounded weights may sum to more than one."""
 
-_DAMAGED = (ValueError, TypeError, KeyError, IndexError, OverflowError, UsageError, RecursionError)
+_DAMAGED = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    UsageError,
+    RecursionError,
+)
 
 
 def _header(run: Run) -> dict[str, Any]:

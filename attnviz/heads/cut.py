@@ -17,7 +17,7 @@ from attnviz.engine.capture import Choice, capture_text, encoded, written_target
 from attnviz.engine.likely import Likely, likeliest
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.words import Word, find_word, joined
-from attnviz.models.model import Model
+from attnviz.models.model import Model, require_number
 from attnviz.models.own import OwnAttention
 from attnviz.records import AttentionRecord, Input, Kind, ModelInfo, Tokens
 
@@ -127,6 +127,8 @@ def cut_report(
         (layer, head): float(_edge_weight(matrix, query, key)) for layer, head, matrix in record
     }
     heads = tuple(weights)
+    for layer, head in heads:
+        require_number(f"attention of L{layer}H{head}", weights[layer, head], model.info)
     tokens = encoded(model, text, choice.truncate)
     targets = written_targets(model, [tokens], choice)
     given = Input(tokens, *targets[:1])
@@ -147,6 +149,7 @@ def cut_report(
         on_progress(done / work)
 
     before = scan.outcome(places, on_pass=on_pass)
+    require_number("prediction", float(before.log_probabilities.max()), model.info)
     after = scan.outcome(places, heads, edges, on_pass=on_pass)
 
     def cut_alone(group: tuple[tuple[int, int], ...]) -> CutAlone:

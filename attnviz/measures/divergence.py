@@ -48,8 +48,9 @@ def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
 
 
 def kl_divergence(first: Floats, second: Floats) -> NDArray[np.float64]:
-    """KL(first ‖ second) of log-probabilities (..., word): (...), nats, at least 0."""
+    """KL(first ‖ second) of log-probabilities (..., word): (...), nats, at least 0; of NaN NaN."""
     p, q = first.astype(np.float64), second.astype(np.float64)
     shares = np.exp(p)
-    terms = np.where(shares > 0, shares * (p - q), 0.0)
+    with np.errstate(invalid="ignore"):  # −∞ − −∞ of a word without any share
+        terms = np.where(shares == 0, 0.0, shares * (p - q))
     return np.asarray(np.maximum(terms.sum(-1), 0.0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -114,7 +114,7 @@ def head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
         if math.isfinite(value):
             values[effect.places[0]] = value
             unclear |= {effect.places[0]} if effect.unclear else set()
-    scale = _scale(values.values())
+    scale = NumberScale.over(values.values())
     title, bar = grid_title(report, brief=not scaled), _bar(report, scale) if scaled else None
     every = [effect.places[0] for effect in report.effects]
     return layer_grid(
@@ -127,11 +127,6 @@ def head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
         blank=every,
         bar=bar,
     )
-
-
-def _scale(values: Iterable[float]) -> NumberScale:
-    sizes = [abs(value) for value in values if math.isfinite(value)]
-    return NumberScale(max(sizes, default=0.0))
 
 
 def _bar(report: PatchReport, scale: NumberScale) -> doc.Scale:
@@ -151,7 +146,7 @@ def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
     order = np.argsort(-sizes, kind="stable")[: most or len(sizes)]
     rows = sorted(order.tolist())
     labels = token_labels(base_tokens(report))
-    scale = _scale(found.values.ravel().tolist())
+    scale = NumberScale.over(found.values.ravel().tolist())
     grid = signed_grid(
         [f"{labels[found.tokens[row]]} ({found.tokens[row]})" for row in rows],
         [report.name(place) for place in found.places],
@@ -181,7 +176,7 @@ def _ranking_title(report: PatchReport) -> str:
 def ranking_table(report: PatchReport, shown: Sequence[Effect], title: str = "") -> doc.Table:
     """A row a patch: bar, effect, interval, base rate, label, the metric of the patched run."""
     values = [report.shown(effect) for effect in shown]
-    scale = _scale([report.shown(effect) for effect in report.effects])
+    scale = NumberScale.over([report.shown(effect) for effect in report.effects])
     estimated = report.method == "gradient"
     name = "effect" if report.ratio else f"Δ M, {METRICS[report.metric].unit}"
     columns: list[tuple[str | doc.Column, list[str]]] = [

@@ -24,7 +24,7 @@ from attnviz.engine.scan.run import Patching, open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.bootstrap import copies_note
-from attnviz.models.model import Model, TwoStackModel, weights_fingerprint
+from attnviz.models.model import Model, TwoStackModel, require_number, weights_fingerprint
 from attnviz.models.own import OwnAttention
 from attnviz.patch.options import At, Request
 from attnviz.patch.pairs import PromptPairs, Prompts, TokenPair, control_pairs, encode_pair
@@ -281,6 +281,8 @@ def _asked(
 ) -> Asked:
     measure = request.measure
     clean, corrupt = patching.predictions(index)
+    for plain in (clean, corrupt):
+        require_number("logit", float(plain.logits[plain.top]), model.info)
     base = clean if request.patching.direction == "noise" else corrupt
     words = []
     for option, typed, top in (

@@ -17,7 +17,7 @@ from attnviz.engine.patching import PathEffects, What
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval
-from attnviz.models.model import Model
+from attnviz.models.model import Model, require_number
 from attnviz.models.own import OwnAttention
 from attnviz.patch.job import decoder_text, fitting
 from attnviz.patch.pairs import PromptPairs, TokenPair, encode_pair
@@ -115,11 +115,14 @@ def path_report(
         both = pair.engine
         found.append(path_effects(model, both.clean, both.corrupt, senders))
         on_progress(done / len(encoded))
+    listeners = _listeners(found, kind, into, seed)
+    for one in listeners:
+        require_number("input of a later head", one.share, model.info)
     return PathReport(
         model.info,
         sender,
         tuple(encoded.values()),
-        _listeners(found, kind, into, seed),
+        listeners,
         into,
         given.prompts[next(iter(encoded))].clean,
         f"{len(encoded)} of the built-in pairs" if given.built_in else given.source,

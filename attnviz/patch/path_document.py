@@ -137,7 +137,7 @@ def _of(report: PathReport, into: What) -> list[Listener]:
 
 
 def _scale(listeners: Sequence[Listener]) -> NumberScale:
-    return NumberScale(max((abs(one.share) for one in listeners), default=0.0))
+    return NumberScale.over(one.share for one in listeners)
 
 
 def path_grid(report: PathReport, into: What) -> doc.HeadGrid:

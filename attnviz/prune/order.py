@@ -187,11 +187,16 @@ _Chosen = list[tuple[Head, float]]
 def _ranked(meter: ScanMeter, bounds: Bounds, goal: Goal, how: Importance) -> Iterator[_Chosen]:
     """The removals of one ranking, as many at a time as are worth measuring together."""
     scores = _scores(meter, how, (), _candidates(bounds, goal), meter.baseline)
-    order = list(bounds.ordered(sorted(scores, key=lambda head: (scores[head], head))))
+    order = list(bounds.ordered(sorted(scores, key=_by_score(scores))))
     order = order[: goal.count]
     ahead = len(order) if goal.loss is None else max(_AHEAD, bounds.round)
     for start in range(0, len(order), max(ahead, 1)):
         yield [(head, scores[head]) for head in order[start : start + ahead]]
+
+
+def _by_score(scores: Mapping[Head, float]) -> Callable[[Head], tuple[bool, float, Head]]:
+    """The least important first; what is no number, as of an overflow, last."""
+    return lambda head: (math.isnan(scores[head]), scores[head], head)
 
 
 def _reranked(meter: ScanMeter, bounds: Bounds, goal: Goal, how: Importance) -> Iterator[_Chosen]:
@@ -203,7 +208,7 @@ def _reranked(meter: ScanMeter, bounds: Bounds, goal: Goal, how: Importance) -> 
         if not able:
             return
         scores = _scores(meter, how, removed, able, loss)
-        head = min(scores, key=lambda head: (scores[head], head))
+        head = min(scores, key=_by_score(scores))
         removed.append(head)
         if how == "exact":
             loss += scores[head]

@@ -175,7 +175,7 @@ def _rows_sum(run: Run) -> _Found:
     }
     off, where = furthest((place, np.abs(total - 1)) for place, total in sums.items())
     terms = max(weights.shape[-1] for weights in run.maps.values()) + bool(sinks)
-    least = min(float(weights.min()) for weights in run.maps.values())
+    least = float(np.min([weights.min() for weights in run.maps.values()]))  # of a NaN it is NaN
     negative = math.nan if math.isnan(least) else max(0.0, -least)
     measures = [
         Measure(

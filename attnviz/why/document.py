@@ -129,7 +129,7 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
     for layer in layers:
         first = next(at for at, row in enumerate(rows) if row[0] == layer)
         values[first, heads] = report.part("mlp", layer)
-    scale = NumberScale(max(map(abs, values.values())))
+    scale = NumberScale.over(values.values())
     base, several = report.index_base, len(kinds) > 1
     names = [f"L{layer + base}" + f" {kind}" * several for layer, kind in rows]
     columns = [*(f"H{head + base}" for head in range(heads)), FEED_FORWARD]
@@ -171,7 +171,7 @@ def ranking_table(report: WhyReport, least: int) -> doc.Table:
 
 def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
     """A row a head: bar, contribution, interval, base rate, copy score, label, source, share."""
-    scale = NumberScale(max((abs(effect.value) for effect in effects), default=0.0))
+    scale = NumberScale.over(effect.value for effect in effects)
     copies = {} if report.copying is None else report.copying.copying
     sources = [None if report.many else report.first.source(each.head) for each in effects]
     from_words = [
@@ -211,7 +211,7 @@ def every_part(report: WhyReport) -> doc.Table:
     parts += [("embedding", report.part("embedding")), ("final bias", report.part("bias") - inner)]
     parts = sorted((part for part in parts if part[1]), key=lambda part: -abs(part[1]))
     names, values = [name for name, _ in parts], [value for _, value in parts]
-    scale = NumberScale(max(map(abs, values), default=0.0))
+    scale = NumberScale.over(values)
     column = (f"logits{scale.times}", [scale.text(value) for value in values])
     return ranked_table("Every part", names, values, scale, [column])
 

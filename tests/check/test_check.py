@@ -326,7 +326,7 @@ def test_a_broken_head_fails_the_gate(run: Any, refused: Any, checkpoint: Any) -
     result = run("check", "c.toml", "--model", "./broken", "--json")
     assert result.code == 6, result
     assert json.loads(result.out)["rules"][0]["value"] is None
-    assert "is no number" in refused(2, "check", "d.toml", "--init", "--model", "./broken")
+    assert "is no number" in refused(3, "check", "d.toml", "--init", "--model", "./broken")
     assert not Path("d.toml").exists()
 
 

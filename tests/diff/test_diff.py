@@ -131,8 +131,9 @@ def test_what_is_no_number_is_refused(run: Any, tuned: Any) -> None:
         tensors["model.layers.4.self_attn.q_proj.weight"][35, 3] = np.nan
 
     result = run("diff", "tiny", tuned(damage), "-q")
-    assert (result.code, result.out) == (5, "")
-    assert "no number (NaN or infinity) in layer 4, head 1, over text 1" in result.err
+    assert (result.code, result.out) == (3, "")
+    assert "the attention of L4H1 over text 1 of" in result.err
+    assert "weights that are not finite: model.layers.4.self_attn.q_proj.weight" in result.err
 
 
 def test_a_repeated_text_counts_once(run: Any, tmp_path: Path) -> None:
@@ -196,7 +197,7 @@ REFUSED: dict[tuple[str, ...], tuple[int, str]] = {
     ("tiny", "other.json"): (3, "holds the schema 'attnviz.rollout/1'"),
     ("tiny", "damaged.json"): (3, "'damaged.json' is damaged"),
     ("tiny", "twice.json"): (3, "'twice.json' is damaged (ValueError: a head that is there twice)"),
-    ("tiny", "nan.json"): (3, "'nan.json' is damaged (ValueError: nan is no finite number)"),
+    ("tiny", "nan.json"): (3, "'nan.json' is damaged (ValueError: expected a number, got nan)"),
     ("base.json", "--dtype-b", "float64"): (2, "leave out --dtype-b"),
     ("base.json", "tiny", "--match"): (2, "--match pairs heads by their maps"),
     ("base.json", "cost.json"): (2, "compare two of one kind"),
@@ -237,6 +238,35 @@ def test_bad_input_is_one_line(run: Any, tmp_path: Path, asked: tuple[str, ...])
     if asked:
         assert len(result.lines) == 0
         assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("model", "name"), None),
+        (("model", "layers"), "6"),
+        (("model", "weights"), ["trained"]),
+        (("model", "notes"), [3]),
+        (("heads", 0, "layer"), math.inf),
+        (("heads", 0, "head"), 0.5),
+        (("heads", 0, "label"), ["first"]),
+        (("heads", 0, "scores"), None),
+        (("text",), 3),
+        (("source",), {}),
+    ],
+    ids=str,
+)
+def test_a_saved_result_of_other_types(run: Any, where: tuple[Any, ...], value: object) -> None:
+    """Whatever stands in the place of a value is refused by name, not met later by accident."""
+    run("patterns", "-q", "--save", "base.json", "A cat saw the cat on a mat.")
+    held = data = json.loads(Path("base.json").read_text(encoding="utf-8"))
+    for key in where[:-1]:
+        held = held[key]
+    held[where[-1]] = value
+    Path("other.json").write_text(json.dumps(data), encoding="utf-8")
+    result = run("diff", "base.json", "other.json", "-q")
+    assert (result.code, result.out) == (3, "")
+    assert result.err.startswith("attnviz: 'other.json' is damaged (")
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)

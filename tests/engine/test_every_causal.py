@@ -133,6 +133,9 @@ def test_every_causal_class_is_right_or_refused(monkeypatch, capsys):
     )
     with capsys.disabled():
         print(f"\n{dict(counts)}")
+        for command in ("heads", "patterns", "ablate"):
+            refused = sum(f"{command} refused" in said for said in found.values())
+            print(f"{command}: {refused} refused, the others right")
         for kind, said in found.items():
             if said != "right":
                 print(f"{kind}: {' '.join(said.split())[:240]}")

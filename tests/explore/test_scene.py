@@ -49,31 +49,25 @@ def test_the_first_scene_of_a_frame() -> None:
 
 def test_a_random_walk_never_leaves_what_there_is(scene: Scene) -> None:
     steps = (
-        *(lambda s, d=d: s.moved(*d) for d in ((1, 0), (-1, 0), (0, 1), (0, -1), (40, -40))),
+        *(lambda s, d=d: s.at(s.query + d[0], s.key + d[1]) for d in ((0, 1), (-1, 0), (40, -40))),
         *(lambda s, d=d: s.next_head(d) for d in (-1, 1, 7)),
         *(lambda s, d=d: s.next_layer(d) for d in (-1, 1)),
         *(lambda s, d=d: s.in_layer(d) for d in (-1, 1)),
         *(lambda s, d=d: s.next_same_label(d) for d in (-1, 1)),
-        *(lambda s, d=d: s.zoomed(d) for d in (-1, 1, -9)),
         lambda s: s.with_head((9, 9)),
-        lambda s: s.with_token(99).seen(4, 3),
+        lambda s: s.with_token(99),
         lambda s: s.next_of(HEADS[3:6]),
-        lambda s: s.fitted(3, 5),
+        lambda s: s.sized(5, 9),
         lambda s: s.toggled().toggled((0, 0)),
         lambda s: s.next_palette(),
         lambda s: replace(s, queries=7, keys=3, across=True).at(s.query, s.key),
     )
     random = np.random.default_rng(3)
     for step in random.integers(0, len(steps), 3_000):
-        scene = steps[step](scene).seen(4, 6)
+        scene = steps[step](scene)
         assert scene.head in HEADS
         assert 0 <= scene.query < scene.queries
         assert 0 <= scene.key < scene.keys
-        assert scene.zoom & (scene.zoom - 1) == 0
-        assert scene.zoom < 2 * max(scene.queries, scene.keys)
-        for at, first, cells in zip((scene.query, scene.key), scene.corner, (4, 6), strict=True):
-            assert first % scene.zoom == 0
-            assert first // scene.zoom <= at // scene.zoom < first // scene.zoom + cells
         assert scene.palette in PALETTE_NAMES
 
 

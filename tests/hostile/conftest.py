@@ -11,6 +11,21 @@ from typing import Any
 
 import pytest
 
+ON_A_MODEL = ("heads", "rollout", "patterns", "ablate", "why", "patch", "path", "diff", "check")
+"""Commands that read a text and run a checkpoint over it."""
+
+
+def asked(command: str, text: str, model: Path | str) -> tuple[str, ...]:
+    """Its line over one text, or over the text and its words backwards."""
+    if command == "diff":
+        return ("diff", str(model), "--text", text)
+    if command == "check":
+        Path("rules.toml").write_text(f"[[check]]\nloss_on = {json.dumps(text)}\nat_most = 99\n")
+        return ("check", "rules.toml", "--model", str(model))
+    backwards = " ".join(reversed(text.split()))
+    texts = {"patch": (text, backwards), "path": ("L0H0", text, backwards)}
+    return (command, *texts.get(command, (text,)), "--model", str(model))
+
 
 @pytest.fixture
 def stranger(checkpoint: Callable[[str], Path], tmp_path: Path) -> Callable[..., Path]:

@@ -66,15 +66,28 @@ def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
         ("ablate", "abc", "--budget", LONG),
         ("params", "--compare", f"heads={LONG}"),
         ("sweep", "--heads", LONG),
+        ("path", LONG),
+        ("path", "L0H0", "--into", LONG),
+        ("why", "abc", "--answer", LONG),
+        ("why", "abc", "--position", LONG),
+        ("patch", "--together", LONG),
+        ("patch", "a b", "b a", "--answer", "a", "--foil", LONG),
+        ("diff", "tiny", LONG),
+        ("check", LONG),
+        ("heads", "abc", "--cut", f"{LONG}→a"),
     ],
 )
 def test_what_a_message_quotes_is_cut(refused: Refused, arguments: tuple[str, ...]) -> None:
-    code = 3 if "--model" in arguments else 2
+    code = 3 if "--model" in arguments or arguments[0] in ("diff", "check") else 2
     line = refused(code, *arguments)
     assert len(line) < 400
     assert "x" * 60 in line
     assert "x" * 81 not in line
     assert "…" in line
+
+
+def test_marks_that_take_no_column_are_cut_too(refused: Refused) -> None:
+    assert len(refused(2, "heads", "abc", "--head", "\u0301" * 20_000)) < 400
 
 
 def test_a_path_stays_whole_and_a_longer_one_is_cut(refused: Refused) -> None:

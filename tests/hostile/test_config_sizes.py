@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from .conftest import ON_A_MODEL, asked
+
 _QUICK = 20.0
 """Seconds, on a machine with other work; each was a minute or a full memory before."""
 
@@ -38,6 +40,14 @@ def test_sizes_that_the_files_do_not_have(
     began = time.monotonic()
     assert says in refused(3, "heads", "the cat", "--model", str(llama(**fields)))
     assert time.monotonic() - began < _QUICK
+
+
+@pytest.mark.parametrize("command", ON_A_MODEL)
+def test_every_command_compares_them(
+    command: str, llama: Callable[..., Path], refused: Callable[..., str]
+) -> None:
+    said = refused(3, *asked(command, "the cat sat on", llama(vocab_size=20_000_000)))
+    assert "lm_head.weight is 13×12 in the file" in said
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "verify": ("verify",),
     "why": ("why", TEXT),
     "why by torch": ("why", TEXT, "--backend", "torch"),
+    "cut": ("heads", TEXT, "--cut", "mat→cat"),
+    "patch": ("patch", TEXT, "the mat sat on the cat", "--answer", "cat", "--foil", "mat"),
+    "path": ("path", "L0H0", TEXT, "the mat sat on the cat"),
+    "diff": ("diff", "--text", TEXT),
 }
 
 
@@ -52,6 +56,12 @@ def broken(llama: Callable[..., Path]) -> Callable[..., str]:
     return make
 
 
+def on(command: str, model: str) -> tuple[str, ...]:
+    """Its line with this model."""
+    name, *rest = COMMANDS[command]
+    return (name, model, *rest) if name == "diff" else (name, *rest, "--model", model)
+
+
 def said(result: Any) -> str:
     return " ".join((result.out + result.err).split())
 
@@ -63,7 +73,7 @@ def test_the_tensor_is_named_and_no_advice_given(
 ) -> None:
     model = broken(value, QUERY)
     for extra in ((), ("--json",)):
-        result = run(*COMMANDS[command], "--model", model, *extra)
+        result = run(*on(command, model), *extra)
         assert result.code in ({1} if command == "verify" else {0, 3}), result
         assert "unexpected" not in result.err
         assert f"weights that are not finite: {QUERY}" in said(result)
@@ -105,7 +115,7 @@ def test_heads_without_numbers_have_no_trait(
 def test_zeros_and_overflow_crash_nothing(
     run: Any, broken: Callable[..., str], command: str, value: float, place: str
 ) -> None:
-    result = run(*COMMANDS[command], "--model", broken(value, place), "--json")
+    result = run(*on(command, broken(value, place)), "--json")
     assert result.code in (0, 1, 2, 3, 5), result
     assert "unexpected" not in result.err
     assert ADVICE not in said(result)  # it is float32 already
@@ -135,6 +145,28 @@ def test_many_tensors_are_counted(run: Any, broken: Callable[..., str]) -> None:
     out = said(run("heads", TEXT, "--model", broken(math.nan)))
     assert "lm_head.weight" in out or "model.embed_tokens.weight" in out
     assert " more; what they reach has no numbers" in out
+
+
+def test_predictions_that_are_none_are_not_alike(run: Any, broken: Callable[..., str]) -> None:
+    found = run("diff", broken(math.nan, "lm_head.weight"), "--text", TEXT, "--json").document
+    assert (found["kl"], found["same_top"]) == (None, None)
+
+
+def test_a_gate_does_not_hold(run: Any, broken: Callable[..., str]) -> None:
+    rules = (
+        "loss_on = 'the cat sat'",
+        "head = 'L1H0'\nscore = 'first'",
+        "heads_labelled = 'first'",
+    )
+    text = "".join(f"[[check]]\n{rule}\nat_most = 99\n" for rule in rules)
+    Path("rules.toml").write_text(text)
+    result = run("check", "rules.toml", "--model", broken(math.nan, PLACES[0]))
+    assert result.code == 6
+    assert "3 of 3 rules fail" in result.out
+    assert f"weights that are not finite: {PLACES[0]}" in said(result)
+    result = run("check", "new.toml", "--init", "--model", broken(math.nan, PLACES[0]))
+    assert (result.code, result.out) == (3, "")
+    assert f"weights that are not finite: {PLACES[0]}" in result.err
 
 
 def test_python_says_the_same(broken: Callable[..., str]) -> None:

@@ -27,6 +27,12 @@ OPTIONS = [
     ("train", "--out", "m"),
     ("train", "books.txt", "--out", "m", "--config"),
     ("sweep", "--text"),
+    ("why", "--file"),
+    ("why", "--texts"),
+    ("patch", "--pairs"),
+    ("path", "L0H0", "--pairs"),
+    ("diff", "tiny", "--texts"),
+    ("check",),
 ]
 unix = pytest.mark.skipif(os.name == "nt", reason="there are no such files")
 
@@ -153,20 +159,29 @@ def test_toml_that_is_nested_too_deep(command: Sequence[str], refused: Callable[
     assert "it is nested too deep" in refused(3, *command, "a.toml")
 
 
-@pytest.mark.parametrize("line", ['{"text": ' + DEEP + "}", '{"text": "\\ud800 cat"}'])
+@pytest.mark.parametrize("value", [DEEP, '"\\ud800 cat"'], ids=["deep", "half"])
 @pytest.mark.parametrize(
-    "command",
+    ("field", "command"),
     [
-        ("ablate", "--texts"),
-        ("ablate", "the cat sat", "--mode", "resample", "--reference"),
-        ("prune", "--heads", "0.0", "--texts"),
+        ("text", ("ablate", "--texts")),
+        ("text", ("ablate", "the cat sat", "--mode", "resample", "--reference")),
+        ("text", ("prune", "--heads", "0.0", "--texts")),
+        ("text", ("diff", "tiny", "--texts")),
+        ("prompt", ("why", "--texts")),
+        ("clean", ("patch", "--pairs")),
+        ("clean", ("path", "L0H0", "--pairs")),
     ],
-    ids=" ".join,
+    ids=str,
 )
-def test_damaged_lines(line: str, command: Sequence[str], refused: Callable[..., str]) -> None:
-    Path("t.jsonl").write_text('{"text": "the \\ud83d\\udc31 sat"}\n' + line + "\n")
+def test_damaged_lines(
+    value: str, field: str, command: Sequence[str], refused: Callable[..., str]
+) -> None:
+    rest = ', "corrupt": "the mat"' * (field == "clean")
+    whole = f'{{"{field}": "the \\ud83d\\udc31 sat"{rest}}}\n'
+    Path("t.jsonl").write_text(f'{whole}{{"{field}": {value}{rest}}}\n')
     said = refused(3, *command, "t.jsonl")
-    assert said.startswith('t.jsonl line 2 is damaged: expected {"text": "..."}')
+    assert said.startswith("t.jsonl line 2 is ")
+    assert said.endswith("mend or remove the line")
 
 
 def test_a_resume_file_that_is_nested_too_deep(refused: Callable[..., str]) -> None:
@@ -204,11 +219,18 @@ def test_json_that_is_whole() -> None:
         (3, ("ablate", "the cat sat", "--resume")),
         (2, ("prune", "--heads", "0.0", "--out")),
         (2, ("train", "b.txt", "--out")),
+        (3, ("patch", "--resume")),
+        (3, ("why", "the cat", "--save")),
+        (3, ("path", "L0H0", "--save")),
+        (3, ("diff", "tiny")),
+        (3, ("check",)),
+        (3, ("check", "r.toml", "--junit")),
     ],
-    ids=["save", "resume", "prune", "train"],
+    ids=str,
 )
 def test_a_link_to_itself(code: int, command: Sequence[str], refused: Callable[..., str]) -> None:
     Path("b.txt").write_text("the cat sat on the mat\n" * 50)
+    Path("r.toml").write_text('[[check]]\nparams = "total"\nat_least = 1\n')
     Path("loop.json").symlink_to("loop.json")
     said = refused(code, *command, "loop.json")
     assert "loop.json" in said

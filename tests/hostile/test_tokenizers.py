@@ -15,6 +15,8 @@ import pytest
 from attnviz.errors import LoadError
 from attnviz.models.third_party import running, third_party, tokenizing
 
+from .conftest import ON_A_MODEL, asked
+
 SLOW = {
     "pre_tokenizer": {
         "type": "Split",
@@ -58,7 +60,7 @@ def tokenizer(llama: Callable[..., Path]) -> Callable[..., Path]:
     return make
 
 
-@pytest.mark.parametrize("command", ["heads", "ablate", "patterns"])
+@pytest.mark.parametrize("command", ON_A_MODEL)
 @pytest.mark.parametrize(
     ("fields", "says"),
     [(SLOW, "retry-limit-in-match over"), (UNKNOWN, "no entry found for key")],
@@ -72,7 +74,7 @@ def test_a_panic(
     refused: Callable[..., str],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    said = refused(3, command, TEXT, "--model", str(tokenizer(fields)))
+    said = refused(3, *asked(command, TEXT, tokenizer(fields)))
     assert said.startswith("the tokenizer of '")
     assert says in said
     assert capfd.readouterr().err == ""
@@ -94,7 +96,7 @@ def test_a_panic_of_a_process(
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["heads", "ablate", "patterns"])
+@pytest.mark.parametrize("command", ON_A_MODEL)
 @pytest.mark.parametrize("model", [{"unk_token": "<none>"}, {"vocab": {"the": 0, "cat": 1}}])
 def test_no_token_for_unknown_words(
     command: str,
@@ -102,17 +104,17 @@ def test_no_token_for_unknown_words(
     tokenizer: Callable[..., Path],
     refused: Callable[..., str],
 ) -> None:
-    said = refused(3, command, "the zebra sat on it", "--model", str(tokenizer({}, **model)))
+    said = refused(3, *asked(command, "the zebra sat on it", tokenizer({}, **model)))
     assert "cannot be used: WordLevel error: Missing [UNK] token from the vocabulary" in said
 
 
-@pytest.mark.parametrize("command", ["heads", "ablate", "patterns"])
+@pytest.mark.parametrize("command", ON_A_MODEL)
 def test_a_text_that_grows_without_end(
     command: str, tokenizer: Callable[..., Path], refused: Callable[..., str]
 ) -> None:
     directory = tokenizer(replacing({"String": "a"}, "x" * 10**6))
     began = time.monotonic()
-    said = refused(3, command, "the cat sat on a mat", "--model", str(directory))
+    said = refused(3, *asked(command, "the cat sat on a mat", directory))
     assert said.endswith("it makes more than 20 characters of each one of a text")
     assert time.monotonic() - began < 20
 

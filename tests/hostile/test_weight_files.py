@@ -11,6 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from .conftest import ON_A_MODEL, asked
+
 
 @pytest.fixture
 def indexed(llama: Callable[..., Path]) -> Callable[..., Path]:
@@ -57,11 +59,12 @@ def test_an_index_that_names_other_files(
     assert "expected names that end in .safetensors of files inside its directory" in said
 
 
+@pytest.mark.parametrize("command", ON_A_MODEL)
 def test_an_absolute_name_is_refused(
-    indexed: Callable[..., Path], refused: Callable[..., str], tmp_path: Path
+    command: str, indexed: Callable[..., Path], refused: Callable[..., str], tmp_path: Path
 ) -> None:
     directory = indexed("a.safetensors", str(tmp_path / "m" / "a.safetensors"))
-    assert "names the file '/" in refused(3, "heads", "the cat", "--model", str(directory))
+    assert "names the file '/" in refused(3, *asked(command, "the cat sat on", directory))
 
 
 def test_pickles_are_named_by_an_index_of_pickles_alone(

@@ -12,9 +12,12 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
+from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pexpect
 import pyte
@@ -23,6 +26,9 @@ from pyte.screens import Char
 CELL, LINE, MARGIN = 8.4, 17.0, 14.0
 INK, PAPER = "#d4d4d4", "#16181d"
 COLUMNS, ROWS = 80, 24
+WIDE, HIGH = 110, 34
+"""Of a picture of what is live."""
+
 PATIENCE = 300
 """Seconds for a command on a machine that is busy."""
 
@@ -32,30 +38,62 @@ PICTURES = {
     "ablate": "ablate",
     "by-token": "ablate --head L1H2 --by-token",
     "params": "params llama-3-8b --tokens 32768 --memory 24GB",
+    "explore": 'explore "When Nancy met John, nobody knew why Nancy met"',
 }
 """What is typed after ``attnviz``, by the name of the picture."""
+
+KEYS = {"explore": (("[[>", "h" * 6, "x"), ("Without L", " of 24"))}
+"""What is pressed in what is live, and what its screen says when all is there."""
 
 HERE = Path(__file__).parent
 FONTS = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, 'Noto Sans Mono CJK KR', monospace"
 
 
-def run(command: list[str]) -> list[list[Char]]:
+def run(command: list[str], name: str) -> list[list[Char]]:
     """The lines that a command leaves on a truecolor terminal, without the empty ones below."""
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
-        environment.pop(name, None)
+    for variable in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
+        environment.pop(variable, None)
+    keys, wanted = KEYS.get(name, ((), ()))
+    columns, rows = (WIDE, HIGH) if keys else (COLUMNS, ROWS)
     child = pexpect.spawn(
-        command[0], command[1:], dimensions=(ROWS, COLUMNS), env=environment, timeout=PATIENCE
+        command[0], command[1:], dimensions=(rows, columns), env=environment, timeout=PATIENCE
     )
-    screen = pyte.Screen(COLUMNS, ROWS)
-    pyte.ByteStream(screen).feed(child.read())
-    child.close()
+    screen = pyte.Screen(columns, rows)
+    stream = pyte.ByteStream(screen)
+    if keys:
+        _press(child, screen, stream, keys, wanted)
+    else:
+        stream.feed(child.read())
+    lines = [[screen.buffer[row][column] for column in range(columns)] for row in range(rows)]
+    child.close(force=bool(keys))
     if child.exitstatus:
         raise SystemExit(f"{command} ended with {child.exitstatus}")
-    lines = [[screen.buffer[row][column] for column in range(COLUMNS)] for row in range(ROWS)]
     while lines and not any(cell.data.strip() or cell.bg != "default" for cell in lines[-1]):
         lines.pop()
     return lines
+
+
+def _press(
+    child: Any,
+    screen: pyte.Screen,
+    stream: pyte.ByteStream,
+    keys: Sequence[str],
+    wanted: Sequence[str],
+) -> None:
+    """Press keys, each when the screen is quiet, and read until it says what is wanted."""
+    waiting = list(keys)
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        try:
+            stream.feed(child.read_nonblocking(1 << 16, timeout=1))
+        except pexpect.TIMEOUT:
+            shown = "\n".join(screen.display)
+            if waiting and shown.strip():
+                child.send(waiting.pop(0))
+            elif not waiting and all(text in shown for text in wanted):
+                return
+    raise SystemExit(f"the screen never said {wanted}: {screen.display}")
 
 
 def colour(name: str, default: str) -> str:
@@ -109,7 +147,7 @@ def drawing(lines: list[list[Char]]) -> str:
 def picture(name: str) -> str:
     """One of the pictures, as it is drawn today."""
     program = str(Path(sys.executable).with_name("attnviz"))
-    return drawing(run([program, *shlex.split(PICTURES[name])]))
+    return drawing(run([program, *shlex.split(PICTURES[name])], name))
 
 
 if __name__ == "__main__":

@@ -84,9 +84,11 @@ class _Work:
     def plain(self, run: _Run) -> dict[PatchMetric, float]:
         """The metrics of a plain run."""
         scores, clean = (each.logits.log_softmax(-1) for each in (run, self.clean))
+        chances = clean.exp()
+        terms = chances * (clean - scores)
         found: dict[PatchMetric, float] = {
             "log_prob": float(scores[self.answer]),
-            "kl": max(0.0, float((clean.exp() * (clean - scores)).sum())),
+            "kl": max(float(terms.where(chances > 0, chances).sum()), 0.0),  # of NaN NaN
         }
         if self.foil is not None:
             found["logit_diff"] = float(run.logits[self.answer] - run.logits[self.foil])
