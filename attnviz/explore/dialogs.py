@@ -292,20 +292,14 @@ class Asking(Background):
         self.second: Source | None = None
         self._searched = ""
         self._looks: dict[str, Theme] = {}
+        self.map_pane = MapPane("map", view, self.drawn_with)
+        self.keys_pane = KeysPane("keys", view, self.drawn_with)
 
     @property
     def drawn_with(self) -> Theme:
         """What things are drawn with; one a palette, for each keeps its styles."""
         palette = self.view.scene.palette
         return self._looks.setdefault(palette, replace(self.look, palette=palette))
-
-    @property
-    def map_pane(self) -> MapPane:
-        return self.query_one("#map", MapPane)
-
-    @property
-    def keys_pane(self) -> KeysPane:
-        return self.query_one("#keys", KeysPane)
 
     def see(self, scene: Scene) -> None:
         raise NotImplementedError
