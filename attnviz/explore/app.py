@@ -17,11 +17,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
+from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.removals import Effects
 from attnviz.errors import AttnvizError
-from attnviz.explore.dialogs import KEYS, Asking, KeysPane, Prompt, Source
+from attnviz.explore.dialogs import KEYS, Asking, KeysPane, Source
 from attnviz.explore.pane import GridPane, HeadingPane, MapPane, Pane, WordsPane, grid_columns
 from attnviz.explore.recording import DroppedError, Waited
 from attnviz.explore.scene import SIDES, Scene, View, Written
@@ -42,18 +43,12 @@ class Explorer(Asking):
     #body { height: 1fr; }
     #grid { margin-right: 3; }
     #map { width: 1fr; height: 100%; }
-    #keys, #prompt { height: 1; }
-    #ask, #line { height: 1; }
-    #line { width: 1fr; border: none; padding: 0; }
-    #line:focus { border: none; }
-    #prompt { display: none; }
+    #keys { height: 1; }
+    #line { height: 1; width: 56; }
     Help, Palette { align: center middle; }
-    #sheet {
-        width: auto; height: auto; max-width: 96%; max-height: 96%;
-        border: round ansi_bright_black; padding: 0 2;
-    }
+    #sheet { width: auto; height: auto; max-width: 96%; max-height: 96%;
+        border: round ansi_bright_black; padding: 0 2; }
     #help, #commands { width: auto; height: auto; }
-    Palette #line { width: 56; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(key.keys, key.action, key.said) for key in KEYS if key.keys != "tab"),
@@ -94,11 +89,6 @@ class Explorer(Asking):
         self._arrange(self.size)
         yield from (self._panes["heading"], self._body, self._panes["words"])
         yield KeysPane("keys", *drawn)
-        yield Prompt()
-
-    @property
-    def keys_pane(self) -> KeysPane:
-        return self.query_one("#keys", KeysPane)
 
     def on_mount(self) -> None:
         self.end_on_signals()
@@ -151,11 +141,13 @@ class Explorer(Asking):
             self.read(view.frame.text)
 
     def say(self, note: str) -> None:
-        """A note in place of the keys, until the next key."""
-        pane = self.keys_pane
-        if pane.note != note:
-            pane.note = note
-            pane.redraw()
+        """A note in place of the keys until the next key, of the words too where it is long."""
+        long = width(self.look.spell(note)) > self.size.width
+        words = self._panes["words"]
+        for pane, said in ((self.keys_pane, note * (not long)), (words, note * long)):
+            if pane.note != said:
+                pane.note = said
+                pane.redraw()
 
     def failed(self, name: str, error: AttnvizError) -> None:
         if name == "scan":
@@ -222,7 +214,10 @@ class Explorer(Asking):
         self.see(self.view.scene.next_head(step))
 
     def action_same(self, step: int) -> None:
-        self.see(self.view.scene.next_same_label(step))
+        scene = self.view.scene.next_same_label(step)
+        if scene == self.view.scene:
+            self.say("no other head has this label")
+        self.see(scene)
 
     def action_zoom(self, step: int) -> None:
         self.map_pane.zoom(step)
@@ -397,6 +392,10 @@ class Explorer(Asking):
         )
 
     def action_reseed(self) -> None:
+        written = self.view.written
+        if written is not None and not written.sampling.temperature:
+            self.say("greedy: a seed changes nothing, t makes it warmer")
+            return
         self._resample(lambda old: replace(old, seed=old.seed + 1))
 
     def _resample(self, changed: Callable[[Sampling], Sampling]) -> None:

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from rich.segment import Segment
+from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Input
 
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, stack, widest
-from attnviz.draw.labels import visible, width
+from attnviz.draw.labels import cut, fit, visible, width
 from attnviz.draw.theme import Theme
 from attnviz.explore import facts
 from attnviz.explore.map import accent
 from attnviz.explore.pane import Lines, MapPane, Pane
 from attnviz.explore.recording import Background, save_view
-from attnviz.explore.scene import Scene, View, command_line
+from attnviz.explore.scene import Scene, View, command_line, places_of
 from attnviz.explore.session import Session
 from attnviz.measures.words import joined
 
@@ -95,68 +94,83 @@ WRITING = (
 """What the line of keys shows, and what it shows while a text is written."""
 
 
-class Prompt(Horizontal):
-    """A line at the bottom to type in; Enter answers, Esc leaves it."""
+@dataclass(frozen=True)
+class Field:
+    """What is typed in a line, before and behind its cursor."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "leave")]
+    before: str = ""
+    behind: str = ""
 
-    def __init__(self) -> None:
-        super().__init__(id="prompt")
-        self._answered: Callable[[str], None] = lambda typed: None
-        self._typing: Callable[[str], None] = lambda typed: None
-        self._left: Callable[[], None] = lambda: None
+    @property
+    def text(self) -> str:
+        return self.before + self.behind
 
-    def compose(self) -> ComposeResult:
-        yield Lines("ask")
-        line = Input(id="line", select_on_focus=False, compact=True)
-        line.cursor_blink = False
-        yield line
+    def typed(self, key: str, character: str | None) -> Field:
+        """The same after a key; as it was after one that a line has no use for."""
+        before, behind = self.before, self.behind
+        stem = before.rstrip()
+        edits = {
+            "left": (before[:-1], before[-1:] + behind),
+            "right": (before + behind[:1], behind[1:]),
+            "home": ("", before + behind),
+            "end": (before + behind, ""),
+            "backspace": (before[:-1], behind),
+            "delete": (before, behind[1:]),
+            "ctrl+w": (stem[: len(stem) - len(stem.split(" ")[-1])], behind),
+            "ctrl+u": ("", behind),
+            "ctrl+k": (before, ""),
+        }
+        if key in edits:
+            return Field(*edits[key])
+        return self.with_text(character) if character and character.isprintable() else self
 
-    def ask(
-        self,
-        question: str,
-        text: str,
-        answered: Callable[[str], None],
-        typing: Callable[[str], None] = lambda typed: None,
-        left: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Show the line with ``text`` in it; typing hears of every change, left of Esc."""
-        ask = self.query_one("#ask", Lines)
-        ask.styles.width = width(question) + 1
-        ask.tell([[Segment(question, BOLD)]])
-        self._answered, self._typing, self._left = answered, lambda typed: None, left
-        line = self.query_one(Input)
-        line.value = text
-        line.cursor_position = len(text)
-        self._typing = typing
-        self.display = True
-        line.focus()
+    def with_text(self, text: str) -> Field:
+        """Something inserted at the cursor, in one line."""
+        return Field(self.before + " ".join(text.splitlines()), self.behind)
 
-    def close(self) -> None:
-        self.display = False
+    def line(self, room: int, theme: Theme) -> Line:
+        """What is seen of it in so many columns, the cursor among it; nothing in it acts."""
+        text = visible(self.text, theme.encoding)
+        before = visible(self.before, theme.encoding)
+        here = visible(self.before + self.behind[:1], theme.encoding)[len(before) :] or " "
+        left = room - width(here)
+        start, used = len(before), 0
+        while start and used + width(before[start - 1]) <= left:
+            start, used = start - 1, used + width(before[start - 1])
+        behind = cut(text[len(before) + len(here) :], left - used)
+        return [Segment(before[start:]), Segment(here, accent(theme, ground=True)), Segment(behind)]
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self.close()
-        self._answered(event.value)
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        event.stop()
-        if self.display:
-            self._typing(event.value)
+class Asked(NamedTuple):
+    """A question in the line of keys, which has every key until Enter or Esc.
 
-    def action_leave(self) -> None:
-        self.close()
-        self._left()
+    answered: hears what was typed, at Enter. typing: hears of every change. left: of Esc.
+    """
+
+    question: str
+    field: Field
+    answered: Callable[[str], None]
+    typing: Callable[[str], None] = lambda typed: None
+    left: Callable[[], None] = lambda: None
 
 
 class KeysPane(Pane):
-    """The keys that are of use now, or what was just done."""
+    """The keys that are of use now, what was just done, or what is asked."""
 
-    note = ""
+    asked: Asked | None = None
+
+    def ask(self, asked: Asked | None) -> None:
+        """Ask something, or with None nothing any more."""
+        self.asked = asked
+        self.redraw()
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         theme = self.look
+        if self.asked is not None:
+            question = fit(theme.spell(self.asked.question), columns * 3 // 4, theme.ellipsis)
+            return [
+                [Segment(question, BOLD), *self.asked.field.line(columns - width(question), theme)]
+            ]
         if self.note:
             return [facts.parts([(self.note, "strong")], theme, columns)]
         line: Line = []
@@ -200,51 +214,45 @@ class Help(ModalScreen[None]):
             lines.append([Segment(f"{name} ", accent(look)), Segment(look.spell(said))])
         return Block(tuple(lines), widest(lines))
 
-    def on_key(self) -> None:
-        self.dismiss()
-
     def on_click(self) -> None:
         self.dismiss()
 
 
-class Palette(ModalScreen[str | None]):
+class Palette(ModalScreen[None]):
     """Every command by what it does; typing narrows them, Enter runs the first or the chosen."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        ("escape", "leave", "leave"),
-        ("down", "choose(1)", "next"),
-        ("up", "choose(-1)", "last"),
-    ]
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self._look = theme
+        self._look, self.field = theme, Field()
         self._found: Sequence[Key] = KEYS
         self._place = 0
-
-    def compose(self) -> ComposeResult:
-        line = Input(placeholder="command", id="line", compact=True)
-        line.cursor_blink = False
-        yield Vertical(line, Lines("commands"), id="sheet")
-
-    def on_mount(self) -> None:
+        self._line, self._list = Lines("line"), Lines("commands")
         self._tell()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        words = event.value.casefold().split()
+    def compose(self) -> ComposeResult:
+        yield Vertical(self._line, self._list, id="sheet")
+
+    def taken(self, event: events.Key) -> str | None:
+        """What is to be done after a key, nothing where it was Esc; None while it is asked."""
+        if event.key == "escape":
+            return ""
+        if event.key == "enter":
+            return self._found[self._place].action if self._found else ""
+        if event.key in ("up", "down"):
+            step = 1 if event.key == "down" else -1
+            self._place = min(max(self._place + step, 0), max(len(self._found) - 1, 0))
+        else:
+            self.narrow(self.field.typed(event.key, event.character))
+        self._tell()
+        return None
+
+    def narrow(self, field: Field) -> None:
+        """Show the commands with these words."""
+        self.field = field
+        words = field.text.casefold().split()
         self._found = [key for key in KEYS if all(word in key.said.casefold() for word in words)]
         self._place = 0
         self._tell()
-
-    def on_input_submitted(self) -> None:
-        self.dismiss(self._found[self._place].action if self._found else None)
-
-    def action_choose(self, step: int) -> None:
-        self._place = min(max(self._place + step, 0), max(len(self._found) - 1, 0))
-        self._tell()
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
 
     def _tell(self) -> None:
         rows = max(self.app.size.height - 8, 1)
@@ -254,8 +262,9 @@ class Palette(ModalScreen[str | None]):
             said = f" {self._look.spell(key.said)} ".ljust(44)
             style = accent(self._look, ground=True) if place == self._place else None
             lines.append([Segment(said, style), Segment(self._look.spell(f" {key.shown}"), DIM)])
-        self.query_one("#commands", Lines).tell(lines or [[Segment(" no such command", DIM)]])
-        self.query_one("#commands", Lines).refresh(layout=True)
+        self._line.tell([self.field.line(56, self._look)])
+        self._list.tell(lines or [[Segment(" no such command", DIM)]])
+        self._list.refresh(layout=True)
 
 
 @dataclass(frozen=True)
@@ -294,6 +303,10 @@ class Asking(Background):
     def map_pane(self) -> MapPane:
         return self.query_one("#map", MapPane)
 
+    @property
+    def keys_pane(self) -> KeysPane:
+        return self.query_one("#keys", KeysPane)
+
     def see(self, scene: Scene) -> None:
         raise NotImplementedError
 
@@ -309,35 +322,44 @@ class Asking(Background):
             self.say(f"what was saved {cannot}: explore the model itself")
         return self.source.session.live
 
-    def ask(
-        self,
-        question: str,
-        text: str,
-        answered: Callable[[str], None],
-        typing: Callable[[str], None] = lambda typed: None,
-        left: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Ask in the line of keys; the map has the keys again once it is answered or left."""
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Paste) and not event.is_forwarded:
+            sheet, asked = self.screen, self.keys_pane.asked
+            if isinstance(sheet, Palette):
+                sheet.narrow(sheet.field.with_text(event.text))
+            elif asked is not None:
+                self._edited(asked, asked.field.with_text(event.text))
+        else:
+            await super().on_event(event)
 
-        def then(typed: str) -> None:
-            self.map_pane.focus()
-            answered(typed)
+    async def answer(self, event: events.Key) -> None:
+        sheet, asked = self.screen, self.keys_pane.asked
+        if isinstance(sheet, Help):
+            sheet.dismiss()
+        elif isinstance(sheet, Palette):
+            action = sheet.taken(event)
+            if action is not None:
+                sheet.dismiss()
+                if action:
+                    await self.run_action(action)
+        elif asked is None:
+            await super().answer(event)
+        elif event.key in ("enter", "escape"):
+            self.keys_pane.ask(None)
+            asked.answered(asked.field.text) if event.key == "enter" else asked.left()
+        else:
+            self._edited(asked, asked.field.typed(event.key, event.character))
 
-        def leave() -> None:
-            self.map_pane.focus()
-            left()
-
-        self.query_one(Prompt).ask(question, text, then, typing, leave)
+    def _edited(self, asked: Asked, field: Field) -> None:
+        self.keys_pane.ask(asked._replace(field=field))
+        if field.text != asked.field.text:
+            asked.typing(field.text)
 
     def action_keys(self) -> None:
         self.push_screen(Help(self.drawn_with))
 
     def action_commands(self) -> None:
-        def run(action: str | None) -> None:
-            if action is not None:
-                self.call_later(self.run_action, action)
-
-        self.push_screen(Palette(self.drawn_with), run)
+        self.push_screen(Palette(self.drawn_with))
 
     def action_find(self) -> None:
         start = self.view.scene
@@ -349,9 +371,11 @@ class Asking(Background):
         def answered(typed: str) -> None:
             if not typed and self._searched:
                 self.see(start.found(self.view.record.queries, self._searched))
+            if typed and not places_of(self.view.record.queries, typed):
+                self.say(f"no token has “{visible(typed)}” in it")
             self._searched = typed or self._searched
 
-        self.ask("/", "", answered, typing, lambda: self.see(start))
+        self.keys_pane.ask(Asked("/", Field(), answered, typing, lambda: self.see(start)))
 
     def action_edit(self) -> None:
         if not self.live("has no other text"):
@@ -367,22 +391,33 @@ class Asking(Background):
         text = self.view.shown.text
         if self.view.written is not None:
             text = joined(self.view.record.queries)
-        self.ask("text ", text, answered)
+        self.keys_pane.ask(Asked("text ", Field(text), answered))
 
     def action_save(self) -> None:
+        def write(path: Path) -> None:
+            view, look, columns = self.view, self.drawn_with, self.size.width
+            self.later(
+                "save",
+                lambda waited: save_view(path, view, look, columns),
+                lambda _: self.say(f"saved {visible(str(path))}"),
+            )
+
         def answered(typed: str) -> None:
-            if typed.strip():
-                path, view, look = Path(typed.strip()).expanduser(), self.view, self.drawn_with
-                width = self.size.width
-                self.later(
-                    "save",
-                    lambda waited: save_view(path, view, look, width),
-                    lambda _: self.say(f"saved {visible(str(path))}"),
+            if not typed.strip():
+                return
+            path = Path(typed.strip()).expanduser()
+            if path.exists():
+                question = f"{visible(path.name)} is there: replace it? y, or Esc "
+                yes = ("y", "yes")
+                self.keys_pane.ask(
+                    Asked(question, Field(), lambda typed: write(path) if typed in yes else None)
                 )
+            else:
+                write(path)
 
         name = f"{self.view.scene.name(self.view.scene.head)}.svg"
         name = "written.jsonl" if self.view.written is not None else name
-        self.ask("save as ", name, answered)
+        self.keys_pane.ask(Asked("save as ", Field(name), answered))
 
     def action_yank(self) -> None:
         scene, shown = self.view.scene, self.view.shown

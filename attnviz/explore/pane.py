@@ -18,6 +18,7 @@ from textual.widget import Widget
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, widest
 from attnviz.draw.document import WEIGHTS
 from attnviz.draw.grid import scale_samples
+from attnviz.draw.labels import at_blanks, wrap
 from attnviz.draw.maps import pooling
 from attnviz.draw.palette import STEPS
 from attnviz.draw.terminal import part_block
@@ -57,6 +58,7 @@ class Pane(Widget):
     def __init__(self, name: str, view: View, theme: Theme) -> None:
         super().__init__(id=name)
         self.view, self.look = view, theme
+        self.note = ""
         self._strips: list[Strip] = []
         self._drawn_for: geometry.Size | None = None
 
@@ -396,7 +398,12 @@ class MapPane(Pane, can_focus=True):
 
 
 class WordsPane(Pane):
-    """The cell of the cursor, its row and its column, and the prediction, in words."""
+    """The cell of the cursor, its row and its column, and the prediction, in words; or a note."""
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        if self.note:
+            note, end = self.look.spell(self.note), self.look.ellipsis
+            told = at_blanks(note, columns, "", end)
+            told = told if " ".join(told) == note else wrap(note, columns, rows, end)
+            return [[Segment(line, BOLD)] for line in told[:rows]]
         return facts.word_lines(self.view, self.look, columns, rows)

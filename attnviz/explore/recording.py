@@ -120,7 +120,17 @@ class Background(App[None]):
         if isinstance(event, events.Key) and not event.is_forwarded:
             self.say("")
             self.call_after_refresh(self.keep, event.key)
-        await super().on_event(event)
+            if not await self._check_bindings(event.key, priority=True):
+                await self.answer(event)
+        else:
+            await super().on_event(event)
+
+    async def answer(self, event: events.Key) -> None:
+        """Do what a key is for, here, before the next is looked at.
+
+        A widget would do it later, when keys that were typed ahead have gone past what it opens.
+        """
+        await self._check_bindings(event.key)
 
     def keep(self, key: str = "") -> None:
         """Record the screen as it is, and the key that made it."""

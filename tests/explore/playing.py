@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from textual.pilot import Pilot
-from textual.widgets import Input
 
 from attnviz.draw.theme import Theme
 from attnviz.explore.app import Explorer
-from attnviz.explore.dialogs import Source
+from attnviz.explore.dialogs import Field, Source
 from attnviz.explore.scene import View
 from attnviz.explore.session import LiveSession
 from attnviz.models.bundled import Bundled
@@ -105,7 +104,7 @@ def typed(words: str) -> Sequence[str]:
 def line(words: str) -> Act:
     """What stands in the line that is asked for."""
 
-    async def fill(pilot: Pilot[None]) -> None:
-        pilot.app.screen.query_one("#line", Input).value = words
+    async def fill(pilot: Pilot[Any]) -> None:
+        pilot.app.keys_pane.ask(pilot.app.keys_pane.asked._replace(field=Field(words)))
 
     return fill

@@ -13,16 +13,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 from textual import events
 
 from attnviz.errors import UnsupportedError
-from attnviz.explore.dialogs import KEYS, Source
+from attnviz.explore.dialogs import KEYS, Field, Source
 from attnviz.explore.map import Size
 from attnviz.explore.recording import ENDINGS, Player, read_recording
 from attnviz.explore.session import LiveSession
 from attnviz.models.bundled import Bundled
 
-from .playing import ASCII, GLYPHS, SENTENCE, SESSION, explorer, line, play, settled, typed
+from .playing import ASCII, COLOUR, GLYPHS, SENTENCE, SESSION, explorer, line, play, settled, typed
 
 PLOTTED = (".png", ".pdf")
 LAST = 12  # the place of the full stop
@@ -30,6 +31,11 @@ LAST = 12  # the place of the full stop
 
 def view(*keys: str, **settings):
     return play(explorer(**settings), *keys).view
+
+
+def noted(app) -> str:
+    """What was said last, wherever it had room."""
+    return app.keys_pane.note or app.query_one("#words").note
 
 
 # The cursor ----------------------------------------------------------------------------------
@@ -133,6 +139,7 @@ def test_find_goes_to_a_token_while_it_is_typed() -> None:
     assert view("/", *typed("sat"), "enter").scene.query == tokens.index(" sat")
     assert view("/", *typed("sat"), "escape").scene.query == LAST
     again = view("/", *typed("the"), "enter", "/", "enter").scene.query
+    assert "no token has “zzz” in it" in play(explorer(), "/", *typed("zzz"), "enter").lines[-1]
     assert tokens[again].strip().lower() == "the"
     assert again != view("/", *typed("the"), "enter").scene.query
 
@@ -387,6 +394,9 @@ def test_temperature_and_seed_are_shown_and_changed() -> None:
     sampling = played.view.written.sampling
     assert (sampling.temperature, sampling.seed) == (0.1, 1)
     assert "temperature 0.1, seed 1" in played.lines[1]
+    greedy = play(explorer(), "g", "r")
+    assert greedy.view.written.sampling.seed == 0
+    assert greedy.lines[-1].startswith("greedy: a seed changes nothing")
     assert "g lets the model write" in play(explorer(), "t").lines[-1]
 
 
@@ -405,7 +415,7 @@ def test_what_is_seen_is_saved(tmp_path: Path) -> None:
     said = []
 
     async def note(pilot) -> None:
-        said.append(pilot.app.keys_pane.note)
+        said.append(noted(pilot.app))
 
     acts = [act for path in paths for act in ("s", line(str(path)), "enter", note)]
     played = play(explorer(), "x", *acts)
@@ -416,9 +426,74 @@ def test_what_is_seen_is_saved(tmp_path: Path) -> None:
     assert saved["ablated"] == [[3, 1]]
 
 
+def test_a_file_that_is_there_is_replaced_only_where_that_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "kept.json"
+    path.write_text("kept")
+    asked = play(explorer(), "s", line(str(path)), "enter")
+    assert asked.lines[-1].startswith("kept.json is there: replace it?")
+    for answer in ("escape", "n", "enter"):
+        play(explorer(), "s", line(str(path)), "enter", answer, "enter")
+        assert path.read_text() == "kept"
+    play(explorer(), "s", line(str(path)), "enter", "y", "enter")
+    assert "weights" in path.read_text()
+
+
+def test_what_is_asked_takes_the_line_of_keys_and_nothing_else() -> None:
+    before = play(explorer()).lines
+    for key, question in (("/", "/"), ("e", "text "), ("s", "save as ")):
+        asked = play(explorer(), key).lines
+        assert asked[:-1] == before[:-1]
+        assert asked[-1].startswith(question)
+
+
+EDITS = [
+    (["a", "b", "left", "c"], "acb"),
+    (["a", "b", "home", "c", "end", "d"], "cabd"),
+    (["a", "b", "left", "backspace"], "b"),
+    (["a", "b", "home", "delete"], "b"),
+    ([*"ab", "space", *"cd", "ctrl+w"], "ab "),
+    ([*"ab", "left", "ctrl+u"], "b"),
+    ([*"ab", "left", "ctrl+k"], "a"),
+    ([*"ab", "tab", "f1", "up"], "ab"),
+]
+
+
+@pytest.mark.parametrize(("keys", "left"), EDITS, ids=str)
+def test_a_line_is_edited(keys: list[str], left: str) -> None:
+    field = Field()
+    for key in keys:
+        field = field.typed(key, " " if key == "space" else key if len(key) == 1 else None)
+    assert field.text == left
+
+
+def test_a_long_line_shows_its_cursor() -> None:
+    for text in ("abc " * 40, "한국어 " * 40, "\x1b[31m" * 40):
+        for place in (0, 7, len(text) // 2, len(text)):
+            drawn = Field(text[:place], text[place:]).line(20, COLOUR)
+            assert 1 <= sum(cell_len(segment.text) for segment in drawn) <= 20
+            assert drawn[1].text
+            assert all(segment.text.isprintable() for segment in drawn)
+
+
+async def pasted(pilot) -> None:
+    pilot.app.post_message(events.Paste("x q\n\x1b[31m"))
+
+
+def test_what_is_pasted_is_text_and_never_keys() -> None:
+    assert play(explorer(), pasted).lines == play(explorer()).lines
+    played = play(explorer(), "e", line(""), pasted)
+    assert played.app.keys_pane.asked.field.text == "x q \x1b[31m"
+    assert "no such command" in play(explorer(), ":", pasted).screen
+
+
 def test_a_file_that_cannot_be_written_is_said() -> None:
     played = play(explorer(), "s", line("seen.xyz"), "enter")
-    assert "cannot tell from the name" in played.lines[-1]
+    told = " ".join(" ".join(played.lines).split())  # too long for the line of keys
+    assert (
+        f"cannot tell from the name seen.xyz what to save: end it in one of {', '.join(ENDINGS)}"
+        in told
+    )
+    assert played.lines[-1].startswith("Tab pane")
     assert play(explorer(), "s", "escape").lines[-1].startswith("Tab pane")
 
 
@@ -548,8 +623,10 @@ def test_what_was_saved_has_no_model(run, tmp_path: Path, key: str) -> None:
     ["a\x1b[31mb\x07 c", "[red]x[/red] [/]", "한국어 😀 日本", "\u202e reversed", "\ud7ff\ufffd a"],
 )
 def test_tokens_of_strangers_are_harmless(text: str, look) -> None:
-    played = play(explorer(text, look=look), "left", "g", "escape", "y", "e", "escape")
-    for shown in (*played.lines, played.app.clipboard):
+    app = explorer(text, look=look)
+    played = play(app, "left", "g", "escape", "y")
+    asked = play(explorer(text, look=look), "e", "home")
+    for shown in (*played.lines, *asked.lines, played.app.clipboard):
         assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e]", shown)
     if look is ASCII:
         assert played.screen.isascii()

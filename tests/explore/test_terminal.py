@@ -82,6 +82,36 @@ def test_a_session(opened, tmp_path: Path) -> None:
     assert "\x1b[?1000l" in rest  # the mouse is the terminal's
 
 
+def test_keys_that_are_typed_ahead_meet_what_they_are_for(opened, tmp_path: Path) -> None:
+    """Each a single write, as over a slow line: a letter of them as a command would end it."""
+    child, before = opened(SENTENCE)
+    assert "no token has “quit” in it" in sent(child, "/quit\r", quiet=1.0)
+    assert "“" in sent(child, "e\x15Buck gxq ran\r", quiet=1.0)
+    sent(child, "s\x15quit.json\r", quiet=1.0)
+    assert json.loads((tmp_path / "quit.json").read_text())["text"] == "Buck gxq ran"
+    assert "seed" in sent(child, ":qqx\x15next palette\r?xgtr", quiet=1.0)
+    child.send("?q:zzq\x1b")
+    sent(child, "", quiet=1.0)
+    child.send("/q\rq")
+    rest = ended(child, before)
+    assert child.exitstatus == 0
+    assert "Traceback" not in rest
+
+
+HOSTILE = "a\x1b]0;title\x07 \x1b[31mb \u202e c\u009b5m"
+
+
+@pytest.mark.parametrize("asked", ["e", "ge", ":\x1b[200~X\x1b]0;title\x07\x1b[201~"])
+def test_a_text_of_strangers_is_drawn_in_words_where_it_is_edited(opened, asked: str) -> None:
+    (child, _), told = opened(HOSTILE), ""
+    for key in (*(asked if asked[0] != ":" else [asked]), "\x1b[H", "\x1b[C"):
+        told += sent(child, key, quiet=0.8)
+    child.close(force=True)
+    told = told.replace("\x1b]22;default\x07", "")  # the shape of the mouse, by textual
+    assert "title" in told
+    assert not re.search("\x1b\\]0;|\x07|[\x80-\x9f]|\u202e", told)
+
+
 @pytest.mark.parametrize(
     "way", ["\x03", signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP]
 )
