@@ -26,7 +26,7 @@ from attnviz.explore.dialogs import KEYS, Asking, KeysPane, Source
 from attnviz.explore.pane import GridPane, HeadingPane, MapPane, Pane, WordsPane, grid_columns
 from attnviz.explore.recording import DroppedError, Waited
 from attnviz.explore.scene import SIDES, Scene, View, Written
-from attnviz.explore.session import Frame
+from attnviz.explore.session import Frame, weighed
 
 _SPACED, _TALL = 24, 36
 """Lines of a terminal from which empty lines part the panes, and the finding may take two."""
@@ -130,10 +130,15 @@ class Explorer(Asking):
 
     def see(self, scene: Scene) -> None:
         """Another scene; what it takes to see it is asked for."""
+        view = replace(self.view, scene=scene)
         removed = scene.removed != self.view.scene.removed
-        self.show(scene=scene)
+        if removed and view.written is not None:
+            self.drop("write")
+            view = replace(view, written=None)
+            self.say("what was written with other heads is gone: g writes anew")
+        self.put(view if view.written is not None else view.fitted(scene.removed))
         if removed:
-            self.read(self.view.frame.text)
+            self.read(view.frame.text)
 
     def say(self, note: str) -> None:
         """A note in place of the keys until the next key, of the words too where it is long."""
@@ -150,8 +155,8 @@ class Explorer(Asking):
         elif name == "write":
             self.leave_written()
         elif name == "frame":  # what is seen is still the frame before
-            self.put(self._over(self.view))
-        super().failed(name, error)
+            self.put(self.view.fitted())
+        self.say(str(error).replace(repr(self.source.session.info.name), "this model"))
 
     def read(self, text: str) -> None:
         """Another text, or other heads removed: one pass, and one more for a second side."""
@@ -168,7 +173,7 @@ class Explorer(Asking):
                 heads = scene.removed if other.session.live else frozenset()
                 against = other.session.frame(other.text or text, heads)
             for each in (frame, against):
-                _weighed(each, scene)
+                weighed(each, scene.head, scene.mode)
             if not scene.removed:
                 return frame, frame, against
             return frame, whole or session.frame(text), against
@@ -179,13 +184,7 @@ class Explorer(Asking):
         frame, whole, other = found
         effects = self.view.effects if frame.text == self.view.frame.text else None
         view = replace(self.view, frame=frame, whole=whole, other=other, effects=effects)
-        self.put(self._over(view))
-
-    def _over(self, view: View) -> View:
-        """The scene fitted to the side that it shows."""
-        scene = view.scene if view.against is not None else view.scene.with_side("a")
-        view = replace(view, scene=scene)
-        return replace(view, scene=scene.over(view.shown).without(view.frame.removed))
+        self.put(view.fitted())
 
     # Keys ------------------------------------------------------------------------------------
 
@@ -229,11 +228,13 @@ class Explorer(Asking):
 
     def action_mode(self, mode: Any) -> None:
         """Another way to see the weights; what values move takes a pass."""
+        if self._writes():
+            return
         scene, frames = self.view.scene.with_mode(mode), (self.view.frame, self.view.against)
 
         def work(waited: Waited) -> None:
             for frame in frames:
-                _weighed(frame, scene)
+                weighed(frame, scene.head, scene.mode)
 
         self.later("mode", work, lambda _: self.see(self.view.scene.with_mode(mode)))
 
@@ -242,13 +243,19 @@ class Explorer(Asking):
         if view.against is None:
             self.say("one side only: ablate a head, or start with --with TEXT|MODEL")
             return
+        if self._writes():
+            return
         step = 1 if view.comparable or view.scene.side == "a" else 2
         side = SIDES[(SIDES.index(view.scene.side) + step) % len(SIDES)]
+        self.say(view.unlike if step == 2 else "")
         scene = view.scene.with_side(side)
-        try:
-            self.put(self._over(replace(view, scene=scene)))
-        except KeyError:
-            self.say(f"the second side has no {scene.name(scene.head)}")
+        self.put(replace(view, scene=scene).fitted())
+
+    def _writes(self) -> bool:
+        """Whether a text is written, with one way to see it; that is said."""
+        if self.view.written is not None:
+            self.say("a text that is written has one side, weights as they are: Esc leaves it")
+        return self.view.written is not None
 
     def action_palette(self) -> None:
         self.see(self.view.scene.next_palette())
@@ -328,7 +335,8 @@ class Explorer(Asking):
         """Let the model write on behind the text, from its beginning."""
         text, removed = self.view.frame.text, self.view.scene.removed
         self._going.set()
-        self.put(self._over(replace(self.view, written=Written(sampling))))
+        scene = self.view.scene.with_mode("raw").with_side("a")
+        self.put(replace(self.view, scene=scene, written=Written(sampling)).fitted())
 
         def work(waited: Waited) -> None:
             began = time.monotonic()
@@ -362,7 +370,7 @@ class Explorer(Asking):
     def leave_written(self) -> None:
         self.drop("write")
         if self.view.written is not None:
-            self.put(self._over(replace(self.view, written=None)))
+            self.put(replace(self.view, written=None).fitted())
 
     def action_pause(self) -> None:
         written = self.view.written
@@ -397,9 +405,6 @@ class Explorer(Asking):
             return
         self._write(changed(self.view.written.sampling))
 
-    def action_leave(self) -> None:
-        self.exit()
-
     # The mouse -------------------------------------------------------------------------------
 
     def on_grid_pane_chosen(self, message: GridPane.Chosen) -> None:
@@ -413,9 +418,3 @@ class Explorer(Asking):
 
     def on_map_pane_wheeled(self, message: MapPane.Wheeled) -> None:
         self.action_move(0, message.steps)
-
-
-def _weighed(frame: Frame | None, scene: Scene) -> None:
-    """What is slow about a way to see the weights, done once; UsageError where it cannot be had."""
-    if frame is not None and scene.mode != "raw":
-        frame.weights(scene.head, scene.mode)

@@ -7,13 +7,14 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, argument, command, flag, option
 from attnviz.cli.terminal import ColourChoice
+from attnviz.draw.labels import visible
 from attnviz.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Screen(Options, panel="Screen"):
 @command(EXAMPLES)
 def explore(
     opened: Opened,
+    shown: shared.HeadChoice,
     kinds: Kinds,
     truncation: shared.Truncation,
     counted: shared.IndexBase,
@@ -85,12 +87,13 @@ def explore(
     """Explore a model live: move, ablate, edit the text, generate."""
     groups: tuple[Options, ...] = (kinds, truncation, model, own, loading)
     typed = tuple(word for group in groups for word in group.typed())
-    _require_terminal(opened, (*typed, *counted.typed()))
+    _require_terminal(opened, (*shown.typed(), *typed, *counted.typed(), *screen.typed()))
     from attnviz.cli.inputs import read_text
     from attnviz.cli.progress import loading as loads
     from attnviz.cli.terminal import messages, text_console
     from attnviz.draw.theme import Theme
     from attnviz.engine.capture import Choice
+    from attnviz.engine.selection import choose_heads
     from attnviz.explore.app import Explorer
     from attnviz.explore.dialogs import Source
     from attnviz.explore.recording import Recorder
@@ -123,6 +126,11 @@ def explore(
         second = None if saved.other is None else Source(saved.other, saved.other.seen.text)
     else:
         text = _TEXT if opened.text is None and opened.file is None else opened.text
+        if text is not None and "/" in text and Path(text).is_dir():
+            raise UsageError(
+                f"{visible(text)} is a directory: explore a text or what was saved; a model is "
+                "named by --model"
+            )
         content = read_text(text, opened.file)
         first = Source(live(model.model, content), content, typed)
     if opened.other is not None:
@@ -132,6 +140,11 @@ def explore(
     console = text_console(None, screen.colour)
     look = Theme.of(console, screen.palette, screen.ascii)
     app = Explorer(first, frame, look, screen.palette, second, other)
+    info = first.session.info
+    heads = choose_heads(shown.layer, shown.head, info.layers, info.heads, counted.index_base)
+    if heads is not None:
+        begin = min(heads), min(heads[min(heads)])
+        app.view = replace(app.view, scene=app.view.scene.with_head(begin))
     app.joined = console.color_system == "256"
     if opened.record is not None:
         app.recorder = Recorder(opened.record, first.session.info.name, first.text)
@@ -186,8 +199,12 @@ def _require_terminal(opened: Opened, typed: tuple[str, ...]) -> None:
         text = [] if opened.text is None else [opened.text]
         file = [] if opened.file is None else ["--file", str(opened.file)]
         words = " ".join(shell_word(word) for word in ("attnviz", "heads", *text, *file, *typed))
-        raise UsageError(f"explore needs a terminal, and {reason}: use {words}")
-    if find_spec("textual") is None:
+        again = "" if opened.other is None else f", and again for {visible(opened.other)}"
+        raise UsageError(f"explore needs a terminal, and {reason}: use {words}{again}")
+    try:
+        import_module("textual.app")
+    except ImportError as error:
         raise UnsupportedError(
-            "explore needs textual: pip install 'attnviz[tui]', or use attnviz heads"
-        )
+            "explore needs textual: pip install 'attnviz[tui]', or use attnviz heads "
+            f"({visible(str(error))})"
+        ) from error

@@ -14,7 +14,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, stack, widest
-from attnviz.draw.labels import cut, fit, visible, width
+from attnviz.draw.labels import cut, visible, width
 from attnviz.draw.theme import Theme
 from attnviz.explore import facts
 from attnviz.explore.map import accent
@@ -133,11 +133,10 @@ class Field:
         text = visible(self.text, theme.encoding)
         before = visible(self.before, theme.encoding)
         here = visible(self.before + self.behind[:1], theme.encoding)[len(before) :] or " "
-        left = room - width(here)
-        start, used = len(before), 0
-        while start and used + width(before[start - 1]) <= left:
-            start, used = start - 1, used + width(before[start - 1])
-        behind = cut(text[len(before) + len(here) :], left - used)
+        start, left = len(before), room - width(here)
+        while start and width(before[start - 1]) <= left:
+            start, left = start - 1, left - width(before[start - 1])
+        behind = cut(text[len(before) + len(here) :], left)
         return [Segment(before[start:]), Segment(here, accent(theme, ground=True)), Segment(behind)]
 
 
@@ -167,7 +166,7 @@ class KeysPane(Pane):
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         theme = self.look
         if self.asked is not None:
-            question = fit(theme.spell(self.asked.question), columns * 3 // 4, theme.ellipsis)
+            question = cut(theme.spell(self.asked.question), columns * 3 // 4)
             return [
                 [Segment(question, BOLD), *self.asked.field.line(columns - width(question), theme)]
             ]
@@ -239,11 +238,11 @@ class Palette(ModalScreen[None]):
         if event.key == "enter":
             return self._found[self._place].action if self._found else ""
         if event.key in ("up", "down"):
-            step = 1 if event.key == "down" else -1
-            self._place = min(max(self._place + step, 0), max(len(self._found) - 1, 0))
+            place = self._place + (1 if event.key == "down" else -1)
+            self._place = max(min(place, len(self._found) - 1), 0)
+            self._tell()
         else:
             self.narrow(self.field.typed(event.key, event.character))
-        self._tell()
         return None
 
     def narrow(self, field: Field) -> None:
@@ -388,9 +387,8 @@ class Asking(Background):
                 typed = self.view.frame.text
             self.read(typed)
 
-        text = self.view.shown.text
-        if self.view.written is not None:
-            text = joined(self.view.record.queries)
+        view = self.view
+        text = view.shown.text if view.written is None else joined(view.record.queries)
         self.keys_pane.ask(Asked("text ", Field(text), answered))
 
     def action_save(self) -> None:
@@ -403,22 +401,20 @@ class Asking(Background):
             )
 
         def answered(typed: str) -> None:
-            if not typed.strip():
-                return
             path = Path(typed.strip()).expanduser()
-            if path.exists():
+            if typed.strip() and path.exists():
                 question = f"{visible(path.name)} is there: replace it? y, or Esc "
-                yes = ("y", "yes")
-                self.keys_pane.ask(
-                    Asked(question, Field(), lambda typed: write(path) if typed in yes else None)
-                )
-            else:
+                yes = Asked(question, Field(), lambda said: write(path) if said == "y" else None)
+                self.keys_pane.ask(yes)
+            elif typed.strip():
                 write(path)
 
         name = f"{self.view.scene.name(self.view.scene.head)}.svg"
+        name = "written.jsonl" if self.view.written is not None else name
         self.keys_pane.ask(Asked("save as ", Field(name), answered))
 
     def action_yank(self) -> None:
-        line = command_line(self.view.scene, self.view.shown.text, self.source.options)
+        scene, shown = self.view.scene, self.view.shown
+        line = command_line(scene.without(shown.removed), shown.text, self.source.options)
         self.copy_to_clipboard(line)
         self.say(f"copied: {line}")

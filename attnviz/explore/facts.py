@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -17,11 +18,13 @@ from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import named, shape_words, share, size_words
 from attnviz.draw.scale import signed_tint
 from attnviz.draw.theme import Theme, Tone
+from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely
+from attnviz.engine.removals import Effects
 from attnviz.explore.grid import moved_attention
 from attnviz.explore.map import accent
-from attnviz.explore.scene import View, Written
-from attnviz.explore.session import Floats, Frame
+from attnviz.explore.scene import Scene, View, Written
+from attnviz.explore.session import Floats, Frame, model_name, same_tokens, two_models
 from attnviz.heads.finding import described, finding, scored
 from attnviz.heads.report import View as HeadsView
 from attnviz.heads.report import compare_heads
@@ -41,15 +44,16 @@ _SOURCES = {"card": "the model card", "patterns": "attnviz patterns"}
 
 
 def parts(words: Iterable[tuple[str, Tone | bool]], theme: Theme, room: int) -> Line:
-    """Words joined by dots, as many as one line holds; none is cut but the first."""
+    """Words joined by dots, from the left as many as one line holds; none is cut but the first."""
     line: Line = []
     used, dot = 0, theme.dot
     for text, tone in words:
         spelled, style = theme.spell(text), theme.tone(tone)
         if not line:
-            spelled = spelled if width(spelled) <= room else _at_word(spelled, room, theme)
+            if width(spelled) > room:
+                return [Segment(_at_word(spelled, room, theme), style)]
         elif used + width(dot) + width(spelled) > room:
-            continue
+            break
         elif style == line[-1].style:
             spelled = dot + spelled
         else:
@@ -64,12 +68,19 @@ def heading(view: View, theme: Theme, room: int) -> Line:
     """Which model, how much text, how well it is predicted; then the text itself."""
     report = view.shown.report
     info, record = report.record.model, view.record
-    words: list[tuple[str, Tone | bool]] = [*named(info), (shape_words(info), False)]
-    words.append((size_words(record), False))
+    short = replace(info, name=model_name(info))
+    words: list[tuple[str, Tone | bool]] = [*named(short), (shape_words(info), False)]
+    prompt = ""
+    if view.written is not None and view.written.at:
+        prompt = "prompt "
+        size = len(report.record.queries)
+        words.append((f"{size} + {len(record.queries) - size} tokens", False))
+    else:
+        words.append((size_words(record), False))
     if record.kind != "self":
         words.append((f"{record.kind} attention", False))
     if view.shown.loss is not None:
-        words.append((f"loss {view.shown.loss:.3f} nats/token", False))
+        words.append((f"{prompt}loss {view.shown.loss:.3f} nats/token", False))
     line = parts(words, theme, room)
     left = room - Segment.get_line_length(line) - width(theme.dot)
     text = visible(" ".join(view.shown.text.split()), theme.encoding)
@@ -90,7 +101,7 @@ def _at_word(text: str, room: int, theme: Theme) -> str:
 
 def finding_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
     """The answer in so many lines: as many whole sentences as they hold."""
-    sentences = theme.spell(_answer(view)).removesuffix(".").split(". ")
+    sentences = [theme.spell(sentence) for sentence in _answer(view)]
     while sentences:
         lines = at_blanks(f"{'. '.join(sentences)}.", room, "", theme.ellipsis)
         if len(lines) <= rows or len(sentences) == 1:
@@ -99,22 +110,34 @@ def finding_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
     return []
 
 
-def _answer(view: View) -> str:
-    scene, frame, whole = view.scene, view.frame, view.whole
+def _answer(view: View) -> list[str]:
+    """Sentences, the most important first, without their full stops."""
     if view.written is not None:
-        return _progress(view.written)
-    if scene.removed:
-        names = ", ".join(map(scene.name, sorted(scene.removed)))
-        said = f"Without {names}"
-        if frame.loss is not None and whole.loss is not None:
-            change = frame.loss - whole.loss
-            said += f": loss {whole.loss:.3f} → {frame.loss:.3f} ({change:+.3f} nats/token)"
-        if frame.likely and whole.likely:
-            said += f", next {_likely(whole.likely[0])} → {_likely(frame.likely[0])}"
-        return f"{said}."
+        return [_progress(view, view.written)]
+    if view.scene.removed:
+        return _of_removed(view)
     if view.other is not None:
         return _of_two(view, view.other)
-    return _of_heads(view.shown)
+    return _of_heads(view.shown).removesuffix(".").split(". ")
+
+
+def _of_removed(view: View) -> list[str]:
+    scene, frame, whole, effects = view.scene, view.frame, view.whole, view.effects
+    said = f"Without {_names(scene)}"
+    if frame.loss is not None and whole.loss is not None:
+        change = frame.loss - whole.loss
+        said += f": loss {whole.loss:.3f} → {frame.loss:.3f} ({change:+.3f} nats/token)"
+    elif effects is not None and len(scene.removed) == 1:
+        (head,) = scene.removed
+        said += f": {_effect(effects, head)}" if head in effects.values else ""
+    if not (frame.likely and whole.likely):
+        return [said]
+    before, after = whole.likely[0], frame.likely[0]
+    return [said, f"Next token {_likely(before)} → {_likely(after)}"]
+
+
+def _names(scene: Scene) -> str:
+    return ", ".join(map(scene.name, sorted(scene.removed)))
 
 
 @lru_cache(maxsize=4)
@@ -122,9 +145,13 @@ def _of_heads(frame: Frame) -> str:
     return finding(compare_heads([frame.report]), HeadsView())
 
 
-def _of_two(view: View, other: Frame) -> str:
+def _of_two(view: View, other: Frame) -> list[str]:
+    models = [frame.report.record.model for frame in (view.frame, other)]
+    where = [f" in {model_name(info)}" if two_models(view.frame, other) else "" for info in models]
     losses = [frame.loss for frame in (view.frame, other) if frame.loss is not None]
-    said = [f"Loss {losses[0]:.3f} and {losses[1]:.3f} nats/token"] if len(losses) == 2 else []
+    said = [f"N{view.unlike[1:]}"] if view.unlike else []
+    if len(losses) == 2:
+        said.append(f"Loss {losses[0]:.3f}{where[0]} and {losses[1]:.3f}{where[1]} nats/token")
     moved = moved_attention(view.frame, other)
     if moved:
         most = max(moved, key=lambda head: moved[head])
@@ -133,11 +160,11 @@ def _of_two(view: View, other: Frame) -> str:
             f"{share(mean)} of a head's attention moves on average, most in "
             f"{view.scene.name(most)} ({share(moved[most])})"
         )
-    return f"{'. '.join(said or ['Two texts of other tokens'])}."
+    return said or ["Two texts of as many tokens, compared by position"]
 
 
-def _progress(written: Written) -> str:
-    sampling = written.sampling
+def _progress(view: View, written: Written) -> str:
+    sampling, removed = written.sampling, view.frame.removed
     state = (
         "writes"
         if written.running and not written.paused
@@ -150,11 +177,13 @@ def _progress(written: Written) -> str:
         if sampling.temperature
         else "greedy"
     )
-    return f"Generating, {state}: token {written.at} of {len(written.steps)}, {chosen}."
+    without = f" without {_names(view.scene)}" if removed else ""
+    return f"Generating{without}, {state}: token {written.at} of {len(written.steps)}, {chosen}"
 
 
 def _likely(likely: Likely) -> str:
-    return f"{_quoted(likely.text)} {share(likely.probability)}"
+    chance = "<.005" if likely.probability < _ROUNDED else share(likely.probability)
+    return f"{_quoted(likely.text)} {chance}"
 
 
 def _quoted(text: str) -> str:
@@ -170,23 +199,34 @@ def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
     scene, report = view.scene, view.shown.report
     entry = report.scores(*scene.head)
     what = described(report, entry)
-    words: list[tuple[str, Tone | bool]] = [(scored(what.said, what.score), False)]
+    words = _states(view)
+    of_prompt = " (prompt)" if view.written is not None and view.written.at else ""
+    words.append((scored(what.said, what.score) + of_prompt, False))
     if what.finding and not math.isnan(what.score):
         words.append((f"uniform {share(entry.label.base_rate)}", "faint"))
     elif not math.isnan(entry.label.measured):
         words.append((f"{share(entry.label.measured)} by {_SOURCES[entry.label.source]}", "faint"))
-    words += [(MODES[scene.mode], False)] if MODES[scene.mode] and view.written is None else []
-    if view.against is not None:
-        side = (_SIDES if view.other is not None else _REMOVED)[scene.side]
-        words[:0] = [(side, "strong")] if side else []
-    if scene.head in scene.removed:
-        words.insert(0, ("ablated", "bad"))
     name = Segment(f" {scene.name(scene.head)} ", accent(theme, ground=True) if strong else BOLD)
     return [name, Segment(" "), *parts(words, theme, room - width(name.text) - 1)]
 
 
 _SIDES = {"a": "first", "b": "second", "difference": "second less first"}
-_REMOVED = {"a": "", "b": "whole model", "difference": "change by ablation"}
+_REMOVED = {"b": "whole model", "difference": "change by ablation"}
+
+
+def _states(view: View) -> list[tuple[str, Tone | bool]]:
+    """What was done to the weights that are shown: what no title may lose."""
+    scene, words = view.scene, list[tuple[str, Tone | bool]]()
+    if view.other is not None:
+        by_position = scene.side == "difference" and not same_tokens(view.frame, view.other)
+        words.append((_SIDES[scene.side] + ", by position" * by_position, "strong"))
+    elif scene.side in _REMOVED and scene.removed:
+        words.append((_REMOVED[scene.side], "strong"))
+    if view.dark:
+        words.append(("ablated", "bad"))
+    elif scene.removed and scene.side == "a" and view.other is None:
+        words.append((f"without {_names(scene)}", "bad"))
+    return [*words, (MODES[scene.mode], "strong")] if MODES[scene.mode] else words
 
 
 def score_line(view: View, theme: Theme, room: int) -> Line:
@@ -195,10 +235,7 @@ def score_line(view: View, theme: Theme, room: int) -> Line:
     entry = report.scores(*scene.head)
     words: list[tuple[str, Tone | bool]] = []
     if view.effects is not None and scene.head in view.effects.values:
-        value = view.effects.values[scene.head]
-        rank = view.effects.ranking().index(scene.head) + 1
-        unit = "nats/token" if view.effects.metric == "loss_delta" else "output MSE"
-        words.append((f"ablated: {value:+.3f} {unit}, {rank} of {len(view.effects.values)}", True))
+        words.append((f"ablated: {_effect(view.effects, scene.head)}", True))
     elif view.scanned is not None:
         words.append((f"ablating every head {view.scanned:.0%}, Esc stops", "faint"))
     sink = report.sinks.get(scene.head)
@@ -207,12 +244,20 @@ def score_line(view: View, theme: Theme, room: int) -> Line:
     known = {name: value for name, value in entry.scores.items() if value is not None}
     if "entropy" in known:
         words.append((f"entropy {known['entropy']:.2f} nats", "faint"))
+    if view.written is not None and view.written.at:
+        words[:0] = [("of the prompt", "faint")]
     ranked = sorted(
         (name for name in known if MEASURES[name].family != "statistic" and name != "first"),
         key=lambda name: -known[name],
     )
     words += [(f"{MEASURES[name].said or name} {share(known[name])}", "faint") for name in ranked]
     return parts(words, theme, room)
+
+
+def _effect(effects: Effects, head: Head) -> str:
+    rank = effects.ranking().index(head) + 1
+    unit = "nats/token" if effects.metric == "loss_delta" else "output MSE"
+    return f"{effects.values[head]:+.3f} {unit}, {rank} of {len(effects.values)}"
 
 
 def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
@@ -232,6 +277,7 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
     cell = [
         Segment(f"{queries[query]}{arrow}{keys[key]}", accent(theme)),
         Segment(f"  {number}", BOLD),
+        Segment(f"  {MODES[scene.mode]}", DIM),
     ]
     lead = max(width(f"from {queries[query]}"), width(f"to {keys[key]}"), width("next token")) + 2
     lead = min(lead, room // 2)
@@ -243,7 +289,7 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
     ]
     likely = _predicted(view)
     if likely:
-        words = [(f"{_quoted(each.text)} {share(each.probability)}", False) for each in likely]
+        words = [(_likely(each), False) for each in likely]
         lines.append([_lead("next token", lead, theme), *parts(words, theme, room - lead)])
     return lines[:rows]
 
@@ -257,14 +303,9 @@ def _written_lines(view: View, written: Written, theme: Theme, room: int) -> lis
     weights = step.rows[layer][head]
     row[: len(weights)] = weights
     lead = width("next token") + 2
-    words: list[tuple[str, Tone | bool]] = [
-        (f"{_quoted(step.text)} {share(step.probability)}", True)
-    ]
-    words += [
-        (f"{_quoted(each.text)} {share(each.probability)}", False)
-        for each in step.likely
-        if each.id != step.id
-    ]
+    chosen = Likely(step.text, step.id, step.probability)
+    words: list[tuple[str, Tone | bool]] = [(_likely(chosen), True)]
+    words += [(_likely(each), False) for each in step.likely if each.id != step.id]
     return [
         *_tail(view, row, theme, room),
         _ranked(f"from {queries[step.place]}", lead, row, keys, theme, room, False),

@@ -249,7 +249,7 @@ def _cell(heads: Heads, head: Head, wide: int, theme: Theme) -> Line:
             text = f"{mark}{text}" if width(text) < inner else text or mark
             style = BOLD
     if head == heads.chosen:
-        style = accent(theme, ground=True)
+        style = accent(theme, ground=not gone)
         text = text or ("*" if theme.ascii else "●")
     return [Segment(text.center(inner) if gone else fit(text, inner), style), *gap]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 from textual import events, geometry
@@ -37,6 +38,7 @@ from attnviz.explore.map import NEAREST, MapPicture, Place, Shown, Size, draw_ma
 from attnviz.explore.scene import SIDES, View
 from attnviz.explore.session import Frame
 from attnviz.heads.links import Link, links_table, strongest_links
+from attnviz.records import LayerWeights
 
 _PLAIN = Style.null()  # textual's filters want one
 _LEAST_COLUMNS, _LEAST_ROWS = 40, 12
@@ -235,11 +237,33 @@ def _effects(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line
     return facts.effect_lines(view, theme, columns)[:rows]
 
 
+@lru_cache(maxsize=1024)
+def _darker(segment: Segment) -> Segment:
+    """A part of a map at half its light; the cursor stays."""
+    style = segment.style or DIM
+    if style.bold:
+        return segment
+    found = [
+        None
+        if colour is None or colour.triplet is None
+        else Color.from_rgb(*(part // 2 for part in colour.triplet))
+        for colour in (style.color, style.bgcolor)
+    ]
+    return Segment(segment.text, style + Style(color=found[0], bgcolor=found[1]))
+
+
 @lru_cache(maxsize=4)
 def _strongest(frame: Frame, count: int) -> Sequence[Link]:
     """What all heads together link most; nothing where there are too many weights to sort."""
-    weights = sum(layer.weights.size for layer in frame.report.record.layers)
-    return strongest_links(frame.report, count) if weights <= _SORTED else []
+    record = frame.report.record
+    if sum(layer.weights.size for layer in record.layers) > _SORTED:
+        return []
+    there = tuple(
+        LayerWeights(layer, (head,), weights[None])
+        for layer, head, weights in record
+        if (layer, head) not in frame.removed
+    )
+    return strongest_links(replace(frame.report, record=replace(record, layers=there)), count)
 
 
 class MapPane(Pane, can_focus=True):
@@ -337,6 +361,8 @@ class MapPane(Pane, can_focus=True):
         )
         picture = draw_map(shown, theme, room, columns)
         body = list(picture.lines[:room])
+        if view.dark:
+            body = [[_darker(segment) for segment in line] for line in body]
         body += [[]] * (room - len(body))
         legend = self._legend(view, picture, columns)
         if room - len(picture.lines) > 1 and Segment.get_line_length(legend) <= columns:

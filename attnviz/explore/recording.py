@@ -12,6 +12,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
+import numpy as np
 from rich.errors import StyleSyntaxError
 from rich.segment import Segment
 from rich.style import Style
@@ -23,14 +24,16 @@ from textual.worker import get_current_worker
 from attnviz.cli.options import EVERY
 from attnviz.cli.outlet import report_files
 from attnviz.draw.blocks import BOLD, DIM, Line
-from attnviz.draw.files import check_path, save
+from attnviz.draw.files import check_path, save, text_file
 from attnviz.draw.labels import visible
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.draw.whole_file import check_writable
-from attnviz.errors import AttnvizError, LoadError
+from attnviz.errors import AttnvizError, LoadError, UsageError
 from attnviz.explore.pane import Lines
-from attnviz.explore.scene import View
+from attnviz.explore.scene import View, Written
+from attnviz.generate.data import write_run_lines
+from attnviz.generate.records import Ending, Run
 from attnviz.heads.data import array_files, heads_rows, write_heads_json
 from attnviz.heads.document import heads_document
 from attnviz.heads.report import HeadsComparison, compare_heads
@@ -138,9 +141,12 @@ class Background(App[None]):
     def end_on_signals(self) -> None:
         """A terminal that closes, or ``kill``, ends the app as Ctrl-C does."""
         loop = asyncio.get_running_loop()
-        for name in ("SIGTERM", "SIGHUP"):
+        for name in ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP"):
             if hasattr(signal, name):
                 loop.add_signal_handler(getattr(signal, name), self.action_interrupt)
+
+    def action_leave(self) -> None:
+        self.exit()
 
     def action_interrupt(self) -> None:
         """Ctrl-C, SIGTERM, a terminal that closes."""
@@ -320,9 +326,6 @@ class Player(Background):
         self._runs = not self._runs
         self._show()
 
-    def action_leave(self) -> None:
-        self.exit()
-
 
 # Files ---------------------------------------------------------------------------------------
 
@@ -351,11 +354,20 @@ class _Seen:
 
 
 def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
-    """Write the head that is seen, by the ending of the name.
+    """Write the head that is seen, by the ending of the name; of a written text the whole run.
 
-    Raises UsageError for an ending that is none, LoadError where the system refuses.
+    Raises UsageError for an ending that is none and for a difference, which no file has a place
+    for, LoadError where the system refuses.
     """
+    if view.written is not None and view.written.at:
+        if path.suffix.lower() != ".jsonl":
+            raise UsageError("what was written is saved as .jsonl; Esc, then s saves the prompt")
+        run = _run_of(view, view.written)
+        save(path, {".jsonl": text_file(partial(write_run_lines, run))})
+        return
     check_path(path, ENDINGS)
+    if view.scene.side == "difference" and view.against is not None:
+        raise UsageError("a difference is not saved: press d for one side, which is")
     report, scene = view.shown.report, view.scene
     layer, head = scene.head
     record = replace(view.record, layers=(LayerWeights(layer, (head,), view.weights[None]),))
@@ -376,3 +388,25 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
         return terminal_block(seen.document(), plain, width).plain
 
     save(path, report_files(seen, seen.document, theme.palette, screen))
+
+
+def _run_of(view: View, written: Written) -> Run:
+    """What was written so far, as ``attnviz generate`` keeps it."""
+    report, steps, sampling = view.frame.report, written.steps, written.sampling
+    ended: Ending = "end" if steps[-1].ended else "tokens"
+    if not steps[-1].ended and len(steps) < sampling.tokens:
+        ended = "interrupted" if written.running else "context"
+    known = report.record.layers
+    return Run(
+        report.record.model,
+        report.record.kind,
+        text=view.frame.text,
+        source=None,
+        begun=report.record.queries,
+        prompt=known if all(np.isfinite(each.weights).all() for each in known) else (),
+        sampling=sampling,
+        removed=tuple(sorted(view.frame.removed)),
+        steps=steps,
+        ending=ended,
+        index_base=report.index_base,
+    )

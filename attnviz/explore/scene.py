@@ -19,7 +19,7 @@ from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
 from attnviz.errors import UsageError
-from attnviz.explore.session import Floats, Frame, Mode
+from attnviz.explore.session import Floats, Frame, Mode, unlike
 from attnviz.heads.links import LONGEST, link_names
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import word_spans
@@ -230,7 +230,8 @@ class View:
     frame: the text without the removed heads; whole: with all heads. other: the second side, if
         there is one; else with heads removed the whole model is.
     effects: what each removal costs, where that is known; scanned: the share of a scan that runs.
-    by_effect: the grid shows effects. written: what the model writes behind the text.
+    by_effect: the grid shows effects.
+    written: what the model writes behind the text of ``frame``, weights as they are.
     """
 
     scene: Scene
@@ -254,14 +255,30 @@ class View:
 
     @property
     def comparable(self) -> bool:
-        """Whether both sides have as many tokens, and the chosen head."""
+        """Whether there are two sides and their difference."""
+        return self.against is not None and not self.unlike
+
+    @property
+    def unlike(self) -> str:
+        """Why the two sides have no difference of this head; nothing where they have one."""
         if self.against is None:
-            return False
-        a, b = (each.report.record for each in (self.frame, self.against))
-        sizes = [(len(each.queries), len(each.keys)) for each in (a, b)]
-        return sizes[0] == sizes[1] and any(
-            (entry.layer, entry.head) == self.scene.head for entry in self.against.report.heads
-        )
+            return ""
+        return unlike(self.frame, self.against, self.scene.head)
+
+    def fitted(self, removed: frozenset[Head] | None = None) -> View:
+        """With a scene that this side has; removed: the heads that it is without, if others."""
+        view = self
+        if self.against is None or (self.scene.side == "difference" and self.unlike):
+            view = replace(self, scene=self.scene.with_side("a"))
+        gone = self.frame.removed if removed is None else removed
+        scene, record = view.scene.over(view.shown).without(gone), view.record
+        return replace(view, scene=scene.sized(len(record.queries), len(record.keys)))
+
+    @property
+    def dark(self) -> bool:
+        """Whether what is shown is of a head whose output is zero."""
+        gone = self.scene.removed if self.scene.side == "a" else self.shown.removed
+        return self.scene.side != "difference" and self.scene.head in gone
 
     @cached_property
     def record(self) -> AttentionRecord:
@@ -281,12 +298,11 @@ class View:
         """
         scene = self.scene
         if scene.side == "difference" and self.against is not None:
-            if not self.comparable:
-                raise UsageError("the two sides have other tokens or heads: no difference")
+            if self.unlike:
+                raise UsageError(self.unlike)
             a, b = (one.weights(scene.head, scene.mode) for one in (self.frame, self.against))
             return b - a if self.other is not None else a - b
-        mode = "raw" if self.written is not None else scene.mode
-        weights = self.shown.weights(scene.head, mode)
+        weights = self.shown.weights(scene.head, scene.mode)
         if self.written is None or not self.written.at:
             return weights
         grown = np.full((len(self.record.queries), len(self.record.keys)), np.nan)

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.labels import visible
+from attnviz.draw.provenance import size_words
 from attnviz.engine.capture import Asked, Choice, asked, encoded
 from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.engine.head_run import Head
@@ -106,6 +109,52 @@ class Frame:
         line = np.nan_to_num(line, nan=0.0)
         order = np.argsort(-line, kind="stable")[:count].tolist()
         return tuple((at, float(line[at])) for at in order if line[at] > 0)
+
+
+def weighed(frame: Frame | None, head: Head, mode: Mode) -> None:
+    """What is slow about a way to see the weights, done once; UsageError where it cannot be had."""
+    if frame is not None and mode != "raw":
+        frame.weights(head, mode)
+
+
+# Two frames ----------------------------------------------------------------------------------
+
+
+def unlike(frame: Frame, other: Frame, head: Head) -> str:
+    """Why two frames have no difference of a head; nothing where they have one.
+
+    Two texts in one model are compared by position; two models only where the text has the same
+    tokens in both, and their attention is causal in both or in neither.
+    """
+    a, b = frame.report.record, other.report.record
+    models = two_models(frame, other)
+    if models and not same_tokens(frame, other):
+        return f"no difference: {model_name(a.model)} and {model_name(b.model)} have other tokens"
+    if a.kind != b.kind or (models and a.causal != b.causal):
+        return "no difference: the sides are of other kinds of attention"
+    if len(a.queries) != len(b.queries) or len(a.keys) != len(b.keys):
+        return f"no difference: one text has {size_words(a)}, the other {size_words(b)}"
+    known = any((entry.layer, entry.head) == head for entry in other.report.heads)
+    name = frame.report.name(*head)
+    return "" if known else f"no difference: the other side has no {name}"
+
+
+def two_models(frame: Frame, other: Frame) -> bool:
+    """Whether they are of two models."""
+    one, two = (replace(each.report.record.model, notes=()) for each in (frame, other))
+    return one != two
+
+
+def same_tokens(frame: Frame, other: Frame) -> bool:
+    """Whether they have the same tokens in the same order."""
+    records = (frame.report.record, other.report.record)
+    one, two = ((each.queries.texts, each.keys.texts) for each in records)
+    return one == two
+
+
+def model_name(info: ModelInfo) -> str:
+    """A model's name; of a path its last two parts."""
+    return visible("/".join(Path(info.name).parts[-2:]))
 
 
 class Session(Protocol):

@@ -45,9 +45,9 @@ def mean_interval(
     one value have hardly an error; an end that the draws leave open, where they have none, is
     Student's own. Without the lower one too few draws differ from each other to cover. Coverage
     and mean width in standard deviations at 5, 7, 10 and 20 texts (tests/benchmarks/
-    bench_intervals.py has all): normal .966 3.1, .962 2.1, .961 1.6, .956 1.0; exponential .928
-    3.1, .934 2.2, .937 1.7, .958 1.1; lognormal .894 2.6, .887 2.0, .905 1.6, .918 1.1, where
-    Student's t has .829, .822, .834, .863 and BCa .75 to .88. Where the values are not finite, no
+    bench_intervals.py has all): normal .97 3.1, .96 2.1, .96 1.6, .96 1.0; exponential .94 3.1,
+    .94 2.2, .95 1.8, .96 1.1; lognormal .89 2.6, .89 2.0, .91 1.6, .93 1.1, where Student's t has
+    .83, .81, .83, .88 and BCa .73 to .88. Where the values are not finite, no
     end is.
     Raises ValueError for fewer than ``LEAST_TEXTS`` texts.
     """
