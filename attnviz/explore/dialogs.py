@@ -14,7 +14,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, stack, widest
-from attnviz.draw.labels import cut, visible, width
+from attnviz.draw.labels import cut, fit, visible, width
 from attnviz.draw.theme import Theme
 from attnviz.explore import facts
 from attnviz.explore.map import accent
@@ -136,7 +136,8 @@ class Field:
         start, left = len(before), room - width(here)
         while start and width(before[start - 1]) <= left:
             start, left = start - 1, left - width(before[start - 1])
-        behind = cut(text[len(before) + len(here) :], left)
+        behind = text[len(before) + len(here) :]
+        behind = fit(behind, left, theme.ellipsis) if width(behind) > left else behind
         return [Segment(before[start:]), Segment(here, accent(theme, ground=True)), Segment(behind)]
 
 
@@ -166,7 +167,7 @@ class KeysPane(Pane):
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         theme = self.look
         if self.asked is not None:
-            question = cut(theme.spell(self.asked.question), columns * 3 // 4)
+            question = theme.spell(cut(self.asked.question, columns * 3 // 4))
             return [
                 [Segment(question, BOLD), *self.asked.field.line(columns - width(question), theme)]
             ]
@@ -247,8 +248,7 @@ class Palette(ModalScreen[None]):
 
     def narrow(self, field: Field) -> None:
         """Show the commands with these words."""
-        self.field = field
-        words = field.text.casefold().split()
+        self.field, words = field, field.text.casefold().split()
         self._found = [key for key in KEYS if all(word in key.said.casefold() for word in words)]
         self._place = 0
         self._tell()
@@ -409,7 +409,7 @@ class Asking(Background):
             elif typed.strip():
                 write(path)
 
-        name = f"{self.view.scene.name(self.view.scene.head)}.svg"
+        name = self.view.scene.name(self.view.scene.head) + ".svg"
         name = "written.jsonl" if self.view.written is not None else name
         self.keys_pane.ask(Asked("save as ", Field(name), answered))
 
