@@ -225,7 +225,7 @@ def generate(
         removed = choose_heads(None, choices(ablate), info.layers, info.heads, 0) or {}
         return generate(
             opened,
-            encoded(opened, text, False),
+            encoded(opened, text, None),
             sampling,
             kind=kind,
             removed=[(layer, head) for layer, some in removed.items() for head in some],

@@ -120,8 +120,11 @@ def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kin
     return kind
 
 
-def encoded(model: Model, text: str, truncate: bool) -> Tokens:
-    """The text's tokens; UsageError where there are none, or more than the context holds."""
+def encoded(model: Model, text: str, truncate: bool | None) -> Tokens:
+    """The text's tokens; UsageError where there are none, or more than the context holds.
+
+    truncate: cut it there; None where that is no choice.
+    """
     tokens = model.encode(text)
     if not len(tokens):
         raise UsageError("the text has no tokens: expected at least one word")
@@ -131,7 +134,8 @@ def encoded(model: Model, text: str, truncate: bool) -> Tokens:
         return model.encode(text, model.context)
     raise UsageError(
         f"the text has {len(tokens):,} tokens, {model.info.name!r} takes at most "
-        f"{model.context:,}: shorten it, or add --truncate to cut it there"
+        f"{model.context:,}: shorten it"
+        + ("" if truncate is None else ", or add --truncate to cut it there")
     )
 
 

@@ -409,7 +409,7 @@ class Asking(Background):
             elif typed.strip():
                 write(path)
 
-        name = self.view.scene.name(self.view.scene.head) + ".svg"
+        name = f"{self.view.scene.name(self.view.scene.head)}.svg"
         name = "written.jsonl" if self.view.written is not None else name
         self.keys_pane.ask(Asked("save as ", Field(name), answered))
 

@@ -130,10 +130,10 @@ def _of_removed(view: View) -> list[str]:
     elif effects is not None and len(scene.removed) == 1:
         (head,) = scene.removed
         said += f": {_effect(effects, head)}" if head in effects.values else ""
-    if not (frame.likely and whole.likely):
+    both = [each.likely[0] for each in (whole, frame) if each.likely]
+    if len(both) < 2 or all(each.probability < _ROUNDED for each in both):
         return [said]
-    before, after = whole.likely[0], frame.likely[0]
-    return [said, f"Next token {_likely(before)} → {_likely(after)}"]
+    return [said, f"Next {_likely(both[0])} → {_likely(both[1])}"]
 
 
 def _names(scene: Scene) -> str:

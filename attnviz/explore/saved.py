@@ -92,6 +92,10 @@ class SavedSession:
     def texts(self) -> tuple[str, ...]:
         return (self.seen.text,)
 
+    @property
+    def sampling(self) -> Sampling | None:
+        return None if self.run is None else self.run.sampling
+
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
         """The frame, whatever heads it is without; UsageError for another text or other heads."""
         if text != self.seen.text or (removed and removed != self.seen.removed):

@@ -163,6 +163,7 @@ class Session(Protocol):
     live: whether texts can be edited, heads removed and texts written on.
     context: the longest text in tokens, None where nothing limits it.
     texts: that are there to be seen before any is typed: of a file its own, one a side.
+    sampling: of what a saved run wrote; None where it can be chosen.
     """
 
     @property
@@ -176,6 +177,9 @@ class Session(Protocol):
 
     @property
     def texts(self) -> tuple[str, ...]: ...
+
+    @property
+    def sampling(self) -> Sampling | None: ...
 
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
         """One pass; slow. UsageError for a text or a head that does not fit the model."""
@@ -213,6 +217,7 @@ class LiveSession:
         self._labels: dict[str, KnownLabels | None] = {}
 
     live = True
+    sampling: Sampling | None = None
 
     @property
     def info(self) -> ModelInfo:

@@ -15,7 +15,7 @@ from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import advised, counted, model_words, named, notes_group, share
 from attnviz.engine.generation import Sampling
 from attnviz.engine.head_run import Head
-from attnviz.generate.records import Floats, Looked, Run
+from attnviz.generate.records import Looked, Run
 from attnviz.measures.registry import label_named
 from attnviz.records import Tokens
 
@@ -26,16 +26,23 @@ _LEAST_MAP, _LEAST_WIDE, _BETWEEN = 9, 50, 13
 """Lines and columns that a map needs, and lines that other parts take."""
 
 _GAP = 3
-_CELL, _INDENT = 5, 3
-_STEPS, _SOURCE = 37, 24
+_CELL, _NUMBERED, _INDENT = 5, 9, 3
+"""Columns of a head's letters in a grid, of these with a number, and of the names of layers."""
+
+_STEPS, _SOURCE = 46, 24
 """Columns that the table of the steps needs, and each further source in it."""
+
+_OTHERS = 12
+"""Lines that a longer text leaves to the heads and the steps."""
 
 _EXPLANATION = (
     "How to read this: the model reads the prompt and writes one token after another; each time "
     "the last token (the query) attends to the tokens before it, and what the heads gather there "
     "goes into the next token's probabilities.",
-    "shade: a token's share of the named head's attention over all steps, the mean of its weights. "
-    "With the share of the attention sink, which has no shade, they sum to one.",
+    "shade: the largest weight that the named head gave a token in any step, on the scale of the "
+    "maps; the attention sink has none. A late token had fewer steps to be attended to.",
+    "query: the last token that was read, whose weights stand beside it; wrote: the token that the "
+    "model put behind it. sink: the weight on the attention sink, which is left out of the rest.",
     "p: the probability of the token that was written, under the model, before temperature, top-k "
     "and top-p change it (Holtzman et al. 2020). entropy: of that distribution, in nats.",
     "head: the mean of a measure over the steps, beside that of uniform attention over the same "
@@ -70,6 +77,7 @@ def run_document(shown: Shown, *, explain: bool = False, hints: bool = False) ->
         doc.Quote("prompt", run.text),
         doc.Quote("written", run.text_written, 8),
     ]
+    in_prompt = run.source is None  # which the text itself then shows
     next_steps = [] if shown.chosen else [f"--head {run.name(_another(shown))}"]
     next_steps += ["--temperature 0.8"] * run.sampling.greedy + ["--save run.jsonl"]
     next_steps += [] if explain else ["--explain"]
@@ -87,7 +95,7 @@ def run_document(shown: Shown, *, explain: bool = False, hints: bool = False) ->
         [doc.Say(line, 100) for line in _EXPLANATION] if explain else (),
         [doc.Facts([(step, False) for step in next_steps], tone="faint")] if hints else (),
         heading=[*named(info), *((word, False) for word in _how(run))],
-        quoted=run.text,
+        quoted="" if in_prompt else run.text,
         finding=finding(shown),
         first=advised(partial(_first, shown), run.tokens),
     )
@@ -102,24 +110,27 @@ def _another(shown: Shown) -> Head:
 
 
 def _first(shown: Shown, columns: int, lines: int) -> Sequence[doc.Group]:
-    """The text in half of the lines at most; then the heads and a map beside the steps."""
+    """The text; then the heads and a map beside the steps."""
     run, grids = shown.run, [] if shown.chosen else [_grid(shown)]
     told = [doc.Quote("written", run.text_written, 8)] if run.kind == "cross" else []
-    text = doc.Group([*told, texts(run, shown.head, lines // 2)])
-    half = (columns - _GAP) // 2
-    least = max((_INDENT + _CELL * len(grid.columns) for grid in grids), default=0)
-    left = half if least <= half else columns - _GAP - _STEPS
-    if left < least or columns < _LEAST_BESIDE:
+    text = doc.Group([*told, texts(run, shown.head, max(lines // 2, lines - _OTHERS))])
+    room, heads = columns - _GAP - _STEPS, max((len(grid.columns) for grid in grids), default=0)
+    wide = _INDENT + _NUMBERED * heads
+    if wide > room:
+        grids, wide = [_lettered(grid) for grid in grids], _INDENT + _CELL * heads
+    if wide > room or columns < _LEAST_BESIDE:
         return [text, doc.Group(grids), doc.Group([_steps(shown, columns)], yields=1)]
     letters = sum(map(len, run.tokens.texts))
     rest = lines - 2 * (letters // columns) - sum(len(grid.rows) for grid in grids) - _BETWEEN
-    maps = [_maps(shown, 1, rest)] if rest >= _LEAST_MAP and left >= _LEAST_WIDE else []
+    maps = [_maps(shown, 1, rest)] if rest >= _LEAST_MAP and room >= _LEAST_WIDE else []
     if not grids and not maps:
         return [text, doc.Group([_steps(shown, columns)])]
-    steps = _steps(shown, columns - _GAP - left)
-    parts = [doc.Group([*grids, *maps], spaced=True), doc.Group([steps])]
-    beside = doc.Beside(half, _GAP, 2) if left == half else doc.Beside(least, _GAP, yields=True)
-    return [text, doc.Group(parts, beside=beside)]
+    half = (columns - _GAP) // 2
+    halved = half >= max(wide, _STEPS)
+    left = half if halved else wide
+    parts = [doc.Group([*grids, *maps], spaced=True)]
+    parts.append(doc.Group([_steps(shown, columns - _GAP - left)]))
+    return [text, doc.Group(parts, beside=doc.Beside(left, _GAP, 2, yields=not halved))]
 
 
 # Words ---------------------------------------------------------------------------------------
@@ -157,14 +168,8 @@ def finding(shown: Shown) -> str:
     over = f"the {counted(len(run.steps), 'step')}"
     if one.steps < len(run.steps):
         over = f"the {one.steps} of {len(run.steps)} steps that can show it"
-    named_by = "" if one.known else ", furthest above uniform" * (one.name in _MEASURED)
-    return (
-        f"{run.name(shown.head)} over {over}: {looked_words(one)}{named_by}. Most attended: "
-        f"{_most(shown)}."
-    )
-
-
-_MEASURED = ("previous", "self", "first", "duplicate", "induction", "separator", "delimiter")
+    here = ", the measure furthest above uniform" * one.named_here
+    return f"{run.name(shown.head)} over {over}: {looked_words(one)}{here}."
 
 
 def looked_words(one: Looked) -> str:
@@ -175,18 +180,6 @@ def looked_words(one: Looked) -> str:
     return f"{one.said} {share(one.score)} ({base})"
 
 
-def _most(shown: Shown) -> str:
-    """The tokens that got most, sink left out; the first one beside uniform attention."""
-    received = np.nan_to_num(shown.run.received(shown.head))
-    order = [at for at in np.argsort(-received, kind="stable")[:_SOURCES].tolist() if received[at]]
-    labels = token_labels(shown.run.keys)
-    names = [f"{labels[at]} ({at}) {share(float(received[at]))}" for at in order]
-    if not names:
-        return "the sink alone"
-    names[0] += f" (uniform {share(float(shown.run.even[:, order[0]].mean()))})"
-    return ", ".join(names)
-
-
 # Parts ---------------------------------------------------------------------------------------
 
 
@@ -195,36 +188,19 @@ def texts(run: Run, head: Head, lines: int = 0, *, whole: bool = False) -> doc.M
 
     whole: both as one text. lines: of a terminal, for all; 0 for as many as it takes.
     """
-    received = run.received(head)
-    full = float(np.nanmax(received, initial=0.0)) or 1.0
-    steps = counted(len(run.steps), "step")
-    title = [(f"share of {run.name(head)}'s attention over {steps}", True)]
-    title += [(f"full colour {share(full)}", False)]
+    peaks, begun = run.peaks(head), len(run.begun)
     if run.kind == "cross":
-        return _text_maps([("text", received, run.keys)], title, full, lines)
-    if whole:
-        received = np.append(received, np.nan)
-        return _text_maps([("text", received, run.tokens)], title, full, lines)
-    begun = len(run.begun)
-    received = np.append(received, np.nan)  # of the last token, which nothing saw
-    parts = [("prompt", received[:begun], run.begun)]
-    parts.append(("written", received[begun:], _behind(run.tokens, begun)))
-    return _text_maps(parts, title, full, lines)
-
-
-def _text_maps(
-    parts: Sequence[tuple[str, Floats, Tokens]], title: doc.Words, full: float, lines: int
-) -> doc.Maps:
+        parts = [("text", peaks, run.keys)]
+    else:
+        peaks = np.append(peaks, np.nan)  # of the last token, which nothing saw
+        behind = run.tokens.taken(range(begun, len(run.tokens)))
+        parts = [("prompt", peaks[:begun], run.begun), ("written", peaks[begun:], behind)]
+        parts = [("text", peaks, run.tokens)] if whole else parts
     asking = Tokens.bare((0,))
-    maps = [
-        doc.Map(name, values[None], asking, tokens, full=full) for name, values, tokens in parts
-    ]
+    maps = [doc.Map(name, values[None], asking, tokens) for name, values, tokens in parts]
     each = max(lines - 1 - len(maps), 1) if lines else 0
+    title = [(f"shade: largest weight from {run.name(head)} in any step", True)]
     return doc.Maps(maps, title, texts=True, lines=each, scale=None)
-
-
-def _behind(tokens: Tokens, start: int) -> Tokens:
-    return tokens.taken(range(start, len(tokens)))
 
 
 def _grid(shown: Shown) -> doc.HeadGrid:
@@ -250,24 +226,33 @@ def _cell(name: str, one: Looked) -> doc.Cell:
     return doc.Cell(one.score, tint, share(one.score), measure.short, tip)
 
 
+def _lettered(grid: doc.HeadGrid) -> doc.HeadGrid:
+    """Without numbers, for which there is no room."""
+    cells = {place: cell._replace(text="") for place, cell in grid.cells.items()}
+    return grid._replace(cells=cells)
+
+
 def _steps(shown: Shown, room: int = 0) -> doc.Table:
-    """Each token, its probability, and what the head attended to when it was written.
+    """Each query, the token that was written behind it, and what the query attended to.
 
     room: columns of a first screen, which has what fits there; 0 for everything.
     """
     run, labels = shown.run, token_labels(shown.run.keys)
+    queries = token_labels(run.queries)
     most = min((room - _STEPS) // _SOURCE + 1, _SOURCES) if room else _SOURCES
     longest = _LONGEST_TOKEN if not room or most > 1 else _SHORT_TOKEN
     rows = []
     for place, step in enumerate(run.steps):
         sources = run.sources(shown.head, place, max(most, 1))
         named = [f"{cut(labels[at], longest)} {share(weight)}" for at, weight in sources]
-        cells = [cut(token_label(step.text), longest), share(step.probability)]
+        cells = [cut(queries[step.place], longest), cut(token_label(step.text), longest)]
+        cells += [share(step.probability)]
         cells += [f"{step.entropy:.2f}"] if most > 1 else []
         cells += [share(run.sink_weight(shown.head, place)), " · ".join(named) or "–"]
         rows.append(doc.Row(cells))
     columns = [
-        doc.Column("token", right=False),
+        doc.Column("query", right=False),
+        doc.Column("wrote", right=False),
         doc.Column("p"),
         *[doc.Column("entropy")] * (most > 1),
         doc.Column("sink"),

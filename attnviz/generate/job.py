@@ -66,7 +66,7 @@ class Job:
             )
 
         kind = written_kind(model, kind)
-        tokens, removed = encoded(model, text, False), named(None, ablate)
+        tokens, removed = encoded(model, text, None), named(None, ablate)
         steps = generate(model, tokens, sampling, kind=kind, removed=removed, cancelled=cancelled)
         start = begun(model, tokens, kind)
         given = Input(tokens, None if kind == "self" else start)

@@ -92,8 +92,7 @@ def _sources(run: Run, head: Head) -> doc.Words:
     """The last token, and what it came from: ``“mat” ← “cat” .53``."""
     place = len(run.steps) - 1
     labels, step = token_labels(run.keys), run.steps[-1]
-    looked: Tokens = run.queries
-    asking = token_labels(looked)[step.place]
+    asking = token_labels(run.queries)[step.place]
     found = [f"“{labels[at]}” {share(weight)}" for at, weight in run.sources(head, place, _SOURCES)]
     found.append(f"sink {share(run.sink_weight(head, place))}")
     words: list[tuple[str, bool | doc.Tone]] = [

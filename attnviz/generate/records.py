@@ -54,6 +54,11 @@ class Looked(NamedTuple):
     def said(self) -> str:
         return label_named(self.name).said
 
+    @property
+    def named_here(self) -> bool:
+        """Whether a measure of this text alone names it, the one furthest above uniform."""
+        return not self.known and self.name in _NAMES
+
 
 @dataclass(frozen=True, eq=False)
 class Run:
@@ -136,20 +141,12 @@ class Run:
         """(key,) the attention sink."""
         return sink_keys(self.keys, self.kind != "cross")
 
-    def received(self, head: Head) -> Floats:
-        """(key,) each token's share of the head's attention over all steps, in [0, 1].
+    def peaks(self, head: Head) -> Floats:
+        """(key,) the largest weight that a step gave to each token, in [0, 1]; NaN for the sink.
 
-        The mean of its weights, zero before it was there: with the sink's they sum to one. NaN for
-        the attention sink.
+        Means over steps would not compare tokens: the last ones are there for a few steps only.
         """
-        return np.where(self.sink, np.nan, self.weights(head[0])[head[1]].mean(0))
-
-    @cached_property
-    def even(self) -> Floats:
-        """(step, key) uniform attention over the same tokens."""
-        causal = self.kind != "cross"
-        start = self.start if causal else 0
-        return uniform_weights(len(self.steps), len(self.keys), causal, start)
+        return np.where(self.sink, np.nan, self.weights(head[0])[head[1]].max(0))
 
     def sources(self, head: Head, place: int, count: int) -> list[tuple[int, float]]:
         """The keys that a step weighed most, sink left out, as (index, weight)."""
@@ -173,9 +170,10 @@ def looked(run: Run, known: KnownLabels | None = None) -> dict[Head, Looked]:
     causal = run.kind != "cross"
     facts = TextFacts(run.queries, run.keys, Conditions(run.kind, causal))
     names = (*_NAMES, _SPREAD[1], _PEAKED[1])
-    even = whole_scores(facts, run.even, names, run.start)
-    uniform = {name: float(value) for name, value in even.items()}
-    counts = row_counts(facts, run.even, names, run.start)
+    even = uniform_weights(len(run.steps), len(run.keys), causal, run.start if causal else 0)
+    scores = whole_scores(facts, even, names, run.start)
+    uniform = {name: float(value) for name, value in scores.items()}
+    counts = row_counts(facts, even, names, run.start)
     found: dict[Head, Looked] = {}
     for layer in sorted(run.steps[0].rows):
         scores = whole_scores(facts, run.weights(layer), names, run.start)

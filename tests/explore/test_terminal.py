@@ -112,7 +112,9 @@ def test_a_text_of_strangers_is_drawn_in_words_where_it_is_edited(opened, asked:
     assert not re.search("\x1b\\]0;|\x07|[\x80-\x9f]|\u202e", told)
 
 
-@pytest.mark.parametrize("way", ["\x03", signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "way", ["\x03", signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP]
+)
 def test_it_is_interrupted(opened, way: str | signal.Signals) -> None:
     child, before = opened()
     if isinstance(way, str):
