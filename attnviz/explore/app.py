@@ -162,7 +162,6 @@ class Explorer(Asking):
         scene, other = self.view.scene, self.second
         if text != self.view.frame.text and self.drop("scan"):
             self.show(scanned=None)
-
         whole = None if text != self.view.whole.text else self.view.whole
 
         def work(waited: Waited) -> tuple[Frame, Frame, Frame | None]:
@@ -247,14 +246,13 @@ class Explorer(Asking):
         step = 1 if view.comparable or view.scene.side == "a" else 2
         side = SIDES[(SIDES.index(view.scene.side) + step) % len(SIDES)]
         self.say(view.unlike if step == 2 else "")
-        scene = view.scene.with_side(side)
-        self.put(replace(view, scene=scene).fitted())
+        self.put(replace(view, scene=view.scene.with_side(side)).fitted())
 
     def _writes(self) -> bool:
         """Whether a text is written, with one way to see it; that is said."""
-        if self.view.written is not None:
+        if writes := self.view.written is not None:
             self.say("a text that is written has one side, weights as they are: Esc leaves it")
-        return self.view.written is not None
+        return writes
 
     def action_palette(self) -> None:
         self.see(self.view.scene.next_palette())
@@ -334,6 +332,7 @@ class Explorer(Asking):
         """Let the model write on behind the text, from its beginning."""
         text, removed = self.view.frame.text, self.view.scene.removed
         self._going.set()
+        self.drop("mode")
         scene = self.view.scene.with_mode("raw").with_side("a")
         self.put(replace(self.view, scene=scene, written=Written(sampling)).fitted())
 

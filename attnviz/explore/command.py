@@ -7,13 +7,14 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, argument, command, flag, option
 from attnviz.cli.terminal import ColourChoice
+from attnviz.draw.labels import visible
 from attnviz.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def explore(
     """Explore a model live: move, ablate, edit the text, generate."""
     groups: tuple[Options, ...] = (kinds, truncation, model, own, loading)
     typed = tuple(word for group in groups for word in group.typed())
-    _require_terminal(opened, (*shown.typed(), *typed, *counted.typed()))
+    _require_terminal(opened, (*shown.typed(), *typed, *counted.typed(), *screen.typed()))
     from attnviz.cli.inputs import read_text
     from attnviz.cli.progress import loading as loads
     from attnviz.cli.terminal import messages, text_console
@@ -125,6 +126,11 @@ def explore(
         second = None if saved.other is None else Source(saved.other, saved.other.seen.text)
     else:
         text = _TEXT if opened.text is None and opened.file is None else opened.text
+        if text is not None and "/" in text and Path(text).is_dir():
+            raise UsageError(
+                f"{visible(text)} is a directory: explore a text or what was saved; a model is "
+                "named by --model"
+            )
         content = read_text(text, opened.file)
         first = Source(live(model.model, content), content, typed)
     if opened.other is not None:
@@ -193,8 +199,12 @@ def _require_terminal(opened: Opened, typed: tuple[str, ...]) -> None:
         text = [] if opened.text is None else [opened.text]
         file = [] if opened.file is None else ["--file", str(opened.file)]
         words = " ".join(shell_word(word) for word in ("attnviz", "heads", *text, *file, *typed))
-        raise UsageError(f"explore needs a terminal, and {reason}: use {words}")
-    if find_spec("textual") is None:
+        again = "" if opened.other is None else f", and again for {visible(opened.other)}"
+        raise UsageError(f"explore needs a terminal, and {reason}: use {words}{again}")
+    try:
+        import_module("textual.app")
+    except ImportError as error:
         raise UnsupportedError(
-            "explore needs textual: pip install 'attnviz[tui]', or use attnviz heads"
-        )
+            "explore needs textual: pip install 'attnviz[tui]', or use attnviz heads "
+            f"({visible(str(error))})"
+        ) from error

@@ -133,11 +133,11 @@ class Field:
         text = visible(self.text, theme.encoding)
         before = visible(self.before, theme.encoding)
         here = visible(self.before + self.behind[:1], theme.encoding)[len(before) :] or " "
-        left = room - width(here)
-        start, used = len(before), 0
-        while start and used + width(before[start - 1]) <= left:
-            start, used = start - 1, used + width(before[start - 1])
-        behind = cut(text[len(before) + len(here) :], left - used)
+        start, left = len(before), room - width(here)
+        while start and width(before[start - 1]) <= left:
+            start, left = start - 1, left - width(before[start - 1])
+        behind = text[len(before) + len(here) :]
+        behind = fit(behind, left, theme.ellipsis) if width(behind) > left else behind
         return [Segment(before[start:]), Segment(here, accent(theme, ground=True)), Segment(behind)]
 
 
@@ -167,7 +167,7 @@ class KeysPane(Pane):
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         theme = self.look
         if self.asked is not None:
-            question = fit(theme.spell(self.asked.question), columns * 3 // 4, theme.ellipsis)
+            question = theme.spell(cut(self.asked.question, columns * 3 // 4))
             return [
                 [Segment(question, BOLD), *self.asked.field.line(columns - width(question), theme)]
             ]
@@ -239,17 +239,16 @@ class Palette(ModalScreen[None]):
         if event.key == "enter":
             return self._found[self._place].action if self._found else ""
         if event.key in ("up", "down"):
-            step = 1 if event.key == "down" else -1
-            self._place = min(max(self._place + step, 0), max(len(self._found) - 1, 0))
+            place = self._place + (1 if event.key == "down" else -1)
+            self._place = max(min(place, len(self._found) - 1), 0)
+            self._tell()
         else:
             self.narrow(self.field.typed(event.key, event.character))
-        self._tell()
         return None
 
     def narrow(self, field: Field) -> None:
         """Show the commands with these words."""
-        self.field = field
-        words = field.text.casefold().split()
+        self.field, words = field, field.text.casefold().split()
         self._found = [key for key in KEYS if all(word in key.said.casefold() for word in words)]
         self._place = 0
         self._tell()
@@ -382,9 +381,8 @@ class Asking(Background):
                 typed = self.view.frame.text
             self.read(typed)
 
-        text = self.view.shown.text
-        if self.view.written is not None:
-            text = joined(self.view.record.queries)
+        view = self.view
+        text = view.shown.text if view.written is None else joined(view.record.queries)
         self.keys_pane.ask(Asked("text ", Field(text), answered))
 
     def action_save(self) -> None:
@@ -397,16 +395,12 @@ class Asking(Background):
             )
 
         def answered(typed: str) -> None:
-            if not typed.strip():
-                return
             path = Path(typed.strip()).expanduser()
-            if path.exists():
+            if typed.strip() and path.exists():
                 question = f"{visible(path.name)} is there: replace it? y, or Esc "
-                yes = ("y", "yes")
-                self.keys_pane.ask(
-                    Asked(question, Field(), lambda typed: write(path) if typed in yes else None)
-                )
-            else:
+                yes = Asked(question, Field(), lambda said: write(path) if said == "y" else None)
+                self.keys_pane.ask(yes)
+            elif typed.strip():
                 write(path)
 
         name = f"{self.view.scene.name(self.view.scene.head)}.svg"

@@ -126,6 +126,8 @@ def open_saved(path: Path) -> SavedSession:
     """
     name = repr(visible(str(path)))
     content = read_bytes(path, name=name, most=MOST_BYTES)
+    if not content:
+        raise LoadError(f"{name} is empty: save it again with attnviz heads --save")
     if _RUN.match(content):
         return _of_run(read_run(path))
     try:

@@ -70,7 +70,6 @@ def test_a_session(opened, tmp_path: Path) -> None:
     assert "was .05" in sent(child, "hhh")
     assert "Without" in sent(child, "x")
     assert "Generating" in sent(child, "g", quiet=1.0)
-    sent(child, "\x1b")  # the first one may only stop the scan
     sent(child, "\x1b")
     sent(child, "s")
     sent(child, "\x7f" * 8 + "seen.json\r", quiet=1.0)
@@ -177,6 +176,8 @@ def test_steps_are_small_over_ssh(opened, tmp_path: Path) -> None:
             "heads a --model mha --heads 2 --causal",
         ),
         (["--file", "x.txt", "--index-base", "1"], "attnviz heads --file x.txt --index-base 1"),
+        (["a", "--palette", "magma", "--ascii"], "attnviz heads a --palette magma --ascii"),
+        (["a", "--with", "b c"], "attnviz heads a, and again for b c"),
     ],
 )
 def test_a_pipe_is_refused_and_the_command_to_use_named(
@@ -196,11 +197,25 @@ def test_a_terminal_that_cannot_move_its_cursor_is_refused(start: Start) -> None
     assert "\x1b" not in told
 
 
+def test_a_directory_and_an_empty_file_are_named_as_what_they_are(
+    start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.json").touch()
+    for given, said, code in ((f"{tmp_path}/", "is a directory", 2), ("empty.json", "is empty", 3)):
+        child = start("explore", given, columns=200)
+        told = " ".join(child.read().split())
+        child.wait()
+        assert (said in told, child.exitstatus) == (True, code), told
+
+
 WATCHED = """
 import json, sys
 if "--without" in sys.argv:
     sys.argv.remove("--without")
     sys.modules["textual"] = None
+if "--broken" in sys.argv:
+    sys.argv.remove("--broken")
+    sys.modules["textual.app"] = None
 from attnviz.cli.boundary import run
 code = run()
 with open("modules.json", "w") as stream:
@@ -224,8 +239,9 @@ def watched(environment, tmp_path: Path) -> Callable[..., pexpect.spawn]:
     return call
 
 
-def test_without_textual_one_line_says_how_to_get_it(watched) -> None:
-    child = watched("explore", "--without")
+@pytest.mark.parametrize("state", ["--without", "--broken"])
+def test_without_textual_one_line_says_how_to_get_it(watched, state: str) -> None:
+    child = watched("explore", state)
     told = " ".join(child.read().split())
     child.wait()
     assert child.exitstatus == 5
