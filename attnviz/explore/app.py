@@ -22,7 +22,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.removals import Effects
 from attnviz.errors import AttnvizError
-from attnviz.explore.dialogs import KEYS, Asking, Source
+from attnviz.explore.dialogs import KEYS, Asking, KeysPane, Source
 from attnviz.explore.pane import GridPane, HeadingPane, MapPane, Pane, WordsPane, grid_columns
 from attnviz.explore.recording import DroppedError, Waited
 from attnviz.explore.scene import SIDES, Scene, View, Written
@@ -85,6 +85,7 @@ class Explorer(Asking):
             "grid": GridPane("grid", *drawn),
             "words": WordsPane("words", *drawn),
         }
+        self.map_pane, self.keys_pane = MapPane("map", *drawn), KeysPane("keys", *drawn)
         self._body = Horizontal(self._panes["grid"], self.map_pane, id="body")
         self._arrange(self.size)
         yield from (self._panes["heading"], self._body, self._panes["words"], self.keys_pane)

@@ -285,14 +285,15 @@ class Asking(Background):
     source, second: the sides, if there are two. look: how things are drawn, but for the palette.
     """
 
+    map_pane: MapPane
+    keys_pane: KeysPane
+
     def __init__(self, source: Source, view: View, look: Theme) -> None:
         super().__init__()
         self.source, self.view, self.look = source, view, look
         self.second: Source | None = None
         self._searched = ""
         self._looks: dict[str, Theme] = {}
-        self.map_pane = MapPane("map", view, self.drawn_with)
-        self.keys_pane = KeysPane("keys", view, self.drawn_with)
 
     @property
     def drawn_with(self) -> Theme:
