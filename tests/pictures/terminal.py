@@ -67,7 +67,7 @@ def run(command: list[str], name: str) -> list[list[Char]]:
         stream.feed(child.read())
     lines = [[screen.buffer[row][column] for column in range(columns)] for row in range(rows)]
     child.close(force=bool(keys))
-    if child.exitstatus:
+    if child.exitstatus and not keys:  # what is live was cut off
         raise SystemExit(f"{command} ended with {child.exitstatus}")
     while lines and not any(cell.data.strip() or cell.bg != "default" for cell in lines[-1]):
         lines.pop()
