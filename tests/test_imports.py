@@ -61,7 +61,7 @@ LIBRARIES = {
 TRANSFORMERS = {
     "attnviz.models.attention_interface",
     "attnviz.models.huggingface",
-    "attnviz.params.meta_count",
+    "attnviz.count.params.meta_count",
 }
 """The only modules that import transformers."""
 
@@ -104,7 +104,7 @@ def _imports(module: str) -> Iterator[str]:
 
 
 def layer(module: str) -> str:
-    """``attnviz.heads.command`` is of the layer ``heads``; the package itself is of none."""
+    """``attnviz.inspect.heads.command`` is of the layer ``heads``; the package itself is of none."""
     return module.split(".")[1] if "." in module else ""
 
 

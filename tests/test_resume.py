@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from attnviz.cli.resume import Piece, ResumeFile
 from attnviz.errors import LoadError, UsageError
+from attnviz.resume import Piece, ResumeFile
 
 SCHEMA = "attnviz.ablate-resume/1"
 RUN = {"model": "tiny", "texts": "3 (abc)", "mode": "zero"}

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.cli.inputs import (
+from attnviz.errors import LoadError, UsageError
+from attnviz.texts import (
     BUILT_IN_TEXT,
     as_utf8,
     natural_texts,
@@ -16,7 +17,6 @@ from attnviz.cli.inputs import (
     read_texts,
     read_texts_file,
 )
-from attnviz.errors import LoadError, UsageError
 
 
 def type_in(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:

@@ -35,7 +35,7 @@ def patterns(
     Raises UsageError (also a ValueError), LoadError, UnsupportedError as the command ends with;
     TypeError for an option that there is not.
     """
-    from attnviz.patterns.command import patterns as command
+    from attnviz.inspect.patterns.command import patterns as command
 
     return analysis(command, model, tokenizer, options, text=_text(text))
 
@@ -53,7 +53,7 @@ def ablate(
 
     Raises as ``patterns`` does.
     """
-    from attnviz.ablate.command import ablate as command
+    from attnviz.inspect.ablate.command import ablate as command
 
     return analysis(command, model, tokenizer, options, texts=_texts(texts))
 
@@ -71,7 +71,7 @@ def prune(
 
     Raises as ``patterns`` does.
     """
-    from attnviz.prune.command import prune as command
+    from attnviz.inspect.prune.command import prune as command
 
     return analysis(command, model, tokenizer, options, texts=_texts(texts))
 
@@ -93,8 +93,8 @@ def patch(
 
     Raises as ``patterns`` does.
     """
-    from attnviz.patch.command import patch as command
-    from attnviz.patch.pairs import given_pairs
+    from attnviz.inspect.patch.command import patch as command
+    from attnviz.inspect.patch.pairs import given_pairs
 
     several = pairs if pairs is None or isinstance(pairs, str | os.PathLike) else given_pairs(pairs)
     prompts = {"clean": _text(clean), "corrupt": _text(corrupt), "pairs": several}
@@ -116,7 +116,7 @@ def diff(
 
     Raises as ``patterns`` does.
     """
-    from attnviz.diff.command import diff as command
+    from attnviz.inspect.diff.command import diff as command
 
     loaded = [not isinstance(side, str | os.PathLike) for side in (a, a if b is None else b)]
     if tokenizer is not None and not any(loaded):
@@ -145,7 +145,7 @@ def rollout(
     """
     if text is None and not isinstance(tokenizer, str):
         raise UsageError('expected a text: attnviz.rollout("tiny", text="The cat sat.")')
-    from attnviz.heads.rollout_command import rollout as command
+    from attnviz.inspect.rollout.command import rollout as command
 
     return analysis(command, model, tokenizer, options, text=_text(text))
 
@@ -165,7 +165,7 @@ def attribute(
     """
     if prompt is None:
         raise UsageError('expected a prompt: attnviz.attribute("tiny", "The cat sat on the")')
-    from attnviz.why.command import why as command
+    from attnviz.inspect.why.command import why as command
 
     if isinstance(prompt, str):
         return analysis(command, model, tokenizer, options, text=_text(prompt))
@@ -180,7 +180,7 @@ def params(model: AnyModel | None = None, **options: Any) -> Analysis:
 
     Raises as ``patterns`` does.
     """
-    from attnviz.params.command import params as command
+    from attnviz.count.params.command import params as command
 
     return analysis(command, model, None, options)
 

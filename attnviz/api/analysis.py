@@ -18,12 +18,12 @@ from typing import Any, Literal, Union, get_args, get_origin
 from attnviz.api.capture import named
 from attnviz.api.drawn import Drawn
 from attnviz.api.head_choice import in_python_words, spelled
-from attnviz.cli.inputs import Texts
 from attnviz.cli.outlet import Report, report_files, taking
 from attnviz.draw.document import Document
 from attnviz.draw.labels import visible
 from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
+from attnviz.texts import Texts
 
 _ELSEWHERE = {
     *("model", "models", "names", "a", "b", "text", "file", "texts", "clean", "corrupt", "pairs"),

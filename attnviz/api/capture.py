@@ -11,7 +11,7 @@ from attnviz.api.head_maps import HeadMaps
 from attnviz.engine.capture import Choice, capture_text
 from attnviz.engine.known_labels import known_labels
 from attnviz.errors import UsageError
-from attnviz.heads.report import heads_report
+from attnviz.inspect.heads.report import heads_report
 from attnviz.models.model import Model, NumpyModel
 from attnviz.models.resolve import Loaded, LoadOptions, load, reckoned_tokens, refuse_ignored
 from attnviz.records import Kind

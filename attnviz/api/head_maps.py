@@ -25,8 +25,8 @@ from attnviz.draw.labels import visible
 from attnviz.draw.palette import PALETTES
 from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
-from attnviz.heads.document import heads_document
-from attnviz.heads.report import View, compare_heads
+from attnviz.inspect.heads.document import heads_document
+from attnviz.inspect.heads.report import View, compare_heads
 from attnviz.records import HeadScores, HeadsReport
 
 _NAMED = 4
@@ -146,7 +146,7 @@ class HeadMaps(Drawn):
         Raises UsageError for another ending, LoadError where it cannot be written.
         """
         from attnviz.draw.files import document_files, save, text_file
-        from attnviz.heads.data import array_files, write_heads_json
+        from attnviz.inspect.heads.data import array_files, write_heads_json
 
         with in_python_words():
             found = compare_heads([replace(self.report, text=self.text or self._name)])
@@ -170,7 +170,7 @@ class HeadMaps(Drawn):
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """A dictionary for each head, query and key: ``pandas.DataFrame`` takes them."""
-        from attnviz.heads.data import heads_rows
+        from attnviz.inspect.heads.data import heads_rows
 
         header, *rows = heads_rows(compare_heads([self.report]))
         names = [str(name) for name in header]

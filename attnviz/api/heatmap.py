@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnviz.api.head_maps import HeadMaps
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UsageError
-from attnviz.heads.report import heads_report
+from attnviz.inspect.heads.report import heads_report
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 
 ArrayLike: TypeAlias = Any

@@ -43,7 +43,10 @@ GROUPS = {
 
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
-_ELSEWHERE = {"rollout": "attnviz.heads.rollout_command", "path": "attnviz.patch.path_command"}
+_ELSEWHERE = {
+    "rollout": "attnviz.inspect.rollout.command",
+    "path": "attnviz.inspect.patch.path_command",
+}
 """Where a command does not stand in ``attnviz.NAME.command``."""
 
 

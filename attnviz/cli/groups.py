@@ -154,7 +154,7 @@ def _read(value: Any, one: Field[Any], kind: Any) -> Any:
     if get_origin(kind) is tuple:
         return tuple(value or ())
     if value is not None and one.metadata.get("words"):
-        from attnviz.cli.inputs import as_utf8
+        from attnviz.texts import as_utf8
 
         if isinstance(value, tuple):
             return tuple(as_utf8(word, _typed(one)) for word in value)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:  # an answer for a program needs nothing that draws
     from _typeshed import SupportsWrite
     from rich.console import Console
 
-    from attnviz.cli.progress import Advance
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
     from attnviz.models.model import Model
     from attnviz.models.resolve import LoadOptions
+    from attnviz.records import Advance
 
 
 @runtime_checkable

@@ -148,7 +148,7 @@ def test_a_package_is_a_function_in_any_order(package: str, before: str) -> None
 
 
 def test_the_example_of_the_issue() -> None:
-    from attnviz.patterns.records import PatternReport
+    from attnviz.inspect.patterns.records import PatternReport
 
     assert PatternReport.__name__ == "PatternReport"
     found = attnviz.patterns("tiny", None, TEXT)

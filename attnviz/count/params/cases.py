@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnviz.errors import LoadError, UsageError
-from attnviz.models.shapes import nearest
-from attnviz.params.counting.cache import (
+from attnviz.count.params.counting.cache import (
     NO_OTHERS,
     CacheCount,
     Fit,
@@ -21,9 +19,9 @@ from attnviz.params.counting.cache import (
     count_kept,
     longest_context,
 )
-from attnviz.params.counting.cost import DEFAULT_TOKENS, CostReport, Stated, count_cost
-from attnviz.params.counting.parameters import count_parameters
-from attnviz.params.options import (
+from attnviz.count.params.counting.cost import DEFAULT_TOKENS, CostReport, Stated, count_cost
+from attnviz.count.params.counting.parameters import count_parameters
+from attnviz.count.params.options import (
     RUNNING,
     SHAPE,
     Hub,
@@ -33,12 +31,14 @@ from attnviz.params.options import (
     parse_choices,
     parse_memory,
 )
-from attnviz.params.shapes import spec_from_options
-from attnviz.params.specs import ModelSpec
+from attnviz.count.params.shapes import spec_from_options
+from attnviz.count.params.specs import ModelSpec
+from attnviz.errors import LoadError, UsageError
+from attnviz.models.shapes import nearest
 
 if TYPE_CHECKING:  # a shape typed in needs no names
-    from attnviz.params.find_spec import FoundSpec
-    from attnviz.params.stored import Stored
+    from attnviz.count.params.find_spec import FoundSpec
+    from attnviz.count.params.stored import Stored
 
 Shape = Mapping[str, Any]
 """The options that describe a shape, those that were given."""
@@ -206,7 +206,7 @@ def _value(text: str) -> object:
 
 
 def _found(name: str, named: Named, hub: Hub) -> FoundSpec:
-    from attnviz.params.find_spec import find_spec
+    from attnviz.count.params.find_spec import find_spec
 
     found = find_spec(
         name, revision=hub.revision, offline=hub.offline, shapes_first=named.each[name]
@@ -302,8 +302,8 @@ def _dtypes(running: Running, named: str, name: str, stored: Stored | None, tota
 
 def _built(found: FoundSpec, running: Running) -> BuiltCount:
     """The parameters of a model that is built without weights to count them."""
-    from attnviz.params.config.read import stored_dtype
-    from attnviz.params.meta_count import count_on_meta  # imports torch and transformers
+    from attnviz.count.params.config.read import stored_dtype
+    from attnviz.count.params.meta_count import count_on_meta  # imports torch and transformers
 
     made = count_on_meta(found.config, name=found.name, architecture=found.architecture, run=True)
     types = _dtypes(running, stored_dtype(found.config), found.name, found.stored, made.total)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attnviz.cli.groups import command
 from attnviz.cli.options import Output
-from attnviz.params.options import (
+from attnviz.count.params.options import (
     Attention,
     FeedForward,
     Hub,
@@ -21,8 +21,8 @@ from attnviz.params.options import (
 if TYPE_CHECKING:  # the program's form needs no drawing, and --help no counting
     from _typeshed import SupportsWrite
 
+    from attnviz.count.params.cases import Counted
     from attnviz.draw.document import Document
-    from attnviz.params.cases import Counted
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -53,7 +53,7 @@ def params(
 ) -> None:
     """Count parameters, KV cache, operations and memory of any attention design, exactly."""
     from attnviz.cli.outlet import open_outlet
-    from attnviz.params.cases import compared_cases, requested_cases
+    from attnviz.count.params.cases import compared_cases, requested_cases
 
     shape = {**vars(attention), **vars(latent), **vars(feed_forward), **vars(rest)}
     shape["linear"] = attention.linear or None
@@ -76,17 +76,17 @@ class _Report(NamedTuple):
     explain: bool
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.params.data import write_params_json
+        from attnviz.count.params.data import write_params_json
 
         write_params_json(self.counted, stream)
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.params.data import params_rows
+        from attnviz.count.params.data import params_rows
 
         return params_rows(self.counted)
 
     def document(self) -> Document:
-        from attnviz.params.document import params_document
+        from attnviz.count.params.document import params_document
 
         return params_document(self.counted, self.view, self.hints, self.explain)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from attnviz.draw.document import Column, Row, Table
-from attnviz.params.cases import Case
-from attnviz.params.counting.cost import CostReport
-from attnviz.params.parts import attention_only, main_attention, main_group
-from attnviz.params.specs import AttentionSpec, ExpertsSpec
-from attnviz.params.words import (
+from attnviz.count.params.cases import Case
+from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.parts import attention_only, main_attention, main_group
+from attnviz.count.params.specs import AttentionSpec, ExpertsSpec
+from attnviz.count.params.words import (
     bytes_text,
     count,
     factor,
@@ -19,6 +18,7 @@ from attnviz.params.words import (
     share,
     short,
 )
+from attnviz.draw.document import Column, Row, Table
 
 MARK = "*"
 """Stands in the heading of a column whose numbers differ, for eyes without colour or bold."""

@@ -15,10 +15,10 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from attnviz.params.cases import BuiltCount, Case, Counted
-from attnviz.params.counting.cache import CacheCount
-from attnviz.params.counting.cost import CostReport
-from attnviz.params.parts import PartLine, layer_kind, main_attention, main_group, part_lines
+from attnviz.count.params.cases import BuiltCount, Case, Counted
+from attnviz.count.params.counting.cache import CacheCount
+from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.parts import PartLine, layer_kind, main_attention, main_group, part_lines
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -106,7 +106,12 @@ def _comparison(counted: Counted) -> dict[str, Any]:
     between rows. ``rows``: for each the ``values`` of the options and the object of its model, or
     ``error`` where the values do not go together. ``reading``: what changed, in words.
     """
-    from attnviz.params.compare import change_finding, change_reasons, changed, telling_metrics
+    from attnviz.count.params.compare import (
+        change_finding,
+        change_reasons,
+        changed,
+        telling_metrics,
+    )
 
     metrics = telling_metrics(counted.cases)
     return {

@@ -6,20 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from attnviz.draw.document import (
-    Beside,
-    Column,
-    Document,
-    Facts,
-    First,
-    Group,
-    Note,
-    Row,
-    Say,
-    Table,
-)
-from attnviz.params.cases import BuiltCount, Case, Counted
-from attnviz.params.compare import (
+from attnviz.count.params.cases import BuiltCount, Case, Counted
+from attnviz.count.params.compare import (
     MARK,
     change_finding,
     change_reasons,
@@ -30,10 +18,10 @@ from attnviz.params.compare import (
     size_sentences,
     telling_metrics,
 )
-from attnviz.params.counting.cost import CostReport
-from attnviz.params.options import View
-from attnviz.params.parts import attention_only
-from attnviz.params.running import (
+from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.options import View
+from attnviz.count.params.parts import attention_only
+from attnviz.count.params.running import (
     FEW_LENGTHS,
     LENGTHS,
     cache_facts,
@@ -43,8 +31,8 @@ from attnviz.params.running import (
     length_table,
     overview_table,
 )
-from attnviz.params.tables import brief_parameter_table, layer_table, parameter_table
-from attnviz.params.words import (
+from attnviz.count.params.tables import brief_parameter_table, layer_table, parameter_table
+from attnviz.count.params.words import (
     bytes_text,
     count,
     dtype_notes,
@@ -58,6 +46,18 @@ from attnviz.params.words import (
     share,
     short,
     title_words,
+)
+from attnviz.draw.document import (
+    Beside,
+    Column,
+    Document,
+    Facts,
+    First,
+    Group,
+    Note,
+    Row,
+    Say,
+    Table,
 )
 
 _BESIDE = Beside(58)

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from attnviz.count.params.config.read import spec_from_config
+from attnviz.count.params.shapes import spec_from_options, spec_from_shape
+from attnviz.count.params.specs import ModelSpec
 from attnviz.models.resolve import Loaded, resolve
 from attnviz.models.shapes import Shape, find_shape, shape_names
-from attnviz.params.config.read import spec_from_config
-from attnviz.params.shapes import spec_from_options, spec_from_shape
-from attnviz.params.specs import ModelSpec
 
 if TYPE_CHECKING:  # a shape has no files
-    from attnviz.params.stored import Stored
+    from attnviz.count.params.stored import Stored
 
 _BUNDLED = Path(__file__).resolve().parent.parent / "data" / "tiny"
 
@@ -70,8 +70,8 @@ def find_spec(
         return _shape(source.shape, name)
     if source.kind == "own":
         return FoundSpec(name, "", None, {}, spec_from_options(name=name, d_model=64, heads=8))
+    from attnviz.count.params.stored import stored_weights
     from attnviz.models.checkpoint_files import local_directory, read_config  # not for shapes
-    from attnviz.params.stored import stored_weights
 
     bundled = source.kind == "bundled"
     where = str(_BUNDLED) if bundled else name

@@ -14,13 +14,13 @@ import transformers
 from torch import nn
 from transformers import DynamicCache
 
+from attnviz.count.params.counting.cache import CacheKind, Kept
+from attnviz.count.params.specs import MOST
 from attnviz.errors import LoadError
 from attnviz.models.architecture import text_config
 from attnviz.models.attention_interface import without_choices
 from attnviz.models.checkpoint_files import check_layers
 from attnviz.models.third_party import third_party
-from attnviz.params.counting.cache import CacheKind, Kept
-from attnviz.params.specs import MOST
 
 _NOT_COUNTED = ("model_type", "quantization_config")
 """Fields that are given apart, or change no parameter but ask for libraries that may be missing."""

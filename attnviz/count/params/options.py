@@ -9,8 +9,8 @@ from typing import Literal
 
 from attnviz.cli.groups import Options, argument, flag, option
 from attnviz.cli.options import complete_shape
+from attnviz.count.params.specs import MOST
 from attnviz.errors import UsageError
-from attnviz.params.specs import MOST
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
 

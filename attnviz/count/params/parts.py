@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from attnviz.params.counting.blocks import AttentionCount, FeedForwardCount, PerHead, Term
-from attnviz.params.counting.cost import CostReport
-from attnviz.params.counting.parameters import (
+from attnviz.count.params.counting.blocks import AttentionCount, FeedForwardCount, PerHead, Term
+from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.counting.parameters import (
     GroupCount,
     LayerCount,
     ParameterCount,
     StackCount,
 )
-from attnviz.params.specs import ExpertsSpec
+from attnviz.count.params.specs import ExpertsSpec
 
 _LATE = {"bias": "biases", "norm": "norms"}
 _PROJECTIONS = ("query", "key", "value", "output")

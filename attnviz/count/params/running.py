@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from attnviz.draw.document import Column, Row, Table
-from attnviz.params.cases import Case
-from attnviz.params.counting.cache import CacheCount, CacheLine, Fit, byte_count
-from attnviz.params.counting.cost import CostReport, count_cost
-from attnviz.params.parts import main_attention
-from attnviz.params.specs import AttentionSpec
-from attnviz.params.tables import LM_HEAD, TINTS
-from attnviz.params.words import (
+from attnviz.count.params.cases import Case
+from attnviz.count.params.counting.cache import CacheCount, CacheLine, Fit, byte_count
+from attnviz.count.params.counting.cost import CostReport, count_cost
+from attnviz.count.params.parts import main_attention
+from attnviz.count.params.specs import AttentionSpec
+from attnviz.count.params.tables import LM_HEAD, TINTS
+from attnviz.count.params.words import (
     bytes_text,
     count,
     counted,
@@ -19,6 +18,7 @@ from attnviz.params.words import (
     run_words,
     share,
 )
+from attnviz.draw.document import Column, Row, Table
 
 LENGTHS = (-4, -2, -1, 0, 1, 2, 3, 4)
 FEW_LENGTHS = (-2, 0, 1, 2)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast, get_type_hints
 
+from attnviz.count.params import specs
+from attnviz.count.params.option_rules import check_options
+from attnviz.count.params.options import SHAPE, ShapeOptions
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.shapes import Shape, nearest
-from attnviz.params import specs
-from attnviz.params.option_rules import check_options
-from attnviz.params.options import SHAPE, ShapeOptions
 
 _Part = TypeVar("_Part", specs.Dense, specs.Table, specs.Norm)
 
@@ -173,7 +173,7 @@ def spec_from_shape(shape: Shape) -> specs.ModelSpec | None:
 
 
 def _from_config(shape: Shape) -> specs.ModelSpec | None:
-    from attnviz.params.config.read import misspelt_field, spec_from_config
+    from attnviz.count.params.config.read import misspelt_field, spec_from_config
 
     spec = spec_from_config(
         shape.config, name=shape.name, source=shape.source, architecture=shape.counts or None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from attnviz.draw.document import Column, Row, Table, Tint
-from attnviz.params.counting.cost import CostReport
-from attnviz.params.parts import (
+from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.parts import (
     PartLine,
     attention_only,
     layer_kind,
@@ -16,8 +15,9 @@ from attnviz.params.parts import (
     main_stack,
     part_lines,
 )
-from attnviz.params.specs import ExpertsSpec, FeedForwardSpec
-from attnviz.params.words import count, layer_span, share, short
+from attnviz.count.params.specs import ExpertsSpec, FeedForwardSpec
+from attnviz.count.params.words import count, layer_span, share, short
+from attnviz.draw.document import Column, Row, Table, Tint
 
 _MANY = 3
 _PROJECTIONS = ("query", "key", "value", "output")

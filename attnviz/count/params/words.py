@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from attnviz.params.cases import BuiltCount
-from attnviz.params.counting.cache import CacheCount, Fit
-from attnviz.params.counting.cost import CostReport
-from attnviz.params.counting.parameters import GroupCount
-from attnviz.params.parts import attention_only, main_attention, main_group
-from attnviz.params.specs import AttentionSpec, ExpertsSpec
+from attnviz.count.params.cases import BuiltCount
+from attnviz.count.params.counting.cache import CacheCount, Fit
+from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.counting.parameters import GroupCount
+from attnviz.count.params.parts import attention_only, main_attention, main_group
+from attnviz.count.params.specs import AttentionSpec, ExpertsSpec
 
 _SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 _SCALES = ("", "k", "M", "G", "T", "P", "E")

@@ -7,7 +7,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attnviz.ablate.options import (
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.errors import UnsupportedError
+from attnviz.inspect.ablate.options import (
     AblatedModel,
     Ablation,
     Measure,
@@ -15,12 +18,9 @@ from attnviz.ablate.options import (
     View,
     WrittenText,
 )
-from attnviz.cli import options as shared
-from attnviz.cli.groups import command
-from attnviz.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from attnviz.ablate.records import AblationReport
+    from attnviz.inspect.ablate.records import AblationReport
     from attnviz.models.model import Model
     from attnviz.records import HeadsReport
 
@@ -66,13 +66,13 @@ def ablate(
 ) -> None:
     """Ablate each head and measure how much the loss rises."""
     # What can be refused is refused before a model is loaded. Ctrl-C shows what is done.
-    from attnviz.ablate.data import LISTS, ablation_data, ablation_rows
-    from attnviz.ablate.document import ablation_document
-    from attnviz.ablate.job import Job
-    from attnviz.ablate.scan import measure as measure_job
-    from attnviz.cli.inputs import read_texts, read_texts_file
     from attnviz.cli.outlet import Found, open_outlet
-    from attnviz.cli.resume import ResumeFile
+    from attnviz.inspect.ablate.data import LISTS, ablation_data, ablation_rows
+    from attnviz.inspect.ablate.document import ablation_document
+    from attnviz.inspect.ablate.job import Job
+    from attnviz.inspect.ablate.scan import measure as measure_job
+    from attnviz.resume import ResumeFile
+    from attnviz.texts import read_texts, read_texts_file
 
     options = shared.load_options(model.model, loading, model.seed, own)
     request = Request(heads, counted, ablation, measure, view, kind, truncation, model.seed)
@@ -143,7 +143,7 @@ def _patterns(report: AblationReport, model: Model) -> HeadsReport | None:
 
 
 def _hints(report: AblationReport, source: str, explained: bool) -> tuple[str, ...]:
-    from attnviz.ablate.words import ablates_every
+    from attnviz.inspect.ablate.words import ablates_every
 
     hints = []
     best = report.ranking(1).matter

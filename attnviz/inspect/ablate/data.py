@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from attnviz.ablate.records import AblationReport, Effect, Head
 from attnviz.draw.values import json_number, label_facts, model_facts, table_of, token_facts
 from attnviz.engine.effects import METRICS
+from attnviz.inspect.ablate.records import AblationReport, Effect, Head
 
 SCHEMA = "attnviz.ablate/1"
 LISTS = ("heads", "together")

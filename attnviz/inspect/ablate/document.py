@@ -9,8 +9,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.ablate.records import AblationReport, Effect, Head, scale_of
-from attnviz.ablate.words import (
+from attnviz.draw import document as doc
+from attnviz.draw.numbers import NumberScale
+from attnviz.draw.provenance import advised, label_text, label_words, notes_group
+from attnviz.draw.signed import interval_text, layer_grid, ranked_table, signed_scale
+from attnviz.engine.effects import METRICS, Metric
+from attnviz.inspect.ablate.records import AblationReport, Effect, Head, scale_of
+from attnviz.inspect.ablate.words import (
     about,
     caveats,
     effect_words,
@@ -20,11 +25,6 @@ from attnviz.ablate.words import (
     map_title,
     ranking_titles,
 )
-from attnviz.draw import document as doc
-from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import advised, label_text, label_words, notes_group
-from attnviz.draw.signed import interval_text, layer_grid, ranked_table, signed_scale
-from attnviz.engine.effects import METRICS, Metric
 from attnviz.records import Tokens
 
 _LONGEST = 100

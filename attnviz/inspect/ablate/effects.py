@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.ablate.records import Effect
-from attnviz.cli.resume import restored, stored
 from attnviz.engine.effects import METRICS, Metric, Scores, Variant
 from attnviz.errors import LoadError
+from attnviz.inspect.ablate.records import Effect
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
+from attnviz.resume import restored, stored
 
 
 def mean_baseline(pieces: Sequence[Scores]) -> dict[str, float]:

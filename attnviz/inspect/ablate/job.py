@@ -9,20 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.ablate.options import Request
-from attnviz.ablate.records import Head
-from attnviz.cli.inputs import Texts, answer_and_foil, encode_texts
-from attnviz.cli.progress import Advance
-from attnviz.cli.resume import digest, texts_digest
 from attnviz.engine.capture import Choice, attention_kind, written_targets
 from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
+from attnviz.inspect.ablate.options import Request
+from attnviz.inspect.ablate.records import Head
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, NumpyModel, weights_fingerprint
 from attnviz.models.own import OwnAttention
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import Advance, Kind, ModelInfo, Tokens
+from attnviz.resume import digest, texts_digest
+from attnviz.texts import Texts, answer_and_foil, encode_texts
 
 _DRAWS = 4
 """How many other texts are drawn from for each text where nobody says."""

@@ -9,20 +9,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from attnviz.ablate.effects import (
+from attnviz.engine.effects import METRICS, Metric, Scores, Variant
+from attnviz.engine.scan.run import Scan
+from attnviz.errors import LoadError, UsageError
+from attnviz.inspect.ablate.effects import (
     ablation_effects,
     mean_baseline,
     restore_scores,
     store_scores,
 )
-from attnviz.ablate.job import Job
-from attnviz.ablate.records import AblationReport, Effect, Head
-from attnviz.cli.progress import Advance
-from attnviz.cli.resume import Piece, ResumeFile
-from attnviz.engine.effects import METRICS, Metric, Scores, Variant
-from attnviz.engine.scan.run import Scan
-from attnviz.errors import LoadError, UsageError
+from attnviz.inspect.ablate.job import Job
+from attnviz.inspect.ablate.records import AblationReport, Effect, Head
 from attnviz.measures.bootstrap import few_note, spearman
+from attnviz.records import Advance
+from attnviz.resume import Piece, ResumeFile
 
 _ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"
 """The parts in a resume file."""

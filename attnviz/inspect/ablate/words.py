@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from attnviz.ablate.records import AblationReport, Effect
 from attnviz.draw.document import Facts, Part, Quote, Words
 from attnviz.draw.provenance import counted, listed, model_words
 from attnviz.engine.effects import METRICS
+from attnviz.inspect.ablate.records import AblationReport, Effect
 
 _UNITS = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from attnviz.check.records import CheckReport, Outcome
-from attnviz.check.words import brief, said
 from attnviz.draw.document import Document
 from attnviz.draw.labels import visible
 from attnviz.draw.markdown import document_markdown
 from attnviz.draw.whole_file import whole_file
+from attnviz.inspect.check.records import CheckReport, Outcome
+from attnviz.inspect.check.words import brief, said
 
 
 def write_junit(path: Path, report: CheckReport) -> None:

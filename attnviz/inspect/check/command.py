@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from attnviz.check.options import CheckedModel, Junit, Rules
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.errors import AttnvizError, CheckError, UsageError
+from attnviz.inspect.check.options import CheckedModel, Junit, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from _typeshed import SupportsWrite
 
-    from attnviz.check.measure import Measured
-    from attnviz.check.records import CheckReport
     from attnviz.cli.outlet import Outlet
     from attnviz.draw.document import Document
+    from attnviz.inspect.check.measure import Measured
+    from attnviz.inspect.check.records import CheckReport
     from attnviz.models.model import Model
 
 EXAMPLES = """
@@ -49,15 +49,15 @@ def check(
     junit: Junit,
 ) -> None:
     """Hold a model against rules in a file: a gate for CI."""
-    from attnviz.check.baseline import check_renewable, write_baseline
-    from attnviz.check.initial import baseline_path
-    from attnviz.check.measure import outcome
-    from attnviz.check.records import CheckReport
-    from attnviz.check.rules import read_rules
-    from attnviz.check.words import said
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import scanning
     from attnviz.draw.whole_file import check_writable
+    from attnviz.inspect.check.baseline import check_renewable, write_baseline
+    from attnviz.inspect.check.initial import baseline_path
+    from attnviz.inspect.check.measure import outcome
+    from attnviz.inspect.check.records import CheckReport
+    from attnviz.inspect.check.rules import read_rules
+    from attnviz.inspect.check.words import said
 
     began = time.monotonic()
     outlet = open_outlet(output)
@@ -110,8 +110,8 @@ def check(
 
 def _refuse_old(rules: Rules) -> None:
     """Raise where --init would overwrite, or cannot write."""
-    from attnviz.check.initial import baseline_path
     from attnviz.draw.whole_file import check_writable
+    from attnviz.inspect.check.initial import baseline_path
 
     for path in (rules.file, baseline_path(rules.file)):
         check_writable(path)
@@ -133,23 +133,23 @@ def _keep_read(read: Sequence[Path], written: Sequence[Path]) -> None:
 
 def _measured(name: str, seed: int, loading: shared.Loading, outlet: Outlet) -> Measured:
     """A model that is loaded when a rule needs it."""
-    from attnviz.check.measure import Measured
+    from attnviz.inspect.check.measure import Measured
 
     options = shared.load_options(name, loading, seed)
 
     def open_model() -> Model:
         from attnviz.cli import progress
+        from attnviz.inspect.patterns.probes import reckoned_probe_tokens
         from attnviz.models.resolve import load
-        from attnviz.patterns.probes import reckoned_probe_tokens
 
         tokens = reckoned_probe_tokens(None, None)
         with progress.loading(name, outlet.notices) as advance:
             return load(name, replace(options, progress=advance, tokens=tokens))
 
     def count() -> dict[str, Any]:
-        from attnviz.params.cases import requested_cases
-        from attnviz.params.data import params_data
-        from attnviz.params.options import Hub, Named, Running
+        from attnviz.count.params.cases import requested_cases
+        from attnviz.count.params.data import params_data
+        from attnviz.count.params.options import Hub, Named, Running
 
         hub = Hub(loading.revision, loading.offline)
         return params_data(requested_cases(Named((), (name,)), {}, Running(), hub))
@@ -159,9 +159,9 @@ def _measured(name: str, seed: int, loading: shared.Loading, outlet: Outlet) -> 
 
 def _write(path: Path, name: str, measured: Measured) -> tuple[Path, ...]:
     """Write the rules and their baseline, both or nothing; their names."""
-    from attnviz.check.baseline import write_baseline
-    from attnviz.check.initial import baseline_path, initial_rules
     from attnviz.draw.whole_file import whole_file
+    from attnviz.inspect.check.baseline import write_baseline
+    from attnviz.inspect.check.initial import baseline_path, initial_rules
 
     text = initial_rules(measured, path, name)
     write_baseline(baseline_path(path), measured.baseline)
@@ -176,9 +176,9 @@ def _show(found: _Checked, outlet: Outlet, junit: Path | None) -> None:
     None is lost with another. Neither a file that cannot be written nor a reader who leaves
     makes a rule hold.
     """
-    from attnviz.check import ci
-    from attnviz.check.words import finding, on_github
     from attnviz.cli.terminal import discard_output
+    from attnviz.inspect.check import ci
+    from attnviz.inspect.check.words import finding, on_github
 
     lost: list[AttnvizError] = []
     try:
@@ -217,16 +217,16 @@ class _Checked:
     hints: tuple[str, ...]
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.check.data import write_check_json
+        from attnviz.inspect.check.data import write_check_json
 
         write_check_json(self.report, stream)
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.check.data import check_rows
+        from attnviz.inspect.check.data import check_rows
 
         return check_rows(self.report)
 
     def document(self) -> Document:
-        from attnviz.check.document import check_document
+        from attnviz.inspect.check.document import check_document
 
         return check_document(self.report, self.explain, self.hints)

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from attnviz.check.records import CheckReport, Outcome
 from attnviz.draw.values import json_number, model_facts
+from attnviz.inspect.check.records import CheckReport, Outcome
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

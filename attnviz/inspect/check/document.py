@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from attnviz.check.records import CheckReport, Outcome
-from attnviz.check.words import (
+from attnviz.draw import document as doc
+from attnviz.draw.provenance import model_words, notes_group
+from attnviz.draw.theme import Tone
+from attnviz.inspect.check.records import CheckReport, Outcome
+from attnviz.inspect.check.words import (
     EXPLANATION,
     bound_text,
     finding,
@@ -17,9 +20,6 @@ from attnviz.check.words import (
     sources,
     value_text,
 )
-from attnviz.draw import document as doc
-from attnviz.draw.provenance import model_words, notes_group
-from attnviz.draw.theme import Tone
 from attnviz.records import Tokens
 
 _TONES: dict[str, Tone] = {"✓": "good", "✗": "bad", "!": "strong"}

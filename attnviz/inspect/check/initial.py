@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from attnviz.check.baseline import check_finite
-from attnviz.check.measure import Measured
-from attnviz.diff.compare import Divergences, noise_floor
 from attnviz.errors import UsageError
+from attnviz.inspect.check.baseline import check_finite
+from attnviz.inspect.check.measure import Measured
+from attnviz.inspect.diff.compare import Divergences, noise_floor
 from attnviz.models.other_numbers import in_other_numbers
 
 _COUNTS = ("total", "kv_cache.bytes_per_token")

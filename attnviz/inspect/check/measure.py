@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.check.baseline import Baseline, by_distance, read_baseline
-from attnviz.check.records import (
+from attnviz.draw.labels import short_name, visible
+from attnviz.engine.head_run import Head, HeadRun, open_heads
+from attnviz.engine.probing import Probing, open_probing
+from attnviz.engine.selection import choose_heads
+from attnviz.engine.text_pass import token_losses
+from attnviz.errors import UsageError
+from attnviz.inspect.check.baseline import Baseline, by_distance, read_baseline
+from attnviz.inspect.check.records import (
     BaselineRule,
     CountRule,
     LabelRule,
@@ -24,23 +30,16 @@ from attnviz.check.records import (
     ScoreRule,
     SpanRule,
 )
-from attnviz.cli.inputs import built_in_texts
-from attnviz.cli.progress import Advance
-from attnviz.draw.labels import short_name, visible
-from attnviz.engine.head_run import Head, HeadRun, open_heads
-from attnviz.engine.probing import Probing, open_probing
-from attnviz.engine.selection import choose_heads
-from attnviz.engine.text_pass import token_losses
-from attnviz.errors import UsageError
 from attnviz.measures.registry import MEASURES
 from attnviz.measures.sinks import sink_keys
 from attnviz.measures.words import find_in
 from attnviz.models.model import Model
 from attnviz.models.shapes import nearest
-from attnviz.records import Input
+from attnviz.records import Advance, Input
+from attnviz.texts import built_in_texts
 
 if TYPE_CHECKING:  # rules of params alone load no model
-    from attnviz.patterns.records import PatternReport
+    from attnviz.inspect.patterns.records import PatternReport
 
 _SEEDS = 3
 """Draws of random tokens, as many as ``patterns`` takes."""
@@ -112,7 +111,7 @@ class Measured:
     @cached_property
     def patterns(self) -> PatternReport:
         """All heads scored on the probes of ``patterns``."""
-        from attnviz.patterns.score import score_patterns
+        from attnviz.inspect.patterns.score import score_patterns
 
         return score_patterns(
             self.model,
@@ -191,7 +190,7 @@ class Measured:
     @cached_property
     def baseline(self) -> Baseline:
         """What the model does, to be saved or held against what was."""
-        from attnviz.cli.resume import digest
+        from attnviz.resume import digest
 
         sums = np.sum([each.sums for each in self.built_in], axis=0)
         heads = self.built_in[0].heads

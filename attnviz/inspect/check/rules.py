@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from attnviz.check.records import (
+from attnviz.draw.labels import cut, visible
+from attnviz.errors import UsageError
+from attnviz.inspect.check.records import (
     BaselineRule,
     Bounds,
     CountRule,
@@ -20,8 +22,6 @@ from attnviz.check.records import (
     ScoreRule,
     SpanRule,
 )
-from attnviz.draw.labels import cut, visible
-from attnviz.errors import UsageError
 from attnviz.measures.registry import LABELS, MEASURES
 from attnviz.models.shapes import nearest
 from attnviz.reading import SETTINGS_BYTES, read_bytes
@@ -218,7 +218,7 @@ def _loss(given: _Given) -> Rule:
 
 
 def _losses(given: _Given) -> Rule:
-    from attnviz.cli.inputs import read_texts_file
+    from attnviz.texts import read_texts_file
 
     path = given.path("loss_on_file")
     texts = read_texts_file(path, "loss_on_file")

@@ -6,9 +6,9 @@ import math
 import os
 from collections.abc import Sequence
 
-from attnviz.check.records import Bounds, CheckReport, Outcome
 from attnviz.draw.labels import cut, short_name, visible
 from attnviz.draw.provenance import counted
+from attnviz.inspect.check.records import Bounds, CheckReport, Outcome
 
 _NAMED, _NAME = 2, 40
 """Rules that the finding names, and the columns of a name."""

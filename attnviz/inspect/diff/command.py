@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.diff.options import Compared, ConditionB, Drawn, Request, Sides
+from attnviz.inspect.diff.options import Compared, ConditionB, Drawn, Request, Sides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from _typeshed import SupportsWrite
 
-    from attnviz.diff.records import DiffReport
-    from attnviz.diff.sides import LiveSide
     from attnviz.draw.document import Document
+    from attnviz.inspect.diff.records import DiffReport
+    from attnviz.inspect.diff.sides import LiveSide
     from attnviz.models.model import Model
 
 EXAMPLES = """
@@ -48,7 +48,7 @@ def diff(
     request = Request(sides, condition, compared, truncation, counted, loading, drawn.seed)
     from attnviz.cli import progress
     from attnviz.cli.outlet import open_outlet
-    from attnviz.diff.sides import LiveSide, both_sides
+    from attnviz.inspect.diff.sides import LiveSide, both_sides
     from attnviz.models.resolve import load
 
     outlet = open_outlet(output)
@@ -62,11 +62,11 @@ def diff(
         return progress.scanning("comparing heads", outlet.notices)
 
     if isinstance(a, LiveSide) and isinstance(b, LiveSide):
-        from attnviz.diff.job import compared as compared_models
+        from attnviz.inspect.diff.job import compared as compared_models
 
         report = compared_models(request, a, b, open_model, scanning)
     else:
-        from attnviz.diff.saved_job import compared_saved
+        from attnviz.inspect.diff.saved_job import compared_saved
 
         report = compared_saved(request, a, b, open_model, scanning)
     outlet.show(_Compared(report, output.explain, () if output.quiet else _hints(request, report)))
@@ -93,16 +93,16 @@ class _Compared:
     hints: tuple[str, ...]
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.diff.data import write_diff_json
+        from attnviz.inspect.diff.data import write_diff_json
 
         write_diff_json(self.report, stream)
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.diff.data import diff_rows
+        from attnviz.inspect.diff.data import diff_rows
 
         return diff_rows(self.report)
 
     def document(self) -> Document:
-        from attnviz.diff.document import diff_document
+        from attnviz.inspect.diff.document import diff_document
 
         return diff_document(self.report, self.explain, self.hints)

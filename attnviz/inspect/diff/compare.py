@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.diff.maps import ModelMaps, TextMaps
 from attnviz.engine.head_run import Head
 from attnviz.errors import UsageError
+from attnviz.inspect.diff.maps import ModelMaps, TextMaps
 from attnviz.measures.assignment import cheapest_pairs
 from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval
 from attnviz.measures.divergence import cosine, js_divergence, kl_divergence

@@ -9,9 +9,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from attnviz.diff.compare import Predictions
-from attnviz.diff.records import DiffReport, HeadChange
 from attnviz.draw.values import json_number, model_facts
+from attnviz.inspect.diff.compare import Predictions
+from attnviz.inspect.diff.records import DiffReport, HeadChange
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

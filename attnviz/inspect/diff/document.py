@@ -8,8 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from attnviz.diff.records import DiffReport, Example, HeadChange
-from attnviz.diff.words import (
+from attnviz.draw import document as doc
+from attnviz.draw.numbers import NumberScale
+from attnviz.draw.palette import STEPS
+from attnviz.draw.provenance import counted, notes_group
+from attnviz.draw.signed import signed_scale
+from attnviz.inspect.diff.records import DiffReport, Example, HeadChange
+from attnviz.inspect.diff.words import (
     EXACT,
     about,
     bits,
@@ -24,11 +29,6 @@ from attnviz.diff.words import (
     prediction_words,
     tested,
 )
-from attnviz.draw import document as doc
-from attnviz.draw.numbers import NumberScale
-from attnviz.draw.palette import STEPS
-from attnviz.draw.provenance import counted, notes_group
-from attnviz.draw.signed import signed_scale
 from attnviz.records import Tokens
 
 _GAP = 3

@@ -10,8 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.cli.progress import Advance
-from attnviz.diff.compare import (
+from attnviz.draw.provenance import counted
+from attnviz.engine.effects import Variant
+from attnviz.engine.head_run import Head
+from attnviz.engine.probing import Probing, open_probing
+from attnviz.engine.scan.run import open_scan
+from attnviz.errors import UsageError
+from attnviz.inspect.diff.compare import (
     Divergences,
     Floor,
     Pair,
@@ -24,21 +29,15 @@ from attnviz.diff.compare import (
     pairs_by_index,
     predictions,
 )
-from attnviz.diff.maps import ModelMaps, model_maps
-from attnviz.diff.options import Request
-from attnviz.diff.records import DiffReport, Example, HeadChange, HeadState, Move
-from attnviz.diff.sides import LiveSide, distinct, inputs_of, require_alike
-from attnviz.draw.provenance import counted
-from attnviz.engine.effects import Variant
-from attnviz.engine.head_run import Head
-from attnviz.engine.probing import Probing, open_probing
-from attnviz.engine.scan.run import open_scan
-from attnviz.errors import UsageError
+from attnviz.inspect.diff.maps import ModelMaps, model_maps
+from attnviz.inspect.diff.options import Request
+from attnviz.inspect.diff.records import DiffReport, Example, HeadChange, HeadState, Move
+from attnviz.inspect.diff.sides import LiveSide, distinct, inputs_of, require_alike
+from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.bootstrap import LEAST_TEXTS, benjamini_hochberg, sign_flip_p
 from attnviz.models.model import Model
 from attnviz.models.other_numbers import in_other_numbers
-from attnviz.patterns.score import score_patterns
-from attnviz.records import Input, Kind
+from attnviz.records import Advance, Input, Kind
 
 Open = Callable[[LiveSide], Model]
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.diff.compare import Floor, Predictions
 from attnviz.engine.head_run import Head
+from attnviz.inspect.diff.compare import Floor, Predictions
 from attnviz.records import Kind, ModelInfo, Tokens
 
 

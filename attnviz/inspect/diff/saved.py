@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from attnviz.diff.records import HeadState
 from attnviz.draw.labels import visible
 from attnviz.draw.values import model_of
 from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError
+from attnviz.inspect.diff.records import HeadState
 from attnviz.reading import CORPUS_BYTES, finite, optional, parse_json, read_bytes, typed
 from attnviz.records import Kind, ModelInfo
 

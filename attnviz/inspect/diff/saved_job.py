@@ -10,14 +10,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from attnviz.diff.job import Open, Scanning, ablation_effects, head_states, with_effects
-from attnviz.diff.options import Request
-from attnviz.diff.records import DiffReport, HeadChange, HeadState
-from attnviz.diff.saved import SavedResult
-from attnviz.diff.sides import LiveSide, Side, inputs_of
 from attnviz.engine.head_run import Head
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
+from attnviz.inspect.diff.job import Open, Scanning, ablation_effects, head_states, with_effects
+from attnviz.inspect.diff.options import Request
+from attnviz.inspect.diff.records import DiffReport, HeadChange, HeadState
+from attnviz.inspect.diff.saved import SavedResult
+from attnviz.inspect.diff.sides import LiveSide, Side, inputs_of
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.records import Kind, ModelInfo
 

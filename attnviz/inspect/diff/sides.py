@@ -7,21 +7,21 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from attnviz.cli.inputs import (
+from attnviz.cli.options import load_options
+from attnviz.draw.labels import visible
+from attnviz.engine.probing import Probing
+from attnviz.errors import UsageError
+from attnviz.inspect.diff.options import Request
+from attnviz.inspect.diff.saved import SavedResult, is_saved, read_saved
+from attnviz.models.resolve import Loaded, LoadOptions
+from attnviz.records import Input, Kind
+from attnviz.texts import (
     Texts,
     built_in_texts,
     encode_texts,
     read_text,
     read_texts_file,
 )
-from attnviz.cli.options import load_options
-from attnviz.diff.options import Request
-from attnviz.diff.saved import SavedResult, is_saved, read_saved
-from attnviz.draw.labels import visible
-from attnviz.engine.probing import Probing
-from attnviz.errors import UsageError
-from attnviz.models.resolve import Loaded, LoadOptions
-from attnviz.records import Input, Kind
 
 _BUILT_IN = ("tiny", "mha")
 _TOKENS = 6_000

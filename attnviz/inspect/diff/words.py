@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from attnviz.diff.records import DiffReport, HeadChange, HeadState, Move
 from attnviz.draw.labels import short_name
 from attnviz.draw.provenance import counted, shape_words, share
+from attnviz.inspect.diff.records import DiffReport, HeadChange, HeadState, Move
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.registry import label_named
 from attnviz.records import ModelInfo

@@ -22,11 +22,18 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.removals import Effects
 from attnviz.errors import AttnvizError
-from attnviz.explore.dialogs import KEYS, Asking, KeysPane, Source
-from attnviz.explore.pane import GridPane, HeadingPane, MapPane, Pane, WordsPane, grid_columns
-from attnviz.explore.recording import DroppedError, Waited
-from attnviz.explore.scene import SIDES, Scene, View, Written
-from attnviz.explore.session import Frame, weighed
+from attnviz.inspect.explore.dialogs import KEYS, Asking, KeysPane, Source
+from attnviz.inspect.explore.pane import (
+    GridPane,
+    HeadingPane,
+    MapPane,
+    Pane,
+    WordsPane,
+    grid_columns,
+)
+from attnviz.inspect.explore.recording import DroppedError, Waited
+from attnviz.inspect.explore.scene import SIDES, Scene, View, Written
+from attnviz.inspect.explore.session import Frame, weighed
 
 _SPACED, _TALL = 24, 36
 """Lines of a terminal from which empty lines part the panes, and the finding may take two."""

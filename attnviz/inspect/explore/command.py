@@ -18,9 +18,9 @@ from attnviz.draw.labels import visible
 from attnviz.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from attnviz.explore.dialogs import Source
-    from attnviz.explore.recording import Background
-    from attnviz.explore.session import LiveSession
+    from attnviz.inspect.explore.dialogs import Source
+    from attnviz.inspect.explore.recording import Background
+    from attnviz.inspect.explore.session import LiveSession
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -88,17 +88,17 @@ def explore(
     groups: tuple[Options, ...] = (kinds, truncation, model, own, loading)
     typed = tuple(word for group in groups for word in group.typed())
     _require_terminal(opened, (*shown.typed(), *typed, *counted.typed(), *screen.typed()))
-    from attnviz.cli.inputs import read_text
     from attnviz.cli.progress import loading as loads
     from attnviz.cli.terminal import messages, text_console
     from attnviz.draw.theme import Theme
     from attnviz.engine.capture import Choice
     from attnviz.engine.selection import choose_heads
-    from attnviz.explore.app import Explorer
-    from attnviz.explore.dialogs import Source
-    from attnviz.explore.recording import Recorder
-    from attnviz.explore.saved import open_saved
-    from attnviz.explore.session import open_session
+    from attnviz.inspect.explore.app import Explorer
+    from attnviz.inspect.explore.dialogs import Source
+    from attnviz.inspect.explore.recording import Recorder
+    from attnviz.inspect.explore.saved import open_saved
+    from attnviz.inspect.explore.session import open_session
+    from attnviz.texts import read_text
 
     choice = Choice(
         index_base=counted.index_base,
@@ -113,7 +113,7 @@ def explore(
             return open_session(name, replace(options, progress=progress), choice, text)
 
     if opened.text is not None and Path(opened.text).suffix.lower() == ".jsonl":
-        from attnviz.explore.recording import Player, read_recording
+        from attnviz.inspect.explore.recording import Player, read_recording
 
         screens = read_recording(Path(opened.text))
         if screens is not None:
@@ -170,8 +170,8 @@ def _is_saved(typed: str) -> bool:
 
 def _second(typed: str, first: Source, live: Callable[[str, str], LiveSession]) -> Source:
     """The other side: a saved file, a model over the same text, or a text in the same model."""
-    from attnviz.explore.dialogs import Source
-    from attnviz.explore.saved import open_saved
+    from attnviz.inspect.explore.dialogs import Source
+    from attnviz.inspect.explore.saved import open_saved
 
     if _is_saved(typed):
         saved = open_saved(Path(typed))
@@ -194,7 +194,7 @@ def _require_terminal(opened: Opened, typed: tuple[str, ...]) -> None:
     else:
         reason = ""
     if reason:
-        from attnviz.explore.scene import shell_word
+        from attnviz.inspect.explore.scene import shell_word
 
         text = [] if opened.text is None else [opened.text]
         file = [] if opened.file is None else ["--file", str(opened.file)]

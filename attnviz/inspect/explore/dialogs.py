@@ -16,12 +16,12 @@ from textual.screen import ModalScreen
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, stack, widest
 from attnviz.draw.labels import cut, fit, visible, width
 from attnviz.draw.theme import Theme
-from attnviz.explore import facts
-from attnviz.explore.map import accent
-from attnviz.explore.pane import Lines, MapPane, Pane
-from attnviz.explore.recording import Background, save_view
-from attnviz.explore.scene import Scene, View, command_line, places_of
-from attnviz.explore.session import Session
+from attnviz.inspect.explore import facts
+from attnviz.inspect.explore.map import accent
+from attnviz.inspect.explore.pane import Lines, MapPane, Pane
+from attnviz.inspect.explore.recording import Background, save_view
+from attnviz.inspect.explore.scene import Scene, View, command_line, places_of
+from attnviz.inspect.explore.session import Session
 from attnviz.measures.words import joined
 
 

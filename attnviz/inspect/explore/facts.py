@@ -21,13 +21,13 @@ from attnviz.draw.theme import Theme, Tone
 from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely
 from attnviz.engine.removals import Effects
-from attnviz.explore.grid import moved_attention
-from attnviz.explore.map import accent
-from attnviz.explore.scene import Scene, View, Written
-from attnviz.explore.session import Floats, Frame, model_name, same_tokens, two_models
-from attnviz.heads.finding import described, finding, scored
-from attnviz.heads.report import View as HeadsView
-from attnviz.heads.report import compare_heads
+from attnviz.inspect.explore.grid import moved_attention
+from attnviz.inspect.explore.map import accent
+from attnviz.inspect.explore.scene import Scene, View, Written
+from attnviz.inspect.explore.session import Floats, Frame, model_name, same_tokens, two_models
+from attnviz.inspect.heads.finding import described, finding, scored
+from attnviz.inspect.heads.report import View as HeadsView
+from attnviz.inspect.heads.report import compare_heads
 from attnviz.measures.registry import MEASURES
 from attnviz.records import Tokens
 

@@ -24,12 +24,12 @@ from attnviz.draw.theme import Theme, sign_glyph
 from attnviz.engine.generation import Step
 from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
-from attnviz.explore.map import accent
-from attnviz.explore.scene import View
-from attnviz.explore.session import Frame
-from attnviz.heads.finding import described
-from attnviz.heads.first import label_grid
-from attnviz.heads.report import compare_heads
+from attnviz.inspect.explore.map import accent
+from attnviz.inspect.explore.scene import View
+from attnviz.inspect.explore.session import Frame
+from attnviz.inspect.heads.finding import described
+from attnviz.inspect.heads.first import label_grid
+from attnviz.inspect.heads.report import compare_heads
 
 _WIDEST = 12
 _APART, _NAMED, _LEAST_SIDE = 2, 11, 5

@@ -24,8 +24,8 @@ from attnviz.draw.palette import STEPS
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.head_run import Head
-from attnviz.explore import facts
-from attnviz.explore.grid import (
+from attnviz.inspect.explore import facts
+from attnviz.inspect.explore.grid import (
     GridPicture,
     columns_wanted,
     draw_grid,
@@ -34,10 +34,10 @@ from attnviz.explore.grid import (
     labelled,
     thumbnail,
 )
-from attnviz.explore.map import NEAREST, MapPicture, Place, Shown, Size, draw_map
-from attnviz.explore.scene import SIDES, View
-from attnviz.explore.session import Frame
-from attnviz.heads.links import Link, links_table, strongest_links
+from attnviz.inspect.explore.map import NEAREST, MapPicture, Place, Shown, Size, draw_map
+from attnviz.inspect.explore.scene import SIDES, View
+from attnviz.inspect.explore.session import Frame
+from attnviz.inspect.heads.links import Link, links_table, strongest_links
 from attnviz.records import LayerWeights
 
 _PLAIN = Style.null()  # textual's filters want one

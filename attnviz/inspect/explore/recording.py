@@ -30,14 +30,14 @@ from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.draw.whole_file import check_writable
 from attnviz.errors import AttnvizError, LoadError, UsageError
-from attnviz.explore.pane import Lines
-from attnviz.explore.scene import View, Written
-from attnviz.generate.data import write_run_lines
-from attnviz.generate.records import Ending, Run
-from attnviz.heads.data import array_files, heads_rows, write_heads_json
-from attnviz.heads.document import heads_document
-from attnviz.heads.report import HeadsComparison, compare_heads
-from attnviz.heads.report import View as HeadsView
+from attnviz.inspect.explore.pane import Lines
+from attnviz.inspect.explore.scene import View, Written
+from attnviz.inspect.generate.data import write_run_lines
+from attnviz.inspect.generate.records import Ending, Run
+from attnviz.inspect.heads.data import array_files, heads_rows, write_heads_json
+from attnviz.inspect.heads.document import heads_document
+from attnviz.inspect.heads.report import HeadsComparison, compare_heads
+from attnviz.inspect.heads.report import View as HeadsView
 from attnviz.reading import parse_json, read_bytes
 from attnviz.records import LayerWeights
 

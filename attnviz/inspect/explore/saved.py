@@ -27,12 +27,12 @@ from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
 from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.explore.session import Frame
-from attnviz.generate.data import SCHEMA as RUN
-from attnviz.generate.data import read_run
-from attnviz.generate.records import Run
-from attnviz.heads.data import SCHEMA
-from attnviz.heads.report import heads_report
+from attnviz.inspect.explore.session import Frame
+from attnviz.inspect.generate.data import SCHEMA as RUN
+from attnviz.inspect.generate.data import read_run
+from attnviz.inspect.generate.records import Run
+from attnviz.inspect.heads.data import SCHEMA
+from attnviz.inspect.heads.report import heads_report
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
 from attnviz.reading import TEXT_BYTES, finite, one_of, parse_json, read_bytes, typed

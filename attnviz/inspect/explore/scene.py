@@ -19,8 +19,8 @@ from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
 from attnviz.errors import UsageError
-from attnviz.explore.session import Floats, Frame, Mode, unlike
-from attnviz.heads.links import LONGEST, link_names
+from attnviz.inspect.explore.session import Floats, Frame, Mode, unlike
+from attnviz.inspect.heads.links import LONGEST, link_names
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import word_spans
 from attnviz.records import AttentionRecord, Tokens

@@ -26,7 +26,7 @@ from attnviz.engine.likely import Likely, likeliest
 from attnviz.engine.removals import Effects, removal_effects
 from attnviz.engine.text_pass import TextPass, TextReader, token_losses
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.heads.report import heads_report
+from attnviz.inspect.heads.report import heads_report
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import sink_of, without_sink

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from attnviz.draw.files import Writer
     from attnviz.engine.generation import Sampling
     from attnviz.engine.head_run import Head
-    from attnviz.generate.document import Shown
-    from attnviz.generate.job import Advance
+    from attnviz.inspect.generate.document import Shown
+    from attnviz.inspect.generate.job import Advance
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -101,12 +101,12 @@ def generate(
 ) -> None:
     """Let the model write on, and see where its heads look."""
     # What can be refused is refused before a model is loaded. Ctrl-C shows what is written.
-    from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading as opening
     from attnviz.cli.terminal import between_steps
-    from attnviz.generate.job import Job
+    from attnviz.inspect.generate.job import Job
     from attnviz.models.resolve import load, reckoned_tokens
+    from attnviz.texts import read_text
 
     options = shared.load_options(model.model, loading, model.seed)
     sampling = written.sampling(model.seed)
@@ -138,7 +138,7 @@ def _watched(outlet: Outlet, head: Head) -> Iterator[Advance]:
             yield lambda share, run: advance(share)
         return
     from attnviz.draw.theme import Theme
-    from attnviz.generate.live import shown_live
+    from attnviz.inspect.generate.live import shown_live
 
     with shown_live(console, Theme.of(console, output.palette, output.ascii), head) as draw:
         yield draw
@@ -152,23 +152,23 @@ class _Written(NamedTuple):
     hints: bool
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.generate.data import write_run_json
+        from attnviz.inspect.generate.data import write_run_json
 
         shown = self.shown
         write_run_json(shown.run, shown.found, shown.heads, stream)
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.generate.data import run_rows
+        from attnviz.inspect.generate.data import run_rows
 
         return run_rows(self.shown.run, self.shown.heads)
 
     def document(self) -> Document:
-        from attnviz.generate.document import run_document
+        from attnviz.inspect.generate.document import run_document
 
         return run_document(self.shown, explain=self.explain, hints=self.hints)
 
     def arrays(self) -> Mapping[str, Writer]:
         from attnviz.draw.files import text_file
-        from attnviz.generate.data import write_run_lines
+        from attnviz.inspect.generate.data import write_run_lines
 
         return {".jsonl": text_file(lambda stream: write_run_lines(self.shown.run, stream))}

@@ -25,7 +25,7 @@ from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely
 from attnviz.errors import LoadError, UsageError
-from attnviz.generate.records import Ending, Floats, Looked, Run
+from attnviz.inspect.generate.records import Ending, Floats, Looked, Run
 from attnviz.reading import TEXT_BYTES, finite, one_of, parse_json, read_bytes, typed
 from attnviz.records import Kind, LayerWeights, Tokens
 

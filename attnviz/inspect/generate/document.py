@@ -15,7 +15,7 @@ from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import advised, counted, model_words, named, notes_group, share
 from attnviz.engine.generation import Sampling
 from attnviz.engine.head_run import Head
-from attnviz.generate.records import Looked, Run
+from attnviz.inspect.generate.records import Looked, Run
 from attnviz.measures.registry import label_named
 from attnviz.records import Tokens
 

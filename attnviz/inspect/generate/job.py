@@ -14,8 +14,8 @@ from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
 from attnviz.errors import UsageError
-from attnviz.generate.document import Shown
-from attnviz.generate.records import TELLING, Ending, Run, looked
+from attnviz.inspect.generate.document import Shown
+from attnviz.inspect.generate.records import TELLING, Ending, Run, looked
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.models.model import Model

@@ -19,9 +19,9 @@ from attnviz.draw.provenance import share
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.head_run import Head
-from attnviz.generate.document import texts
-from attnviz.generate.job import Advance
-from attnviz.generate.records import Run
+from attnviz.inspect.generate.document import texts
+from attnviz.inspect.generate.job import Advance
+from attnviz.inspect.generate.records import Run
 from attnviz.records import Tokens
 
 _LINES = 12

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, command, flag, option
 from attnviz.errors import UsageError
-from attnviz.heads.cut_command import Cut, show_cut
+from attnviz.inspect.heads.cut_command import Cut, show_cut
 from attnviz.measures.registry import OF_ONE_TEXT
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
     from attnviz.engine.capture import Choice
-    from attnviz.heads.pair import PairLinks
-    from attnviz.heads.report import HeadsComparison, View
+    from attnviz.inspect.heads.pair import PairLinks
+    from attnviz.inspect.heads.report import HeadsComparison, View
     from attnviz.models.model import Model
     from attnviz.models.resolve import LoadOptions
     from attnviz.records import AttentionRecord, HeadsReport
@@ -147,10 +147,10 @@ def heads(
     output: HeadsOutput,
 ) -> None:
     """Show where each attention head attends, over one text."""
-    from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading as loads
     from attnviz.engine.capture import Choice
+    from attnviz.texts import read_text
 
     compared = ["compare_mask"] * own.compare_mask + ["score"] * bool(own.score)
     variants = make_variants(
@@ -255,8 +255,8 @@ def _runs(
 ) -> list[_Run]:
     """One for each variant; a model is loaded again only where it is another."""
     from attnviz.engine.known_labels import known_labels
-    from attnviz.heads.pair import DRAWS
-    from attnviz.heads.report import heads_report
+    from attnviz.inspect.heads.pair import DRAWS
+    from attnviz.inspect.heads.report import heads_report
     from attnviz.models.resolve import load, reckoned_tokens
 
     runs: list[_Run] = []
@@ -307,7 +307,7 @@ def _pair(
 ) -> PairLinks:
     """Raises UsageError where a word is not in the text, or nothing is left to shuffle."""
     from attnviz.engine.capture import encoded
-    from attnviz.heads.pair import pair_links
+    from attnviz.inspect.heads.pair import pair_links
     from attnviz.measures.words import find_word
 
     first, second = (find_word(record, word) for word in words)
@@ -319,7 +319,7 @@ def _pair(
 
 def _report(runs: Sequence[_Run], view: Views, output: shared.Output) -> _Report:
     """Raises UsageError where runs that were to be compared are the same, or lack the word."""
-    from attnviz.heads.report import View, compare_heads
+    from attnviz.inspect.heads.report import View, compare_heads
     from attnviz.measures.words import find_word
 
     reports = [run.report for run in runs]
@@ -343,21 +343,21 @@ class _Report(NamedTuple):
     view: View
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.heads.data import write_heads_json
+        from attnviz.inspect.heads.data import write_heads_json
 
         write_heads_json(self.found, stream, self.view)
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.heads.data import heads_rows
+        from attnviz.inspect.heads.data import heads_rows
 
         return heads_rows(self.found, self.view)
 
     def document(self) -> Document:
-        from attnviz.heads.document import heads_document
+        from attnviz.inspect.heads.document import heads_document
 
         return heads_document(self.found, self.view)
 
     def arrays(self) -> Mapping[str, Writer]:
-        from attnviz.heads.data import array_files
+        from attnviz.inspect.heads.data import array_files
 
         return array_files(self.found, self.view)

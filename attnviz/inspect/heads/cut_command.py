@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from attnviz.draw.document import Document
     from attnviz.engine.capture import Choice
     from attnviz.engine.likely import Likely
-    from attnviz.heads.cut import CutReport
+    from attnviz.inspect.heads.cut import CutReport
     from attnviz.models.resolve import LoadOptions
 
 SCHEMA = "attnviz.cut/1"
@@ -66,7 +66,7 @@ def show_cut(
     does not heed; UsageError where there is one.
     """
     from attnviz.cli.progress import loading, scanning
-    from attnviz.heads.cut import cut_report
+    from attnviz.inspect.heads.cut import cut_report
     from attnviz.models.resolve import load
 
     if unused:
@@ -154,7 +154,7 @@ class _Report(NamedTuple):
             yield layer, alone, each.weight, each.kl, each.loss_delta
 
     def document(self) -> Document:
-        from attnviz.heads.cut_document import cut_document
+        from attnviz.inspect.heads.cut_document import cut_document
 
         return cut_document(self.found, explain=self.explain, hints=self.hints)
 

@@ -10,7 +10,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.labels import token_label, word_label
 from attnviz.draw.provenance import advised, counted, model_words, named, notes_group
 from attnviz.engine.likely import Likely
-from attnviz.heads.cut import CutReport, Prediction
+from attnviz.inspect.heads.cut import CutReport, Prediction
 from attnviz.measures.words import Word
 from attnviz.records import Tokens
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from attnviz.draw.files import CsvTable, Writer, csv_text, text_file
 from attnviz.draw.scale import visible_cells
 from attnviz.draw.values import json_number, label_facts, model_facts, shortest
-from attnviz.heads.links import word_links
-from attnviz.heads.pair import SEED, PairLinks
-from attnviz.heads.report import HeadsComparison, View
+from attnviz.inspect.heads.links import word_links
+from attnviz.inspect.heads.pair import SEED, PairLinks
+from attnviz.inspect.heads.report import HeadsComparison, View
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import WordPlaces
 from attnviz.records import HeadScores, HeadsReport

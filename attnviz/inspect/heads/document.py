@@ -17,12 +17,18 @@ from attnviz.draw.provenance import (
     size_words,
 )
 from attnviz.draw.values import json_number
-from attnviz.heads.finding import finding, heading
-from attnviz.heads.first import distinctive, first_groups, label_grid
-from attnviz.heads.links import links_table, pairs_table, strongest_links, word_links, word_maps
-from attnviz.heads.pair import pair_table
-from attnviz.heads.report import HeadsComparison, View
-from attnviz.heads.words import explanation, name_words, score_words, variant_names
+from attnviz.inspect.heads.finding import finding, heading
+from attnviz.inspect.heads.first import distinctive, first_groups, label_grid
+from attnviz.inspect.heads.links import (
+    links_table,
+    pairs_table,
+    strongest_links,
+    word_links,
+    word_maps,
+)
+from attnviz.inspect.heads.pair import pair_table
+from attnviz.inspect.heads.report import HeadsComparison, View
+from attnviz.inspect.heads.words import explanation, name_words, score_words, variant_names
 from attnviz.records import HeadScores, HeadsReport
 
 _SCALE = doc.WEIGHTS._replace(after="√ scale; rows attend to columns")

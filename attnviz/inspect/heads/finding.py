@@ -9,10 +9,17 @@ from typing import NamedTuple
 from attnviz.draw.document import Words
 from attnviz.draw.labels import token_labels, word_label
 from attnviz.draw.provenance import shape_words, share, size_words
-from attnviz.heads.links import LONGEST, Link, head_links, link_names, strongest_links, word_links
-from attnviz.heads.pair import PairLinks
-from attnviz.heads.report import HeadsComparison, View
-from attnviz.heads.words import variant_names
+from attnviz.inspect.heads.links import (
+    LONGEST,
+    Link,
+    head_links,
+    link_names,
+    strongest_links,
+    word_links,
+)
+from attnviz.inspect.heads.pair import PairLinks
+from attnviz.inspect.heads.report import HeadsComparison, View
+from attnviz.inspect.heads.words import variant_names
 from attnviz.measures.labels import SINK
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadScores, HeadsReport

@@ -17,8 +17,8 @@ from attnviz.draw.labels import token_labels, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import share
-from attnviz.heads.finding import Described, best_of, counts, described, scored
-from attnviz.heads.links import (
+from attnviz.inspect.heads.finding import Described, best_of, counts, described, scored
+from attnviz.inspect.heads.links import (
     attention_from,
     links_table,
     named_word,
@@ -27,9 +27,9 @@ from attnviz.heads.links import (
     strongest_links,
     word_links,
 )
-from attnviz.heads.pair import pair_table
-from attnviz.heads.report import HeadsComparison, View
-from attnviz.heads.words import score_words, variant_names
+from attnviz.inspect.heads.pair import pair_table
+from attnviz.inspect.heads.report import HeadsComparison, View
+from attnviz.inspect.heads.words import score_words, variant_names
 from attnviz.measures.registry import label_named
 from attnviz.measures.rows import is_punctuation
 from attnviz.measures.sinks import sink_of

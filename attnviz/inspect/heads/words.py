@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from attnviz.draw.document import Words
 from attnviz.draw.provenance import label_words, share
-from attnviz.heads.report import HeadsComparison
+from attnviz.inspect.heads.report import HeadsComparison
 from attnviz.measures.labels import SINK
 from attnviz.measures.registry import label_named
 from attnviz.records import (

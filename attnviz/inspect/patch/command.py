@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.patch.options import Measure, Patching, PromptChoice, Request, View
+from attnviz.inspect.patch.options import Measure, Patching, PromptChoice, Request, View
 
 if TYPE_CHECKING:
-    from attnviz.patch.records import PatchReport
+    from attnviz.inspect.patch.records import PatchReport
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -49,12 +49,12 @@ def patch(
     """Patch activations between two prompts: which heads carry the difference."""
     # What can be refused is refused before a model is loaded. Ctrl-C shows what is done.
     from attnviz.cli.outlet import Found, open_outlet
-    from attnviz.cli.resume import ResumeFile
-    from attnviz.patch.data import LISTS, patch_data, patch_rows
-    from attnviz.patch.document import patch_document
-    from attnviz.patch.job import prepare
-    from attnviz.patch.pairs import read_pairs
-    from attnviz.patch.run import measure as measure_job
+    from attnviz.inspect.patch.data import LISTS, patch_data, patch_rows
+    from attnviz.inspect.patch.document import patch_document
+    from attnviz.inspect.patch.job import prepare
+    from attnviz.inspect.patch.pairs import read_pairs
+    from attnviz.inspect.patch.run import measure as measure_job
+    from attnviz.resume import ResumeFile
 
     options = shared.load_options(model.model, loading, model.seed)
     request = Request(prompts, kind, heads, counted, patching, measure, view, model.seed)

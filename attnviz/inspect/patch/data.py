@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from attnviz.draw.values import json_number, model_facts, table_of, token_facts
-from attnviz.patch.records import Effect, PairRuns, PatchReport, Word
-from attnviz.patch.words import base_tokens
+from attnviz.inspect.patch.records import Effect, PairRuns, PatchReport, Word
+from attnviz.inspect.patch.words import base_tokens
 
 SCHEMA = "attnviz.patch/1"
 LISTS = ("heads", "by_token", "pairs")

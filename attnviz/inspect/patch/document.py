@@ -20,9 +20,8 @@ from attnviz.draw.signed import (
     signed_grid,
     signed_scale,
 )
-from attnviz.measures.registry import label_named
-from attnviz.patch.records import METRICS, Effect, PatchReport
-from attnviz.patch.words import (
+from attnviz.inspect.patch.records import METRICS, Effect, PatchReport
+from attnviz.inspect.patch.words import (
     about,
     base_rate,
     base_tokens,
@@ -36,6 +35,7 @@ from attnviz.patch.words import (
     runs,
     token_title,
 )
+from attnviz.measures.registry import label_named
 from attnviz.records import Tokens
 
 _LONGEST = 100

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from attnviz.cli.inputs import single_token
-from attnviz.cli.resume import digest
 from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.patching import (
     WHOLE_LAYER,
@@ -23,13 +21,15 @@ from attnviz.engine.patching import (
 from attnviz.engine.scan.run import Patching, open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.patch.options import At, Request
+from attnviz.inspect.patch.pairs import PromptPairs, Prompts, TokenPair, control_pairs, encode_pair
+from attnviz.inspect.patch.records import Place, Word
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, TwoStackModel, require_number, weights_fingerprint
 from attnviz.models.own import OwnAttention
-from attnviz.patch.options import At, Request
-from attnviz.patch.pairs import PromptPairs, Prompts, TokenPair, control_pairs, encode_pair
-from attnviz.patch.records import Place, Word
 from attnviz.records import Kind, Tokens
+from attnviz.resume import digest
+from attnviz.texts import single_token
 
 _DRAWS = 8
 """Random sources of one pair alone."""

@@ -9,12 +9,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from attnviz.cli.inputs import read_rows
 from attnviz.draw.labels import token_labels
 from attnviz.engine.patching import Direction, Pair
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
 from attnviz.records import Input, Tokens
+from attnviz.texts import read_rows
 
 Align = Literal["start", "end"]
 """From which of its ends the stretch in which two prompts differ is aligned."""

@@ -16,12 +16,12 @@ from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.patching import PathEffects, What
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.patch.job import decoder_text, fitting
+from attnviz.inspect.patch.pairs import PromptPairs, TokenPair, encode_pair
+from attnviz.inspect.patch.records import Place
 from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval
 from attnviz.models.model import Model, require_number
 from attnviz.models.own import OwnAttention
-from attnviz.patch.job import decoder_text, fitting
-from attnviz.patch.pairs import PromptPairs, TokenPair, encode_pair
-from attnviz.patch.records import Place
 from attnviz.records import Kind, ModelInfo
 
 INTO: tuple[What, ...] = ("query", "key", "value")

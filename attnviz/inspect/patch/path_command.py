@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import Options, argument, command, option
-from attnviz.patch.options import PromptPair, View
+from attnviz.inspect.patch.options import PromptPair, View
 
 if TYPE_CHECKING:
-    from attnviz.patch.path import Listener, PathReport
+    from attnviz.inspect.patch.path import Listener, PathReport
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -56,9 +56,9 @@ def path(
     """Follow one head: which later heads read what it writes."""
     from attnviz.cli.outlet import Found, open_outlet
     from attnviz.draw.values import table_of
-    from attnviz.patch.pairs import read_pairs
-    from attnviz.patch.path import path_report
-    from attnviz.patch.path_document import path_document
+    from attnviz.inspect.patch.pairs import read_pairs
+    from attnviz.inspect.patch.path import path_report
+    from attnviz.inspect.patch.path_document import path_document
 
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)

@@ -11,9 +11,9 @@ from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import counted, model_words, named, notes_group
 from attnviz.draw.signed import interval_text, layer_grid, ranked_table, signed_scale
 from attnviz.engine.patching import What
+from attnviz.inspect.patch.path import INTO, Listener, PathReport
+from attnviz.inspect.patch.words import WHAT, percent
 from attnviz.measures.words import joined
-from attnviz.patch.path import INTO, Listener, PathReport
-from attnviz.patch.words import WHAT, percent
 
 _GAP = 3
 _LEAST_ROWS = 3

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
+from attnviz.inspect.patch.options import Asked as Method
+from attnviz.inspect.patch.options import At
 from attnviz.measures.labels import KnownLabel
-from attnviz.patch.options import Asked as Method
-from attnviz.patch.options import At
 from attnviz.records import Kind, ModelInfo, Tokens
 
 Place = tuple[int, int]

@@ -14,12 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.cli.progress import Advance
-from attnviz.cli.resume import Piece, ResumeFile, restored, stored
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
 from attnviz.engine.scan.run import Patching
 from attnviz.errors import LoadError
+from attnviz.inspect.patch.job import Asked, Job
+from attnviz.inspect.patch.records import (
+    METRICS,
+    Effect,
+    PairRuns,
+    PatchReport,
+    Place,
+    TokenEffects,
+)
 from attnviz.measures.bootstrap import (
     LEAST_TEXTS,
     adjusted_p,
@@ -29,8 +36,8 @@ from attnviz.measures.bootstrap import (
     sign_flip_p,
     spearman,
 )
-from attnviz.patch.job import Asked, Job
-from attnviz.patch.records import METRICS, Effect, PairRuns, PatchReport, Place, TokenEffects
+from attnviz.records import Advance
+from attnviz.resume import Piece, ResumeFile, restored, stored
 
 _MOST_FOLLOWED = 4
 """Heads whose tokens are patched one by one where nobody chose heads."""

@@ -7,8 +7,8 @@ import math
 from attnviz.draw.document import Facts, Part, Words
 from attnviz.draw.labels import token_label
 from attnviz.draw.provenance import counted, model_words
+from attnviz.inspect.patch.records import METRICS, Effect, PatchReport, TokenEffects, Word
 from attnviz.measures.bootstrap import LEAST_TEXTS
-from attnviz.patch.records import METRICS, Effect, PatchReport, TokenEffects, Word
 from attnviz.records import Tokens
 
 WHAT = {

@@ -19,9 +19,9 @@ from attnviz.measures.registry import LABELS
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from attnviz.inspect.patterns.records import PatternReport
     from attnviz.measures.rows import View
     from attnviz.models.model import Model
-    from attnviz.patterns.records import PatternReport
     from attnviz.records import Tokens
 
 EXAMPLES = """
@@ -116,17 +116,17 @@ def patterns(
     output: shared.Output,
 ) -> None:
     """Score what every head does and label it, each against what chance gives."""
-    from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import Found, open_outlet
-    from attnviz.cli.progress import spoken_time
+    from attnviz.draw.numbers import spoken_time
     from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
     from attnviz.engine.selection import choose_heads
+    from attnviz.inspect.patterns.data import LISTS, patterns_data, patterns_rows
+    from attnviz.inspect.patterns.document import patterns_document
+    from attnviz.inspect.patterns.probes import SEEDS, read_probe_file, reckoned_probe_tokens
+    from attnviz.inspect.patterns.score import score_patterns
     from attnviz.measures.words import joined
     from attnviz.models.model import TwoStackModel
-    from attnviz.patterns.data import LISTS, patterns_data, patterns_rows
-    from attnviz.patterns.document import patterns_document
-    from attnviz.patterns.probes import SEEDS, read_probe_file, reckoned_probe_tokens
-    from attnviz.patterns.score import score_patterns
+    from attnviz.texts import read_text
 
     given = text.text is not None or text.file is not None
     if kind.target is not None and not given:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attnviz.draw.values import json_number, model_facts
+from attnviz.inspect.patterns.records import PatternReport, PatternScores, Probe
 from attnviz.measures.registry import STATISTICS, label_named
-from attnviz.patterns.records import PatternReport, PatternScores, Probe
 
 SCHEMA = "attnviz.patterns/1"
 LISTS = ("heads",)

@@ -7,11 +7,10 @@ from functools import partial
 
 from attnviz.draw import document as doc
 from attnviz.draw.provenance import counted, model_words
-from attnviz.measures.registry import MEASURES, STATISTICS, label_named
-from attnviz.patterns.data import patterns_rows
-from attnviz.patterns.grids import label_grid, label_tint, score_grid
-from attnviz.patterns.records import Example, PatternReport, PatternScores
-from attnviz.patterns.words import (
+from attnviz.inspect.patterns.data import patterns_rows
+from attnviz.inspect.patterns.grids import label_grid, label_tint, score_grid
+from attnviz.inspect.patterns.records import Example, PatternReport, PatternScores
+from attnviz.inspect.patterns.words import (
     NOT_MEASURED,
     behind,
     finding,
@@ -27,6 +26,7 @@ from attnviz.patterns.words import (
     signed,
     size_words,
 )
+from attnviz.measures.registry import MEASURES, STATISTICS, label_named
 
 _LEAD = 8
 _LONGEST = 100

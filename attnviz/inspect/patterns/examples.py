@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from attnviz.engine.observer import Floats
 from attnviz.engine.probing import Probing
+from attnviz.inspect.patterns.probes import COPIES, OWN, ProbeText
+from attnviz.inspect.patterns.records import Example, PatternReport, PatternScores
+from attnviz.inspect.patterns.sums import in_view
 from attnviz.measures.registry import label_named
 from attnviz.measures.rows import View
-from attnviz.patterns.probes import COPIES, OWN, ProbeText
-from attnviz.patterns.records import Example, PatternReport, PatternScores
-from attnviz.patterns.sums import in_view
 from attnviz.records import Input, Kind, Tokens
 
 _SENTENCE = "The cat sat on the mat, and the dog slept by the door."

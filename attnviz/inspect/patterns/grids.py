@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from attnviz.draw.document import Cell, HeadGrid, Key, Scale, Tint, Words
 from attnviz.draw.palette import STEPS, shades
 from attnviz.draw.provenance import counted
+from attnviz.inspect.patterns.records import PatternReport, PatternScores
+from attnviz.inspect.patterns.words import score, short
 from attnviz.measures.registry import label_named
-from attnviz.patterns.records import PatternReport, PatternScores
-from attnviz.patterns.words import score, short
 
 _NONE = "·"
 _TICKS = [(0.0, "0"), (0.25, ".25"), (0.5, ".50"), (0.75, ".75"), (1.0, "1")]

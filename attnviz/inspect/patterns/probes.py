@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from attnviz.cli.inputs import natural_texts
 from attnviz.engine.probing import Probing
 from attnviz.errors import LoadError, UsageError
+from attnviz.inspect.patterns.records import AnnotatedSentence, Probe, WordPair
+from attnviz.inspect.patterns.relations import WordView
 from attnviz.measures.registry import LABELS, RELATIONS, STATISTICS
 from attnviz.models.resolve import reckoned_tokens
-from attnviz.patterns.records import AnnotatedSentence, Probe, WordPair
-from attnviz.patterns.relations import WordView
 from attnviz.reading import read_bytes
 from attnviz.records import Input, Tokens
+from attnviz.texts import natural_texts
 
 NATURAL = "natural text"
 COPIES = "random repeats"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.patterns.records import AnnotatedSentence
+from attnviz.inspect.patterns.records import AnnotatedSentence
 from attnviz.records import Tokens
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")

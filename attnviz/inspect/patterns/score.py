@@ -13,6 +13,23 @@ from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.errors import UsageError
+from attnviz.inspect.patterns.examples import examples_of
+from attnviz.inspect.patterns.probes import (
+    SENTENCES,
+    ProbeText,
+    described,
+    probe_texts,
+    shipped_sentences,
+)
+from attnviz.inspect.patterns.records import (
+    AnnotatedSentence,
+    Control,
+    PatternReport,
+    PatternScores,
+    Probe,
+)
+from attnviz.inspect.patterns.summary import ON_TEXT, SCORES_OF, HeadSummary, summaries
+from attnviz.inspect.patterns.sums import cells_of, measure
 from attnviz.measures.labels import (
     SINKS,
     THRESHOLD,
@@ -25,11 +42,6 @@ from attnviz.measures.one_text import head_scores
 from attnviz.measures.registry import LABELS, MEASURES, NEEDS, label_named
 from attnviz.measures.rows import Conditions, View
 from attnviz.models.model import Model
-from attnviz.patterns.examples import examples_of
-from attnviz.patterns.probes import SENTENCES, ProbeText, described, probe_texts, shipped_sentences
-from attnviz.patterns.records import AnnotatedSentence, Control, PatternReport, PatternScores, Probe
-from attnviz.patterns.summary import ON_TEXT, SCORES_OF, HeadSummary, summaries
-from attnviz.patterns.sums import cells_of, measure
 from attnviz.records import HeadLabel, Kind, Source, Tokens
 
 Place = tuple[int, int]

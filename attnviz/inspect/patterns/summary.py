@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from attnviz.inspect.patterns.probes import COPIES, NATURAL, OWN, PREFIX
+from attnviz.inspect.patterns.relations import Found, relation_base_rate
+from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.intervals import mean_interval, share_interval
 from attnviz.measures.labels import strength
 from attnviz.measures.registry import DESCRIBED, of_family
-from attnviz.patterns.probes import COPIES, NATURAL, OWN, PREFIX
-from attnviz.patterns.relations import Found, relation_base_rate
-from attnviz.patterns.sums import TextScores
 
 ON_TEXT = "text_"
 """Before the names of scores whose label is given on random tokens."""

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.probing import Probing
+from attnviz.inspect.patterns.probes import ProbeText, batches
+from attnviz.inspect.patterns.relations import Found
 from attnviz.measures.registry import of_family
 from attnviz.measures.rows import (
     Conditions,
@@ -20,8 +22,6 @@ from attnviz.measures.rows import (
     shares,
     uniform_weights,
 )
-from attnviz.patterns.probes import ProbeText, batches
-from attnviz.patterns.relations import Found
 from attnviz.records import Kind
 
 Weights = NDArray[np.floating]

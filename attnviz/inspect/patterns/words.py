@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from attnviz.draw.provenance import counted
+from attnviz.inspect.patterns.records import PatternReport, PatternScores, Probe
 from attnviz.measures.labels import SINKS
 from attnviz.measures.registry import BASES, label_named
 from attnviz.measures.rows import View
-from attnviz.patterns.records import PatternReport, PatternScores, Probe
 from attnviz.records import Source
 
 NOT_MEASURED = "n/m"

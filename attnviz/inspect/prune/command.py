@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.errors import UsageError
-from attnviz.prune.options import Measure, Removal
+from attnviz.inspect.prune.options import Measure, Removal
 
 if TYPE_CHECKING:
-    from attnviz.prune.records import PruneReport
+    from attnviz.inspect.prune.records import PruneReport
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -41,9 +41,9 @@ def prune(
     output: shared.Output,
 ) -> None:
     """Remove the least important heads, beside as many at random."""
-    from attnviz.cli.inputs import read_texts
     from attnviz.cli.outlet import Found, open_outlet
     from attnviz.draw.whole_file import check_new_directory
+    from attnviz.texts import read_texts
 
     options = shared.load_options(model.model, loading, measure.seed)
     if model.model == "mha":
@@ -57,9 +57,9 @@ def prune(
         check_new_directory(removal.out)
     read = read_texts(texts.text, texts.file, texts.texts)
     with outlet.opened(model.model, options) as loaded:
-        from attnviz.prune.data import prune_data, prune_rows
-        from attnviz.prune.document import prune_document
-        from attnviz.prune.job import prune_model  # brings torch
+        from attnviz.inspect.prune.data import prune_data, prune_rows
+        from attnviz.inspect.prune.document import prune_document
+        from attnviz.inspect.prune.job import prune_model  # brings torch
     with outlet.advancing("removing heads") as advance:
         report = prune_model(
             loaded, read, removal, measure, advance, counted.index_base, truncation.truncate

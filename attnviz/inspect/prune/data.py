@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attnviz.draw.values import json_number, model_facts
-from attnviz.prune.records import Head, PruneReport
+from attnviz.inspect.prune.records import Head, PruneReport
 
 SCHEMA = "attnviz.prune/1"
 

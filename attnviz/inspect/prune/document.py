@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import counted, model_words
-from attnviz.prune.records import PruneReport
+from attnviz.inspect.prune.records import PruneReport
 
 _METHODS = {"exact": "Δ loss when ablated alone", "gradient": "gradient, a first-order estimate"}
 _ROWS = 12

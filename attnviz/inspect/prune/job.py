@@ -10,22 +10,21 @@ from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.cli.inputs import Texts, encode_texts
-from attnviz.cli.progress import Advance
 from attnviz.engine.capture import written_targets
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.errors import UsageError
+from attnviz.inspect.prune.options import Measure, Removal
+from attnviz.inspect.prune.order import Bounds, Goal, ScanMeter, goal_of, prune, random_losses
+from attnviz.inspect.prune.plan import BundledPlan
+from attnviz.inspect.prune.records import Half, PruneReport, PruneStep
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model, frame_of, require_number
-from attnviz.prune.options import Measure, Removal
-from attnviz.prune.order import Bounds, Goal, ScanMeter, goal_of, prune, random_losses
-from attnviz.prune.plan import BundledPlan
-from attnviz.prune.records import Half, PruneReport, PruneStep
-from attnviz.records import Tokens
+from attnviz.records import Advance, Tokens
+from attnviz.texts import Texts, encode_texts
 
 if TYPE_CHECKING:
-    from attnviz.prune.store import PruneStore
+    from attnviz.inspect.prune.store import PruneStore
 
 _POINTS = 12
 """Numbers of heads at which random orders are measured, at most."""
@@ -156,7 +155,7 @@ def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> Bundled
     """What can be kept of ``model``; the bundled one is opened anew only to be written."""
     if isinstance(model, Bundled) and out is None:
         return BundledPlan(model)
-    from attnviz.prune.store import PruneStore  # brings transformers
+    from attnviz.inspect.prune.store import PruneStore  # brings transformers
 
     return PruneStore(model, out, ids)
 

@@ -18,8 +18,8 @@ from attnviz.engine.effects import Variant
 from attnviz.engine.scan.run import Scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.prune.options import Importance, Removal
-from attnviz.prune.records import Head, PruneStep, RandomLoss
+from attnviz.inspect.prune.options import Importance, Removal
+from attnviz.inspect.prune.records import Head, PruneStep, RandomLoss
 from attnviz.records import ModelInfo
 
 _AHEAD = 8

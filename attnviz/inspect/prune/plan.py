@@ -10,9 +10,9 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from attnviz.inspect.prune.records import Head, PrunedModel
 from attnviz.models.bundled import Bundled
 from attnviz.models.cut_tensors import CutPlan, Removed, cut_plans
-from attnviz.prune.records import Head, PrunedModel
 from attnviz.records import ModelInfo
 
 RELATIVE = ("Llama", "Mistral")

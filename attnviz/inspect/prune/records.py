@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from attnviz.prune.options import Measure, Removal
+from attnviz.inspect.prune.options import Measure, Removal
 from attnviz.records import ModelInfo
 
 Head = tuple[int, int]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from attnviz.errors import LoadError
+from attnviz.inspect.prune.plan import RELATIVE
 from attnviz.models.architecture import resized
 from attnviz.models.cut_tensors import (
     CutPlan,
@@ -28,7 +29,6 @@ from attnviz.models.cut_tensors import (
 )
 from attnviz.models.huggingface import public_class
 from attnviz.models.third_party import third_party
-from attnviz.prune.plan import RELATIVE
 
 _FIELDS = {"sliding_window": None}
 """Of the relative's config: it attends as far as the model itself."""

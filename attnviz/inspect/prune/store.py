@@ -22,6 +22,9 @@ from attnviz.engine.ablation import ablating
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.projections import find_output_projections
 from attnviz.errors import UnsupportedError
+from attnviz.inspect.prune.plan import by_layer, cut_record, masked_record
+from attnviz.inspect.prune.records import Head, PrunedModel
+from attnviz.inspect.prune.smaller_model import Smaller, count_parameters, shell_of, smaller_models
 from attnviz.models.bundled import Bundled
 from attnviz.models.cut_tensors import (
     CutPlan,
@@ -34,9 +37,6 @@ from attnviz.models.huggingface import load_transformers, no_bars
 from attnviz.models.model import Model
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.prune.plan import by_layer, cut_record, masked_record
-from attnviz.prune.records import Head, PrunedModel
-from attnviz.prune.smaller_model import Smaller, count_parameters, shell_of, smaller_models
 from attnviz.records import Input
 
 Difference = Callable[[Any], tuple[float, float]]

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from attnviz.cli.outlet import Outlet
     from attnviz.draw.document import Document
     from attnviz.engine.capture import Choice
-    from attnviz.heads.rollout import Rollout
-    from attnviz.heads.rollout_document import Shown
+    from attnviz.inspect.rollout.document import Shown
+    from attnviz.inspect.rollout.flow import Rollout
     from attnviz.models.resolve import LoadOptions
 
 SCHEMA = "attnviz.rollout/1"
@@ -74,10 +74,10 @@ def rollout(
     output: Output,
 ) -> None:
     """Follow attention through all layers, from each output token to the input."""
-    from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
     from attnviz.engine.capture import Choice
-    from attnviz.heads.rollout_document import Shown
+    from attnviz.inspect.rollout.document import Shown
+    from attnviz.texts import read_text
 
     options = load_options(model.model, loading, model.seed, own)
     choice = Choice(**vars(attention), **vars(truncation))
@@ -94,7 +94,7 @@ def _followed(
     """The rollout, and the decoder's text where it was followed."""
     from attnviz.cli.progress import loading
     from attnviz.engine.capture import attention_kind, encoded, target_tokens
-    from attnviz.heads.rollout import rollout
+    from attnviz.inspect.rollout.flow import rollout
     from attnviz.measures.words import joined
     from attnviz.models.memory import require_room
     from attnviz.models.model import TwoStackModel
@@ -135,7 +135,7 @@ class RolloutReport(NamedTuple):
     def write_json(self, stream: SupportsWrite[str]) -> None:
         """Everything as one JSON object, ASCII only."""
         from attnviz.draw.values import model_facts
-        from attnviz.heads.data import weight_rows
+        from attnviz.inspect.heads.data import weight_rows
 
         found = self.found
         data = {
@@ -164,6 +164,6 @@ class RolloutReport(NamedTuple):
                 yield query, key, texts[query], texts[key], row[key], last[key]
 
     def document(self) -> Document:
-        from attnviz.heads.rollout_document import rollout_document
+        from attnviz.inspect.rollout.document import rollout_document
 
         return rollout_document(self.found, self.text, self.target, self.shown)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_labels
 from attnviz.draw.provenance import advised, counted, model_words, named, notes_group, share
-from attnviz.heads.rollout import Rollout
+from attnviz.inspect.rollout.flow import Rollout
 from attnviz.measures.sinks import without_sink
 from attnviz.records import Tokens
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.errors import UnsupportedError
-from attnviz.why.options import ExplainedModel, Kind, Prompts, Question, Request, View
+from attnviz.inspect.why.options import ExplainedModel, Kind, Prompts, Question, Request, View
 
 if TYPE_CHECKING:
-    from attnviz.why.records import WhyReport
+    from attnviz.inspect.why.records import WhyReport
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -51,9 +51,9 @@ def why(
 ) -> None:
     """Show what each head writes towards the predicted token, exactly."""
     from attnviz.cli.outlet import Found, open_outlet
-    from attnviz.why.data import why_data, why_rows, write_why_npz
-    from attnviz.why.document import why_document
-    from attnviz.why.job import explain, load_needs, read_prompts, taken_apart
+    from attnviz.inspect.why.data import why_data, why_rows, write_why_npz
+    from attnviz.inspect.why.document import why_document
+    from attnviz.inspect.why.job import explain, load_needs, read_prompts, taken_apart
 
     options = shared.load_options(model.model, loading, model.seed, own)
     request = Request(question, kind, heads, counted, view, truncation, model.seed)

@@ -13,7 +13,7 @@ import numpy as np
 
 from attnviz.draw.values import json_number, model_facts, table_of, token_facts
 from attnviz.engine.attribution.parts import Part
-from attnviz.why.records import Explained, HeadEffect, WhyReport
+from attnviz.inspect.why.records import Explained, HeadEffect, WhyReport
 
 SCHEMA = "attnviz.why/1"
 

@@ -13,9 +13,8 @@ from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import advised, notes_group, share
 from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed_scale
 from attnviz.engine.attribution.parts import HeadKey
-from attnviz.records import Tokens
-from attnviz.why.records import HeadEffect, WhyReport
-from attnviz.why.words import (
+from attnviz.inspect.why.records import HeadEffect, WhyReport
+from attnviz.inspect.why.words import (
     about,
     answers,
     caveats,
@@ -29,6 +28,7 @@ from attnviz.why.words import (
     quoted,
     sum_words,
 )
+from attnviz.records import Tokens
 
 _LONGEST = 100
 _LEAST_SHARE = 0.01

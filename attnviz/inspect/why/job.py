@@ -15,8 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.cli.inputs import Texts, answer_and_foil, read_rows, read_text, read_texts_file
-from attnviz.cli.progress import Advance
 from attnviz.draw.labels import visible
 from attnviz.engine.attribution.on_numpy import NumpyAttributor, open_attributor
 from attnviz.engine.attribution.parts import Attribution, Attributor, HeadKey
@@ -24,6 +22,8 @@ from attnviz.engine.capture import Choice, encoded, require_maps, written_target
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
+from attnviz.inspect.why.options import Prompts, Question, Request
+from attnviz.inspect.why.records import Explained, WhyReport
 from attnviz.measures.bootstrap import copies_note
 from attnviz.measures.labels import KnownLabel
 from attnviz.measures.words import find_in
@@ -31,9 +31,8 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model, Vocabulary, require_number
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.models.stack_model import StackModel
-from attnviz.records import Input, Tokens
-from attnviz.why.options import Prompts, Question, Request
-from attnviz.why.records import Explained, WhyReport
+from attnviz.records import Advance, Input, Tokens
+from attnviz.texts import Texts, answer_and_foil, read_rows, read_text, read_texts_file
 
 _CONTROLS, _FEW = 20, 5
 """Of one prompt, and of each of many."""

@@ -6,10 +6,10 @@ from attnviz.draw.document import Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, token_label, token_labels
 from attnviz.draw.provenance import counted, listed, model_words, named, share
 from attnviz.engine.attribution.parts import HeadKey
+from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.registry import label_named
 from attnviz.records import Tokens
-from attnviz.why.records import HeadEffect, WhyReport
 
 _LONGEST_TOKEN = 14
 _NAMED = 3

@@ -14,8 +14,8 @@ from attnviz.errors import UsageError
 if TYPE_CHECKING:
     from attnviz.cli.outlet import Outlet
     from attnviz.draw.document import Document
+    from attnviz.learn.scaling.records import ScalingReport
     from attnviz.models.resolve import LoadOptions
-    from attnviz.scaling.records import ScalingReport
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -103,7 +103,7 @@ def scaling(
 ) -> None:
     """Compare the softmax with and without the scale 1/√d_k."""
     from attnviz.cli.outlet import Found, open_outlet
-    from attnviz.scaling.data import scaling_data, scaling_rows
+    from attnviz.learn.scaling.data import scaling_data, scaling_rows
 
     if source.from_model:
         _refuse(vectors, reason="counts random queries and keys: leave --from-model out")
@@ -122,7 +122,7 @@ def scaling(
         hints = (*hints, "--explain: how to read this")
 
     def drawn() -> Document:
-        from attnviz.scaling.document import scaling_document
+        from attnviz.learn.scaling.document import scaling_document
 
         return scaling_document(report, () if output.quiet else hints, output.explain)
 
@@ -139,8 +139,8 @@ def _refuse(*groups: Options, reason: str) -> None:
 def _of_random_vectors(vectors: RandomVectors, seed: int, outlet: Outlet) -> ScalingReport:
     """What can be refused is refused before any is drawn."""
     from attnviz.cli.progress import scanning
+    from attnviz.learn.scaling.measure import needed_bytes, random_scaling
     from attnviz.models.memory import require_room
-    from attnviz.scaling.measure import needed_bytes, random_scaling
 
     seq = vectors.seq if vectors.seq is not None else 64
     samples = vectors.samples if vectors.samples is not None else 100
@@ -160,13 +160,13 @@ def _of_model(
     outlet: Outlet,
 ) -> ScalingReport:
     """What can be refused is refused before the model is loaded."""
-    from attnviz.cli.inputs import BUILT_IN_TEXT, Texts, read_texts
     from attnviz.cli.progress import loading
     from attnviz.engine.capture import encoded
     from attnviz.engine.selection import choose_heads
+    from attnviz.learn.scaling.measure import model_scaling, needed_text_bytes
     from attnviz.models.memory import require_room
     from attnviz.models.resolve import load, reckoned_tokens
-    from attnviz.scaling.measure import model_scaling, needed_text_bytes
+    from attnviz.texts import BUILT_IN_TEXT, Texts, read_texts
 
     given = text.text is not None or text.file is not None
     built_in = Texts((BUILT_IN_TEXT,), "a built-in text")

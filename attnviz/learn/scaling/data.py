@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from attnviz.draw.values import model_facts
-from attnviz.scaling.records import (
+from attnviz.learn.scaling.records import (
     BIN_EDGES,
     HIGH_WEIGHT,
     VANISHED,
@@ -15,7 +15,7 @@ from attnviz.scaling.records import (
     ScalingCase,
     ScalingReport,
 )
-from attnviz.scaling.words import finding, seen
+from attnviz.learn.scaling.words import finding, seen
 
 SCHEMA = "attnviz.scaling/1"
 _COLUMNS = (

@@ -9,14 +9,14 @@ from functools import partial
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import percent
 from attnviz.draw.provenance import counted, model_words
-from attnviz.scaling.records import (
+from attnviz.learn.scaling.records import (
     BIN_EDGES,
     MEASURES,
     ScaledSoftmax,
     ScalingCase,
     ScalingReport,
 )
-from attnviz.scaling.words import (
+from attnviz.learn.scaling.words import (
     LABELS,
     bars_legend,
     both_ways,

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from attnviz.engine.capture import observe_queries_keys
 from attnviz.engine.observer import QueriesKeys, products, softmaxed
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.model import Model
-from attnviz.records import Tokens
-from attnviz.scaling.records import (
+from attnviz.learn.scaling.records import (
     BIN_EDGES,
     HIGH_WEIGHT,
     MEASURES,
@@ -29,6 +27,8 @@ from attnviz.scaling.records import (
     ScalingCase,
     ScalingReport,
 )
+from attnviz.models.model import Model
+from attnviz.records import Tokens
 
 Floats = NDArray[np.floating]
 Visible = NDArray[np.bool_]

@@ -6,7 +6,7 @@ import math
 
 from attnviz.draw.numbers import percent
 from attnviz.draw.provenance import counted
-from attnviz.scaling.records import Estimate, ScalingCase, ScalingReport
+from attnviz.learn.scaling.records import Estimate, ScalingCase, ScalingReport
 
 LABELS = {
     "score_variance": "score variance",

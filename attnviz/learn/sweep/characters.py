@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
-from attnviz.sweep.records import Reference
-from attnviz.sweep.tasks import (
+from attnviz.learn.sweep.records import Reference
+from attnviz.learn.sweep.tasks import (
     BEGINNING,
     DUPLICATE,
     FIRST,
@@ -19,8 +19,8 @@ from attnviz.sweep.tasks import (
     Task,
     back,
 )
-from attnviz.train.records import CorpusFacts
-from attnviz.train.texts import read_corpus
+from attnviz.learn.train.records import CorpusFacts
+from attnviz.learn.train.texts import read_corpus
 
 _LEAST = 1000
 """Characters that a text must have."""

@@ -12,7 +12,7 @@ from attnviz.cli.options import Device, Output
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:  # brings NumPy
-    from attnviz.sweep.tasks import Task
+    from attnviz.learn.sweep.tasks import Task
 
 _NUMBER = re.compile(r"0*[1-9][0-9]{0,17}")
 
@@ -77,8 +77,8 @@ class Learned(Options, panel="What is learned"):
     def subject(self) -> Task:
         """What is learned. Raises UsageError for an unknown task or a text that is too short,
         LoadError for one that cannot be read."""
-        from attnviz.sweep.characters import Characters
-        from attnviz.sweep.tasks import named_task
+        from attnviz.learn.sweep.characters import Characters
+        from attnviz.learn.sweep.tasks import named_task
 
         if self.text is not None:
             return Characters(self.text)
@@ -97,9 +97,9 @@ class Shape(Options, panel="Model"):
 def sweep(heads: Heads, learned: Learned, shape: Shape, device: Device, output: Output) -> None:
     """Train the same small decoder with 1, 2, 4, 8 heads, and compare what they learn."""
     from attnviz.cli.outlet import open_outlet
+    from attnviz.learn.sweep.run import train_and_compare
+    from attnviz.learn.sweep.training import SweepPlan
     from attnviz.models.placement import find_device
-    from attnviz.sweep.run import train_and_compare
-    from attnviz.sweep.training import SweepPlan
 
     outlet = open_outlet(output)
     plan = SweepPlan(

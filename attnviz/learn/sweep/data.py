@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from attnviz.sweep.records import (
+from attnviz.learn.sweep.records import (
     Spread,
     SweepModel,
     SweepReport,

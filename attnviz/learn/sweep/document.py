@@ -10,9 +10,9 @@ from attnviz.draw import document as doc
 from attnviz.draw.palette import series_tint
 from attnviz.draw.provenance import counted, share
 from attnviz.draw.scale import weight_steps
-from attnviz.sweep.findings import details, finding, nats
-from attnviz.sweep.records import PatternScore, Reference, SweepModel, SweepReport, SweepTask
-from attnviz.train.records import CurvePoint
+from attnviz.learn.sweep.findings import details, finding, nats
+from attnviz.learn.sweep.records import PatternScore, Reference, SweepModel, SweepReport, SweepTask
+from attnviz.learn.train.records import CurvePoint
 
 _LONGEST = 100
 _LEAD = 7

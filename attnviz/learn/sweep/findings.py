@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from attnviz.draw.provenance import counted, share
-from attnviz.sweep.records import Spread, SweepModel, SweepReport
+from attnviz.learn.sweep.records import Spread, SweepModel, SweepReport
 
 _SIGNIFICANT = 0.05
 

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from attnviz.train.records import CorpusFacts, CurvePoint
+from attnviz.learn.train.records import CorpusFacts, CurvePoint
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import torch
 
 from attnviz.cli.outlet import Found, Outlet
-from attnviz.cli.progress import spoken_time
 from attnviz.cli.terminal import between_steps, messages
+from attnviz.draw.numbers import spoken_time
 from attnviz.draw.provenance import counted
-from attnviz.sweep.data import sweep_data, sweep_rows
-from attnviz.sweep.document import curves_plot, sweep_document
-from attnviz.sweep.findings import nats
-from attnviz.sweep.records import SweepModel, SweepReport
-from attnviz.sweep.training import HeadsTraining, SweepPlan, few_threads
-from attnviz.train.progress import Pace, Watch, watching
-from attnviz.train.records import CurvePoint
+from attnviz.learn.sweep.data import sweep_data, sweep_rows
+from attnviz.learn.sweep.document import curves_plot, sweep_document
+from attnviz.learn.sweep.findings import nats
+from attnviz.learn.sweep.records import SweepModel, SweepReport
+from attnviz.learn.sweep.training import HeadsTraining, SweepPlan, few_threads
+from attnviz.learn.train.progress import Pace, Watch, watching
+from attnviz.learn.train.records import CurvePoint
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Plot

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
-from attnviz.sweep.records import Reference, SweepTask
-from attnviz.train.records import CorpusFacts
+from attnviz.learn.sweep.records import Reference, SweepTask
+from attnviz.learn.train.records import CorpusFacts
 
 BEGINNING = 0
 """The id that begins every sequence; letters are counted from 1."""

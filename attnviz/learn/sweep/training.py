@@ -20,20 +20,20 @@ from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.engine.hook_points import observe_hook_points
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.measures.rows import uniform_weights
-from attnviz.models.memory import require_room
-from attnviz.records import Kind
-from attnviz.sweep.records import PatternScore, SweepModel
-from attnviz.sweep.tasks import BEGINNING, Pattern, Samples, Task
-from attnviz.train.recipe import Optimiser
-from attnviz.train.records import CurvePoint
-from attnviz.train.trainer import (
+from attnviz.learn.sweep.records import PatternScore, SweepModel
+from attnviz.learn.sweep.tasks import BEGINNING, Pattern, Samples, Task
+from attnviz.learn.train.recipe import Optimiser
+from attnviz.learn.train.records import CurvePoint
+from attnviz.learn.train.trainer import (
     fresh_decoder,
     learning_rate,
     make_optimiser,
     take_step,
     token_losses,
 )
+from attnviz.measures.rows import uniform_weights
+from attnviz.models.memory import require_room
+from attnviz.records import Kind
 
 _BATCHES, _HELD_OUT = 1, 2
 """What a stream of random numbers is for, so that two purposes never share one."""

@@ -12,13 +12,13 @@ from attnviz import __version__
 from attnviz.draw.document import Column, Row, Say, Table
 from attnviz.draw.markdown import part_markdown
 from attnviz.draw.provenance import counted
+from attnviz.learn.train.document import scores_table
+from attnviz.learn.train.recipe import Card, Recipe
+from attnviz.learn.train.records import TrainedModel
+from attnviz.learn.train.scores import SCORED
+from attnviz.learn.train.tables import table_text
+from attnviz.learn.train.texts import KIND_WORDS, Corpus
 from attnviz.measures.registry import MEASURES
-from attnviz.train.document import scores_table
-from attnviz.train.recipe import Card, Recipe
-from attnviz.train.records import TrainedModel
-from attnviz.train.scores import SCORED
-from attnviz.train.tables import table_text
-from attnviz.train.texts import KIND_WORDS, Corpus
 
 _LOOK = """```sh
 attnviz heads --model THIS_DIRECTORY "The cat sat on the mat because the cat was tired."

@@ -12,8 +12,8 @@ from attnviz.cli.options import Device, Output
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:  # heavier than the options
-    from attnviz.train.recipe import Recipe
-    from attnviz.train.texts import Corpus
+    from attnviz.learn.train.recipe import Recipe
+    from attnviz.learn.train.texts import Corpus
 
 _LISTS = ("--valid",)
 
@@ -114,7 +114,7 @@ class Trained(Options, panel="What is trained"):
         Raises LoadError and UsageError as ``read_corpus`` does, UsageError where a text is in both,
         or none is named.
         """
-        from attnviz.train.texts import hold_out, read_corpus
+        from attnviz.learn.train.texts import hold_out, read_corpus
 
         if not self.files:
             raise UsageError(
@@ -139,7 +139,7 @@ class Trained(Options, panel="What is trained"):
 
         Raises LoadError and UsageError as ``read_recipe`` does.
         """
-        from attnviz.train.recipe import Budget, Recipe, read_recipe
+        from attnviz.learn.train.recipe import Budget, Recipe, read_recipe
 
         recipe = Recipe() if self.config is None else read_recipe(self.config)
         if duration.minutes is not None or duration.tokens is not None:
@@ -168,9 +168,9 @@ class Duration(Options, panel="How long"):
 def train(trained: Trained, duration: Duration, device: Device, output: Output) -> None:
     """Train a small language model of the library's own attention on your texts."""
     from attnviz.cli.outlet import open_outlet
+    from attnviz.learn.train.directory import check_directory
+    from attnviz.learn.train.session import train_and_show
     from attnviz.models.placement import find_device
-    from attnviz.train.directory import check_directory
-    from attnviz.train.session import train_and_show
 
     outlet = open_outlet(output)
     trained.check_kept(output.save)

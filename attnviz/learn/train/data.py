@@ -7,7 +7,7 @@ from dataclasses import asdict, astuple
 from typing import Any
 
 from attnviz.draw.values import model_facts
-from attnviz.train.records import CurvePoint, ModelScores, TrainedModel
+from attnviz.learn.train.records import CurvePoint, ModelScores, TrainedModel
 
 SCHEMA = "attnviz.train/1"
 

@@ -16,8 +16,8 @@ import torch
 
 from attnviz.draw.whole_file import whole_file
 from attnviz.errors import LoadError, UsageError
+from attnviz.learn.train.records import CurvePoint
 from attnviz.reading import CORPUS_BYTES, read_bytes
-from attnviz.train.records import CurvePoint
 
 CARD_FILE = "README.md"
 """The model card; written last, so that a directory with one holds a finished model."""

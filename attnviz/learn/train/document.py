@@ -10,7 +10,7 @@ from itertools import pairwise
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import short_number
 from attnviz.draw.provenance import counted, model_words
-from attnviz.train.records import (
+from attnviz.learn.train.records import (
     CLEARLY,
     LEAST_STEPS,
     CorpusFacts,
@@ -19,7 +19,7 @@ from attnviz.train.records import (
     ScoredHeads,
     TrainedModel,
 )
-from attnviz.train.texts import KIND_WORDS
+from attnviz.learn.train.texts import KIND_WORDS
 
 _NAMED = 2
 """Files of a text that are named; more are counted."""

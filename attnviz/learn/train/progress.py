@@ -11,9 +11,9 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from attnviz.cli.outlet import Outlet
-from attnviz.cli.progress import spoken_time
 from attnviz.draw.curve import plot_block
 from attnviz.draw.document import Plot
+from attnviz.draw.numbers import spoken_time
 from attnviz.draw.theme import Theme
 
 Watch = Callable[[bool], None]

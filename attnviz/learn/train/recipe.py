@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from attnviz.attention.decoder_config import GROWING, DecoderConfig, require_growth
 from attnviz.errors import UsageError
-from attnviz.train.tables import Rule, Table, choice, demand, listed, read_table, value
+from attnviz.learn.train.tables import Rule, Table, choice, demand, listed, read_table, value
 
 _POSITIVE = Rule("above 0, and finite", lambda given: 0 < given < inf)
 _NOT_NEGATIVE = Rule("0 or more, and finite", lambda given: 0 <= given < inf)

@@ -17,10 +17,8 @@ from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.draw.whole_file import whole_file
 from attnviz.errors import LoadError, UsageError
-from attnviz.models.memory import byte_text, free_memory
-from attnviz.records import ModelInfo
-from attnviz.train.card import card_text
-from attnviz.train.directory import (
+from attnviz.learn.train.card import card_text
+from attnviz.learn.train.directory import (
     CARD_FILE,
     STATE_FILE,
     make_directory,
@@ -28,11 +26,13 @@ from attnviz.train.directory import (
     write_curve,
     write_state,
 )
-from attnviz.train.recipe import Phase, Recipe
-from attnviz.train.records import CorpusFacts, ModelScores, TrainedModel
-from attnviz.train.scores import head_scores, open_decoder, text_windows
-from attnviz.train.texts import BEGINNING, Corpus, encode, make_tokenizer, text_too_short
-from attnviz.train.trainer import Trainer, unigram_loss, validation_loss
+from attnviz.learn.train.recipe import Phase, Recipe
+from attnviz.learn.train.records import CorpusFacts, ModelScores, TrainedModel
+from attnviz.learn.train.scores import head_scores, open_decoder, text_windows
+from attnviz.learn.train.texts import BEGINNING, Corpus, encode, make_tokenizer, text_too_short
+from attnviz.learn.train.trainer import Trainer, unigram_loss, validation_loss
+from attnviz.models.memory import byte_text, free_memory
+from attnviz.records import ModelInfo
 
 
 class TrainingRun:

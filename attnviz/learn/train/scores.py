@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.family_reading import llama_stack
 from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.learn.train.records import Estimate, ModelScores, ScoredHeads
 from attnviz.measures.rows import (
     FORMULAS,
     Conditions,
@@ -25,7 +26,6 @@ from attnviz.measures.rows import (
     uniform_weights,
 )
 from attnviz.records import Tokens
-from attnviz.train.records import Estimate, ModelScores, ScoredHeads
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.floating]

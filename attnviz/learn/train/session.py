@@ -15,15 +15,15 @@ from attnviz.cli.outlet import Found, Outlet
 from attnviz.cli.terminal import as_interrupt, between_steps, messages
 from attnviz.draw.labels import visible
 from attnviz.draw.whole_file import held
-from attnviz.train.data import train_data, train_rows
-from attnviz.train.directory import clean_directory
-from attnviz.train.document import curve_plot, train_document
-from attnviz.train.progress import Pace, Watch, telling, watching
-from attnviz.train.recipe import Recipe
-from attnviz.train.records import TrainedModel
-from attnviz.train.run import TrainingRun
-from attnviz.train.texts import Corpus
-from attnviz.train.trainer import Trainer
+from attnviz.learn.train.data import train_data, train_rows
+from attnviz.learn.train.directory import clean_directory
+from attnviz.learn.train.document import curve_plot, train_document
+from attnviz.learn.train.progress import Pace, Watch, telling, watching
+from attnviz.learn.train.recipe import Recipe
+from attnviz.learn.train.records import TrainedModel
+from attnviz.learn.train.run import TrainingRun
+from attnviz.learn.train.texts import Corpus
+from attnviz.learn.train.trainer import Trainer
 
 _BETWEEN_SAVES = 30.0
 """Seconds that are lost at most when a process is killed; more where saving takes long."""

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from attnviz.errors import LoadError, UsageError
+from attnviz.learn.train.recipe import Phase
 from attnviz.reading import CORPUS_BYTES, read_bytes
-from attnviz.train.recipe import Phase
 
 BEGINNING = 0
 """Id of the token that stands at the start of every sequence and between two texts."""

@@ -17,10 +17,10 @@ from torch.nn import functional
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder, grown
 from attnviz.errors import UsageError
+from attnviz.learn.train.recipe import Optimiser, Phase, Recipe
+from attnviz.learn.train.records import CurvePoint
+from attnviz.learn.train.texts import Sampler
 from attnviz.models.placement import drawing
-from attnviz.train.recipe import Optimiser, Phase, Recipe
-from attnviz.train.records import CurvePoint
-from attnviz.train.texts import Sampler
 
 _POINTS = 200
 """Of the curve of a whole run."""

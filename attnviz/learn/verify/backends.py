@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 
 from attnviz.attention.family import NotUnderstoodError
-from attnviz.cli.inputs import built_in_texts
 from attnviz.engine.capture import capture
 from attnviz.errors import AttnvizError
+from attnviz.learn.verify.examinee import Examinee, differences, furthest, score_spread
+from attnviz.learn.verify.properties import Rounding, exact
+from attnviz.learn.verify.records import Backends, Check, Measure
 from attnviz.models.model import NumpyModel
 from attnviz.models.resolve import LoadOptions, in_numpy, not_by_numpy, reckoned_tokens, resolve
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Tokens
-from attnviz.verify.examinee import Examinee, differences, furthest, score_spread
-from attnviz.verify.properties import Rounding, exact
-from attnviz.verify.records import Backends, Check, Measure
+from attnviz.texts import built_in_texts
 
 _CHECK = Check(
     "",

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import attention_scores, project, repeat_kv_heads, split_heads
-from attnviz.verify.records import Sizes
+from attnviz.learn.verify.records import Sizes
 
 Answer: TypeAlias = tuple[NDArray[Any], NDArray[Any] | None]
 """Output (text, query, width) and weights (text, head, query, key), or None without these."""

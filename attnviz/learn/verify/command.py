@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from attnviz.cli.outlet import Outlet
     from attnviz.draw.document import Document
+    from attnviz.learn.verify.records import Sizes, Verification
     from attnviz.models.model import Model
     from attnviz.models.resolve import LoadOptions
     from attnviz.records import Tokens
-    from attnviz.verify.records import Sizes, Verification
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -81,9 +81,9 @@ class Own(shared.OwnShape, panel="The library's own attention"):
 
         Raises UsageError for heads that do not divide, or what the memory does not hold.
         """
+        from attnviz.learn.verify.records import Sizes
         from attnviz.models.memory import require_room
         from attnviz.models.own import check_sizes
-        from attnviz.verify.records import Sizes
 
         usual = (4, 2, 3) if self.steps else (64, 8, 7)
         given = (self.d_model, self.heads, self.seq)
@@ -195,9 +195,9 @@ def _test_own(own: Own, sizes: Sizes, dtype: str, tell: Callable[[str], None]) -
     # torch takes seconds; what can be refused was refused before.
     import numpy as np
 
-    from attnviz.verify.own import own_checks
-    from attnviz.verify.records import Step, Verification
-    from attnviz.verify.steps import attention_steps, steps_check
+    from attnviz.learn.verify.own import own_checks
+    from attnviz.learn.verify.records import Step, Verification
+    from attnviz.learn.verify.steps import attention_steps, steps_check
 
     cases: dict[str, str] = {}
 
@@ -233,10 +233,10 @@ def _verify_model(
     name: str, options: LoadOptions, text: ModelText, truncate: bool, output: shared.Output
 ) -> None:
     """Check a model's properties. Raises AttnvizError, once all is shown, on a FAIL."""
-    from attnviz.cli.inputs import read_text
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading
     from attnviz.models.resolve import load
+    from attnviz.texts import read_text
 
     outlet = open_outlet(output)
     asked = text.text is not None or text.file is not None
@@ -275,11 +275,11 @@ def _test_model(
     read: tuple[Tokens, Tokens | None],
     tell: Callable[[str], None],
 ) -> Verification:
+    from attnviz.learn.verify.backends import backend_check
+    from attnviz.learn.verify.model import count_check, open_examinee
+    from attnviz.learn.verify.properties import EPSILON, model_checks
+    from attnviz.learn.verify.records import Verification
     from attnviz.models.transformers_model import TransformersModel
-    from attnviz.verify.backends import backend_check
-    from attnviz.verify.model import count_check, open_examinee
-    from attnviz.verify.properties import EPSILON, model_checks
-    from attnviz.verify.records import Verification
 
     examinee = open_examinee(model, *read)
     checks = list(model_checks(examinee, lambda check: tell(f"checking: {check}")))
@@ -310,7 +310,7 @@ def _telling(notices: Console) -> Iterator[Callable[[str], None]]:
 
 
 def _show(tested: Tested, outlet: Outlet) -> None:
-    from attnviz.verify.words import failure_words
+    from attnviz.learn.verify.words import failure_words
 
     outlet.show(tested)
     if tested.found.failed:
@@ -326,17 +326,17 @@ class Tested:
     hints: tuple[str, ...] = ()
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.verify.data import write_verification_json
+        from attnviz.learn.verify.data import write_verification_json
 
         write_verification_json(self.found, stream)
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        from attnviz.verify.data import verification_rows
+        from attnviz.learn.verify.data import verification_rows
 
         return verification_rows(self.found)
 
     def document(self) -> Document:
-        from attnviz.verify.document import verification_document
+        from attnviz.learn.verify.document import verification_document
 
         explain = self.output.explain
         hints = (*self.hints, *["--explain: how to read this"] * (not explain))

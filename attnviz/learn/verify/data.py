@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attnviz.draw.values import json_number, model_facts
-from attnviz.verify.records import Backends, Check, Matrix, Measure, Step, Verification
+from attnviz.learn.verify.records import Backends, Check, Matrix, Measure, Step, Verification
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

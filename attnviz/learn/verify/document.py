@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from attnviz.draw import document as doc
 from attnviz.draw.provenance import counted, model_words
 from attnviz.draw.theme import Tone
-from attnviz.verify.records import MOST, Check, Matrix, Step, Verdict, Verification
-from attnviz.verify.words import (
+from attnviz.learn.verify.records import MOST, Check, Matrix, Step, Verdict, Verification
+from attnviz.learn.verify.words import (
     difference,
     explanation,
     severity,

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from attnviz.engine.observer import to_numpy
+from attnviz.learn.verify.torch_module import HeadSum, dropout_of, module_state
 from attnviz.models.model import Model
 from attnviz.records import Input, Kind
-from attnviz.verify.torch_module import HeadSum, dropout_of, module_state
 
 Maps: TypeAlias = Mapping[tuple[Kind, int], NDArray[np.floating]]
 """The weights (head, query, key) of each layer of each kind of attention."""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from attnviz.count.params.counting.parameters import count_parameters
+from attnviz.count.params.find_spec import find_spec
+from attnviz.count.params.shapes import spec_from_options
 from attnviz.errors import AttnvizError, UnsupportedError
+from attnviz.learn.verify.examinee import Examinee
+from attnviz.learn.verify.native import BundledExaminee, OwnExaminee
+from attnviz.learn.verify.properties import exact
+from attnviz.learn.verify.records import Check
+from attnviz.learn.verify.transformers import TransformersExaminee
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import LoadOptions
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.params.counting.parameters import count_parameters
-from attnviz.params.find_spec import find_spec
-from attnviz.params.shapes import spec_from_options
 from attnviz.records import Input, Tokens
-from attnviz.verify.examinee import Examinee
-from attnviz.verify.native import BundledExaminee, OwnExaminee
-from attnviz.verify.properties import exact
-from attnviz.verify.records import Check
-from attnviz.verify.transformers import TransformersExaminee
 
 
 def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) -> Examinee:
@@ -65,7 +65,7 @@ def _expected(model: Model, name: str, options: LoadOptions) -> tuple[int, str]:
     command = f"attnviz params --model {name}"
     if found.spec is not None:
         return count_parameters(found.spec).total, command
-    from attnviz.params.meta_count import count_on_meta  # takes seconds
+    from attnviz.count.params.meta_count import count_on_meta  # takes seconds
 
     made = count_on_meta(found.config, name=name, architecture=found.architecture)
     return made.total, command

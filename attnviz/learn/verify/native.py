@@ -18,11 +18,7 @@ from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.engine.capture import capture
 from attnviz.engine.hook_points import OwnHookPoints, observe_hook_points
-from attnviz.models.bundled import Bundled
-from attnviz.models.model import NumpyModel
-from attnviz.models.own import OwnAttention
-from attnviz.records import Input
-from attnviz.verify.examinee import (
+from attnviz.learn.verify.examinee import (
     PADDED,
     Examinee,
     KeepAll,
@@ -32,9 +28,13 @@ from attnviz.verify.examinee import (
     Reference,
     Side,
 )
-from attnviz.verify.others import naive_attention
-from attnviz.verify.torch_module import HeadSum, sum_heads
-from attnviz.verify.transformers import TransformersExaminee
+from attnviz.learn.verify.others import naive_attention
+from attnviz.learn.verify.torch_module import HeadSum, sum_heads
+from attnviz.learn.verify.transformers import TransformersExaminee
+from attnviz.models.bundled import Bundled
+from attnviz.models.model import NumpyModel
+from attnviz.models.own import OwnAttention
+from attnviz.records import Input
 
 _OTHER_WORDS = 32
 

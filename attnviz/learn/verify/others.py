@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnviz.verify.cases import Answer, Case
+from attnviz.learn.verify.cases import Answer, Case
 
 _Vector = Sequence[float]
 

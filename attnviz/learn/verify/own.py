@@ -12,9 +12,9 @@ from attnviz.attention.functional import padding_mask
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
-from attnviz.verify.cases import Answer, Case, attention_cases
-from attnviz.verify.examinee import differences
-from attnviz.verify.others import (
+from attnviz.learn.verify.cases import Answer, Case, attention_cases
+from attnviz.learn.verify.examinee import differences
+from attnviz.learn.verify.others import (
     find_keras,
     functional_answer,
     keras_answer,
@@ -22,7 +22,7 @@ from attnviz.verify.others import (
     multiplications,
     naive_attention,
 )
-from attnviz.verify.records import Check, Measure, Sizes, Tolerance
+from attnviz.learn.verify.records import Check, Measure, Sizes, Tolerance
 
 NAIVE = "naive loop"
 KERAS = "keras.layers.MultiHeadAttention"

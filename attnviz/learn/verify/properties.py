@@ -10,8 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.records import Input, ModelInfo, Tokens
-from attnviz.verify.examinee import (
+from attnviz.learn.verify.examinee import (
     Examinee,
     Maps,
     Outputs,
@@ -20,7 +19,8 @@ from attnviz.verify.examinee import (
     furthest,
     score_spread,
 )
-from attnviz.verify.records import Check, Measure, Tolerance
+from attnviz.learn.verify.records import Check, Measure, Tolerance
+from attnviz.records import Input, ModelInfo, Tokens
 
 EPSILON = {
     "float64": 2.0**-52,

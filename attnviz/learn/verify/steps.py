@@ -22,7 +22,7 @@ from attnviz.attention.functional import (
     split_heads,
 )
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.verify.records import Check, Matrix, Measure, Sizes, Step, Tolerance
+from attnviz.learn.verify.records import Check, Matrix, Measure, Sizes, Step, Tolerance
 
 Floats = NDArray[Any]
 

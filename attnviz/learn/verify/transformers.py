@@ -20,10 +20,7 @@ from attnviz.engine.observer import hand_over
 from attnviz.engine.passes import WatchedCall, watched
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError
-from attnviz.models.attention_interface import uses_interface
-from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Input, Kind, Tokens
-from attnviz.verify.examinee import (
+from attnviz.learn.verify.examinee import (
     PADDED,
     Examinee,
     KeepAll,
@@ -33,7 +30,10 @@ from attnviz.verify.examinee import (
     Reference,
     Side,
 )
-from attnviz.verify.torch_module import HeadSum, sum_heads
+from attnviz.learn.verify.torch_module import HeadSum, sum_heads
+from attnviz.models.attention_interface import uses_interface
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Input, Kind, Tokens
 
 _TOO_LOW = (
     "not tried on the left in float64: transformers hides padding by the lowest float64, which is "

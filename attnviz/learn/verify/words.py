@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from attnviz.verify.records import Check, Measure, Verification
+from attnviz.learn.verify.records import Check, Measure, Verification
 
 
 def difference(value: float) -> str:

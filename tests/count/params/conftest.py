@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from attnviz.params.cases import Case
-from attnviz.params.counting.cost import count_cost
-from attnviz.params.shapes import spec_from_options
-from attnviz.params.specs import (
+from attnviz.count.params.cases import Case
+from attnviz.count.params.counting.cost import count_cost
+from attnviz.count.params.shapes import spec_from_options
+from attnviz.count.params.specs import (
     AttentionSpec,
     Dense,
     ExpertsSpec,

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from rich.cells import cell_len
 
+from attnviz.count.params.cases import BuiltCount, Case, Counted
+from attnviz.count.params.compare import MARK
+from attnviz.count.params.document import params_document
+from attnviz.count.params.options import View
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.params.cases import BuiltCount, Case, Counted
-from attnviz.params.compare import MARK
-from attnviz.params.document import params_document
-from attnviz.params.options import View
 
 MakeCase = Callable[..., Case]
 WIDTHS = (20, 31, 47, 80, 120, 200, 1000)

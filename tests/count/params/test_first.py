@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from attnviz.count.params.stored import stored_weights
 from attnviz.models.shapes import shape_names
-from attnviz.params.stored import stored_weights
 
-from ..first_screens import SIZES
+from ...first_screens import SIZES
 
 Run = Callable[..., Any]
 SHAPE = ("--d-model", "4096", "--heads", "32")

@@ -1,7 +1,7 @@
 """``attnviz params``: whole screens, JSON that says the same, comparisons, names.
 
 Golden screens lie in ``golden/``; after a wanted change write them anew with
-``ATTNVIZ_GOLDEN=write pytest tests/params/test_params.py`` and look at the difference.
+``ATTNVIZ_GOLDEN=write pytest tests/count/params/test_params.py`` and look at the difference.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from attnviz.cli.options import complete_shape
+from attnviz.count.params.command import EXAMPLES
 from attnviz.models.shapes import shape_names
-from attnviz.params.command import EXAMPLES
 
 GOLDEN = Path(__file__).parent / "golden"
 SHAPE = ("--d-model", "4096", "--heads", "32")

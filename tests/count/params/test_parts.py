@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from attnviz.params.cases import Case
-from attnviz.params.counting.cost import CostReport
-from attnviz.params.parts import PartLine, attention_only, main_attention, part_lines
-from attnviz.params.tables import layer_table
-from attnviz.params.words import spans
+from attnviz.count.params.cases import Case
+from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.parts import PartLine, attention_only, main_attention, part_lines
+from attnviz.count.params.tables import layer_table
+from attnviz.count.params.words import spans
 
 
 def lines_of(case: Case) -> tuple[CostReport, tuple[PartLine, ...]]:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnviz.count.params.counting.cost import CostReport, count_cost
+from attnviz.count.params.options import SHAPE
+from attnviz.count.params.shapes import spec_from_options
 from attnviz.errors import UsageError
-from attnviz.params.counting.cost import CostReport, count_cost
-from attnviz.params.options import SHAPE
-from attnviz.params.shapes import spec_from_options
 
 
 def counted(**options: Any) -> CostReport:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.ablate.document import ablation_document
-from attnviz.ablate.records import AblationReport, Effect
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Metric, Variant
+from attnviz.inspect.ablate.document import ablation_document
+from attnviz.inspect.ablate.records import AblationReport, Effect
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.cli.inputs import built_in_texts
 from attnviz.models.bundled import Bundled
+from attnviz.texts import built_in_texts
 
 SENTENCE = "When Mary and John went out, John gave a book to Mary."
 TINY = Bundled().info

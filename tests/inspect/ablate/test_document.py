@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.ablate.document import ablation_document
-from attnviz.ablate.records import AblationReport, Effect
 from attnviz.draw.document import Group, HeadGrid, Maps, Part, Table
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
+from attnviz.inspect.ablate.document import ablation_document
+from attnviz.inspect.ablate.records import AblationReport, Effect
 
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")

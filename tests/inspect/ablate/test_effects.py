@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.ablate.effects import ablation_effects, mean_baseline
 from attnviz.engine.effects import Scores, Variant
+from attnviz.inspect.ablate.effects import ablation_effects, mean_baseline
 from attnviz.measures.bootstrap import mean_interval
 
 VARIANTS = [Variant(((0, head),)) for head in range(3)]

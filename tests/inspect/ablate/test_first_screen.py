@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.ablate.document import ablation_document, first_groups
-from attnviz.ablate.records import AblationReport, Effect
-from attnviz.ablate.words import finding
-from attnviz.cli.inputs import natural_texts
 from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
+from attnviz.inspect.ablate.document import ablation_document, first_groups
+from attnviz.inspect.ablate.records import AblationReport, Effect
+from attnviz.inspect.ablate.words import finding
+from attnviz.texts import natural_texts
 
-from ..first_screens import SIZES
+from ...first_screens import SIZES
 
 SENTENCE = "When Mary and John went out, John gave a book to Mary."
 LONG = " ".join(natural_texts())

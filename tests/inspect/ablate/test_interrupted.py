@@ -14,7 +14,7 @@ import pexpect
 import pyte
 import pytest
 
-from ..conftest import Start, interrupted
+from ...conftest import Start, interrupted
 
 COUNT = 32
 

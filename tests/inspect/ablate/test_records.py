@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import get_args
 
-from attnviz.ablate.data import LISTS, ablation_data, ablation_rows
-from attnviz.ablate.records import AblationReport, Effect
 from attnviz.draw.theme import Theme
 from attnviz.draw.values import write_object
 from attnviz.engine.effects import METRICS, Metric, Variant
+from attnviz.inspect.ablate.data import LISTS, ablation_data, ablation_rows
+from attnviz.inspect.ablate.records import AblationReport, Effect
 
 JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
 

@@ -16,28 +16,28 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from attnviz.check.baseline import (
+from attnviz.docs import command as manual
+from attnviz.draw.terminal import terminal_block
+from attnviz.draw.theme import Theme
+from attnviz.errors import LoadError, UsageError
+from attnviz.inspect.check.baseline import (
     DISTANCES,
     Baseline,
     by_distance,
     read_baseline,
     write_baseline,
 )
-from attnviz.check.ci import github_lines
-from attnviz.check.document import check_document
-from attnviz.check.measure import outcome
-from attnviz.check.records import Bounds, CheckReport, Outcome, Rule, ScoreRule
-from attnviz.check.words import value_text
-from attnviz.cli.inputs import built_in_texts
-from attnviz.docs import command as manual
-from attnviz.draw.terminal import terminal_block
-from attnviz.draw.theme import Theme
-from attnviz.errors import LoadError, UsageError
+from attnviz.inspect.check.ci import github_lines
+from attnviz.inspect.check.document import check_document
+from attnviz.inspect.check.measure import outcome
+from attnviz.inspect.check.records import Bounds, CheckReport, Outcome, Rule, ScoreRule
+from attnviz.inspect.check.words import value_text
 from attnviz.measures.divergence import js_divergence
 from attnviz.models.bundled import Bundled
+from attnviz.texts import built_in_texts
 
-from ..first_screens import SIZES, fitting
-from ..test_import_hygiene import imported
+from ...first_screens import SIZES, fitting
+from ...test_import_hygiene import imported
 
 TEXT = "The cat sat on the mat because it was tired."
 RULES = f"""

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from attnviz.check import ci
 from attnviz.errors import LoadError
+from attnviz.inspect.check import ci
 
 GOOD = '[[check]]\nhead = "L1H2"\nscore = "induction"\nat_least = 0.6\n'
 

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.family_reading import llama_stack
-from attnviz.diff.compare import (
+from attnviz.engine.probing import Probing
+from attnviz.inspect.diff.compare import (
     Floor,
     divergences,
     noise_floor,
     over_texts,
     pairs_by_index,
 )
-from attnviz.diff.maps import ModelMaps, model_maps
-from attnviz.engine.probing import Probing
+from attnviz.inspect.diff.maps import ModelMaps, model_maps
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model
 from attnviz.models.other_numbers import in_other_numbers

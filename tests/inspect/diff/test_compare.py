@@ -12,8 +12,8 @@ import pytest
 
 import attnviz
 from attnviz.attention.narrow_stack import to_bfloat16
-from attnviz.cli.inputs import built_in_texts
-from attnviz.diff.compare import (
+from attnviz.engine.head_run import open_heads
+from attnviz.inspect.diff.compare import (
     Divergences,
     divergences,
     matched_pairs,
@@ -22,14 +22,14 @@ from attnviz.diff.compare import (
     pairs_by_index,
     predictions,
 )
-from attnviz.diff.maps import ModelMaps, TextMaps
-from attnviz.engine.head_run import open_heads
+from attnviz.inspect.diff.maps import ModelMaps, TextMaps
 from attnviz.measures.assignment import cheapest_pairs
 from attnviz.measures.bootstrap import benjamini_hochberg, sign_flip_p
 from attnviz.measures.divergence import cosine, js_divergence, kl_divergence
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.records import Input, ModelInfo, Tokens
+from attnviz.texts import built_in_texts
 
 from .planted import (
     changed_model,

@@ -11,10 +11,10 @@ from typing import Any
 from textual.pilot import Pilot
 
 from attnviz.draw.theme import Theme
-from attnviz.explore.app import Explorer
-from attnviz.explore.dialogs import Field, Source
-from attnviz.explore.scene import View
-from attnviz.explore.session import LiveSession
+from attnviz.inspect.explore.app import Explorer
+from attnviz.inspect.explore.dialogs import Field, Source
+from attnviz.inspect.explore.scene import View
+from attnviz.inspect.explore.session import LiveSession
 from attnviz.models.bundled import Bundled
 
 SENTENCE = "The cat sat on the mat because it was tired."

@@ -18,10 +18,10 @@ from textual import events
 
 from attnviz.draw.labels import visible
 from attnviz.errors import UnsupportedError
-from attnviz.explore.dialogs import KEYS, Field, Source
-from attnviz.explore.map import Size
-from attnviz.explore.recording import ENDINGS, Player, read_recording
-from attnviz.explore.session import LiveSession
+from attnviz.inspect.explore.dialogs import KEYS, Field, Source
+from attnviz.inspect.explore.map import Size
+from attnviz.inspect.explore.recording import ENDINGS, Player, read_recording
+from attnviz.inspect.explore.session import LiveSession
 from attnviz.models.bundled import Bundled
 
 from .playing import ASCII, COLOUR, GLYPHS, SENTENCE, SESSION, explorer, line, play, settled, typed
@@ -510,7 +510,7 @@ def test_the_command_of_the_view_is_shown_and_copied(run) -> None:
 
 
 def test_a_session_is_recorded_and_seen_again(tmp_path: Path) -> None:
-    from attnviz.explore.recording import Recorder
+    from attnviz.inspect.explore.recording import Recorder
 
     path = tmp_path / "session.jsonl"
     app = explorer()
@@ -603,7 +603,7 @@ def test_a_smaller_terminal_and_back() -> None:
 
 @pytest.mark.parametrize("key", ["x", "e", "i", "v"])
 def test_what_was_saved_has_no_model(run, tmp_path: Path, key: str) -> None:
-    from attnviz.explore.saved import open_saved
+    from attnviz.inspect.explore.saved import open_saved
 
     path = tmp_path / "heads.npz"
     assert run("heads", SENTENCE, "--save", str(path)).code == 0

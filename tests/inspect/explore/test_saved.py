@@ -17,8 +17,8 @@ import pytest
 import attnviz
 from attnviz.engine.generation import Sampling
 from attnviz.errors import LoadError, UnsupportedError, UsageError
-from attnviz.explore.saved import open_saved
-from attnviz.explore.session import LiveSession
+from attnviz.inspect.explore.saved import open_saved
+from attnviz.inspect.explore.session import LiveSession
 from attnviz.models.bundled import Bundled
 
 ENDINGS = ("json", "npz", "safetensors")

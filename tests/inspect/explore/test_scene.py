@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.explore.scene import PALETTE_NAMES, Scene, command_line, places_of, shell_word
-from attnviz.explore.session import MODES, LiveSession
+from attnviz.inspect.explore.scene import PALETTE_NAMES, Scene, command_line, places_of, shell_word
+from attnviz.inspect.explore.session import MODES, LiveSession
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.records import Tokens

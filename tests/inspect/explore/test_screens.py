@@ -16,11 +16,11 @@ from rich.cells import cell_len
 
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import Choice
-from attnviz.explore.app import Explorer
-from attnviz.explore.dialogs import Source
-from attnviz.explore.saved import SavedSession
-from attnviz.explore.session import Frame, LiveSession
-from attnviz.heads.report import heads_report
+from attnviz.inspect.explore.app import Explorer
+from attnviz.inspect.explore.dialogs import Source
+from attnviz.inspect.explore.saved import SavedSession
+from attnviz.inspect.explore.session import Frame, LiveSession
+from attnviz.inspect.heads.report import heads_report
 from attnviz.models.own import OwnAttention
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 

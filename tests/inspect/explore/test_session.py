@@ -18,13 +18,13 @@ from attnviz.engine.effects import Variant
 from attnviz.engine.generation import Sampling
 from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.explore.session import LiveSession, open_session
+from attnviz.inspect.explore.session import LiveSession, open_session
 from attnviz.measures.sinks import sink_of
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import LoadOptions
 
-from ..small_models import SPECIAL, WORDS, bert_fields, gpt_fields, t5_fields, word_tokenizer
+from ...small_models import SPECIAL, WORDS, bert_fields, gpt_fields, t5_fields, word_tokenizer
 
 TEXT = "When Mary and John went out, John gave Mary a book."
 
@@ -354,8 +354,8 @@ def test_what_is_no_number_is_not_told():
 def test_a_frame_of_tiny_needs_no_torch():
     program = """if True:
         import sys
-        from attnviz.explore.scene import Scene
-        from attnviz.explore.session import open_session
+        from attnviz.inspect.explore.scene import Scene
+        from attnviz.inspect.explore.session import open_session
         session = open_session("tiny", text="a")
         frame = session.frame("The cat sat on the mat.", frozenset({(0, 1)}))
         Scene.of(frame), frame.norms, session.effects(frame.text, lambda share: None)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from ..conftest import Start
-from ..test_import_hygiene import HEAVY, imported
+from ...conftest import Start
+from ...test_import_hygiene import HEAVY, imported
 
 SENTENCE = "The cat sat on the mat because it was tired."
 
@@ -128,7 +128,7 @@ def test_it_is_interrupted(opened, way: str | signal.Signals) -> None:
 
 
 BROKEN = """
-from attnviz.explore.app import Explorer
+from attnviz.inspect.explore.app import Explorer
 Explorer.action_palette = lambda self: 1 / 0
 from attnviz.cli.main import main
 main()

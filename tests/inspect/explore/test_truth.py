@@ -12,11 +12,11 @@ import pytest
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import Choice
 from attnviz.engine.generation import Sampling
-from attnviz.explore import facts
-from attnviz.explore.dialogs import Source
-from attnviz.explore.grid import heads_of
-from attnviz.explore.saved import open_saved
-from attnviz.explore.session import LiveSession
+from attnviz.inspect.explore import facts
+from attnviz.inspect.explore.dialogs import Source
+from attnviz.inspect.explore.grid import heads_of
+from attnviz.inspect.explore.saved import open_saved
+from attnviz.inspect.explore.session import LiveSession
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 

@@ -11,14 +11,14 @@ import pytest
 
 from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step, generate
-from attnviz.generate.data import read_run
-from attnviz.generate.document import Shown, run_document
-from attnviz.generate.records import Run, looked
+from attnviz.inspect.generate.data import read_run
+from attnviz.inspect.generate.document import Shown, run_document
+from attnviz.inspect.generate.records import Run, looked
 from attnviz.measures.rows import FORMULAS
 from attnviz.models.resolve import load
 from attnviz.records import Tokens
 
-from ..first_screens import SIZES, fitting
+from ...first_screens import SIZES, fitting
 
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")

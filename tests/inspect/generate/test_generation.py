@@ -17,8 +17,8 @@ from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import ModelInfo, Tokens
 
-from ..engine.architectures import ARCHITECTURES, inputs_of, small_model, state_of
-from ..engine.every_causal import small_causal
+from ...engine.architectures import ARCHITECTURES, inputs_of, small_model, state_of
+from ...engine.every_causal import small_causal
 
 STEPS = 6
 CACHED = ("gpt2", "llama", "mistral", "gemma2", "gpt_oss", "qwen3_next", "gptj", "bloom", "t5")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.generate.data import read_run
-from attnviz.generate.live import unfinished
+from attnviz.inspect.generate.data import read_run
+from attnviz.inspect.generate.live import unfinished
 from attnviz.records import Tokens
 
-from ..conftest import finished, interrupted, on_screen, rows
+from ...conftest import finished, interrupted, on_screen, rows
 
 PROMPT = "The cat sat on the mat because"
 

@@ -12,9 +12,9 @@ import pytest
 from attnviz.draw.blocks import Block
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.heads.document import heads_document
-from attnviz.heads.report import View, compare_heads
-from attnviz.heads.rollout import Rollout
+from attnviz.inspect.heads.document import heads_document
+from attnviz.inspect.heads.report import View, compare_heads
+from attnviz.inspect.rollout.flow import Rollout
 from attnviz.records import HeadsReport, ModelInfo, Tokens
 
 HOSTILE = (

@@ -144,7 +144,7 @@ def test_an_encoder_decoder(run: Any, checkpoint: Any) -> None:
 def test_many_heads_are_cut_layer_by_layer(
     run: Any, checkpoint: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("attnviz.heads.cut.MOST_ALONE", 5)
+    monkeypatch.setattr("attnviz.inspect.heads.cut.MOST_ALONE", 5)
     arguments = ("heads", "the cat sat on", "--model", str(checkpoint("gpt2")), "--cut", "on→cat")
     found = run(*arguments, "--json").document
     assert [len(each["heads"]) for each in found["alone"]] == [3, 3]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from attnviz.heads.data import (
+from attnviz.inspect.heads.data import (
     array_files,
     heads_rows,
     weight_rows,
@@ -24,10 +24,10 @@ from attnviz.heads.data import (
     write_heads_npz,
     write_heads_safetensors,
 )
-from attnviz.heads.report import compare_heads
+from attnviz.inspect.heads.report import compare_heads
 from attnviz.records import HeadsReport, LayerWeights
 
-from ..conftest import in_fresh_process
+from ...conftest import in_fresh_process
 
 Reports = Callable[..., HeadsReport]
 CROSS = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}
@@ -157,7 +157,10 @@ def test_sorted_heads_keep_their_order(reports: Reports) -> None:
 
 def test_importing_needs_no_heavy_package() -> None:
     heavy = ("torch", "matplotlib", "safetensors", "transformers")
-    assert in_fresh_process("import attnviz.draw.files, attnviz.heads.data", heavy) == ("", "")
+    assert in_fresh_process("import attnviz.draw.files, attnviz.inspect.heads.data", heavy) == (
+        "",
+        "",
+    )
 
 
 # The table -----------------------------------------------------------------------------------

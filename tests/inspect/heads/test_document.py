@@ -18,9 +18,9 @@ from attnviz.draw.figure import document_drawing
 from attnviz.draw.html import document_html
 from attnviz.draw.svg import svg_document
 from attnviz.draw.theme import Theme
-from attnviz.heads.document import heads_document, shown_heads
-from attnviz.heads.first import distinctive
-from attnviz.heads.report import View, compare_heads
+from attnviz.inspect.heads.document import heads_document, shown_heads
+from attnviz.inspect.heads.first import distinctive
+from attnviz.inspect.heads.report import View, compare_heads
 from attnviz.measures.words import Word
 from attnviz.records import HeadsReport
 

@@ -14,13 +14,13 @@ from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
-from attnviz.heads.document import heads_document
-from attnviz.heads.report import View, compare_heads, heads_report
+from attnviz.inspect.heads.document import heads_document
+from attnviz.inspect.heads.report import View, compare_heads, heads_report
 from attnviz.measures.words import find_word
 from attnviz.models.bundled import Bundled
 from attnviz.records import HeadsReport
 
-from ..first_screens import SIZES
+from ...first_screens import SIZES
 
 Reports = Callable[..., HeadsReport]
 

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from attnviz.draw.blocks import Block
 from attnviz.draw.table import table_block
 from attnviz.draw.theme import Theme
-from attnviz.heads.links import (
+from attnviz.inspect.heads.links import (
     attention_from,
     attention_to,
     head_links,

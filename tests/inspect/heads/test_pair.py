@@ -10,13 +10,13 @@ import pytest
 
 from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
-from attnviz.heads.pair import DRAWS, PairLinks, pair_links
+from attnviz.inspect.heads.pair import DRAWS, PairLinks, pair_links
 from attnviz.measures.words import find_word
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, ModelInfo, Tokens
 
-from ..small_models import ShowsWeights
+from ...small_models import ShowsWeights
 
 TEXT = "the old cat sat on a mat near it"
 

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from attnviz.engine.capture import capture
-from attnviz.heads.report import HeadsComparison, compare_heads, heads_report, total_variation
+from attnviz.inspect.heads.report import (
+    HeadsComparison,
+    compare_heads,
+    heads_report,
+    total_variation,
+)
 from attnviz.models.own import OwnAttention
 from attnviz.records import HeadsReport
 

@@ -17,9 +17,9 @@ from rich.cells import cell_len
 from attnviz.draw.html import document_html
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.heads.rollout import Rollout
-from attnviz.heads.rollout_command import EXAMPLES, RolloutReport
-from attnviz.heads.rollout_document import Shown, rollout_document
+from attnviz.inspect.rollout.command import EXAMPLES, RolloutReport
+from attnviz.inspect.rollout.document import Shown, rollout_document
+from attnviz.inspect.rollout.flow import Rollout
 
 TEXT = "The cat sat on the mat because it was tired."
 SHORT = "Old Tom saw Ann, and Ann saw Tom."

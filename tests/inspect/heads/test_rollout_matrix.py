@@ -7,7 +7,7 @@ import pytest
 
 from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
-from attnviz.heads.rollout import followed, rollout
+from attnviz.inspect.rollout.flow import followed, rollout
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 

@@ -1,6 +1,6 @@
 """Whole screens: of the bundled model line by line, and of made reports on every kind of terminal.
 
-``ATTNVIZ_GOLDEN=write pytest tests/heads`` writes them anew.
+``ATTNVIZ_GOLDEN=write pytest tests/inspect/heads`` writes them anew.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.console import Console
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import capture
-from attnviz.heads.report import View, heads_report
+from attnviz.inspect.heads.report import View, heads_report
 from attnviz.measures.words import Word, find_word
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention

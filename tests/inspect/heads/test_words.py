@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from attnviz.draw.provenance import share
-from attnviz.heads.report import compare_heads
-from attnviz.heads.words import (
+from attnviz.inspect.heads.report import compare_heads
+from attnviz.inspect.heads.words import (
     explanation,
     kind_reading,
     name_words,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from attnviz.engine.patching import WHOLE_LAYER
+from attnviz.inspect.patch.records import Effect, PairRuns, PatchReport, Place, TokenEffects, Word
 from attnviz.measures.labels import KnownLabel
-from attnviz.patch.records import Effect, PairRuns, PatchReport, Place, TokenEffects, Word
 from attnviz.records import ModelInfo, Tokens
 
 CLEAN = ("<s>", "Tom", " Brown", " saw", " Ann", ",", " and", " Tom")

@@ -16,10 +16,10 @@ from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.draw.values import write_object
-from attnviz.patch.data import LISTS, patch_data, patch_rows
-from attnviz.patch.document import first_groups, patch_document, token_grid
-from attnviz.patch.records import Effect, PatchReport
-from attnviz.patch.words import finding
+from attnviz.inspect.patch.data import LISTS, patch_data, patch_rows
+from attnviz.inspect.patch.document import first_groups, patch_document, token_grid
+from attnviz.inspect.patch.records import Effect, PatchReport
+from attnviz.inspect.patch.words import finding
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 PLAIN = Theme("viridis", colour=False)

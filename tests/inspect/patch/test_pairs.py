@@ -8,8 +8,15 @@ import pytest
 
 from attnviz.engine.patching import Direction
 from attnviz.errors import UsageError
+from attnviz.inspect.patch.pairs import (
+    Align,
+    Prompts,
+    TokenPair,
+    control_pairs,
+    encode_pair,
+    read_pairs,
+)
 from attnviz.models.bundled import Bundled
-from attnviz.patch.pairs import Align, Prompts, TokenPair, control_pairs, encode_pair, read_pairs
 from attnviz.records import Tokens
 
 from .make_pairs import FILE, made, written

@@ -15,8 +15,8 @@ import attnviz
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.cli.outlet import taking
 from attnviz.draw.labels import width
+from attnviz.inspect.patch.run import Measured
 from attnviz.models.bundled import Bundled
-from attnviz.patch.run import Measured
 
 from .make_pairs import made
 

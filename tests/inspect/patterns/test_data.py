@@ -11,9 +11,9 @@ import pytest
 
 from attnviz.draw.files import CsvTable
 from attnviz.draw.values import write_object
-from attnviz.patterns.data import LISTS, patterns_data, patterns_rows
-from attnviz.patterns.records import PatternReport
-from attnviz.patterns.words import percent, plain, score, short, signed
+from attnviz.inspect.patterns.data import LISTS, patterns_data, patterns_rows
+from attnviz.inspect.patterns.records import PatternReport
+from attnviz.inspect.patterns.words import percent, plain, score, short, signed
 
 Reports = Callable[..., PatternReport]
 

@@ -20,12 +20,12 @@ from attnviz.draw.labels import width
 from attnviz.draw.palette import colour_table
 from attnviz.draw.terminal import first_screen, part_block, terminal_block
 from attnviz.draw.theme import Theme
+from attnviz.inspect.patterns.document import patterns_document
+from attnviz.inspect.patterns.grids import label_grid, label_tint, score_grid
+from attnviz.inspect.patterns.records import PatternReport, Probe
+from attnviz.inspect.patterns.words import finding, short
 from attnviz.measures.labels import SINKS
 from attnviz.measures.registry import LABELS, label_named
-from attnviz.patterns.document import patterns_document
-from attnviz.patterns.grids import label_grid, label_tint, score_grid
-from attnviz.patterns.records import PatternReport, Probe
-from attnviz.patterns.words import finding, short
 
 Reports = Callable[..., PatternReport]
 

@@ -13,9 +13,9 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.cli.options import complete_label
+from attnviz.inspect.patterns.command import EXAMPLES
 from attnviz.measures.registry import LABELS
 from attnviz.models.bundled import Bundled
-from attnviz.patterns.command import EXAMPLES
 
 LAYERS, HEADS = Bundled().info.layers, Bundled().info.heads
 TEXT = "When Mary and John went out, John gave a book to Mary."

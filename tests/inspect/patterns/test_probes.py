@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.cli.inputs import natural_texts
 from attnviz.errors import LoadError
+from attnviz.inspect.patterns import probes
+from attnviz.inspect.patterns.probes import read_probe_file, shipped_sentences
+from attnviz.inspect.patterns.records import WordPair
 from attnviz.measures.registry import RELATIONS
-from attnviz.patterns import probes
-from attnviz.patterns.probes import read_probe_file, shipped_sentences
-from attnviz.patterns.records import WordPair
+from attnviz.texts import natural_texts
 
 
 def word(sentence, index: int) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.heads.rollout import Rollout
-from attnviz.patterns.records import (
+from attnviz.inspect.patterns.records import (
     AnnotatedSentence,
     Example,
     PatternReport,
     PatternScores,
     WordPair,
 )
+from attnviz.inspect.rollout.flow import Rollout
 from attnviz.records import ModelInfo, Tokens
 
 INFO = ModelInfo("made", None, "None", "float32", 1, 3, 3, 2)

@@ -15,13 +15,13 @@ from attnviz.draw.blocks import Block
 from attnviz.draw.document import Group, HeadGrid, Part, Plot
 from attnviz.draw.terminal import first_screen, part_block, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.prune.data import prune_data, prune_rows
-from attnviz.prune.document import _first, prune_document
-from attnviz.prune.options import Measure, Removal
-from attnviz.prune.records import Half, PrunedModel, PruneReport, PruneStep, RandomLoss
+from attnviz.inspect.prune.data import prune_data, prune_rows
+from attnviz.inspect.prune.document import _first, prune_document
+from attnviz.inspect.prune.options import Measure, Removal
+from attnviz.inspect.prune.records import Half, PrunedModel, PruneReport, PruneStep, RandomLoss
 from attnviz.records import ModelInfo
 
-from ..first_screens import fitting
+from ...first_screens import fitting
 
 _PLAIN = Theme(colour=False)
 _ASCII = Theme(colour=False, ascii=True, encoding="ascii")

@@ -9,7 +9,7 @@ import pytest
 
 from attnviz.engine.effects import Scores, Variant
 from attnviz.errors import UsageError
-from attnviz.prune.order import ScanMeter
+from attnviz.inspect.prune.order import ScanMeter
 
 _CLEAN = (1.0, 3.0)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from attnviz.errors import UsageError
-from attnviz.prune.options import Removal
-from attnviz.prune.order import Bounds, goal_of
+from attnviz.inspect.prune.options import Removal
+from attnviz.inspect.prune.order import Bounds, goal_of
 from attnviz.records import ModelInfo
 
 _INFO = ModelInfo("m", None, "M", "float32", layers=4, heads=4, kv_heads=4, head_dim=2)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from attnviz.prune.options import Importance
-from attnviz.prune.order import Bounds, Goal, prune, random_losses
-from attnviz.prune.records import PruneStep
+from attnviz.inspect.prune.options import Importance
+from attnviz.inspect.prune.order import Bounds, Goal, prune, random_losses
+from attnviz.inspect.prune.records import PruneStep
 
 Head = tuple[int, int]
 

@@ -14,12 +14,12 @@ from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.inspect.prune.store import plan_pruned, write_pruned
 from attnviz.models.cut_tensors import OutputProjection
 from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.prune.store import plan_pruned, write_pruned
 
-from ..small_models import SPECIAL, bert_fields, deepseek_fields, gpt_fields, llama_fields
+from ...small_models import SPECIAL, bert_fields, deepseek_fields, gpt_fields, llama_fields
 
 _IDS = torch.tensor([[3, 11, 7, 2, 5, 7, 11]])
 _LLAMA = llama_fields(24, 37, 31, (6, 2, 4))

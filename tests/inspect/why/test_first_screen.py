@@ -8,7 +8,7 @@ import pytest
 
 from attnviz.draw.labels import width
 
-from ..first_screens import SIZES
+from ...first_screens import SIZES
 from .test_why import PROMPT, names
 
 LONG = " ".join([PROMPT + " John."] * 20) + " " + PROMPT

@@ -14,14 +14,14 @@ import pytest
 
 from attnviz.cli import options as shared
 from attnviz.engine.attribution.on_numpy import NumpyAttributor
+from attnviz.inspect.why.job import Prompt, explain
+from attnviz.inspect.why.options import Kind, Question, Request, View
+from attnviz.inspect.why.records import WhyReport, control_p
+from attnviz.inspect.why.words import finding
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import random_twin
-from attnviz.why.job import Prompt, explain
-from attnviz.why.options import Kind, Question, Request, View
-from attnviz.why.records import WhyReport, control_p
-from attnviz.why.words import finding
 
-from ..small_models import WORDS, bert_fields, random_model, word_tokenizer
+from ...small_models import WORDS, bert_fields, random_model, word_tokenizer
 
 PROMPT = "When Nancy met John, nobody knew why Nancy met"
 INDUCTION = {(1, 0), (1, 2)}

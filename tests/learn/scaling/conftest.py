@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from attnviz.learn.scaling.measure import model_scaling, random_scaling
+from attnviz.learn.scaling.records import ScalingReport
 from attnviz.models.own import OwnAttention
-from attnviz.scaling.measure import model_scaling, random_scaling
-from attnviz.scaling.records import ScalingReport
 
 TEXT = "The cat sat on the mat because the cat was tired of the [red]mat[/] ."
 

@@ -9,10 +9,10 @@ import json
 import pytest
 
 from attnviz.draw.files import CsvTable
+from attnviz.learn.scaling.data import scaling_data, scaling_rows
+from attnviz.learn.scaling.measure import model_scaling, random_scaling
+from attnviz.learn.scaling.records import BIN_EDGES, MEASURES, ScalingReport
 from attnviz.models.own import OwnAttention
-from attnviz.scaling.data import scaling_data, scaling_rows
-from attnviz.scaling.measure import model_scaling, random_scaling
-from attnviz.scaling.records import BIN_EDGES, MEASURES, ScalingReport
 
 REPORTS = ("random", "model")
 

@@ -16,11 +16,11 @@ from attnviz.draw.html import document_html
 from attnviz.draw.svg import svg_document
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.scaling.document import scaling_document
-from attnviz.scaling.records import MEASURES, ScalingReport
-from attnviz.scaling.words import LABELS, PERCENTS
+from attnviz.learn.scaling.document import scaling_document
+from attnviz.learn.scaling.records import MEASURES, ScalingReport
+from attnviz.learn.scaling.words import LABELS, PERCENTS
 
-from ..first_screens import SIZES, fitting
+from ...first_screens import SIZES, fitting
 
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")

@@ -13,10 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.bundled import Bundled
-from attnviz.models.own import OwnAttention
-from attnviz.scaling import measure
-from attnviz.scaling.measure import (
+from attnviz.learn.scaling import measure
+from attnviz.learn.scaling.measure import (
     histogram,
     jacobian_norms,
     matrix_measures,
@@ -27,9 +25,11 @@ from attnviz.scaling.measure import (
     random_scaling,
     visible_rows,
 )
-from attnviz.scaling.records import BIN_EDGES, MEASURES, ScalingReport
+from attnviz.learn.scaling.records import BIN_EDGES, MEASURES, ScalingReport
+from attnviz.models.bundled import Bundled
+from attnviz.models.own import OwnAttention
 
-from ..small_models import whole_weights
+from ...small_models import whole_weights
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

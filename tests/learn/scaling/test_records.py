@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from attnviz.scaling.records import (
+from attnviz.learn.scaling.records import (
     BIN_EDGES,
     MEASURES,
     Estimate,

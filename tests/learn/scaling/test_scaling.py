@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from attnviz.learn.scaling.command import EXAMPLES
 from attnviz.models import memory
-from attnviz.scaling.command import EXAMPLES
 
 SENTENCE = "The cat sat on the mat because the cat was tired."
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from attnviz.draw.numbers import percent
-from attnviz.scaling.records import Estimate, ScalingReport
-from attnviz.scaling.words import error_digits, measured, plain, seen, whole
+from attnviz.learn.scaling.records import Estimate, ScalingReport
+from attnviz.learn.scaling.words import error_digits, measured, plain, seen, whole
 
 
 @pytest.mark.parametrize(

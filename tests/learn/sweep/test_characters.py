@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.sweep.characters import Characters
+from attnviz.learn.sweep.characters import Characters
 
 TEXT = "The quick brown fox jumps over the lazy dog; so it goes on, page by page.\n" * 17
 

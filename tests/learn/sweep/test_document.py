@@ -15,11 +15,11 @@ from rich.cells import cell_len
 from attnviz.draw.blocks import Block
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.sweep.document import sweep_document
-from attnviz.sweep.records import SweepReport
-from attnviz.train.records import CorpusFacts
+from attnviz.learn.sweep.document import sweep_document
+from attnviz.learn.sweep.records import SweepReport
+from attnviz.learn.train.records import CorpusFacts
 
-from ..first_screens import SIZES, fitting
+from ...first_screens import SIZES, fitting
 
 Sweeps = Callable[..., SweepReport]
 Golden = Callable[[str, str], None]

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from attnviz.sweep.findings import details, finding, nats, paired_p
-from attnviz.sweep.records import SweepReport
+from attnviz.learn.sweep.findings import details, finding, nats, paired_p
+from attnviz.learn.sweep.records import SweepReport
 
 Sweeps = Callable[..., SweepReport]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from attnviz.sweep.records import Spread, SweepReport
+from attnviz.learn.sweep.records import Spread, SweepReport
 
 Sweeps = Callable[..., SweepReport]
 

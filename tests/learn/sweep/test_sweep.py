@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from attnviz.sweep.run import Progress
-from attnviz.train.progress import Pace
-from attnviz.train.records import CurvePoint
+from attnviz.learn.sweep.run import Progress
+from attnviz.learn.train.progress import Pace
+from attnviz.learn.train.records import CurvePoint
 
-from ..conftest import Start, finished, interrupted, on_screen, rows
+from ...conftest import Start, finished, interrupted, on_screen, rows
 
 QUICK = ("--steps", "12", "--d-model", "8", "--heads", "1,2", "--seeds", "2")
 ONE_SEED = (*QUICK[:-1], "1")

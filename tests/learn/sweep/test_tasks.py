@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnviz.errors import UsageError
-from attnviz.sweep.tasks import (
+from attnviz.learn.sweep.tasks import (
     BEGINNING,
     DUPLICATE,
     FIRST,
@@ -24,9 +24,9 @@ from attnviz.sweep.tasks import (
     evenly,
     named_task,
 )
-from attnviz.sweep.training import weight_on
+from attnviz.learn.sweep.training import weight_on
 
-from ..conftest import measured
+from ...conftest import measured
 
 TOKENS = 11
 

@@ -8,10 +8,10 @@ import torch
 from torch.nn import functional
 
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.sweep import training as sweep
-from attnviz.sweep.records import SweepModel
-from attnviz.sweep.tasks import Induction, Majority, back
-from attnviz.sweep.training import HeadsTraining, SweepPlan, best_heads, few_threads
+from attnviz.learn.sweep import training as sweep
+from attnviz.learn.sweep.records import SweepModel
+from attnviz.learn.sweep.tasks import Induction, Majority, back
+from attnviz.learn.sweep.training import HeadsTraining, SweepPlan, best_heads, few_threads
 
 CPU = torch.device("cpu")
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnviz.records import ModelInfo
-from attnviz.train.recipe import Budget, Phase, Recipe, Shape, Validation
-from attnviz.train.records import (
+from attnviz.learn.train.recipe import Budget, Phase, Recipe, Shape, Validation
+from attnviz.learn.train.records import (
     CorpusFacts,
     CurvePoint,
     Estimate,
@@ -19,8 +18,9 @@ from attnviz.train.records import (
     ScoredHeads,
     TrainedModel,
 )
-from attnviz.train.run import TrainingRun
-from attnviz.train.texts import Corpus, hold_out, read_corpus
+from attnviz.learn.train.run import TrainingRun
+from attnviz.learn.train.texts import Corpus, hold_out, read_corpus
+from attnviz.records import ModelInfo
 
 SHAPE = Shape(layers=2, heads=2, kv_heads=2, head_dim=8, d_model=16, d_ff=24, context=64)
 PHASES = (

@@ -12,12 +12,12 @@ import torch
 import yaml
 from tokenizers import Tokenizer
 
-from attnviz.train.card import card_text
-from attnviz.train.recipe import Budget, Card, Recipe, read_recipe
-from attnviz.train.records import TrainedModel
-from attnviz.train.run import TrainingRun
-from attnviz.train.scores import head_scores, open_decoder, text_windows
-from attnviz.train.texts import Corpus, encode
+from attnviz.learn.train.card import card_text
+from attnviz.learn.train.recipe import Budget, Card, Recipe, read_recipe
+from attnviz.learn.train.records import TrainedModel
+from attnviz.learn.train.run import TrainingRun
+from attnviz.learn.train.scores import head_scores, open_decoder, text_windows
+from attnviz.learn.train.texts import Corpus, encode
 
 from .conftest import points_of
 

@@ -1,6 +1,6 @@
 """The result of a training run as a person reads it, and as programs do.
 
-``ATTNVIZ_GOLDEN=write pytest tests/train`` writes the screens anew.
+``ATTNVIZ_GOLDEN=write pytest tests/learn/train`` writes the screens anew.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from attnviz.draw.document import Mark, Plot, Table
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.draw.values import write_object
-from attnviz.train.data import train_data, train_rows
-from attnviz.train.document import train_document
-from attnviz.train.records import TrainedModel, bits_per_byte
+from attnviz.learn.train.data import train_data, train_rows
+from attnviz.learn.train.document import train_document
+from attnviz.learn.train.records import TrainedModel, bits_per_byte
 
-from ..first_screens import SIZES, fitting
+from ...first_screens import SIZES, fitting
 
 THEMES = {
     "plain": Theme(colour=False),

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.errors import UsageError
-from attnviz.train.recipe import Phase, Recipe
-from attnviz.train.run import TrainingRun
-from attnviz.train.texts import Corpus
-from attnviz.train.trainer import learning_rate
+from attnviz.learn.train.recipe import Phase, Recipe
+from attnviz.learn.train.run import TrainingRun
+from attnviz.learn.train.texts import Corpus
+from attnviz.learn.train.trainer import learning_rate
 
 CPU = torch.device("cpu")
 ResumedAlike = Callable[[Recipe, Sequence[int]], None]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.train.recipe import Budget, Optimiser, Phase, Recipe, Shape, read_recipe
-from attnviz.train.tables import table_text
+from attnviz.learn.train.recipe import Budget, Optimiser, Phase, Recipe, Shape, read_recipe
+from attnviz.learn.train.tables import table_text
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -21,11 +21,11 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.family_reading import llama_stack
 from attnviz.errors import LoadError, UsageError
-from attnviz.train.directory import STATE_FILE
-from attnviz.train.recipe import Budget, Card, Optimiser, Recipe, Validation
-from attnviz.train.run import TrainingRun
-from attnviz.train.texts import BEGINNING, Corpus, encode
-from attnviz.train.trainer import Trainer
+from attnviz.learn.train.directory import STATE_FILE
+from attnviz.learn.train.recipe import Budget, Card, Optimiser, Recipe, Validation
+from attnviz.learn.train.run import TrainingRun
+from attnviz.learn.train.texts import BEGINNING, Corpus, encode
+from attnviz.learn.train.trainer import Trainer
 
 from .conftest import PHASES, points_of
 
@@ -235,7 +235,7 @@ def clocked(
 
     monkeypatch.setattr(trainer, "_clock", lambda: now[0])
     monkeypatch.setattr(trainer, "validate", validate)
-    monkeypatch.setattr("attnviz.train.trainer.take_step", learn)
+    monkeypatch.setattr("attnviz.learn.train.trainer.take_step", learn)
     return now
 
 
@@ -343,7 +343,7 @@ CHILD = """
 import pickle, sys
 from pathlib import Path
 import torch
-from attnviz.train.run import TrainingRun
+from attnviz.learn.train.run import TrainingRun
 texts, recipe, directory, resume = pickle.loads(sys.stdin.buffer.read())
 trained = TrainingRun(*texts, recipe, Path(directory), torch.device("cpu"), resume=resume)
 for number, _ in enumerate(trained.trainer.steps()):

@@ -11,11 +11,11 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from attnviz.train.recipe import Recipe
-from attnviz.train.records import ModelScores
-from attnviz.train.run import TrainingRun
-from attnviz.train.scores import head_scores, open_decoder, random_twice, text_windows
-from attnviz.train.texts import Corpus
+from attnviz.learn.train.recipe import Recipe
+from attnviz.learn.train.records import ModelScores
+from attnviz.learn.train.run import TrainingRun
+from attnviz.learn.train.scores import head_scores, open_decoder, random_twice, text_windows
+from attnviz.learn.train.texts import Corpus
 
 COPIES, COPY = 5, 7
 

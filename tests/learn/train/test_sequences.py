@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from attnviz.errors import UsageError
-from attnviz.train.recipe import Phase
-from attnviz.train.texts import Sampler
+from attnviz.learn.train.recipe import Phase
+from attnviz.learn.train.texts import Sampler
 
 VOCABULARY, BEGINNING = 503, 0
 TEXT = np.arange(1, 98, dtype=np.int32)

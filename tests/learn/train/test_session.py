@@ -14,15 +14,15 @@ from rich.console import Console
 from attnviz.cli.options import Output
 from attnviz.cli.outlet import Outlet
 from attnviz.draw.document import Curve, Plot
-from attnviz.train import progress
-from attnviz.train.progress import Pace, telling, watching
-from attnviz.train.recipe import Budget, Phase, Recipe, Shape
-from attnviz.train.records import CurvePoint
-from attnviz.train.run import TrainingRun
-from attnviz.train.session import finished, words
-from attnviz.train.texts import Corpus
+from attnviz.learn.train import progress
+from attnviz.learn.train.progress import Pace, telling, watching
+from attnviz.learn.train.recipe import Budget, Phase, Recipe, Shape
+from attnviz.learn.train.records import CurvePoint
+from attnviz.learn.train.run import TrainingRun
+from attnviz.learn.train.session import finished, words
+from attnviz.learn.train.texts import Corpus
 
-from ..conftest import console, printed
+from ...conftest import console, printed
 
 
 class Clock:

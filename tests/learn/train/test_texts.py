@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.train.texts import BEGINNING, encode, hold_out, make_tokenizer, read_corpus
+from attnviz.learn.train.texts import BEGINNING, encode, hold_out, make_tokenizer, read_corpus
 
 
 def files(folder: Path, **contents: str) -> list[Path]:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.train.command import spread_lists
+from attnviz.learn.train.command import spread_lists
 
-from ..conftest import Result
+from ...conftest import Result
 
 Run = Callable[..., Result]
 Refused = Callable[..., str]

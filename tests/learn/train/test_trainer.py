@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attnviz.train.recipe import Optimiser
-from attnviz.train.trainer import (
+from attnviz.learn.train.recipe import Optimiser
+from attnviz.learn.train.trainer import (
     learning_rate,
     make_optimiser,
     take_step,

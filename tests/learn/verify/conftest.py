@@ -9,8 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnviz.learn.verify.records import (
+    Check,
+    Matrix,
+    Measure,
+    Sizes,
+    Step,
+    Tolerance,
+    Verification,
+)
 from attnviz.records import ModelInfo
-from attnviz.verify.records import Check, Matrix, Measure, Sizes, Step, Tolerance, Verification
 
 EPSILON = 2.0**-23
 OUTPUTS, WEIGHTS = Tolerance(EPSILON, 152, 6.25), Tolerance(EPSILON, 83, 6.25)

@@ -14,10 +14,10 @@ from attnviz.draw.document import Group, Table
 from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.verify.data import verification_data, verification_rows
-from attnviz.verify.document import _SHORT, verification_document
-from attnviz.verify.records import Verification
-from attnviz.verify.words import difference
+from attnviz.learn.verify.data import verification_data, verification_rows
+from attnviz.learn.verify.document import _SHORT, verification_document
+from attnviz.learn.verify.records import Verification
+from attnviz.learn.verify.words import difference
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 PLAIN = Theme("viridis", colour=False)

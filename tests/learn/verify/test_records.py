@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.verify.records import Check, Matrix, Measure, Step, Tolerance, Verification
+from attnviz.learn.verify.records import Check, Matrix, Measure, Step, Tolerance, Verification
 
 EXACT = Tolerance(0.0, 0, 0.0)
 

@@ -19,10 +19,10 @@ import attnviz
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.engine.attention_calls import AttentionCall
-from attnviz.verify.command import EXAMPLES
-from attnviz.verify.native import OwnExaminee
+from attnviz.learn.verify.command import EXAMPLES
+from attnviz.learn.verify.native import OwnExaminee
 
-from ..models.test_numpy_checkpoint import made
+from ...models.test_numpy_checkpoint import made
 
 CASES = ["self", "cross", "causal", "padding", "grouped"]
 
@@ -351,7 +351,7 @@ def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> 
 
 
 def test_keras_that_is_missing(run: Any, refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.verify.others._KERAS", "keras_that_nobody_has_installed")
+    monkeypatch.setattr("attnviz.learn.verify.others._KERAS", "keras_that_nobody_has_installed")
     result = run("verify", "--d-model", "4", "--heads", "2")
     assert result.code == 0
     assert "SKIP  keras    not installed, skipped" in result.out

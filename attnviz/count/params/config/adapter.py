@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from attnviz.count.params import specs
 from attnviz.errors import LoadError
-from attnviz.params import specs
 
 MOST_LAYERS = 100_000
 """So many layers are told apart at most."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from attnviz.params import specs
-from attnviz.params.config import adapter
+from attnviz.count.params import specs
+from attnviz.count.params.config import adapter
 
 NormKind = Literal["rms", "layer", "scale", "none"]
 """RMS norm; layer norm; layer norm without bias; layer norm without parameters."""

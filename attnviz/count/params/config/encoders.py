@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from attnviz.params.config import adapter
-from attnviz.params.specs import Dense, LayerGroup, ModelSpec, Part, StackSpec, Table
+from attnviz.count.params.config import adapter
+from attnviz.count.params.specs import Dense, LayerGroup, ModelSpec, Part, StackSpec, Table
 
 _Purpose = Literal["bare", "masked", "pretraining"]
 

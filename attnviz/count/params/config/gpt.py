@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from attnviz.params.config import adapter
-from attnviz.params.specs import Dense, LayerGroup, ModelSpec, Norm, Part, StackSpec, group_layers
+from attnviz.count.params.config import adapter
+from attnviz.count.params.specs import (
+    Dense,
+    LayerGroup,
+    ModelSpec,
+    Norm,
+    Part,
+    StackSpec,
+    group_layers,
+)
 
 
 class _Row(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from attnviz.params import specs
-from attnviz.params.config import adapter
+from attnviz.count.params import specs
+from attnviz.count.params.config import adapter
 
 _Purpose = Literal["bare", "generating"]
 _Side = Literal["encoder", "decoder"]

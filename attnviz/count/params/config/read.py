@@ -7,9 +7,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from attnviz.params.config import decoder, encoders, gpt, pairs
-from attnviz.params.config.adapter import Adapter, Fields, Reader, UnclaimedError
-from attnviz.params.specs import ModelSpec
+from attnviz.count.params.config import decoder, encoders, gpt, pairs
+from attnviz.count.params.config.adapter import Adapter, Fields, Reader, UnclaimedError
+from attnviz.count.params.specs import ModelSpec
 from attnviz.reading import read_toml
 
 _FAMILIES = Path(__file__).with_name("families.toml")

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from attnviz.params import specs
+from attnviz.count.params import specs
 
 
 class Term(NamedTuple):

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
+from attnviz.count.params.counting.parameters import count_parameters
+from attnviz.count.params.specs import AttentionSpec, ModelSpec, StackSpec
 from attnviz.errors import UsageError
-from attnviz.params.counting.parameters import count_parameters
-from attnviz.params.specs import AttentionSpec, ModelSpec, StackSpec
 
 BITS = {
     "float32": 32,

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from attnviz.errors import UsageError
-from attnviz.params.counting.blocks import AttentionCount, FeedForwardCount, Term
-from attnviz.params.counting.cache import (
+from attnviz.count.params.counting.blocks import AttentionCount, FeedForwardCount, Term
+from attnviz.count.params.counting.cache import (
     NO_OTHERS,
     CacheCount,
     Lengths,
@@ -18,8 +17,9 @@ from attnviz.params.counting.cache import (
     count_cache,
     lengths,
 )
-from attnviz.params.counting.parameters import ParameterCount, StackCount, count_parameters
-from attnviz.params.specs import AttentionSpec, Dense, ExpertsSpec, ModelSpec, Part, StackSpec
+from attnviz.count.params.counting.parameters import ParameterCount, StackCount, count_parameters
+from attnviz.count.params.specs import AttentionSpec, Dense, ExpertsSpec, ModelSpec, Part, StackSpec
+from attnviz.errors import UsageError
 
 DEFAULT_TOKENS = 2048
 """The length that is counted where none is asked for and the positions reach as far."""

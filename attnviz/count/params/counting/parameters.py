@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from attnviz.params.counting.blocks import (
+from attnviz.count.params.counting.blocks import (
     AttentionCount,
     FeedForwardCount,
     Term,
@@ -14,7 +14,7 @@ from attnviz.params.counting.blocks import (
     of_part,
     total,
 )
-from attnviz.params.specs import LayerGroup, LayerSpec, ModelSpec, StackSpec
+from attnviz.count.params.specs import LayerGroup, LayerSpec, ModelSpec, StackSpec
 
 
 class Shares(NamedTuple):

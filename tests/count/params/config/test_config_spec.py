@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from attnviz.count.params.config.read import misspelt_field, spec_from_config
+from attnviz.count.params.counting.parameters import count_parameters
+from attnviz.count.params.find_spec import find_spec
+from attnviz.count.params.meta_count import count_on_meta
 from attnviz.errors import LoadError, UsageError
-from attnviz.params.config.read import misspelt_field, spec_from_config
-from attnviz.params.counting.parameters import count_parameters
-from attnviz.params.find_spec import find_spec
-from attnviz.params.meta_count import count_on_meta
 
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
 
@@ -204,10 +204,10 @@ def test_counting_imports_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(GPT2), encoding="utf-8")
     script = (
         "import sys\n"
-        "from attnviz.params.counting.cost import count_cost\n"
-        "from attnviz.params.counting.cache import longest_context\n"
-        "from attnviz.params.shapes import spec_from_options\n"
-        "from attnviz.params.find_spec import find_spec\n"
+        "from attnviz.count.params.counting.cost import count_cost\n"
+        "from attnviz.count.params.counting.cache import longest_context\n"
+        "from attnviz.count.params.shapes import spec_from_options\n"
+        "from attnviz.count.params.find_spec import find_spec\n"
         "for spec in (spec_from_options(d_model=4096, heads=32),"
         " find_spec('llama-2-7b').spec, find_spec(sys.argv[1]).spec):\n"
         "    longest_context(count_cost(spec).spec, 10**12)\n"

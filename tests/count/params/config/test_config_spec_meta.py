@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.utils import logging as transformers_logging
 
-from attnviz.params.config.read import families, spec_from_config
-from attnviz.params.counting.parameters import count_parameters
-from attnviz.params.meta_count import count_on_meta
-from attnviz.params.specs import ModelSpec
+from attnviz.count.params.config.read import families, spec_from_config
+from attnviz.count.params.counting.parameters import count_parameters
+from attnviz.count.params.meta_count import count_on_meta
+from attnviz.count.params.specs import ModelSpec
 
 from ..small_configs import BART, BERT, DECODER, GPT, LATENT, ROUTED, SLIDING, T5, VIT, WIDE
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.params.counting.parameters import count_attention
-from attnviz.params.specs import AttentionSpec, LatentSpec, Norm, Table
+from attnviz.count.params.counting.parameters import count_attention
+from attnviz.count.params.specs import AttentionSpec, LatentSpec, Norm, Table
 
 SIZES = st.integers(1, 10**12)
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 import transformers
 
-from attnviz.params.config.read import spec_from_config
-from attnviz.params.counting.cache import CacheCount, Lengths, count_cache
-from attnviz.params.specs import AttentionSpec, LayerGroup, LayerSpec, ModelSpec, StackSpec
+from attnviz.count.params.config.read import spec_from_config
+from attnviz.count.params.counting.cache import CacheCount, Lengths, count_cache
+from attnviz.count.params.specs import AttentionSpec, LayerGroup, LayerSpec, ModelSpec, StackSpec
 
 from ..small_configs import DECODER, GPT, LATENT, ROUTED, T5, WIDE
 

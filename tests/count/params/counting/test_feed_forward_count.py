@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.params.counting.parameters import count_feed_forward
-from attnviz.params.specs import Dense, ExpertsSpec, FeedForwardSpec
+from attnviz.count.params.counting.parameters import count_feed_forward
+from attnviz.count.params.specs import Dense, ExpertsSpec, FeedForwardSpec
 
 SIZES = st.integers(1, 10**12)
 

@@ -9,9 +9,9 @@ import torch
 import transformers
 from torch.utils.flop_counter import FlopCounterMode
 
-from attnviz.params.config.read import spec_from_config
-from attnviz.params.counting.cost import CostReport, count_cost
-from attnviz.params.specs import (
+from attnviz.count.params.config.read import spec_from_config
+from attnviz.count.params.counting.cost import CostReport, count_cost
+from attnviz.count.params.specs import (
     AttentionSpec,
     Dense,
     FeedForwardSpec,

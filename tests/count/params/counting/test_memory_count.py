@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.errors import UsageError
-from attnviz.params.counting.cache import (
+from attnviz.count.params.counting.cache import (
     BITS,
     bits,
     byte_count,
@@ -15,8 +14,9 @@ from attnviz.params.counting.cache import (
     lengths,
     longest_context,
 )
-from attnviz.params.counting.cost import DEFAULT_TOKENS, count_cost
-from attnviz.params.specs import AttentionSpec, LayerGroup, LayerSpec, ModelSpec, StackSpec
+from attnviz.count.params.counting.cost import DEFAULT_TOKENS, count_cost
+from attnviz.count.params.specs import AttentionSpec, LayerGroup, LayerSpec, ModelSpec, StackSpec
+from attnviz.errors import UsageError
 
 PLAIN = AttentionSpec(8, 2, 2, 4, 4)  # 256 weights, 16 numbers a token
 SLIDING = AttentionSpec(8, 2, 2, 4, 4, window=10)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attnviz.params import specs
-from attnviz.params.counting.parameters import count_layer, count_parameters
+from attnviz.count.params import specs
+from attnviz.count.params.counting.parameters import count_layer, count_parameters
 
 ATTENTION = specs.AttentionSpec(6, 2, 2, 3, 3)  # 144
 PLAIN = specs.LayerSpec(

@@ -12,7 +12,7 @@ from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.models.model import Vocabulary
 from attnviz.records import Kind, ModelInfo, Tokens
 
-from ...small_models import ShowsWeights
+from ....small_models import ShowsWeights
 
 Head = Callable[[Tokens], np.ndarray]
 

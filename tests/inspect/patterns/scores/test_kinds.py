@@ -9,13 +9,13 @@ import torch
 import transformers
 
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.heads.rollout import rollout
+from attnviz.inspect.patterns.score import score_patterns
+from attnviz.inspect.rollout.flow import rollout
 from attnviz.measures.registry import RELATIONS
 from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.patterns.score import score_patterns
 
-from ...small_models import SPECIAL, bart_fields
+from ....small_models import SPECIAL, bart_fields
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,13 @@ import torch
 import transformers
 
 from attnviz.engine import observe_torch
+from attnviz.inspect.patterns.score import score_patterns
 from attnviz.models.own import OwnAttention
 from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.patterns.score import score_patterns
 
-from ...conftest import measured
-from ...small_models import llama_fields, whole_weights
+from ....conftest import measured
+from ....small_models import llama_fields, whole_weights
 
 WORDS = 2_311
 

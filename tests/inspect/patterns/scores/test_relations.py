@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.patterns.records import AnnotatedSentence, WordPair
-from attnviz.patterns.relations import (
+from attnviz.inspect.patterns.records import AnnotatedSentence, WordPair
+from attnviz.inspect.patterns.relations import (
     Found,
     WordView,
     relation_base_rate,
     word_weights,
 )
-from attnviz.patterns.score import score_patterns
+from attnviz.inspect.patterns.score import score_patterns
 from attnviz.records import Tokens
 
 

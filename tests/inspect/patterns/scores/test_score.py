@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.cli.inputs import natural_texts
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.patterns.records import PatternReport
+from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.registry import LABELS, RELATIONS
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
-from attnviz.patterns.records import PatternReport
-from attnviz.patterns.score import score_patterns
+from attnviz.texts import natural_texts
 
 TEXT = "a b , c a b . d a b , c e . a b , c"
 

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
+from attnviz.inspect.patterns.sums import SHUFFLES, ScoreSums, in_view, uniform_scores
 from attnviz.measures.registry import DESCRIBED, OF_ONE_TEXT
 from attnviz.measures.rows import Conditions, TextFacts, is_punctuation, uniform_weights
-from attnviz.patterns.sums import SHUFFLES, ScoreSums, in_view, uniform_scores
 from attnviz.records import Kind, Tokens
 
-from ...conftest import measured
+from ....conftest import measured
 
 N = 53
 RAW = Conditions("self", True, ranked=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.patterns.relations import word_pieces
+from attnviz.inspect.patterns.relations import word_pieces
 from attnviz.records import Tokens
 
 

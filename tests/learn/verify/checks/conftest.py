@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from attnviz.learn.verify.examinee import Examinee
+from attnviz.learn.verify.model import open_examinee
 from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Tokens
-from attnviz.verify.examinee import Examinee
-from attnviz.verify.model import open_examinee
 
-from ...small_models import (
+from ....small_models import (
     GPT_OSS,
     QWEN3_NEXT,
     SPECIAL,

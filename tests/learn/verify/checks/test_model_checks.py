@@ -10,12 +10,12 @@ import torch
 
 from attnviz.engine import observe_torch, passes
 from attnviz.engine.attention_calls import AttentionCall
+from attnviz.learn.verify import transformers
+from attnviz.learn.verify.model import open_examinee
+from attnviz.learn.verify.properties import PROPERTIES, model_checks
+from attnviz.learn.verify.records import Check
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
-from attnviz.verify import transformers
-from attnviz.verify.model import open_examinee
-from attnviz.verify.properties import PROPERTIES, model_checks
-from attnviz.verify.records import Check
 
 Made = Callable[..., tuple[Any, Any]]
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.verify.others import multiplications, naive_attention
+from attnviz.learn.verify.others import multiplications, naive_attention
 
 NAMES = ("query", "key", "value", "output")
 

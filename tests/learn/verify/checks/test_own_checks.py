@@ -13,10 +13,10 @@ import torch
 
 from attnviz.attention import functional, module
 from attnviz.errors import UsageError
-from attnviz.verify import others, own
-from attnviz.verify.cases import attention_cases
-from attnviz.verify.own import KERAS, NAIVE
-from attnviz.verify.records import Check, Sizes
+from attnviz.learn.verify import others, own
+from attnviz.learn.verify.cases import attention_cases
+from attnviz.learn.verify.own import KERAS, NAIVE
+from attnviz.learn.verify.records import Check, Sizes
 
 SIZES = Sizes(12, 6, 2, 5, 7, 2, 0)
 CASES = ("self", "cross", "causal", "padding", "grouped")

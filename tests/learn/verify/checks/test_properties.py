@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnviz.learn.verify.examinee import Padded, Reference, apart
+from attnviz.learn.verify.properties import PROPERTIES, Rounding, Run
+from attnviz.learn.verify.records import Check
+from attnviz.learn.verify.torch_module import HeadSum
 from attnviz.records import Input, ModelInfo
-from attnviz.verify.examinee import Padded, Reference, apart
-from attnviz.verify.properties import PROPERTIES, Rounding, Run
-from attnviz.verify.records import Check
-from attnviz.verify.torch_module import HeadSum
 
 INFO = ModelInfo("made", None, "Made", "float32", 2, 3, 3, 5)
 ROUNDING = Rounding(INFO, 7, "float32")

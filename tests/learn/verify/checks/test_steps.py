@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnviz.verify.others import naive_attention
-from attnviz.verify.records import Sizes, Step
-from attnviz.verify.steps import attention_steps, steps_check
+from attnviz.learn.verify.others import naive_attention
+from attnviz.learn.verify.records import Sizes, Step
+from attnviz.learn.verify.steps import attention_steps, steps_check
 
 NAMES = (
     *("input", "queries", "keys", "values", "split into heads", "scores", "scaled", "masked"),
