@@ -7,9 +7,7 @@ commands of these names, ``attribute`` is ``attnviz why``; ``generate`` writes o
 imported when it is first asked for, so that ``import attnviz`` costs nothing.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 
 __version__ = "0.1.0"
 
@@ -41,20 +39,24 @@ _PLACES = {
     "AttentionResult": "attnviz.api.attention",
     "HeadMaps": "attnviz.api.head_maps",
     "MultiHeadAttention": "attnviz.attention.module",
+    "ablate": _ANALYSES,
     "attribute": _ANALYSES,
     "capture": "attnviz.api.capture",
+    "diff": _ANALYSES,
+    "generate": _ANALYSES,
     "heatmap": "attnviz.api.heatmap",
+    "params": _ANALYSES,
+    "patch": _ANALYSES,
+    "patterns": _ANALYSES,
+    "prune": _ANALYSES,
     "rollout": _ANALYSES,
     "scaled_dot_product_attention": "attnviz.api.attention",
 }
 
 
-_MODULES = ("ablate", "diff", "errors", "generate", "params", "patch", "patterns", "prune")
-
-
 def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return import_module(f"attnviz.{name}")
+    if name == "errors":
+        return import_module("attnviz.errors")
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(_PLACES[name]), name)
@@ -64,32 +66,3 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-class _CallablePackage(ModuleType):
-    """A package whose name is that of an analysis as well: calling it runs that.
-
-    The import system sets ``attnviz.patterns`` to the package once any of its modules is imported,
-    so that the package itself must be what is called.
-    """
-
-    @property
-    def _analysis(self) -> object:
-        return getattr(import_module(_ANALYSES), self.__name__.rpartition(".")[2])
-
-    @property
-    def __wrapped__(self) -> object:
-        """What help and signatures are taken from."""
-        return self._analysis
-
-    def __call__(self, *args: object, **options: object) -> object:
-        return self._analysis(*args, **options)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """As a function goes to another process: by its name."""
-        return import_module, (self.__name__,)
-
-
-def _callable(package: str) -> None:
-    """Let a package of this name be called; it asks for that itself, when it is imported."""
-    sys.modules[package].__class__ = _CallablePackage

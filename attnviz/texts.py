@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UsageError
-from attnviz.reading import parse_json, read_bytes, read_stream
+from attnviz.reading import PACKAGED, parse_json, read_bytes, read_stream
 
 if TYPE_CHECKING:
     from attnviz.models.model import Model
@@ -24,7 +24,7 @@ BUILT_IN_TEXT = (
 )
 """A passage in which names come back, so that heads that repeat what they have read matter."""
 
-_PASSAGES = Path(__file__).resolve().parents[1] / "data" / "probes" / "natural.txt"
+_PASSAGES = PACKAGED / "probes" / "natural.txt"
 _SENTENCE_END = re.compile(r"(?<=[.?!])(?=\s)|(?<=[.?!]\")(?=\s)")
 _LEAST_WORDS = 26
 """Words of a passage's opening at least: ten of them are some 430 tokens."""

@@ -19,12 +19,13 @@ ROOT = Path(attnviz.__file__).parent
 GROUND = {"records", "errors", "reading"}
 """What crosses the folders: plain data and the exceptions."""
 
-SHARED = {"measures", "attention", "models", "engine", "draw", "cli"} | GROUND
+SHARED = {"measures", "attention", "models", "engine", "draw", "texts", "resume", "cli"} | GROUND
 
-CAPABILITIES = {
-    *("heads", "patterns", "ablate", "patch", "prune", "params", "scaling", "verify", "train"),
-    *("sweep", "why", "diff", "check", "docs", "explore", "generate"),
+INSPECT = {
+    *("heads", "rollout", "explore", "generate", "why", "patterns", "ablate", "patch", "prune"),
+    *("diff", "check"),
 }
+CAPABILITIES = INSPECT | {"params", "scaling", "verify", "sweep", "train", "docs"}
 
 MAY_IMPORT = {
     "__main__": {"cli"},
@@ -35,16 +36,23 @@ MAY_IMPORT = {
     "models": {"attention"} | GROUND,
     "engine": {"models", "attention", "measures"} | GROUND,
     "draw": GROUND,
-    "cli": {"draw", "engine", "models", "measures"} | GROUND,
+    "texts": {"draw", "models"} | GROUND,
+    "resume": {"draw"} | GROUND,
+    "cli": {"draw", "engine", "models", "measures", "texts"} | GROUND,
     **dict.fromkeys(CAPABILITIES, SHARED),
+    "rollout": {"heads"} | SHARED,
     "diff": {"patterns"} | SHARED,
     "check": {"diff", "patterns", "params"} | SHARED,
     "explore": {"heads", "generate"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
-    "api": {"heads", "patterns", "ablate", "patch", "diff", "prune", "params", "why"} | SHARED,
+    "api": {"rollout", "heads", "patterns", "ablate", "patch", "diff", "prune", "params", "why"}
+    | SHARED,
 }
 """What each folder may import beside itself; a capability another one only as it stands here."""
+
+GROUPS = ("inspect", "count", "learn")
+"""The folders that only hold capabilities."""
 
 LIBRARIES = {
     "api": {"numpy", "rich"},
@@ -104,8 +112,14 @@ def _imports(module: str) -> Iterator[str]:
 
 
 def layer(module: str) -> str:
-    """``attnviz.inspect.heads.command`` is of the layer ``heads``; the package itself is of none."""
-    return module.split(".")[1] if "." in module else ""
+    """Return the folder that a module belongs to: ``heads`` for ``attnviz.inspect.heads.data``.
+
+    The package itself, ``attnviz.inspect``, ``attnviz.count`` and ``attnviz.learn`` belong to none.
+    """
+    parts = module.split(".")[1:]
+    if parts and parts[0] in GROUPS:
+        parts = parts[1:]
+    return parts[0] if parts else ""
 
 
 def test_the_layers_are_those_that_are_there() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from attnviz.count.params.config.read import spec_from_config
@@ -11,11 +10,12 @@ from attnviz.count.params.shapes import spec_from_options, spec_from_shape
 from attnviz.count.params.specs import ModelSpec
 from attnviz.models.resolve import Loaded, resolve
 from attnviz.models.shapes import Shape, find_shape, shape_names
+from attnviz.reading import PACKAGED
 
 if TYPE_CHECKING:  # a shape has no files
     from attnviz.count.params.stored import Stored
 
-_BUNDLED = Path(__file__).resolve().parent.parent / "data" / "tiny"
+_BUNDLED = PACKAGED / "tiny"
 
 
 class FoundSpec(NamedTuple):

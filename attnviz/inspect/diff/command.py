@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.diff.records import DiffReport
     from attnviz.inspect.diff.sides import LiveSide
     from attnviz.models.model import Model
+    from attnviz.records import Advance
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -58,7 +59,7 @@ def diff(
         with progress.loading(side.name, outlet.notices) as advance:
             return load(side.name, replace(side.options, progress=advance))
 
-    def scanning() -> AbstractContextManager[progress.Advance]:
+    def scanning() -> AbstractContextManager[Advance]:
         return progress.scanning("comparing heads", outlet.notices)
 
     if isinstance(a, LiveSide) and isinstance(b, LiveSide):

@@ -13,13 +13,14 @@ from attnviz.draw.labels import token_labels
 from attnviz.engine.patching import Direction, Pair
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
+from attnviz.reading import PACKAGED
 from attnviz.records import Input, Tokens
 from attnviz.texts import read_rows
 
 Align = Literal["start", "end"]
 """From which of its ends the stretch in which two prompts differ is aligned."""
 
-_BUILT_IN = Path(__file__).resolve().parents[1] / "data" / "probes" / "pairs.jsonl"
+_BUILT_IN = PACKAGED / "probes" / "pairs.jsonl"
 _NEEDED, _ALLOWED = ("clean", "corrupt"), ("answer", "foil")
 
 _MOST_SHOWN = 4

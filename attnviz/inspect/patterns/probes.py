@@ -18,7 +18,7 @@ from attnviz.inspect.patterns.records import AnnotatedSentence, Probe, WordPair
 from attnviz.inspect.patterns.relations import WordView
 from attnviz.measures.registry import LABELS, RELATIONS, STATISTICS
 from attnviz.models.resolve import reckoned_tokens
-from attnviz.reading import read_bytes
+from attnviz.reading import PACKAGED, read_bytes
 from attnviz.records import Input, Tokens
 from attnviz.texts import natural_texts
 
@@ -177,7 +177,7 @@ def described(
 
 # Files ---------------------------------------------------------------------------------------
 
-_DIRECTORY = Path(__file__).resolve().parent.parent / "data" / "probes"
+_DIRECTORY = PACKAGED / "probes"
 _COLUMNS = ("text", "pairs", "words")
 _NEEDED = ("text", "pairs")
 _PAIR = re.compile(r"([a-z][a-z0-9_-]*):([0-9]{1,9})>([0-9]{1,9})")
