@@ -5,8 +5,6 @@ from __future__ import annotations
 import inspect
 import io
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,26 +123,6 @@ def test_files(run: Any, tmp_path: Path) -> None:
         assert written == (tmp_path / f"b.{ending}").read_text(encoding="utf-8")
     with pytest.raises(UsageError, match=r"end it in one of \.json"):
         found.save(tmp_path / "a.xyz")
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-@pytest.mark.parametrize(
-    "before",
-    [
-        "",
-        "import attnviz.{0}.command\n",
-        "from attnviz.{0} import command\n",
-        "import importlib; importlib.import_module('attnviz.{0}')\n",
-        "attnviz.{0}\nfrom attnviz.{0} import command\n",
-    ],
-)
-def test_a_package_is_a_function_in_any_order(package: str, before: str) -> None:
-    code = "import attnviz\n" + before.format(package)
-    code += f"import inspect, attnviz.{package}\nfrom attnviz import {package} as named\n"
-    code += f"assert callable(attnviz.{package}) and named is attnviz.{package}\n"
-    code += f"assert 'options' in inspect.signature(attnviz.{package}).parameters\n"
-    code += f"import attnviz.{package}.command\nassert attnviz.{package}.command.{package}\n"
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_example_of_the_issue() -> None:

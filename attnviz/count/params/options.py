@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Literal
 
-from attnviz.cli.groups import Options, argument, flag, option
 from attnviz.cli.options import complete_shape
 from attnviz.count.params.specs import MOST
 from attnviz.errors import UsageError
+from attnviz.options import Options, argument, flag, option
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
 

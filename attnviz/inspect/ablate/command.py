@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from attnviz import options
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.errors import UnsupportedError
@@ -52,13 +53,13 @@ _MOST_FOLLOWED = 3
 @command(EXAMPLES)
 def ablate(
     texts: shared.Texts,
-    truncation: shared.Truncation,
+    truncation: options.Truncation,
     kind: WrittenText,
-    heads: shared.HeadChoice,
+    heads: options.HeadChoice,
     ablation: Ablation,
     measure: Measure,
     view: View,
-    counted: shared.IndexBase,
+    counted: options.IndexBase,
     model: AblatedModel,
     own: shared.OwnShape,
     loading: shared.Loading,

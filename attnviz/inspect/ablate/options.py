@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from attnviz import options
 from attnviz.cli import options as shared
-from attnviz.cli.groups import Options, flag, option
 from attnviz.engine.effects import METRICS, Method, Metric, Mode, Positions, Unit
 from attnviz.errors import UsageError
+from attnviz.options import Options, flag, option
 
 *_OTHERS, _LAST = [name for name in METRICS if name != "loss_delta"]
 
 
 @dataclass(frozen=True)
-class WrittenText(shared.Kind):
+class WrittenText(options.Kind):
     """Which attention of a model that has several."""
 
     target: str | None = option(
@@ -84,14 +85,14 @@ class Measure(Options, panel="What is measured"):
         return self.method or ("budget" if self.budget is not None else "exact")
 
     @property
-    def amount(self) -> shared.Budget | None:
+    def amount(self) -> options.Budget | None:
         """What ``--method budget`` may spend."""
-        return shared.read_budget(self.budget) if self.budget is not None else None
+        return options.read_budget(self.budget) if self.budget is not None else None
 
     @property
     def memory(self) -> int | None:
         """The most bytes of a scan; None for a share of what is free."""
-        return shared.read_bytes(self.max_memory) if self.max_memory is not None else None
+        return options.read_bytes(self.max_memory) if self.max_memory is not None else None
 
     def __post_init__(self) -> None:
         if (self.answer is None) != (self.foil is None):
@@ -127,13 +128,13 @@ class AblatedModel(shared.Model):
 class Request:
     """All that a person asked of a scan; UsageError for options that do not go together."""
 
-    heads: shared.HeadChoice
-    counted: shared.IndexBase
+    heads: options.HeadChoice
+    counted: options.IndexBase
     ablation: Ablation
     measure: Measure
     view: View
     kind: WrittenText
-    truncation: shared.Truncation
+    truncation: options.Truncation
     seed: int
 
     def __post_init__(self) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attnviz.cli import options as shared
-from attnviz.cli.groups import Options, argument, flag, option
 from attnviz.errors import UsageError
+from attnviz.options import Options, argument, flag, option
 
 
 @dataclass(frozen=True)

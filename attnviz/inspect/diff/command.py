@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from attnviz import options
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.inspect.diff.options import Compared, ConditionB, Drawn, Request, Sides
@@ -39,8 +40,8 @@ def diff(
     sides: Sides,
     condition: ConditionB,
     compared: Compared,
-    truncation: shared.Truncation,
-    counted: shared.IndexBase,
+    truncation: options.Truncation,
+    counted: options.IndexBase,
     drawn: Drawn,
     loading: shared.Loading,
     output: shared.Output,

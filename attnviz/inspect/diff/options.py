@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from attnviz import options
 from attnviz.cli import options as shared
-from attnviz.cli.groups import Options, argument, flag, option
 from attnviz.errors import UsageError
+from attnviz.options import Options, argument, flag, option
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ class Request:
     sides: Sides
     condition: ConditionB
     compared: Compared
-    truncation: shared.Truncation
-    counted: shared.IndexBase
+    truncation: options.Truncation
+    counted: options.IndexBase
     loading: shared.Loading
     seed: int
 

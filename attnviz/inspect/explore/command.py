@@ -11,11 +11,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from attnviz import options
 from attnviz.cli import options as shared
-from attnviz.cli.groups import Options, argument, command, flag, option
+from attnviz.cli.groups import command
 from attnviz.cli.terminal import ColourChoice
 from attnviz.draw.labels import visible
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
     from attnviz.inspect.explore.dialogs import Source
@@ -55,7 +57,7 @@ class Opened(Options):
 
 
 @dataclass(frozen=True)
-class Kinds(shared.Kind):
+class Kinds(options.Kind):
     """Which attention of a model that has several."""
 
 
@@ -75,10 +77,10 @@ class Screen(Options, panel="Screen"):
 @command(EXAMPLES)
 def explore(
     opened: Opened,
-    shown: shared.HeadChoice,
+    shown: options.HeadChoice,
     kinds: Kinds,
-    truncation: shared.Truncation,
-    counted: shared.IndexBase,
+    truncation: options.Truncation,
+    counted: options.IndexBase,
     model: shared.Model,
     own: shared.OwnShape,
     loading: shared.Loading,

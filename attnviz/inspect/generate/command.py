@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from attnviz import options
 from attnviz.cli import options as shared
-from attnviz.cli.groups import Options, argument, command, option
+from attnviz.cli.groups import command
+from attnviz.options import Options, argument, option
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -92,9 +94,9 @@ class RunOutput(shared.Output):
 def generate(
     prompt: Prompt,
     written: Written,
-    heads: shared.HeadChoice,
+    heads: options.HeadChoice,
     kind: Kind,
-    counted: shared.IndexBase,
+    counted: options.IndexBase,
     model: WritingModel,
     loading: shared.Loading,
     output: RunOutput,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from attnviz.cli import options as shared
+from attnviz import options
 from attnviz.engine.capture import Asked, encoded, require_maps
 from attnviz.engine.generation import Sampling, Step, begun, generate, written_kind
 from attnviz.engine.head_run import Head
@@ -48,7 +48,7 @@ class Job:
         text: str,
         sampling: Sampling,
         kind: Kind | None,
-        heads: shared.HeadChoice,
+        heads: options.HeadChoice,
         ablate: tuple[str, ...],
         index_base: int,
         cancelled: Callable[[], bool],

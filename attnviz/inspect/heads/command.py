@@ -8,11 +8,13 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
+from attnviz import options
 from attnviz.cli import options as shared
-from attnviz.cli.groups import Options, command, flag, option
+from attnviz.cli.groups import command
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.cut_command import Cut, show_cut
 from attnviz.measures.registry import OF_ONE_TEXT
+from attnviz.options import Options, flag, option
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -135,12 +137,12 @@ class HeadsOutput(shared.Output):
 @command(EXAMPLES)
 def heads(
     text: shared.Text,
-    choice: shared.HeadChoice,
+    choice: options.HeadChoice,
     kinds: Kinds,
-    truncation: shared.Truncation,
+    truncation: options.Truncation,
     view: Views,
     cut: Cut,
-    counted: shared.IndexBase,
+    counted: options.IndexBase,
     model: shared.Model,
     own: Variants,
     loading: shared.Loading,
@@ -261,11 +263,11 @@ def _runs(
 
     runs: list[_Run] = []
     model, loaded = None, None
-    for options, choice in variants:
-        if model is None or loaded != options:
+    for loading, choice in variants:
+        if model is None or loaded != loading:
             tokens = reckoned_tokens(text) * (1 if view.pair is None else 1 + DRAWS)
-            model = load(model_name, replace(options, progress=progress, tokens=tokens))
-            loaded = options
+            model = load(model_name, replace(loading, progress=progress, tokens=tokens))
+            loaded = loading
         record, selected, changed = _captured(model, text, choice, view)
         pair = None if view.pair is None else _pair(model, record, text, choice, view.pair)
         report = heads_report(

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from attnviz.cli.groups import Options, option
 from attnviz.errors import UsageError
+from attnviz.options import Options, option
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

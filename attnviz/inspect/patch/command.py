@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from attnviz import options
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.inspect.patch.options import Measure, Patching, PromptChoice, Request, View
@@ -37,11 +38,11 @@ RESUME = "attnviz.patch-resume/1"
 def patch(
     prompts: PromptChoice,
     patching: Patching,
-    heads: shared.HeadChoice,
+    heads: options.HeadChoice,
     measure: Measure,
-    kind: shared.Kind,
+    kind: options.Kind,
     view: View,
-    counted: shared.IndexBase,
+    counted: options.IndexBase,
     model: shared.Model,
     loading: shared.Loading,
     output: shared.Output,

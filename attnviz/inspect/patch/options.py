@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from attnviz.cli import options as shared
-from attnviz.cli.groups import Options, argument, flag, option
+from attnviz import options
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
 from attnviz.errors import UsageError
+from attnviz.options import Options, argument, flag, option
 
 At = Literal["all", "last", "changed"]
 """At which tokens is patched: all, that which predicts, those in which the prompts differ."""
@@ -101,7 +101,7 @@ class Measure(Options, panel="What is measured"):
     @property
     def memory(self) -> int | None:
         """The most bytes of a pass; None for a share of what is free."""
-        return shared.read_bytes(self.max_memory) if self.max_memory is not None else None
+        return options.read_bytes(self.max_memory) if self.max_memory is not None else None
 
     def __post_init__(self) -> None:
         _ = self.memory  # what cannot be read is told now
@@ -123,9 +123,9 @@ class Request:
     """All that a person asked for; UsageError for options that do not go together."""
 
     prompts: PromptChoice
-    kind: shared.Kind
-    heads: shared.HeadChoice
-    counted: shared.IndexBase
+    kind: options.Kind
+    heads: options.HeadChoice
+    counted: options.IndexBase
     patching: Patching
     measure: Measure
     view: View

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from attnviz import options
 from attnviz.cli import options as shared
-from attnviz.cli.groups import Options, argument, command, option
+from attnviz.cli.groups import command
 from attnviz.inspect.patch.options import PromptPair, View
+from attnviz.options import Options, argument, option
 
 if TYPE_CHECKING:
     from attnviz.inspect.patch.path import Listener, PathReport
@@ -48,7 +50,7 @@ def path(
     prompts: PromptPair,
     into: Into,
     view: View,
-    counted: shared.IndexBase,
+    counted: options.IndexBase,
     model: shared.Model,
     loading: shared.Loading,
     output: shared.Output,

@@ -11,10 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from attnviz import options
 from attnviz.cli import options as shared
-from attnviz.cli.groups import Options, command, flag, option
+from attnviz.cli.groups import command
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.registry import LABELS
+from attnviz.options import Options, flag, option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,12 +106,12 @@ class ScoredModel(shared.Model):
 @command(EXAMPLES)
 def patterns(
     text: shared.Text,
-    truncation: shared.Truncation,
-    kind: shared.Kind,
-    choice: shared.HeadChoice,
+    truncation: options.Truncation,
+    kind: options.Kind,
+    choice: options.HeadChoice,
     scoring: Scoring,
     shown: Shown,
-    counted: shared.IndexBase,
+    counted: options.IndexBase,
     model: ScoredModel,
     own: shared.OwnShape,
     loading: shared.Loading,
@@ -247,7 +249,7 @@ def find_label(name: str, known: Iterable[str] = tuple(LABELS)) -> str:
 
 
 def _same(
-    model: shared.Model, kind: shared.Kind, counted: shared.IndexBase, text: shared.Text
+    model: shared.Model, kind: options.Kind, counted: options.IndexBase, text: shared.Text
 ) -> list[str]:
     """The options with which another command looks at the same heads over the same text."""
     options = [] if model.model == "tiny" else ["--model", model.model]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from attnviz import options
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.errors import UsageError
@@ -32,10 +33,10 @@ attnviz prune --model openai-community/gpt2 --fraction 0.2 --method gradient
 @command(EXAMPLES)
 def prune(
     texts: shared.Texts,
-    truncation: shared.Truncation,
+    truncation: options.Truncation,
     removal: Removal,
     measure: Measure,
-    counted: shared.IndexBase,
+    counted: options.IndexBase,
     model: shared.ModelName,
     loading: shared.Loading,
     output: shared.Output,

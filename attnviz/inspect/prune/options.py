@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from attnviz.cli.groups import Options, flag, option
-from attnviz.cli.options import read_bytes
 from attnviz.errors import UsageError
+from attnviz.options import Options, flag, option, read_bytes
 
 Importance = Literal["exact", "gradient"]
 """What heads are ranked by: Δ loss when ablated alone, or the size of the loss's derivative."""

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from attnviz.cli.groups import Options, command, flag, option
-from attnviz.cli.options import Loading, Model, Output, OwnShape, Text, Truncation, load_options
+from attnviz.cli.groups import command
+from attnviz.cli.options import Loading, Model, Output, OwnShape, Text, load_options
+from attnviz.options import Options, Truncation, flag, option
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnviz import options
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.errors import UnsupportedError
@@ -39,11 +40,11 @@ class WhyOutput(shared.Output):
 def why(
     prompts: Prompts,
     question: Question,
-    heads: shared.HeadChoice,
+    heads: options.HeadChoice,
     kind: Kind,
-    truncation: shared.Truncation,
+    truncation: options.Truncation,
     view: View,
-    counted: shared.IndexBase,
+    counted: options.IndexBase,
     model: ExplainedModel,
     own: shared.OwnShape,
     loading: shared.Loading,

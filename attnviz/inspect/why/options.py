@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from attnviz import options
 from attnviz.cli import options as shared
-from attnviz.cli.groups import Options, argument, flag, option
+from attnviz.options import Options, argument, flag, option
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Question(Options, panel="What is explained"):
 
 
 @dataclass(frozen=True)
-class Kind(shared.Kind):
+class Kind(options.Kind):
     """Which heads of a decoder that attends to an encoder as well."""
 
     kind: Literal["decoder", "cross"] | None = option(
@@ -82,8 +83,8 @@ class Request:
 
     question: Question
     kind: Kind
-    heads: shared.HeadChoice
-    counted: shared.IndexBase
+    heads: options.HeadChoice
+    counted: options.IndexBase
     view: View
-    truncation: shared.Truncation
+    truncation: options.Truncation
     seed: int

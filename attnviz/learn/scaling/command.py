@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from attnviz import options
 from attnviz.cli import options as shared
-from attnviz.cli.groups import Options, argument, command, flag, option
+from attnviz.cli.groups import command
 from attnviz.errors import UsageError
+from attnviz.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
     from attnviz.cli.outlet import Outlet
@@ -91,9 +93,9 @@ class FromModel(Options, panel="A model's queries and keys"):
 @command(EXAMPLES)
 def scaling(
     text: ModelText,
-    truncation: shared.Truncation,
-    choice: shared.HeadChoice,
-    counted: shared.IndexBase,
+    truncation: options.Truncation,
+    choice: options.HeadChoice,
+    counted: options.IndexBase,
     seed: Seed,
     vectors: RandomVectors,
     source: FromModel,
@@ -154,9 +156,9 @@ def _of_model(
     name: str,
     options: LoadOptions,
     text: shared.Text,
-    truncation: shared.Truncation,
-    choice: shared.HeadChoice,
-    counted: shared.IndexBase,
+    truncation: options.Truncation,
+    choice: options.HeadChoice,
+    counted: options.IndexBase,
     outlet: Outlet,
 ) -> ScalingReport:
     """What can be refused is refused before the model is loaded."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.cli.groups import Options, command, option
+from attnviz.cli.groups import command
 from attnviz.cli.options import Device, Output
 from attnviz.errors import UsageError
+from attnviz.options import Options, option
 
 if TYPE_CHECKING:  # brings NumPy
     from attnviz.learn.sweep.tasks import Task

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnviz.cli.groups import Options, OptionsOnce, argument, command, flag, option
+from attnviz.cli.groups import OptionsOnce, command
 from attnviz.cli.options import Device, Output
 from attnviz.errors import UsageError
+from attnviz.options import Options, argument, flag, option
 
 if TYPE_CHECKING:  # heavier than the options
     from attnviz.learn.train.recipe import Recipe

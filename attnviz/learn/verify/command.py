@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from attnviz import options
 from attnviz.cli import options as shared
-from attnviz.cli.groups import Options, argument, command, flag, option
+from attnviz.cli.groups import command
 from attnviz.errors import AttnvizError, UsageError
+from attnviz.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -124,7 +126,7 @@ class Examined(Options, panel="Model"):
 @command(EXAMPLES)
 def verify(
     text: ModelText,
-    truncation: shared.Truncation,
+    truncation: options.Truncation,
     own: Own,
     model: Examined,
     loading: shared.Loading,
@@ -141,7 +143,7 @@ def verify(
 
 
 def _refuse_model_options(
-    text: ModelText, truncation: shared.Truncation, own: Own, loading: shared.Loading
+    text: ModelText, truncation: options.Truncation, own: Own, loading: shared.Loading
 ) -> None:
     """Raise UsageError for options that say nothing about the own attention."""
     if text.text is not None or text.file is not None:

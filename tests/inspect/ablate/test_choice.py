@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from attnviz.cli.options import HeadChoice, IndexBase, Truncation
 from attnviz.engine.effects import Variant
 from attnviz.errors import UsageError
 from attnviz.inspect.ablate.job import choose_ablations
 from attnviz.inspect.ablate.options import Ablation, Measure, Request, View, WrittenText
+from attnviz.options import HeadChoice, IndexBase, Truncation
 from attnviz.records import ModelInfo
 
 INFO = ModelInfo("made", None, "None", "float32", 3, 6, 2, 5)

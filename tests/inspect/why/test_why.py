@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.cli import options as shared
+from attnviz import options
 from attnviz.engine.attribution.on_numpy import NumpyAttributor
 from attnviz.inspect.why.job import Prompt, explain
 from attnviz.inspect.why.options import Kind, Question, Request, View
@@ -35,7 +35,7 @@ def reports(model: Any, *texts: str, **question: Any) -> WhyReport:
     asked = Question(**question)
     answer = asked.answer, asked.foil, asked.position
     request = Request(
-        *(asked, Kind(), shared.HeadChoice(), shared.IndexBase(), View(), shared.Truncation(), 0)
+        *(asked, Kind(), options.HeadChoice(), options.IndexBase(), View(), options.Truncation(), 0)
     )
     return explain(model, [Prompt(text, *answer) for text in texts], "", request, lambda done: None)
 
