@@ -141,8 +141,8 @@ def _single(name: str, value: Any, kind: Any, told: Mapping[str, Any]) -> Any:
             expected = ", ".join(map(repr, get_args(kind)))
             raise UsageError(f"{name}={value!r} is not one of {expected}")
         return value
-    if kind is Path and isinstance(value, str | os.PathLike):
-        return Path(value)
+    if kind is Path:
+        return Path(value) if isinstance(value, str | os.PathLike) else value
     if kind in (int, float) and not isinstance(value, bool):
         if isinstance(value, Integral):
             value = kind(int(value))

@@ -16,7 +16,7 @@ import attnviz
 
 ROOT = Path(attnviz.__file__).parent
 
-GROUND = {"records", "errors", "reading"}
+GROUND = {"records", "errors", "reading", "options"}
 """What crosses the folders: plain data and the exceptions."""
 
 SHARED = {"measures", "attention", "models", "engine", "draw", "texts", "resume", "cli"} | GROUND
@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     **{name: set() for name in GROUND},
     "reading": {"errors"},
+    "options": {"errors"},
     "attention": {"errors", "reading"},
     "measures": GROUND,
     "models": {"attention"} | GROUND,

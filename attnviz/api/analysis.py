@@ -8,22 +8,22 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
 from inspect import Parameter, signature
 from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 from attnviz.api.capture import named
-from attnviz.api.drawn import Drawn
 from attnviz.api.head_choice import in_python_words, spelled
-from attnviz.cli.outlet import Report, report_files, taking
+from attnviz.cli.outlet import ArrayReport, Report, taking
 from attnviz.draw.document import Document
-from attnviz.draw.labels import visible
-from attnviz.draw.theme import Theme
+from attnviz.draw.report import Report as CompleteReport
 from attnviz.errors import UsageError
 from attnviz.texts import Texts
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 _ELSEWHERE = {
     *("model", "models", "names", "a", "b", "text", "file", "texts", "clean", "corrupt", "pairs"),
@@ -43,58 +43,29 @@ _LOADING = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Analysis(Drawn):
-    """What a command has found.
-
-    command: its name. report: what it found, as the command itself has it.
-    palette, ascii: see ``view``.
-    """
+class Analysis(CompleteReport):
+    """What a command found that does not return its own report yet."""
 
     command: str
     report: Report
-    palette: str = "viridis"
-    ascii: bool = False
 
-    @cached_property
-    def document(self) -> Document:
-        """All that there is to see, for any outlet."""
-        return self.report.document()
-
-    @property
-    def finding(self) -> str:
-        """The answer in a sentence."""
-        return self.document.finding
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """The rows of ``save("name.csv")``, a dictionary each: ``pandas.DataFrame`` takes them."""
-        rows = iter(self.report.rows())
-        header = [str(name) for name in next(rows)]
-        return [dict(zip(header, row, strict=True)) for row in rows]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, as ``save("name.json")`` writes it."""
+    def data(self) -> dict[str, Any]:
         stream = io.StringIO()
         self.report.write_json(stream)
         found: dict[str, Any] = json.loads(stream.getvalue())
         return found
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the file that the ending of its name says, whole or not at all.
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        self.report.write_json(stream)
 
-        Raises UsageError for another ending, LoadError where it cannot be written.
-        """
-        from attnviz.draw.files import save
+    def rows(self) -> Iterable[Iterable[object]]:
+        return self.report.rows()
 
-        def plain() -> str:
-            return self._plain(Theme(self.palette, colour=False, ascii=self.ascii))
+    def arrays(self) -> Mapping[str, Any]:
+        return self.report.arrays() if isinstance(self.report, ArrayReport) else {}
 
-        with in_python_words():
-            writers = report_files(self.report, lambda: self.document, self.palette, plain)
-            save(Path(path), writers)
-
-    def __repr__(self) -> str:
-        said = visible(self.finding or self.document.title)
-        return f"<attnviz.{self.command}: {said}>"
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        return self.report.document()
 
 
 def analysis(

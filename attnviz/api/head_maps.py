@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from attnviz.api.drawn import Drawn
 from attnviz.api.head_choice import (
     HeadChoice,
     chosen_heads,
@@ -23,17 +24,21 @@ from attnviz.api.head_choice import (
 from attnviz.draw.document import Document
 from attnviz.draw.labels import visible
 from attnviz.draw.palette import PALETTES
+from attnviz.draw.report import Report
 from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.document import heads_document
-from attnviz.inspect.heads.report import View, compare_heads
+from attnviz.inspect.heads.report import HeadsComparison, View, compare_heads
 from attnviz.records import HeadScores, HeadsReport
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 _NAMED = 4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HeadMaps(Drawn):
+class HeadMaps(Report):
     """The attention weights of some heads over one text, as ``attnviz heads`` shows them.
 
     ``print`` draws them in plain characters, ``rich.print`` in colour, a notebook as the page that
@@ -149,13 +154,13 @@ class HeadMaps(Drawn):
         from attnviz.inspect.heads.data import array_files, write_heads_json
 
         with in_python_words():
-            found = compare_heads([replace(self.report, text=self.text or self._name)])
+            found = self._comparison
             theme = Theme(self.palette, colour=False, ascii=self.ascii)
             files = {
                 ".json": text_file(lambda stream: write_heads_json(found, stream)),
                 **array_files(found),
                 ".txt": text_file(lambda stream: stream.write(self._plain(theme))),
-                **document_files(lambda: self.document, self.palette),
+                **document_files(self.document, self.palette),
             }
             save(Path(path), files)
 
@@ -168,21 +173,32 @@ class HeadMaps(Drawn):
             tokens = f"{len(record.queries)} queries, {len(record.keys)} keys"
         return f"<HeadMaps of {visible(info.name)}: {heads}, {tokens}>"
 
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """A dictionary for each head, query and key: ``pandas.DataFrame`` takes them."""
+    def data(self) -> dict[str, Any]:
+        """Return the object that ``attnviz heads --json`` prints."""
+        stream = io.StringIO()
+        self.write_json(stream)
+        found: dict[str, Any] = json.loads(stream.getvalue())
+        return found
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        """Write the object of ``data``, head by head."""
+        from attnviz.inspect.heads.data import write_heads_json
+
+        write_heads_json(self._comparison, stream)
+
+    def rows(self) -> Iterator[Iterable[object]]:
+        """Yield a row for each head, query and key."""
         from attnviz.inspect.heads.data import heads_rows
 
-        header, *rows = heads_rows(compare_heads([self.report]))
-        names = [str(name) for name in header]
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        return iter(heads_rows(compare_heads([self.report])))
 
     @property
-    def _name(self) -> str:
-        return self.report.record.model.name
+    def _comparison(self) -> HeadsComparison:
+        named = self.text or self.report.record.model.name
+        return compare_heads([replace(self.report, text=named)])
 
-    @property
-    def document(self) -> Document:
-        """All that there is to see, for any outlet; weights as shares of the last colour's."""
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        """Return everything that there is to see; the weights are shares of the last colour's."""
         report = self.report
         if self.limit != 1.0:
             record = report.record

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.cli.terminal import ColourChoice
+from attnviz.draw.report import SCREEN_ENDING
 from attnviz.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
     from attnviz.models.resolve import LoadOptions
-
-SCREEN_ENDING = ".txt"
-"""The file that holds the screen itself."""
 
 EVERY = ".json .csv .md .txt .html .svg .png .pdf"
 """What every report can be written as."""

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
-from attnviz.cli.options import SCREEN_ENDING, Output
+from attnviz.cli.options import Output
 from attnviz.cli.terminal import messages, open_console, printing
 from attnviz.draw.labels import visible
+from attnviz.draw.report import Report as CompleteReport
+from attnviz.draw.report import report_files
 from attnviz.errors import AttnvizError
 
 if TYPE_CHECKING:  # an answer for a program needs nothing that draws
@@ -127,7 +129,12 @@ class Outlet:
         if (taken := _taken.get()) is not None:
             taken.append(report)
             return
-        document = cache(report.document)  # made once for all outlets, and only if one draws
+        drawn = report.document
+        if isinstance(report, CompleteReport):
+            drawn = partial(
+                report.document, explain=self.output.explain, hints=not self.output.quiet
+            )
+        document = cache(drawn)  # made once for all outlets, and only if one draws
         failed: AttnvizError | None = None
         saved = []
         for path in self.output.save:
@@ -174,21 +181,6 @@ class Outlet:
         else:  # the prompt takes a line
             drawn = first_screen(document, theme, console.width, console.height - 1)
         console.print(drawn, end="")
-
-
-def report_files(
-    report: Report, document: Callable[[], Document], palette: str, screen: Callable[[], str]
-) -> dict[str, Writer]:
-    """What writes a report to a file, by the ending of its name."""
-    from attnviz.draw.files import document_files, table_file, text_file
-
-    return {
-        ".json": text_file(report.write_json),
-        ".csv": table_file(report.rows),
-        SCREEN_ENDING: text_file(lambda stream: stream.write(screen())),
-        **document_files(document, palette),
-        **(report.arrays() if isinstance(report, ArrayReport) else {}),
-    }
 
 
 _taken: ContextVar[list[Report] | None] = ContextVar("attnviz reports", default=None)

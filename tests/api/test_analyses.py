@@ -103,7 +103,7 @@ def test_what_a_result_shows() -> None:
     assert isinstance(found, attnviz.Analysis)
     assert repr(found) == f"<attnviz.rollout: {found.finding}>"
     assert "the last token" in found.finding
-    assert found.document.finding == found.finding
+    assert found.document().finding == found.finding
     assert found._repr_html_().startswith("<iframe")
     assert "rollout through 6 layers" in str(found)
     console = Console(width=60, record=True, file=io.StringIO())

@@ -22,10 +22,10 @@ from textual.binding import Binding, BindingType
 from textual.worker import get_current_worker
 
 from attnviz.cli.options import EVERY
-from attnviz.cli.outlet import report_files
 from attnviz.draw.blocks import BOLD, DIM, Line
 from attnviz.draw.files import check_path, save, text_file
 from attnviz.draw.labels import visible
+from attnviz.draw.report import report_files
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.draw.whole_file import check_writable
