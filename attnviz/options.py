@@ -12,12 +12,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from attnviz.errors import UsageError
 
@@ -35,13 +35,23 @@ class Options:
     panel: ClassVar[str | None] = None
 
     def __init_subclass__(cls, panel: str | None = None) -> None:
-        cls.panel = panel or cls.panel
+        if panel is not None:
+            cls.panel = panel
 
     def __post_init__(self) -> None:
         group: Any = type(self)
         for name, declared in options_of(group).items():
             value = checked(name, getattr(self, name), declared)
             object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, keywords: Mapping[str, Any]) -> Self:
+        """Return the request with the options among ``keywords``, checked; all else is ignored.
+
+        A function whose keywords are the options hands over its ``locals()``.
+        """
+        names = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in keywords.items() if name in names})
 
     def given(self) -> Iterator[str]:
         """Yield the options that differ from their defaults, as they are typed."""
@@ -102,12 +112,15 @@ class Declared:
 def options_of(group: Any) -> Mapping[str, Declared]:
     """Return the options of a group, a subclass of ``Options``, those of its first base first.
 
-    An option that a class declares again keeps the place that it has in the base.
+    An option that a class declares again keeps the place that it has in the base. A class that
+    names a panel brings the options of its bases there.
     """
     found: dict[str, Declared] = {}
     for base in group.__bases__:
         if issubclass(base, Options):
             found |= options_of(base)
+    if "panel" in vars(group):
+        found = {name: replace(each, panel=group.panel) for name, each in found.items()}
     types = get_type_hints(group)
     for one in fields(group):
         if one.name in vars(group).get("__annotations__", {}):
@@ -131,7 +144,10 @@ def checked(name: str, value: Any, declared: Declared) -> Any:
     if value is None or value is declared.field.default:
         return value
     if get_origin(kind) in (Union, UnionType):
-        (kind,) = (each for each in get_args(kind) if each is not type(None))
+        kinds = [each for each in get_args(kind) if each is not type(None)]
+        if len(kinds) > 1:  # its class checks it
+            return value
+        kind = kinds[0]
     return _single(name, value, kind, told)
 
 

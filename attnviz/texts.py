@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,6 +51,30 @@ class Texts(NamedTuple):
         if not self.lines:
             return "the text"
         return f"text {index + 1} (line {self.lines[index]})"
+
+
+def texts_of(
+    texts: str | Iterable[str] | Path | Texts | None, option: str = "--texts"
+) -> Texts | None:
+    """Return what a person gave as texts, ready to be measured; None if nothing was given.
+
+    texts: one, several, or the path of a file that ``option`` was given.
+    Raises UsageError for anything else, LoadError for a file that cannot be read.
+    """
+    if texts is None or isinstance(texts, Texts):
+        return texts
+    if isinstance(texts, Path):
+        return read_texts_file(texts, option)
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes):
+        raise UsageError(f"expected a text or several, got {texts!r:.40}")
+    several = (texts,) if isinstance(texts, str) else tuple(texts)
+    for text in several:
+        if not isinstance(text, str) or not text.strip():
+            raise UsageError(f"expected texts of at least one word, got {text!r}")
+    if not several:
+        raise UsageError("expected at least one text, got none")
+    lines = tuple(range(1, len(several) + 1)) if len(several) > 1 else ()
+    return Texts(several, "", lines)
 
 
 def read_text(argument: str | None, file: Path | None, command: str = "heads") -> str:

@@ -10,17 +10,22 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.analysis import Analysis, analysis, loading_given, texts_of
-from attnviz.api.capture import named
+from attnviz.api.analysis import Analysis, analysis, loading_given
+from attnviz.api.capture import named, opened_model
 from attnviz.api.head_choice import HeadChoice, in_python_words
 from attnviz.errors import UsageError
+from attnviz.texts import built_in_texts, texts_of
 
 if TYPE_CHECKING:
+    from attnviz.engine.effects import Method, Metric, Mode, Positions, Unit
     from attnviz.engine.generation import Step
+    from attnviz.inspect.ablate.records import AblationReport
     from attnviz.models.attention_interface import PreTrainedModel
     from attnviz.models.model import NumpyModel
+    from attnviz.records import Kind
 
     AnyModel = str | os.PathLike[str] | PreTrainedModel | NumpyModel
+    AnyHeads = HeadChoice | list[HeadChoice] | None
 
 
 def patterns(
@@ -42,20 +47,49 @@ def patterns(
 
 def ablate(
     model: AnyModel = "tiny",
-    tokenizer: Any = None,
     texts: str | Iterable[str] | None = None,
-    **options: Any,
-) -> Analysis:
-    """What the loss rises by without each head, measured exactly, over one text or several.
+    *,
+    tokenizer: Any = None,
+    head: AnyHeads = None,
+    layer: str | int | None = None,
+    together: bool = False,
+    unit: Unit = "head",
+    mode: Mode = "zero",
+    reference: str | Iterable[str] | None = None,
+    draws: int | None = None,
+    metric: Metric | None = None,
+    answer: str | None = None,
+    foil: str | None = None,
+    positions: Positions = "all",
+    method: Method | None = None,
+    budget: str | None = None,
+    max_memory: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    by_token: bool = False,
+    top: int = 8,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> AblationReport:
+    """Ablate each head and measure exactly how much the loss rises, over one text or many.
 
-    model, tokenizer: see ``patterns``. texts: by default the built-in ones.
-    options: those of ``attnviz ablate``, such as ``head="L1H0"``, ``mode="mean"``.
+    model: a name that ``attnviz.load`` takes, what that returns, or a loaded transformers model,
+        which stays as it is; tokenizer: of the latter.
+    texts: one or several; the built-in ones by default.
+    The options are those of ``attnviz ablate``: see ``AblateRequest``.
 
-    Raises as ``patterns`` does.
+    Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
+    a model or a file that cannot be read, UnsupportedError if the heads cannot be ablated.
     """
-    from attnviz.inspect.ablate.command import ablate as command
+    given = locals()
+    from attnviz.inspect.ablate import ablate as question
+    from attnviz.inspect.ablate.request import AblateRequest
 
-    return analysis(command, model, tokenizer, options, texts=_texts(texts))
+    request = AblateRequest.of(given)
+    read = texts_of(texts) or built_in_texts()
+    return question.ablate(opened_model(model, tokenizer), read, request)
 
 
 def prune(

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 from attnviz.api.capture import named
 from attnviz.api.head_choice import in_python_words, spelled
-from attnviz.cli.outlet import ArrayReport, Report, taking
+from attnviz.cli.outlet import ArrayReport, taking
 from attnviz.draw.document import Document
 from attnviz.draw.report import Report as CompleteReport
 from attnviz.errors import UsageError
-from attnviz.texts import Texts
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -47,7 +46,7 @@ class Analysis(CompleteReport):
     """What a command found that does not return its own report yet."""
 
     command: str
-    report: Report
+    report: Any = None
 
     def data(self) -> dict[str, Any]:
         stream = io.StringIO()
@@ -59,13 +58,15 @@ class Analysis(CompleteReport):
         self.report.write_json(stream)
 
     def rows(self) -> Iterable[Iterable[object]]:
-        return self.report.rows()
+        found: Iterable[Iterable[object]] = self.report.rows()
+        return found
 
     def arrays(self) -> Mapping[str, Any]:
         return self.report.arrays() if isinstance(self.report, ArrayReport) else {}
 
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        return self.report.document()
+        drawn: Document = self.report.document()
+        return drawn
 
 
 def analysis(
@@ -100,22 +101,6 @@ def analysis(
             call(**arguments)
     (report,) = taken
     return Analysis(name, report)
-
-
-def texts_of(texts: str | Iterable[str] | None) -> Texts | None:
-    """One text or several; None where none is given. UsageError for what is no text."""
-    if texts is None:
-        return None
-    if not isinstance(texts, Iterable) or isinstance(texts, bytes):
-        raise UsageError(f"expected a text or several, got {texts!r:.40}")
-    several = (texts,) if isinstance(texts, str) else tuple(texts)
-    for text in several:
-        if not isinstance(text, str) or not text.strip():
-            raise UsageError(f"expected texts of at least one word, got {text!r}")
-    if not several:
-        raise UsageError("expected at least one text, got none")
-    lines = tuple(range(1, len(several) + 1)) if len(several) > 1 else ()
-    return Texts(several, "", lines)
 
 
 def loading_given(given: Mapping[str, Any]) -> list[str]:

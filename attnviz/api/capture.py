@@ -149,3 +149,15 @@ def opened(model: Any, tokenizer: Any, reads: bool = True) -> Model:
     from attnviz.models.prepare import handed_over  # imports transformers
 
     return handed_over(model, tokenizer, reads=reads)
+
+
+def opened_model(model: Any, tokenizer: Any) -> Model:
+    """Return the model that a name stands for, or the loaded one as it stands.
+
+    Raises UsageError for a tokenizer next to a name, and for a loaded model without one.
+    """
+    if isinstance(model, str | os.PathLike):
+        if tokenizer is not None:
+            raise UsageError("tokenizer is for a loaded model: a name brings its own")
+        return load(os.fspath(model))
+    return opened(model, tokenizer)

@@ -56,6 +56,7 @@ MODULES = {
         for group, names in GROUPS.items()
         for name in names
     },
+    "ablate": "attnviz.cli.ablate",
     "path": "attnviz.inspect.patch.path_command",
     "docs": "attnviz.docs.command",
 }

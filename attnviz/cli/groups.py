@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from types import GenericAlias
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -18,6 +19,7 @@ from typer.core import TyperCommand
 
 from attnviz.errors import UsageError
 from attnviz.options import Declared, options_of, typed_name
+from attnviz.texts import Texts, as_utf8
 
 _LARGEST = 2**63 - 1
 """The largest whole number that torch and NumPy take."""
@@ -60,7 +62,9 @@ def _spread(call: Callable[..., None]) -> Callable[..., None]:
     groups = {name: kind for name, kind in get_type_hints(call).items() if name != "return"}
     one_each: dict[str, Declared] = {}
     for kind in groups.values():
-        one_each |= options_of(kind)
+        for name, declared in options_of(kind).items():
+            one_each.pop(name, None)  # the later group's option stands where that group stands
+            one_each[name] = declared
     parameters = [_parameter(each) for each in one_each.values()]
 
     def run(**given: Any) -> None:
@@ -83,6 +87,8 @@ def _parameter(declared: Declared) -> inspect.Parameter:
     given = {"rich_help_panel": declared.panel, **one.metadata}
     given.pop("words", None)
     given.pop("endings", None)
+    if kind == (Path | Texts | None):
+        kind = Path | None
     if "choices" in given:
         kind = _LITERAL[given.pop("choices")] | None
     default = {} if one.default is ... else {"default": one.default}
@@ -104,8 +110,6 @@ def _read(value: Any, declared: Declared) -> Any:
     if get_origin(kind) is tuple:
         return tuple(value or ())
     if value is not None and one.metadata.get("words"):
-        from attnviz.texts import as_utf8
-
         if isinstance(value, tuple):
             return tuple(as_utf8(word, typed_name(one)) for word in value)
         return as_utf8(value, typed_name(one))

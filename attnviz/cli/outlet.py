@@ -114,6 +114,19 @@ class Outlet:
 
         return scanning(what, messages(self.output.quiet) if long else self.notices)
 
+    def load(self, name: str, options: LoadOptions) -> Model:
+        """Return the model, loaded under a spinner."""
+        with self.opened(name, options) as model:
+            return model
+
+    @contextmanager
+    def resumable(self, resume: Path | None) -> Iterator[None]:
+        """Say how what is kept in ``resume`` is used, if Ctrl-C ends the block."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.interrupted(resume)
+
     def interrupted(self, resume: Path | None) -> NoReturn:
         """End a run as Ctrl-C did, and say how what is kept in ``resume`` is used."""
         if resume is not None:

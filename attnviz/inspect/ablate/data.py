@@ -14,8 +14,6 @@ from attnviz.engine.effects import METRICS
 from attnviz.inspect.ablate.records import AblationReport, Effect, Head
 
 SCHEMA = "attnviz.ablate/1"
-LISTS = ("heads", "together")
-"""Those of which each entry has a line."""
 
 
 def ablation_data(report: AblationReport) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from attnviz.draw.signed import interval_text, layer_grid, ranked_table, signed_
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.inspect.ablate.records import AblationReport, Effect, Head, scale_of
 from attnviz.inspect.ablate.words import (
+    ablates_every,
     about,
     caveats,
     effect_words,
@@ -32,8 +33,11 @@ _LABEL_ROOM = 19
 _MOST_MAPPED, _MOST_FOLLOWED = 4, 4
 
 
-def ablation_document(report: AblationReport, explain: bool = False) -> doc.Document:
-    """Everything that one run shows."""
+def ablation_document(
+    report: AblationReport, *, explain: bool = False, hints: bool = False
+) -> doc.Document:
+    """Return everything that one run shows."""
+    advice = _hints(report, explain) if hints else []
     grid, tokens = head_grid(report), (report.targets or report.texts)[0]
     found = report.effects
     every = [_effects(report, found, found, "Every ablation")] if found else []
@@ -53,12 +57,30 @@ def ablation_document(report: AblationReport, explain: bool = False) -> doc.Docu
         " ".join(report.text.split()),
         groups,
         [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
-        [doc.Facts([(hint, False) for hint in report.hints])] if report.hints else (),
+        [doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading(report),
         report.text if len(report.texts) == 1 else "",
         finding(report),
         advised(partial(first_groups, report), tokens),
     )
+
+
+def _hints(report: AblationReport, explained: bool) -> list[str]:
+    """Return what to try next on the command line."""
+    hints = []
+    best = report.ranking(1).matter
+    if best and not report.by_token and "loss" in report.baseline:
+        chosen = f"--head {report.name(best[0].variant)} " if report.unit == "head" else ""
+        hints.append(f"{chosen}--by-token")
+    if report.source.endswith("built-in texts"):
+        hints.append("--texts FILE your data")
+    elif not report.ranks and report.model.weights != "random":
+        hints.append("--texts FILE for intervals")
+    if report.method == "exact" and len(report.effects) > 1 and not ablates_every(report):
+        hints.append("--together")
+    if not explained:
+        hints.append("--explain")
+    return hints
 
 
 # The map -------------------------------------------------------------------------------------

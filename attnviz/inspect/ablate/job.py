@@ -14,14 +14,14 @@ from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.inspect.ablate.options import Request
 from attnviz.inspect.ablate.records import Head
+from attnviz.inspect.ablate.request import AblateRequest
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, NumpyModel, weights_fingerprint
 from attnviz.models.own import OwnAttention
 from attnviz.records import Advance, Kind, ModelInfo, Tokens
 from attnviz.resume import digest, texts_digest
-from attnviz.texts import Texts, answer_and_foil, encode_texts
+from attnviz.texts import Texts, answer_and_foil, encode_texts, texts_of
 
 _DRAWS = 4
 """How many other texts are drawn from for each text where nobody says."""
@@ -42,7 +42,7 @@ class Job:
     """
 
     model: Model
-    request: Request
+    request: AblateRequest
     kind: Kind
     written: tuple[str, ...]
     texts: tuple[Tokens, ...]
@@ -66,16 +66,14 @@ class Job:
         cls,
         model: Model,
         texts: Texts,
-        reference: Texts | None,
-        request: Request,
+        request: AblateRequest,
     ) -> Job:
         """Encode and check everything.
 
-        reference: the texts of ``--reference``; None for the measured ones.
         Raises UsageError for heads, texts or tokens that do not fit the model.
         """
-        ablation, measure, truncate = request.ablation, request.measure, request.truncation.truncate
-        choice = Choice(kind=request.kind.kind, target=request.kind.target, truncate=truncate)
+        truncate = request.truncate
+        choice = Choice(kind=request.kind, target=request.target, truncate=truncate)
         kind = attention_kind(model, Choice(kind=choice.kind))
         two_stacks = "decoder" in model.kinds
         if choice.target is not None and (not two_stacks or len(texts.texts) > 1):
@@ -83,29 +81,29 @@ class Job:
             raise UsageError(f"--target is the text of one decoder: {model.info.name!r} {why}")
         least = 1 if two_stacks or isinstance(model, OwnAttention) else 2
         tokens = encode_texts(model, texts, truncate, least)
-        references, words = _references(model, texts, tokens, reference, request)
+        references, words = _references(model, texts, tokens, request)
         targets = written_targets(model, tokens, choice)
         reference_targets = written_targets(model, references, choice)
         kept = sorted({text.ids: at for at, text in reversed([*enumerate(tokens)])}.values())
         copies = copies_note(len(tokens) - len(kept), len(tokens), "texts")
         notes = (*model.notes_for(max(tokens, key=len)), *copies)
-        if ablation.mode == "resample":
+        if request.mode == "resample":
             decoder = kind in ("decoder", "cross")
             able, left_out = _with_partners(
                 targets if decoder else tokens, reference_targets if decoder else references
             )
             kept = sorted(set(kept) & set(able))
             notes += left_out
-        answer, foil = answer_and_foil(model, measure.answer, measure.foil)
+        answer, foil = answer_and_foil(model, request.answer, request.foil)
         pair = None if answer is None or foil is None else (answer, foil)
         options = ScanOptions(
-            mode=ablation.mode,
-            positions=measure.positions,
+            mode=request.mode,
+            positions=request.positions,
             pair=(pair[0][0], pair[1][0]) if pair else None,
-            draws=(ablation.draws or _DRAWS) if ablation.mode == "resample" else 1,
+            draws=(request.draws or _DRAWS) if request.mode == "resample" else 1,
             seed=request.seed,
-            token_losses=request.view.by_token,
-            max_memory=measure.memory,
+            token_losses=request.by_token,
+            max_memory=request.memory,
         )
         tokens = tuple(tokens[place] for place in kept)
         targets = tuple(targets[place] for place in kept) if targets else ()
@@ -199,7 +197,7 @@ class Job:
             "positions": options.positions,
             "answer_and_foil": list(options.pair) if options.pair else None,
             "token_losses": options.token_losses,
-            "method": self.request.measure.how,
+            "method": self.request.how,
         }
 
 
@@ -207,11 +205,10 @@ def _references(
     model: Model,
     texts: Texts,
     tokens: tuple[Tokens, ...],
-    reference: Texts | None,
-    request: Request,
+    request: AblateRequest,
 ) -> tuple[tuple[Tokens, ...], str | None]:
     """The tokens that replacement values come from, and their name."""
-    mode = request.ablation.mode
+    mode, reference = request.mode, texts_of(request.reference)
     if mode == "zero":
         return (), None
     if reference is None:
@@ -220,7 +217,7 @@ def _references(
             return tokens, f"{other}the {len(tokens)} measured texts"
         return tokens, "the measured text itself"
     place = f"the reference {reference.source}: "
-    encoded = encode_texts(model, reference, request.truncation.truncate, 1, place)
+    encoded = encode_texts(model, reference, request.truncate, 1, place)
     return encoded, f"{len(encoded)} text{'s' * (len(encoded) != 1)} of {reference.source}"
 
 
@@ -247,7 +244,7 @@ def _with_partners(
 
 
 def choose_ablations(
-    request: Request, info: ModelInfo, found: Mapping[int, int] | None = None
+    request: AblateRequest, info: ModelInfo, found: Mapping[int, int] | None = None
 ) -> tuple[Variant, ...]:
     """The ablations: one a head, key/value head or layer, or all that were chosen at once.
 
@@ -256,13 +253,13 @@ def choose_ablations(
     Raises UsageError for a head that the model does not have.
     """
     heads = dict.fromkeys(range(info.layers), info.heads) if found is None else found
-    together = request.ablation.together
-    chosen = _chosen(request, request.heads.head, info, heads)
+    together = request.together
+    chosen = _chosen(request, request.head, info, heads)
     if chosen is None:
         if together:
             raise UsageError("--together ablates the chosen heads at once: add --head or --layer")
         chosen = {layer: frozenset(range(count)) for layer, count in heads.items()}
-    units = _units(chosen, request.ablation.unit, info)
+    units = _units(chosen, request.unit, info)
     if together:
         return (Variant(tuple(sorted({head for unit in units for head in unit}))),)
     singles = tuple(Variant(unit) for unit in units)
@@ -270,13 +267,13 @@ def choose_ablations(
 
 
 def _chosen(
-    request: Request, typed: Sequence[str], info: ModelInfo, heads: Mapping[int, int]
+    request: AblateRequest, typed: Sequence[str], info: ModelInfo, heads: Mapping[int, int]
 ) -> Mapping[int, frozenset[int]] | None:
     """The heads of each layer that ``typed`` names, or None where nothing is chosen.
 
     What is said of every layer holds for those that have heads.
     """
-    layers, base = request.heads.layer, request.counted.index_base
+    layers, base = request.layer, request.index_base
     chosen = choose_heads(layers, typed, info.layers, info.heads, base)
     if chosen is None or layers is not None or not all(map(_BARE.fullmatch, typed)):
         return chosen
@@ -303,22 +300,24 @@ def _units(
     return list(found.values())
 
 
-def _across_layers(request: Request, info: ModelInfo, heads: Mapping[int, int]) -> list[Variant]:
+def _across_layers(
+    request: AblateRequest, info: ModelInfo, heads: Mapping[int, int]
+) -> list[Variant]:
     """For each head that was named without a layer, that head of all layers at once."""
-    if request.ablation.unit != "head":
+    if request.unit != "head":
         return []
-    bare = [typed for typed in request.heads.head if _BARE.fullmatch(typed) and "*" not in typed]
+    bare = [typed for typed in request.head if _BARE.fullmatch(typed) and "*" not in typed]
     if not bare:
         return []
     chosen = _chosen(request, bare, info, heads) or {}
     if len(chosen) < 2:
         return []
-    where = "every layer" if len(chosen) == len(heads) else f"layers {request.heads.layer}"
+    where = "every layer" if len(chosen) == len(heads) else f"layers {request.layer}"
     named = sorted(frozenset[int]().union(*chosen.values()))
     return [
         Variant(
             tuple((layer, head) for layer in sorted(chosen)),
-            f"head {head + request.counted.index_base} of {where}",
+            f"head {head + request.index_base} of {where}",
         )
         for head in named
     ]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.numbers import NumberScale
+from attnviz.draw.report import Report
 from attnviz.engine.effects import (
     METRICS,
     Method,
@@ -23,6 +24,9 @@ from attnviz.engine.effects import (
     Variant,
 )
 from attnviz.records import NO_LABEL, HeadLabel, HeadsReport, Kind, ModelInfo, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 Head = tuple[int, int]
 """A head as (layer, head), both counted from 0."""
@@ -87,8 +91,8 @@ def scale_of(effects: Sequence[Effect], name: Metric) -> NumberScale:
     return NumberScale.over(values, METRICS[name].signed, METRICS[name].percent)
 
 
-@dataclass(frozen=True)
-class AblationReport:
+@dataclass(frozen=True, repr=False)
+class AblationReport(Report):
     """What one run found, and in what surroundings.
 
     model: where the numbers come from.
@@ -119,7 +123,6 @@ class AblationReport:
     top: heads in the ranking.
     by_token: show where in the first text the ablations hurt.
     index_base: 0, or 1 for names that start at one.
-    hints: what to try next.
     """
 
     model: ModelInfo
@@ -152,7 +155,24 @@ class AblationReport:
     top: int = 8
     by_token: bool = False
     index_base: int = 0
-    hints: Sequence[str] = ()
+
+    command = "ablate"
+    lists = ("heads", "together")
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.ablate.data import ablation_data
+
+        return ablation_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.ablate.data import ablation_rows
+
+        return iter(ablation_rows(self))
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.ablate.document import ablation_document
+
+        return ablation_document(self, explain=explain, hints=hints)
 
     @property
     def ranked_by(self) -> MetricInfo:

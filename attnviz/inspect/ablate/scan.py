@@ -166,8 +166,8 @@ class Measured:
             effects,
             tuple(job.targets[text] for text in texts) if job.targets else (),
             mode=options.mode,
-            unit=request.ablation.unit,
-            method=request.measure.how,
+            unit=request.unit,
+            method=request.how,
             positions=options.positions,
             metric=_metric(effects, job),
             baseline=mean_baseline([p for p in self.ablations.pieces if p.text in set(texts)]),
@@ -189,9 +189,9 @@ class Measured:
             texts_wanted=len(job.written),
             answer=answer[1],
             foil=foil[1],
-            top=request.view.top,
-            by_token=request.view.by_token,
-            index_base=request.counted.index_base,
+            top=request.top,
+            by_token=request.by_token,
+            index_base=request.index_base,
         )
 
     def followed(self, report: AblationReport, most: int) -> AblationReport:
@@ -256,7 +256,7 @@ def measure(job: Job, file: ResumeFile | None, advance: Advance) -> Measured:
 
 def _run(found: Measured, file: ResumeFile | None, advance: Advance) -> None:
     job, texts = found.job, range(len(found.job.texts))
-    how, amount = job.request.measure.how, job.request.measure.amount
+    how, amount = job.request.how, job.request.amount
     if amount is not None and amount.seconds is not None:
         _spend(found, file, amount.seconds, advance)
         return
@@ -348,7 +348,7 @@ def _metric(effects: Sequence[Effect], job: Job) -> Metric:
     if not effects:
         return "loss_delta"
     known = [name for name in METRICS if name in effects[0].values]
-    wanted = job.request.measure.metric
+    wanted = job.request.metric
     if wanted is None:
         defaults: tuple[Metric, ...] = ("loss_delta", "output_mse")
         if job.pair is not None:

@@ -104,7 +104,7 @@ def scans() -> Callable[..., AblationReport]:
 
 def drawn(report: AblationReport, theme: Theme, room: int, explain: bool = False) -> str:
     """The screen of a report, without its colours."""
-    return terminal_block(ablation_document(report, explain), theme, room).plain
+    return terminal_block(ablation_document(report, explain=explain), theme, room).plain
 
 
 @pytest.fixture(scope="session")

@@ -9,24 +9,14 @@ import pytest
 from attnviz.engine.effects import Variant
 from attnviz.errors import UsageError
 from attnviz.inspect.ablate.job import choose_ablations
-from attnviz.inspect.ablate.options import Ablation, Measure, Request, View, WrittenText
-from attnviz.options import HeadChoice, IndexBase, Truncation
+from attnviz.inspect.ablate.request import AblateRequest
 from attnviz.records import ModelInfo
 
 INFO = ModelInfo("made", None, "None", "float32", 3, 6, 2, 5)
 
 
-def asked(*heads: str, layers: str | None = None, index_base: int = 0, **ablation: Any) -> Request:
-    return Request(
-        HeadChoice(layers, heads),
-        IndexBase(index_base),
-        Ablation(**ablation),
-        Measure(),
-        View(),
-        WrittenText(),
-        Truncation(),
-        0,
-    )
+def asked(*heads: str, layers: str | None = None, **options: Any) -> AblateRequest:
+    return AblateRequest(head=heads, layer=layers, **options)
 
 
 def chosen(*heads: str, **options: Any) -> list[tuple[tuple[int, int], ...]]:

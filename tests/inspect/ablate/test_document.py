@@ -34,7 +34,7 @@ CASES: dict[str, tuple[dict[str, Any], int, Theme]] = {
     "ascii_80": ({"by_token": True}, 80, ASCII),
     "chosen_80": ({"variants": THREE}, 80, PLAIN),
     "by_token_100": ({"variants": THREE, "by_token": True, "top": 1}, 100, PLAIN),
-    "explained_100": ({"hints": ("--by-token",)}, 100, PLAIN),
+    "explained_100": ({}, 100, PLAIN),
     "many_texts_120": (
         {"texts": 6, "mode": "mean", "reference": "the 6 measured texts", "source": "six.txt"},
         120,

@@ -29,9 +29,7 @@ Scans = Callable[..., AblationReport]
 
 
 def shown(report: AblationReport, columns: int, lines: int, theme: Theme = PLAIN) -> list[str]:
-    document = ablation_document(report)._replace(
-        first=partial(first_groups, report), hints=ablation_document(report).hints
-    )
+    document = ablation_document(report, hints=True)._replace(first=partial(first_groups, report))
     return first_screen(document, theme, columns, lines - 1).plain.splitlines()
 
 
@@ -53,7 +51,7 @@ def shown(report: AblationReport, columns: int, lines: int, theme: Theme = PLAIN
     ],
 )
 def test_it_fits(scans: Scans, fields: dict[str, Any], size: tuple[int, int], colour: bool) -> None:
-    report = scans(hints=("--by-token", "--together"), **fields)
+    report = scans(**fields)
     lines = shown(report, *size, Theme("viridis", colour=colour))
     assert len(lines) < size[1]
     assert max(map(width, lines)) <= size[0]
@@ -74,7 +72,7 @@ def test_a_deep_model_has_the_colours_of_all_its_layers(scans: Scans) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_golden(scans: Scans, size: tuple[int, int], golden: Callable[[str, str], None]) -> None:
     for name, fields in (("many", {"texts": 6}), ("one", {}), ("by_token", {"by_token": True})):
-        report = scans(hints=("--by-token", "--together"), **fields)
+        report = scans(**fields)
         golden(f"first_{name}_{size[0]}", "\n".join(shown(report, *size)) + "\n")
 
 

@@ -11,7 +11,7 @@ from typing import get_args
 from attnviz.draw.theme import Theme
 from attnviz.draw.values import write_object
 from attnviz.engine.effects import METRICS, Metric, Variant
-from attnviz.inspect.ablate.data import LISTS, ablation_data, ablation_rows
+from attnviz.inspect.ablate.data import ablation_data, ablation_rows
 from attnviz.inspect.ablate.records import AblationReport, Effect
 
 JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
@@ -112,7 +112,7 @@ def test_names_by_unit(scans: Scans) -> None:
 
 def written(report: AblationReport) -> str:
     stream = io.StringIO()
-    write_object(ablation_data(report), stream, LISTS)
+    write_object(ablation_data(report), stream, AblationReport.lists)
     return stream.getvalue()
 
 

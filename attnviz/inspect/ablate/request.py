@@ -1,21 +1,32 @@
-"""The options of ``attnviz ablate``, and which of them do not go together."""
+"""What a person asks of ``ablate``, and which of these options do not go together."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnviz import options
-from attnviz.cli import options as shared
 from attnviz.engine.effects import METRICS, Method, Metric, Mode, Positions, Unit
 from attnviz.errors import UsageError
-from attnviz.options import Options, flag, option
+from attnviz.options import (
+    Budget,
+    HeadChoice,
+    IndexBase,
+    Kind,
+    Options,
+    Seed,
+    Truncation,
+    flag,
+    option,
+    read_budget,
+    read_bytes,
+)
+from attnviz.texts import Texts, texts_of
 
 *_OTHERS, _LAST = [name for name in METRICS if name != "loss_delta"]
 
 
 @dataclass(frozen=True)
-class WrittenText(options.Kind):
+class _WrittenText(Kind):
     """Which attention of a model that has several."""
 
     target: str | None = option(
@@ -26,7 +37,7 @@ class WrittenText(options.Kind):
 
 
 @dataclass(frozen=True)
-class Ablation(Options, panel="What is ablated"):
+class _Ablation(Options, panel="What is ablated"):
     """What is ablated, and what takes its place."""
 
     together: bool = flag("Ablate the chosen heads all at once, not one at a time.")
@@ -37,22 +48,24 @@ class Ablation(Options, panel="What is ablated"):
         "text (resample).",
         "zero",
     )
-    reference: Path | None = option(
+    reference: Path | Texts | None = option(
         "FILE", "Take mean and resample from these texts (default: the measured texts)."
     )
     draws: int | None = option("N", "Resample from so many other texts for each (4).", min=1)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.reference is not None and self.mode == "zero":
             raise UsageError(
                 "--reference is what mean and resample draw from: add --mode mean or resample"
             )
         if self.draws is not None and self.mode != "resample":
             raise UsageError("--draws counts the texts of a resample: add --mode resample")
+        object.__setattr__(self, "reference", texts_of(self.reference, "--reference"))
 
 
 @dataclass(frozen=True)
-class Measure(Options, panel="What is measured"):
+class _Measure(Options, panel="What is measured"):
     """What is measured, and how."""
 
     metric: Metric | None = option(
@@ -85,16 +98,17 @@ class Measure(Options, panel="What is measured"):
         return self.method or ("budget" if self.budget is not None else "exact")
 
     @property
-    def amount(self) -> options.Budget | None:
+    def amount(self) -> Budget | None:
         """What ``--method budget`` may spend."""
-        return options.read_budget(self.budget) if self.budget is not None else None
+        return read_budget(self.budget) if self.budget is not None else None
 
     @property
     def memory(self) -> int | None:
         """The most bytes of a scan; None for a share of what is free."""
-        return options.read_bytes(self.max_memory) if self.max_memory is not None else None
+        return read_bytes(self.max_memory) if self.max_memory is not None else None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.answer is None) != (self.foil is None):
             missing = "--foil" if self.foil is None else "--answer"
             raise UsageError(f"a logit difference needs both --answer and --foil: add {missing}")
@@ -110,7 +124,7 @@ class Measure(Options, panel="What is measured"):
 
 
 @dataclass(frozen=True)
-class View(Options, panel="View"):
+class _View(Options, panel="View"):
     """What is to be seen."""
 
     by_token: bool = flag("Show the text coloured by Δ loss of each token.")
@@ -118,39 +132,29 @@ class View(Options, panel="View"):
 
 
 @dataclass(frozen=True)
-class AblatedModel(shared.Model):
-    """The model that loses heads."""
+class AblateRequest(
+    Truncation, _WrittenText, HeadChoice, _Ablation, _Measure, _View, IndexBase, Seed
+):
+    """Everything that a person asked of an ablation scan.
 
-    seed: int = option("N", "Random seed (weights, resampling, bootstrap, control).", 0, min=0)
-
-
-@dataclass(frozen=True)
-class Request:
-    """All that a person asked of a scan; UsageError for options that do not go together."""
-
-    heads: options.HeadChoice
-    counted: options.IndexBase
-    ablation: Ablation
-    measure: Measure
-    view: View
-    kind: WrittenText
-    truncation: options.Truncation
-    seed: int
+    Raises UsageError for options that do not go together.
+    """
 
     def __post_init__(self) -> None:
-        ablation, measure, how = self.ablation, self.measure, self.measure.how
+        super().__post_init__()
+        how = self.how
         if how == "exact":
             return
-        if ablation.unit != "head" or ablation.together:
+        if self.unit != "head" or self.together:
             raise UsageError(
                 f"--method {how} ranks single heads: leave out --together and --unit, or choose "
                 "--method exact"
             )
-        if how == "gradient" and (ablation.mode != "zero" or measure.resume is not None):
-            option = "--mode" if ablation.mode != "zero" else "--resume"
+        if how == "gradient" and (self.mode != "zero" or self.resume is not None):
+            option = "--mode" if self.mode != "zero" else "--resume"
             raise UsageError(f"--method gradient ablates nothing: {option} is for exact or budget")
-        if measure.metric not in (None, "loss_delta"):
+        if self.metric not in (None, "loss_delta"):
             raise UsageError(
-                f"--method {how} ranks by the gradient of the loss: --metric {measure.metric} is "
+                f"--method {how} ranks by the gradient of the loss: --metric {self.metric} is "
                 "for --method exact"
             )
