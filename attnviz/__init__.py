@@ -8,14 +8,15 @@ imported when it is first asked for, so that ``import attnviz`` costs nothing.
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Analysis",
     "AttentionResult",
     "HeadMaps",
     "MultiHeadAttention",
+    "Report",
     "__version__",
     "ablate",
     "attribute",
@@ -24,6 +25,7 @@ __all__ = [
     "errors",
     "generate",
     "heatmap",
+    "load",
     "params",
     "patch",
     "patterns",
@@ -32,34 +34,44 @@ __all__ = [
     "scaled_dot_product_attention",
 ]
 
-_ANALYSES = "attnviz.api.analyses"
+if TYPE_CHECKING:
+    from attnviz import errors
+    from attnviz.api import (
+        ablate,
+        attribute,
+        capture,
+        diff,
+        generate,
+        load,
+        params,
+        patch,
+        patterns,
+        prune,
+        rollout,
+    )
+    from attnviz.attention.module import MultiHeadAttention
+    from attnviz.draw.report import Report
+    from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.heads.heatmap import heatmap
+    from attnviz.learn.mechanism import AttentionResult, scaled_dot_product_attention
 
-_PLACES = {
-    "Analysis": "attnviz.api.analysis",
-    "AttentionResult": "attnviz.api.attention",
-    "HeadMaps": "attnviz.api.head_maps",
+_ELSEWHERE = {
+    "AttentionResult": "attnviz.learn.mechanism",
+    "HeadMaps": "attnviz.inspect.heads.head_maps",
     "MultiHeadAttention": "attnviz.attention.module",
-    "ablate": _ANALYSES,
-    "attribute": _ANALYSES,
-    "capture": "attnviz.api.capture",
-    "diff": _ANALYSES,
-    "generate": _ANALYSES,
-    "heatmap": "attnviz.api.heatmap",
-    "params": _ANALYSES,
-    "patch": _ANALYSES,
-    "patterns": _ANALYSES,
-    "prune": _ANALYSES,
-    "rollout": _ANALYSES,
-    "scaled_dot_product_attention": "attnviz.api.attention",
+    "Report": "attnviz.draw.report",
+    "heatmap": "attnviz.inspect.heads.heatmap",
+    "scaled_dot_product_attention": "attnviz.learn.mechanism",
 }
+"""The module of each name that is not one of ``attnviz.api``."""
 
 
 def __getattr__(name: str) -> object:
     if name == "errors":
         return import_module("attnviz.errors")
-    if name not in _PLACES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_PLACES[name]), name)
+    found = getattr(import_module(_ELSEWHERE.get(name, "attnviz.api")), name)
     globals()[name] = found
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import pickle
 from collections.abc import Callable
@@ -100,7 +99,7 @@ def test_a_loaded_model_brings_its_own_type(model: Any) -> None:
 
 def test_what_a_result_shows() -> None:
     found = attnviz.rollout("tiny", text=TEXT)
-    assert isinstance(found, attnviz.Analysis)
+    assert isinstance(found, attnviz.Report)
     assert repr(found) == f"<attnviz.rollout: {found.finding}>"
     assert "the last token" in found.finding
     assert found.document().finding == found.finding
@@ -123,15 +122,6 @@ def test_files(run: Any, tmp_path: Path) -> None:
         assert written == (tmp_path / f"b.{ending}").read_text(encoding="utf-8")
     with pytest.raises(UsageError, match=r"end it in one of \.json"):
         found.save(tmp_path / "a.xyz")
-
-
-def test_the_example_of_the_issue() -> None:
-    from attnviz.inspect.patterns.records import PatternReport
-
-    assert PatternReport.__name__ == "PatternReport"
-    found = attnviz.patterns("tiny", None, TEXT)
-    assert found.to_dict()["text"] == TEXT
-    assert inspect.unwrap(attnviz.patterns).__doc__ == attnviz.api.analyses.patterns.__doc__
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
-"""A command run from Python: its options are keywords, its report is the result."""
+"""A command run from Python, for those that are not functions of the library yet."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from inspect import Parameter, signature
@@ -14,15 +16,18 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
-from attnviz.api.capture import named
-from attnviz.api.head_choice import in_python_words, spelled
 from attnviz.cli.outlet import ArrayReport, taking
 from attnviz.draw.document import Document
 from attnviz.draw.report import Report as CompleteReport
-from attnviz.errors import UsageError
+from attnviz.errors import AttnvizError, UsageError
+from attnviz.models.model import NumpyModel
+from attnviz.models.resolve import Loaded
+from attnviz.options import spelled_head as spelled
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+
+    from attnviz.models.model import Model
 
 _ELSEWHERE = {
     *("model", "models", "names", "a", "b", "text", "file", "texts", "clean", "corrupt", "pairs"),
@@ -162,3 +167,52 @@ def _checked(name: str, value: Any, kind: Any, told: Any) -> Any:
         ends = f"{least} or more" if most is None else f"{least} to {most}"
         raise UsageError(f"{name}={value} is out of range: expected {ends}")
     return value
+
+
+def named(model: Any, tokenizer: Any, given: Iterable[str], reads: bool = True) -> str:
+    """The model's name; that of a loaded one brings it along.
+
+    given: the options of loading that were given, which a loaded model does not heed.
+    """
+    if isinstance(tokenizer, str):
+        raise UsageError(f"expected a tokenizer, got a text: write text={tokenizer!r}")
+    if isinstance(model, str | os.PathLike):
+        if tokenizer is not None:
+            raise UsageError("--tokenizer is for a loaded model: a name brings its own")
+        return os.fspath(model)
+    for option in given:
+        raise UsageError(
+            f"--{option.replace('_', '-')} is for a model that is loaded by its name: this one is "
+            "loaded"
+        )
+    return Loaded(opened(model, tokenizer, reads))
+
+
+def opened(model: Any, tokenizer: Any, reads: bool = True) -> Model:
+    """A model that Python code holds, as it stands; see ``models.prepare.handed_over``."""
+    if isinstance(model, NumpyModel):
+        return model
+    from attnviz.models.prepare import handed_over  # imports transformers
+
+    return handed_over(model, tokenizer, reads=reads)
+
+
+# Words ---------------------------------------------------------------------------------------
+
+_FLAGS = {"truncate", "causal", "offline", "trust_remote_code", "allow_pickle"}
+_OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
+
+
+@contextmanager
+def in_python_words() -> Iterator[None]:
+    """Let the same error pass: ``head=`` for ``--head``, ``truncate=True`` for ``--truncate``."""
+    try:
+        yield
+    except AttnvizError as error:
+        error.args = (_OPTION.sub(_keyword, str(error)), *error.args[1:])
+        raise
+
+
+def _keyword(option: re.Match[str]) -> str:
+    name = option[1].replace("-", "_")
+    return f"{name}=True" if name in _FLAGS else f"{name}="

@@ -1,31 +1,115 @@
-"""``attnviz.patterns``, ``ablate``, ``patch``, ``attribute`` and more: the commands of Python.
+"""The questions of attnviz as functions: each has the name and the options of its command.
 
-Each runs the command of its name over a model, by name or loaded, and takes that command's options
-as keywords: ``--index-base 1`` is ``index_base=1``.
+The order of arguments is the same everywhere: the model, the text or texts, then keywords.
+``--index-base 1`` is ``index_base=1``. Errors name options as the command line does.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.analysis import Analysis, analysis, loading_given
-from attnviz.api.capture import named, opened_model
-from attnviz.api.head_choice import HeadChoice, in_python_words
+from attnviz.cli.python import Analysis, analysis, in_python_words, loading_given, named
 from attnviz.errors import UsageError
+from attnviz.options import spelled_heads
 from attnviz.texts import built_in_texts, texts_of
 
 if TYPE_CHECKING:
     from attnviz.engine.effects import Method, Metric, Mode, Positions, Unit
     from attnviz.engine.generation import Step
     from attnviz.inspect.ablate.records import AblationReport
+    from attnviz.inspect.heads.chosen import HeadChoice
+    from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.models.attention_interface import PreTrainedModel
-    from attnviz.models.model import NumpyModel
-    from attnviz.records import Kind
+    from attnviz.models.model import Model
+    from attnviz.records import Kind, Score
 
-    AnyModel = str | os.PathLike[str] | PreTrainedModel | NumpyModel
+    AnyModel = str | os.PathLike[str] | PreTrainedModel | Model
     AnyHeads = HeadChoice | list[HeadChoice] | None
+
+
+def load(
+    name: str | os.PathLike[str],
+    *,
+    device: str = "cpu",
+    dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] = "auto",
+    backend: Literal["auto", "numpy", "torch"] = "auto",
+    revision: str | None = None,
+    offline: bool = False,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+    progress: Callable[[str, int, int | None], None] | None = None,
+    seed: int | None = None,
+    d_model: int | None = None,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    causal: bool | None = None,
+    score: Score | None = None,
+) -> Model:
+    """Load a model once; every function of attnviz takes the result.
+
+    name: what ``--model`` takes: ``tiny``, which is bundled; ``mha``, the library's own attention
+        with random weights over the words of the text; a directory, a Hugging Face id, a shape.
+    device, dtype, backend, revision, offline, trust_remote_code, allow_pickle: as on the command
+        line. With the backend ``auto`` torch runs a checkpoint, so that every function can use it.
+    progress: is called as ``progress(file, done, total)`` with bytes while files are downloaded.
+    seed: of random weights. d_model, heads, kv_heads, causal, score: the shape of ``mha``.
+
+    Raises UsageError (also a ValueError) for an option that this model does not heed, LoadError,
+    OfflineError or UnsupportedError if it cannot be loaded.
+    """
+    given = {key: value for key, value in locals().items() if value is not None and key != "name"}
+    from attnviz.models.resolve import SHAPING, LoadOptions, load, refuse_ignored
+
+    options = LoadOptions(**given)
+    if backend == "numpy":
+        options = replace(options, tokens=0)
+    refuse_ignored(os.fspath(name), options, [key for key in SHAPING if key in given])
+    return load(os.fspath(name), options)
+
+
+def capture(
+    model: AnyModel,
+    text: str,
+    *,
+    tokenizer: Any = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+) -> HeadMaps:
+    """Return the attention of every head of a model over a text, or of the chosen heads alone.
+
+    model: a name that ``attnviz.load`` takes, what that returns, or a loaded transformers model,
+        which is left exactly as it is; tokenizer: of the latter.
+    layer, head: the heads to keep, as ``--layer`` and ``--head`` take them (``"L2H5"``, ``"2.*"``,
+        ``3``: of every layer, ``(2, 5)``); several in a list. All by default.
+    kind, target: of an encoder–decoder, ``encoder`` (its default), ``decoder`` or ``cross``, and
+        the decoder's text, by default what the model writes itself; ``mha`` takes ``cross`` with
+        the text that looks at the other.
+    truncate: cut a text that is longer than the model's context.
+
+    The weights are those of the model's own eager attention; each row sums to one.
+    Raises UsageError (also a ValueError) for a choice or text that does not fit the model,
+    LoadError or OfflineError if it cannot be loaded, UnsupportedError if its attention cannot be
+    observed.
+    """
+    from attnviz.engine.capture import Choice, capture_text
+    from attnviz.engine.known_labels import known_labels
+    from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.heads.report import heads_report
+
+    if (read := _text(text)) is None:
+        raise UsageError('expected a text: attnviz.capture("tiny", "The cat sat.")')
+    layers = None if layer is None else str(layer)
+    choice = Choice(layers, spelled_heads(head), 0, kind, target, truncate)
+    opened = _opened(model, tokenizer, read)
+    record, selected = capture_text(opened, read, choice)
+    known = known_labels(opened, record.kind)
+    return HeadMaps(heads_report(record, selected, text=read, target=target, known=known))
 
 
 def patterns(
@@ -89,7 +173,7 @@ def ablate(
 
     request = AblateRequest.of(given)
     read = texts_of(texts) or built_in_texts()
-    return question.ablate(opened_model(model, tokenizer), read, request)
+    return question.ablate(_opened(model, tokenizer), read, request)
 
 
 def prune(
@@ -222,48 +306,43 @@ def params(model: AnyModel | None = None, **options: Any) -> Analysis:
 def generate(
     model: AnyModel = "tiny",
     prompt: str | None = None,
-    tokenizer: Any = None,
     *,
+    tokenizer: Any = None,
     tokens: int = 40,
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int = 0,
-    ablate: HeadChoice | list[HeadChoice] | None = None,
+    ablate: AnyHeads = None,
     kind: Literal["decoder", "cross"] | None = None,
-    **options: Any,
 ) -> Iterator[Step]:
     """Let a model write on: each token with its probability and the weights that led to it.
 
     model, tokenizer: see ``patterns``. prompt: what it goes on from. tokens: at most so many.
     temperature, top_k, top_p, seed: how they are chosen, see ``attnviz generate``; 0 is greedy.
     ablate: heads whose outputs are zero. kind: of an encoder–decoder, which attention is given.
-    options: of a model by its name, such as ``device="cuda"``, ``dtype="float16"``.
 
     Each step has ``text``, ``id``, ``probability``, ``likely``, ``entropy`` and ``rows``: by layer
     the weights (head, key) of the token that was read last. Raises as ``patterns`` does, and
     UnsupportedError for a model that does not tell the next token.
     """
-    from attnviz.api.capture import choices, model_of
     from attnviz.engine.capture import encoded
     from attnviz.engine.generation import Sampling, generate
     from attnviz.engine.selection import choose_heads
-    from attnviz.models.resolve import reckoned_tokens
 
-    with in_python_words():
-        if (text := _text(prompt)) is None:
-            raise UsageError('expected a prompt: attnviz.generate("tiny", "The cat sat on the")')
-        sampling = Sampling(tokens, temperature, top_k, top_p, seed)
-        opened = model_of(model, tokenizer, options, reckoned_tokens(text) + tokens)
-        info = opened.info
-        removed = choose_heads(None, choices(ablate), info.layers, info.heads, 0) or {}
-        return generate(
-            opened,
-            encoded(opened, text, None),
-            sampling,
-            kind=kind,
-            removed=[(layer, head) for layer, some in removed.items() for head in some],
-        )
+    if (text := _text(prompt)) is None:
+        raise UsageError('expected a prompt: attnviz.generate("tiny", "The cat sat on the")')
+    sampling = Sampling(tokens, temperature, top_k, top_p, seed)
+    opened = _opened(model, tokenizer, text, tokens)
+    info = opened.info
+    removed = choose_heads(None, spelled_heads(ablate), info.layers, info.heads, 0) or {}
+    return generate(
+        opened,
+        encoded(opened, text, None),
+        sampling,
+        kind=kind,
+        removed=[(layer, head) for layer, some in removed.items() for head in some],
+    )
 
 
 def _text(text: str | None) -> str | None:
@@ -278,3 +357,27 @@ def _text(text: str | None) -> str | None:
 def _texts(texts: str | Iterable[str] | None) -> Any:
     with in_python_words():
         return texts_of(texts)
+
+
+def _opened(model: AnyModel, tokenizer: Any, text: str | None = None, tokens: int = 0) -> Model:
+    """Return the model of a name, what ``load`` returned, or the loaded one as it stands.
+
+    text, tokens: what it is to read and write in one pass; None for a question that torch answers.
+    Raises UsageError for a tokenizer next to a name, and for a loaded model without one.
+    """
+    if isinstance(tokenizer, str):
+        raise UsageError(f"expected a tokenizer, got a text: write text={tokenizer!r}")
+    if isinstance(model, str | os.PathLike):
+        from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+
+        if tokenizer is not None:
+            raise UsageError("tokenizer is for a loaded model: a name brings its own")
+        reckoned = None if text is None else reckoned_tokens(text) + tokens
+        return load(os.fspath(model), LoadOptions(tokens=reckoned))
+    from attnviz.models.model import Model
+
+    if isinstance(model, Model):
+        return model
+    from attnviz.models.prepare import handed_over  # imports transformers
+
+    return handed_over(model, tokenizer)

@@ -1,18 +1,14 @@
-"""Which heads of a report Python code means, and errors in the words of Python.
-
-The layers below name an option as the command line does.
-"""
+"""Which heads of a report Python code means."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from attnviz.engine.selection import choose_heads
-from attnviz.errors import AttnvizError, UsageError
+from attnviz.errors import UsageError
+from attnviz.options import spelled_head
 from attnviz.records import HeadsReport, LayerWeights
 
 HeadChoice: TypeAlias = str | int | tuple[int, int]
@@ -20,14 +16,6 @@ HeadChoice: TypeAlias = str | int | tuple[int, int]
 every layer, or (layer, head)."""
 
 _NAMED = 4
-_BARE = re.compile(r"(^|[\s,])[Hh](?=[\d*-])")
-
-
-def spelled(choice: Any) -> str:
-    """A choice as the command line writes it; ``H3``, an array's head, is a bare 3 there."""
-    if isinstance(choice, tuple) and len(choice) == 2:
-        return f"L{choice[0]}H{choice[1]}"
-    return _BARE.sub(r"\1", str(choice))
 
 
 def chosen_heads(
@@ -40,8 +28,7 @@ def chosen_heads(
     info = report.record.model
     here = frozenset((at, head) for at, head, _ in report.record)
     layers = None if layer is None else str(layer)
-    with in_python_words():
-        named = choose_heads(layers, [*map(spelled, heads)], info.layers, info.heads, 0)
+    named = choose_heads(layers, [*map(spelled_head, heads)], info.layers, info.heads, 0)
     if named is None:
         return here
     chosen = here & {(at, head) for at, kept in named.items() for head in kept}
@@ -79,24 +66,3 @@ def only(report: HeadsReport, chosen: Iterable[tuple[int, int]]) -> HeadsReport:
         notable=tuple((entry.layer, entry.head) for entry in scores[: len(report.notable)]),
         selected=True,
     )
-
-
-# Words ---------------------------------------------------------------------------------------
-
-_FLAGS = {"truncate", "causal", "offline", "trust_remote_code", "allow_pickle"}
-_OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
-
-
-@contextmanager
-def in_python_words() -> Iterator[None]:
-    """Let the same error pass: ``head=`` for ``--head``, ``truncate=True`` for ``--truncate``."""
-    try:
-        yield
-    except AttnvizError as error:
-        error.args = (_OPTION.sub(_keyword, str(error)), *error.args[1:])
-        raise
-
-
-def _keyword(option: re.Match[str]) -> str:
-    name = option[1].replace("-", "_")
-    return f"{name}=True" if name in _FLAGS else f"{name}="

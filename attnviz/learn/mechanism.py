@@ -13,8 +13,8 @@ from attnviz.attention.functional import Array
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from attnviz.api.head_maps import HeadMaps
-    from attnviz.api.heatmap import TokenLabels
+    from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.heads.heatmap import TokenLabels
 
 
 class AttentionResult(NamedTuple):
@@ -33,7 +33,7 @@ class AttentionResult(NamedTuple):
         self, tokens: TokenLabels | None = None, key_tokens: TokenLabels | None = None
     ) -> HeadMaps:
         """The maps of the weights; see ``attnviz.heatmap``, which takes no batch of several."""
-        from attnviz.api.heatmap import heatmap
+        from attnviz.inspect.heads.heatmap import heatmap
 
         return heatmap(self.weights, tokens, key_tokens, title=_TITLE)
 
@@ -53,8 +53,8 @@ class AttentionResult(NamedTuple):
 
         So it is where an axis is empty, or a number is none.
         """
-        from attnviz.api.heatmap import heatmap
         from attnviz.errors import UsageError
+        from attnviz.inspect.heads.heatmap import heatmap
 
         *leading, _, _ = self.weights.shape
         texts = leading[:-1]

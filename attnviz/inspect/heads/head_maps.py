@@ -14,19 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from attnviz.api.head_choice import (
-    HeadChoice,
-    chosen_heads,
-    in_python_words,
-    one_head,
-    only,
-)
 from attnviz.draw.document import Document
 from attnviz.draw.labels import visible
 from attnviz.draw.palette import PALETTES
 from attnviz.draw.report import Report
 from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
+from attnviz.inspect.heads.chosen import (
+    HeadChoice,
+    chosen_heads,
+    one_head,
+    only,
+)
 from attnviz.inspect.heads.document import heads_document
 from attnviz.inspect.heads.report import HeadsComparison, View, compare_heads
 from attnviz.records import HeadScores, HeadsReport
@@ -153,16 +152,15 @@ class HeadMaps(Report):
         from attnviz.draw.files import document_files, save, text_file
         from attnviz.inspect.heads.data import array_files, write_heads_json
 
-        with in_python_words():
-            found = self._comparison
-            theme = Theme(self.palette, colour=False, ascii=self.ascii)
-            files = {
-                ".json": text_file(lambda stream: write_heads_json(found, stream)),
-                **array_files(found),
-                ".txt": text_file(lambda stream: stream.write(self._plain(theme))),
-                **document_files(self.document, self.palette),
-            }
-            save(Path(path), files)
+        found = self._comparison
+        theme = Theme(self.palette, colour=False, ascii=self.ascii)
+        files = {
+            ".json": text_file(lambda stream: write_heads_json(found, stream)),
+            **array_files(found),
+            ".txt": text_file(lambda stream: stream.write(self._plain(theme))),
+            **document_files(self.document, self.palette),
+        }
+        save(Path(path), files)
 
     def __repr__(self) -> str:
         info, record = self.report.record.model, self.report.record

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.api.head_maps import HeadMaps
 from attnviz.engine.observer import to_numpy
 from attnviz.errors import UsageError
+from attnviz.inspect.heads.head_maps import HeadMaps
 from attnviz.inspect.heads.report import heads_report
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 
