@@ -2,7 +2,7 @@
 
 From Python: ``capture(model, text)`` and ``heatmap(weights, tokens)`` give maps to look at;
 ``patterns``, ``ablate``, ``patch``, ``diff``, ``rollout``, ``params`` and ``prune`` are the
-commands of these names, ``attribute`` is ``attnviz why``; ``generate`` writes on, step by step;
+commands of these names; ``generate`` writes on, step by step;
 ``scaled_dot_product_attention`` and ``MultiHeadAttention`` are the mechanism itself. Each is
 imported when it is first asked for, so that ``import attnviz`` costs nothing.
 """
@@ -19,7 +19,6 @@ __all__ = [
     "Report",
     "__version__",
     "ablate",
-    "attribute",
     "capture",
     "diff",
     "errors",
@@ -32,13 +31,13 @@ __all__ = [
     "prune",
     "rollout",
     "scaled_dot_product_attention",
+    "why",
 ]
 
 if TYPE_CHECKING:
     from attnviz import errors
     from attnviz.api import (
         ablate,
-        attribute,
         capture,
         diff,
         generate,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
         patterns,
         prune,
         rollout,
+        why,
     )
     from attnviz.attention.module import MultiHeadAttention
     from attnviz.draw.report import Report

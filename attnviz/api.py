@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.ablate.records import AblationReport
     from attnviz.inspect.heads.chosen import HeadChoice
     from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.why.records import WhyReport
     from attnviz.models.attention_interface import PreTrainedModel
     from attnviz.models.model import Model
     from attnviz.records import Kind, Score
@@ -106,7 +107,7 @@ def capture(
         raise UsageError('expected a text: attnviz.capture("tiny", "The cat sat.")')
     layers = None if layer is None else str(layer)
     choice = Choice(layers, spelled_heads(head), 0, kind, target, truncate)
-    opened = _opened(model, tokenizer, read)
+    opened = _opened(model, tokenizer, _for_one_pass(read))
     record, selected = capture_text(opened, read, choice)
     known = known_labels(opened, record.kind)
     return HeadMaps(heads_report(record, selected, text=read, target=target, known=known))
@@ -268,26 +269,46 @@ def rollout(
     return analysis(command, model, tokenizer, options, text=_text(text))
 
 
-def attribute(
-    model: AnyModel = "tiny",
-    prompt: str | Iterable[str] | None = None,
+def why(
+    model: AnyModel,
+    prompts: str | Iterable[str],
+    *,
     tokenizer: Any = None,
-    **options: Any,
-) -> Analysis:
-    """What each head writes towards the predicted token, exactly (direct logit attribution).
+    answer: str | None = None,
+    foil: str | None = None,
+    position: str | int | None = None,
+    controls: int | None = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Literal["decoder", "cross"] | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    top: int = 8,
+    copying: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> WhyReport:
+    """Take a prediction apart, exactly: what each head writes towards the predicted token.
 
-    model, tokenizer: see ``patterns``. prompt: one, or several for means with intervals.
-    options: those of ``attnviz why``, such as ``answer="Tom"``, ``foil="Mary"``, ``head="L1H0"``.
+    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals.
+    The options are those of ``attnviz why``; see ``WhyRequest``.
 
-    Raises as ``patterns`` does.
+    Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
+    for a model that cannot be read, UnsupportedError if the parts do not sum to its logit.
     """
-    if prompt is None:
-        raise UsageError('expected a prompt: attnviz.attribute("tiny", "The cat sat on the")')
-    from attnviz.inspect.why.command import why as command
+    given = locals()
+    from attnviz.inspect.why import why as question
+    from attnviz.inspect.why.request import WhyRequest
+    from attnviz.models.resolve import LoadOptions
 
-    if isinstance(prompt, str):
-        return analysis(command, model, tokenizer, options, text=_text(prompt))
-    return analysis(command, model, tokenizer, options, texts=_texts(prompt))
+    request = WhyRequest.of(given)
+    read, source = question.read_prompts(request, texts=texts_of(prompts))
+    loaded = _opened(
+        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read, request)
+    )
+    report = question.why(loaded, read, request, source=source)
+    report.require_tally()
+    return report
 
 
 def params(model: AnyModel | None = None, **options: Any) -> Analysis:
@@ -333,7 +354,7 @@ def generate(
     if (text := _text(prompt)) is None:
         raise UsageError('expected a prompt: attnviz.generate("tiny", "The cat sat on the")')
     sampling = Sampling(tokens, temperature, top_k, top_p, seed)
-    opened = _opened(model, tokenizer, text, tokens)
+    opened = _opened(model, tokenizer, _for_one_pass(text, tokens))
     info = opened.info
     removed = choose_heads(None, spelled_heads(ablate), info.layers, info.heads, 0) or {}
     return generate(
@@ -359,21 +380,22 @@ def _texts(texts: str | Iterable[str] | None) -> Any:
         return texts_of(texts)
 
 
-def _opened(model: AnyModel, tokenizer: Any, text: str | None = None, tokens: int = 0) -> Model:
+def _opened(
+    model: AnyModel, tokenizer: Any, opening: Callable[[str], Model] | None = None
+) -> Model:
     """Return the model of a name, what ``load`` returned, or the loaded one as it stands.
 
-    text, tokens: what it is to read and write in one pass; None for a question that torch answers.
+    opening: loads a named model; by default for torch.
     Raises UsageError for a tokenizer next to a name, and for a loaded model without one.
     """
     if isinstance(tokenizer, str):
         raise UsageError(f"expected a tokenizer, got a text: write text={tokenizer!r}")
     if isinstance(model, str | os.PathLike):
-        from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+        from attnviz.models.resolve import load
 
         if tokenizer is not None:
             raise UsageError("tokenizer is for a loaded model: a name brings its own")
-        reckoned = None if text is None else reckoned_tokens(text) + tokens
-        return load(os.fspath(model), LoadOptions(tokens=reckoned))
+        return (opening or load)(os.fspath(model))
     from attnviz.models.model import Model
 
     if isinstance(model, Model):
@@ -381,3 +403,10 @@ def _opened(model: AnyModel, tokenizer: Any, text: str | None = None, tokens: in
     from attnviz.models.prepare import handed_over  # imports transformers
 
     return handed_over(model, tokenizer)
+
+
+def _for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
+    """Return what loads a named model for one pass over a text and ``tokens`` more."""
+    from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+
+    return lambda name: load(name, LoadOptions(tokens=reckoned_tokens(text) + tokens))

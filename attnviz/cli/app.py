@@ -57,6 +57,7 @@ MODULES = {
         for name in names
     },
     "ablate": "attnviz.cli.ablate",
+    "why": "attnviz.cli.why",
     "path": "attnviz.inspect.patch.path_command",
     "docs": "attnviz.docs.command",
 }

@@ -114,10 +114,20 @@ class Outlet:
 
         return scanning(what, messages(self.output.quiet) if long else self.notices)
 
+    @contextmanager
+    def loading(self, name: str, options: LoadOptions) -> Iterator[LoadOptions]:
+        """Show a spinner, and the files that are downloaded with the options given here."""
+        from attnviz.cli.progress import loading
+
+        with loading(name, self.notices) as progress:
+            yield replace(options, progress=progress)
+
     def load(self, name: str, options: LoadOptions) -> Model:
         """Return the model, loaded under a spinner."""
-        with self.opened(name, options) as model:
-            return model
+        from attnviz.models.resolve import load
+
+        with self.loading(name, options) as watched:
+            return load(name, watched)
 
     @contextmanager
     def resumable(self, resume: Path | None) -> Iterator[None]:

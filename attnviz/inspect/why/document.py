@@ -40,8 +40,9 @@ FEED_FORWARD = "FF"
 """Above the column of the feed-forward blocks."""
 
 
-def why_document(report: WhyReport, explain: bool = False) -> doc.Document:
-    """Everything that one run shows."""
+def why_document(report: WhyReport, *, explain: bool = False, hints: bool = False) -> doc.Document:
+    """Return everything that one run shows."""
+    advice = _hints(report, explain) if hints else []
     tokens = report.first.given.predicted
     groups = [
         doc.Group(about(report)),
@@ -64,12 +65,30 @@ def why_document(report: WhyReport, explain: bool = False) -> doc.Document:
         " ".join(report.first.text.split()),
         groups,
         [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
-        [doc.Facts([(hint, False) for hint in report.hints])] if report.hints else (),
+        [doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading(report),
         "" if report.many else report.first.text,
         finding(report),
         advised(partial(first_groups, report), tokens),
     )
+
+
+def _hints(report: WhyReport, explained: bool) -> list[str]:
+    """Return what to try next on the command line."""
+    if not report.tallies or not report.effects:
+        return []
+    first, hints = report.first, list[str]()
+    if not report.shown and (best := report.best) is not None:
+        hints.append(f"--head {report.name(best.head).split()[0]} its write map")
+    if first.foil is None and not report.many:
+        others = [first.words[one] for one, _ in first.found.top if one != first.found.answer]
+        words = [word.strip() for word in others if word.strip().isalpha()]
+        hints += [f"--foil {word}" for word in words[:1]]
+    if not report.many:
+        hints.append("--texts FILE")
+    if not explained:
+        hints.append("--explain")
+    return hints
 
 
 # The prediction ------------------------------------------------------------------------------

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import fsum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.report import Report
 from attnviz.engine.attribution.parts import Attribution, HeadKey, PartKind
+from attnviz.errors import UnsupportedError
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
 from attnviz.measures.labels import KnownLabel
 from attnviz.records import Input, ModelInfo, Tokens
 
 if TYPE_CHECKING:
+    from attnviz.draw.document import Document
+    from attnviz.draw.files import Writer
     from attnviz.engine.attribution.copying import CopyingScores  # brings torch
 
 _SIGNIFICANT = 0.05
@@ -106,8 +110,8 @@ class Explained:
         return Source(place, float(row[place]))
 
 
-@dataclass(frozen=True)
-class WhyReport:
+@dataclass(frozen=True, repr=False)
+class WhyReport(Report):
     """What one run found, and in what surroundings.
 
     model: where the numbers come from. prompts: at least one; all of them tally, or it is the one.
@@ -116,7 +120,7 @@ class WhyReport:
     seed: of the base rate and the bootstrap.
     source: where the prompts come from, in words; empty where the person typed it.
     top: heads in the ranking. index_base: 0, or 1 for names that start at one.
-    notes: what a reader must know. hints: what to try next.
+    notes: what a reader must know.
     """
 
     model: ModelInfo
@@ -130,7 +134,38 @@ class WhyReport:
     top: int = 8
     index_base: int = 0
     notes: tuple[str, ...] = ()
-    hints: Sequence[str] = ()
+
+    command = "why"
+    lists = ("parts",)
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.why.data import why_data
+
+        return why_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.why.data import why_rows
+
+        return why_rows(self)
+
+    def arrays(self) -> Mapping[str, Writer]:
+        from attnviz.inspect.why.data import write_why_npz
+
+        return {".npz": partial(write_why_npz, self)}
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.why.document import why_document
+
+        return why_document(self, explain=explain, hints=hints)
+
+    def require_tally(self) -> None:
+        """Raise UnsupportedError if the parts do not sum to the model's own logit."""
+        if not self.tallies:
+            raise UnsupportedError(
+                f"the parts of {self.model.name!r} do not sum to its logit (apart by "
+                f"{self.apart:.2g}): its contributions are not known; attnviz ablate measures "
+                "heads in another way"
+            )
 
     @property
     def first(self) -> Explained:

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz import options
 from attnviz.engine.attribution.on_numpy import NumpyAttributor
-from attnviz.inspect.why.job import Prompt, explain
-from attnviz.inspect.why.options import Kind, Question, Request, View
 from attnviz.inspect.why.records import WhyReport, control_p
+from attnviz.inspect.why.request import WhyRequest
+from attnviz.inspect.why.why import Prompt, why
 from attnviz.inspect.why.words import finding
 from attnviz.models.bundled import Bundled
 from attnviz.models.resolve import random_twin
@@ -32,12 +31,9 @@ def heads_of(found: Any) -> dict[tuple[int, int], dict[str, Any]]:
 
 
 def reports(model: Any, *texts: str, **question: Any) -> WhyReport:
-    asked = Question(**question)
-    answer = asked.answer, asked.foil, asked.position
-    request = Request(
-        *(asked, Kind(), options.HeadChoice(), options.IndexBase(), View(), options.Truncation(), 0)
-    )
-    return explain(model, [Prompt(text, *answer) for text in texts], "", request, lambda done: None)
+    request = WhyRequest(**question)
+    asked = request.answer, request.foil, request.position
+    return why(model, [Prompt(text, *asked) for text in texts], request)
 
 
 def names() -> Iterator[str]:

@@ -1,30 +1,15 @@
-"""The options of ``attnviz why``, and which of them do not go together."""
+"""What a person asks of ``why``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from attnviz import options
-from attnviz.cli import options as shared
-from attnviz.options import Options, argument, flag, option
+from attnviz.options import HeadChoice, IndexBase, Kind, Options, Seed, Truncation, flag, option
 
 
 @dataclass(frozen=True)
-class Prompts(shared.Text):
-    """One prompt or many."""
-
-    text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
-    texts: Path | None = option(
-        "FILE",
-        "Many prompts: one a line, or JSON lines or CSV with prompt, and where wanted answer, foil "
-        "and position.",
-    )
-
-
-@dataclass(frozen=True)
-class Question(Options, panel="What is explained"):
+class _Question(Options, panel="What is explained"):
     """Which logit, and at which position."""
 
     answer: str | None = option(
@@ -49,7 +34,7 @@ class Question(Options, panel="What is explained"):
 
 
 @dataclass(frozen=True)
-class Kind(options.Kind):
+class _WrittenKind(Kind):
     """Which heads of a decoder that attends to an encoder as well."""
 
     kind: Literal["decoder", "cross"] | None = option(
@@ -61,7 +46,7 @@ class Kind(options.Kind):
 
 
 @dataclass(frozen=True)
-class View(Options, panel="View"):
+class _View(Options, panel="View"):
     """What is to be seen."""
 
     top: int = option("N", "List so many heads that write for the answer.", 8, min=1)
@@ -71,20 +56,5 @@ class View(Options, panel="View"):
 
 
 @dataclass(frozen=True)
-class ExplainedModel(shared.Model):
-    """The model whose prediction is explained."""
-
-    seed: int = option("N", "Random seed (weights, base rate, bootstrap).", 0, min=0)
-
-
-@dataclass(frozen=True)
-class Request:
-    """All that a person asked."""
-
-    question: Question
-    kind: Kind
-    heads: options.HeadChoice
-    counted: options.IndexBase
-    view: View
-    truncation: options.Truncation
-    seed: int
+class WhyRequest(_Question, HeadChoice, _WrittenKind, Truncation, _View, IndexBase, Seed):
+    """Everything that a person asked of a prediction."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +23,8 @@ from attnviz.engine.capture import Choice, encoded, require_maps, written_target
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.inspect.why.options import Prompts, Question, Request
 from attnviz.inspect.why.records import Explained, WhyReport
+from attnviz.inspect.why.request import WhyRequest
 from attnviz.measures.bootstrap import copies_note
 from attnviz.measures.labels import KnownLabel
 from attnviz.measures.words import find_in
@@ -55,21 +56,27 @@ class Prompt(NamedTuple):
     place: str = "the prompt"
 
 
-def read_prompts(prompts: Prompts, question: Question) -> tuple[list[Prompt], str]:
-    """The prompts, and where they come from in words; empty where the person typed it.
+def read_prompts(
+    request: WhyRequest,
+    text: str | None = None,
+    file: Path | None = None,
+    texts: Path | Texts | None = None,
+) -> tuple[list[Prompt], str]:
+    """Return the prompts, and where they come from in words, or "" if a person typed them.
 
-    What a row of a file leaves out is taken from the options. Raises UsageError and LoadError as
+    text, file, texts: the one that was given. What a row of a file leaves out is taken from the
+    request. Raises UsageError and LoadError as
     ``read_text``, ``read_texts_file`` and ``read_rows`` do.
     """
-    asked, path = (question.answer, question.foil, question.position), prompts.texts
-    if path is None:
-        text = read_text(prompts.text, prompts.file, "why")
-        source = visible(str(prompts.file)) if prompts.file is not None else ""
-        return [Prompt(text, *asked)], source or "standard input" * (prompts.text == "-")
-    if prompts.text is not None or prompts.file is not None:
+    asked = (request.answer, request.foil, request.position)
+    if texts is None:
+        source = visible(str(file)) if file is not None else ""
+        read_one = read_text(text, file, "why")
+        return [Prompt(read_one, *asked)], source or ("standard input" if text == "-" else "")
+    if text is not None or file is not None:
         raise UsageError("expected one source of prompts: give PROMPT, --file or --texts, not two")
-    if not isinstance(path, Texts) and path.suffix.lower() in _ROWS:
-        read = read_rows(path, "--texts", ("prompt",), _QUESTION)
+    if isinstance(texts, Path) and texts.suffix.lower() in _ROWS:
+        read = read_rows(texts, "--texts", ("prompt",), _QUESTION)
         found = []
         for row, line in zip(read.rows, read.lines, strict=True):
             answer, foil, position = (
@@ -78,23 +85,30 @@ def read_prompts(prompts: Prompts, question: Question) -> tuple[list[Prompt], st
             place = f"{read.source} line {line}"
             found.append(Prompt(row["prompt"], answer, foil, position, place))
         return found, read.source
-    texts = path if isinstance(path, Texts) else read_texts_file(path, "--texts")
-    return [
-        Prompt(text, *asked, texts.place(index)) for index, text in enumerate(texts.texts)
-    ], texts.source
+    many = texts if isinstance(texts, Texts) else read_texts_file(texts, "--texts")
+    prompts = [Prompt(each, *asked, many.place(index)) for index, each in enumerate(many.texts)]
+    return prompts, many.source
 
 
-def explain(
-    model: Model, prompts: Sequence[Prompt], source: str, request: Request, advance: Advance
+def why(
+    model: Model,
+    prompts: Sequence[Prompt],
+    request: WhyRequest,
+    *,
+    source: str = "",
+    advance: Advance = lambda share: None,
 ) -> WhyReport:
-    """Take the logit of each prompt apart.
+    """Take the logit of each prompt apart: what each head writes towards the predicted token.
 
+    source: where the prompts come from, in words, or "" if a person typed them.
+    If the parts do not sum to the model's own logit, ``tallies`` of the report is False and nothing
+    in it is ranked; see its ``require_tally``.
     Raises UsageError for prompts, positions, tokens or heads that do not fit the model,
     UnsupportedError where its logits cannot be taken apart.
     """
     pairs = [(prompt, _encoded(model, prompt, request)) for prompt in prompts]
     asked = list({(given.ids, *prompt[1:4]): (prompt, given) for prompt, given in pairs}.values())
-    wanted = _wanted(request.question, len(asked))
+    wanted = _wanted(request, len(asked))
     first = asked[0][1]
     attributor = open_attributor(model, first)
     found: list[Explained] = []
@@ -115,7 +129,7 @@ def explain(
         found.append(replace(plain, base=values))
         advance((number + 1) / len(asked))
     copying = None
-    if request.view.copying:
+    if request.copying:
         from attnviz.engine.attribution.copying import copying_scores  # torch only where needed
 
         copying = copying_scores(
@@ -130,8 +144,8 @@ def explain(
         copying=copying,
         seed=request.seed,
         source=source,
-        top=request.view.top,
-        index_base=request.counted.index_base,
+        top=request.top,
+        index_base=request.index_base,
         notes=(
             *model.notes_for(first.text),
             *found[0].found.notes,
@@ -140,35 +154,34 @@ def explain(
     )
 
 
-def load_needs(options: LoadOptions, prompts: Sequence[Prompt], request: Request) -> LoadOptions:
-    """The options with the tokens that will be run; without, so that it is torch's, for copying."""
-    if request.view.copying:
-        return options
-    runs = 1 + _wanted(request.question, len(prompts))
-    return replace(options, tokens=runs * sum(reckoned_tokens(prompt.text) for prompt in prompts))
-
-
-def taken_apart(model: Model, name: str, options: LoadOptions) -> Model:
-    """The model, or torch's where it is a checkpoint that NumPy runs and cannot take apart."""
+def open_model(
+    name: str, options: LoadOptions, prompts: Sequence[Prompt], request: WhyRequest
+) -> Model:
+    """Load the model by what takes these prompts apart sooner: NumPy, or torch if NumPy cannot."""
+    if request.copying:
+        return load(name, options)
+    runs = 1 + _wanted(request, len(prompts))
+    tokens = runs * sum(reckoned_tokens(prompt.text) for prompt in prompts)
+    model = load(name, replace(options, tokens=tokens))
     stack = isinstance(model, StackModel) and not isinstance(model, Bundled)
     if stack and options.backend == "auto" and NumpyAttributor.of(model) is None:
-        return load(name, replace(options, tokens=None))
+        return load(name, options)
     return model
 
 
-def _wanted(question: Question, prompts: int) -> int:
+def _wanted(request: WhyRequest, prompts: int) -> int:
     usual = _FEW if prompts > 1 else _CONTROLS
-    return usual if question.controls is None else question.controls
+    return usual if request.controls is None else request.controls
 
 
 # The question --------------------------------------------------------------------------------
 
 
-def _encoded(model: Model, prompt: Prompt, request: Request) -> Input:
-    choice = Choice(target=request.kind.target, truncate=request.truncation.truncate)
+def _encoded(model: Model, prompt: Prompt, request: WhyRequest) -> Input:
+    choice = Choice(target=request.target, truncate=request.truncate)
     tokens = encoded(model, prompt.text, choice.truncate)
     targets = written_targets(model, [tokens], choice)
-    if request.kind.target is not None and not targets:
+    if request.target is not None and not targets:
         raise UsageError(f"--target is the text of a decoder: {model.info.name!r} has one stack")
     return Input(tokens, *targets[:1])
 
@@ -224,12 +237,10 @@ def _position(tokens: Tokens, typed: str | None) -> int | None:
     return word.span.stop - 1
 
 
-def _chosen(model: Model, found: Attribution, request: Request) -> tuple[HeadKey, ...]:
+def _chosen(model: Model, found: Attribution, request: WhyRequest) -> tuple[HeadKey, ...]:
     """The heads whose write maps are wanted; those of ``--layer`` and ``--head``."""
-    info, heads = model.info, request.heads
-    chosen = choose_heads(
-        heads.layer, heads.head, info.layers, info.heads, request.counted.index_base
-    )
+    info = model.info
+    chosen = choose_heads(request.layer, request.head, info.layers, info.heads, request.index_base)
     if chosen is None:
         return ()
     kinds = _kinds(model, found, request)
@@ -239,15 +250,13 @@ def _chosen(model: Model, found: Attribution, request: Request) -> tuple[HeadKey
     return tuple(keys)
 
 
-def _kinds(model: Model, found: Attribution, request: Request) -> tuple[str, ...]:
+def _kinds(model: Model, found: Attribution, request: WhyRequest) -> tuple[str, ...]:
     there = tuple(dict.fromkeys(kind for kind, _, _ in found.heads))
-    if request.kind.kind is None:
+    if request.kind is None:
         return there
-    if request.kind.kind not in there:
-        raise UsageError(
-            f"{model.info.name!r} has no {request.kind.kind} attention: leave out --kind"
-        )
-    return (request.kind.kind,)
+    if request.kind not in there:
+        raise UsageError(f"{model.info.name!r} has no {request.kind} attention: leave out --kind")
+    return (request.kind,)
 
 
 def _sizes(given: Input, shown: Collection[HeadKey]) -> tuple[int, int]:
