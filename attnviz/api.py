@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from attnviz.inspect.ablate.records import AblationReport
     from attnviz.inspect.heads.chosen import HeadChoice
     from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.prune.records import PruneReport
+    from attnviz.inspect.prune.request import Importance
     from attnviz.inspect.why.records import WhyReport
     from attnviz.models.attention_interface import PreTrainedModel
     from attnviz.models.model import Model
@@ -179,20 +181,38 @@ def ablate(
 
 def prune(
     model: AnyModel = "tiny",
-    tokenizer: Any = None,
     texts: str | Iterable[str] | None = None,
-    **options: Any,
-) -> Analysis:
-    """Which heads can be removed for good, and what the loss is then, beside as many at random.
+    *,
+    tokenizer: Any = None,
+    fraction: float | None = None,
+    heads: AnyHeads = None,
+    until_loss: float | None = None,
+    uniform: bool = False,
+    empty_layers: bool = False,
+    out: str | os.PathLike[str] | None = None,
+    method: Importance = "exact",
+    rerank: bool = False,
+    draws: int = 5,
+    max_memory: str | None = None,
+    truncate: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> PruneReport:
+    """Remove the least important heads for good; compare the loss with as many removed at random.
 
-    model, tokenizer: see ``patterns``. texts: by default the built-in ones.
-    options: those of ``attnviz prune``, such as ``fraction=0.3``, ``out="smaller"``.
+    model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default.
+    The options are those of ``attnviz prune``; see ``PruneRequest``.
 
-    Raises as ``patterns`` does.
+    Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
+    what cannot be read or written, UnsupportedError if the heads cannot be removed for good.
     """
-    from attnviz.inspect.prune.command import prune as command
+    given = locals()
+    from attnviz.inspect.prune import prune as question
+    from attnviz.inspect.prune.request import PruneRequest
 
-    return analysis(command, model, tokenizer, options, texts=_texts(texts))
+    request = PruneRequest.of(given)
+    read = texts_of(texts) or built_in_texts()
+    return question.prune(_opened(model, tokenizer), read, request)
 
 
 def patch(

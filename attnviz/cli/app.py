@@ -56,8 +56,7 @@ MODULES = {
         for group, names in GROUPS.items()
         for name in names
     },
-    "ablate": "attnviz.cli.ablate",
-    "why": "attnviz.cli.why",
+    **{name: f"attnviz.cli.{name}" for name in ("ablate", "why", "prune")},
     "path": "attnviz.inspect.patch.path_command",
     "docs": "attnviz.docs.command",
 }

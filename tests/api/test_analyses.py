@@ -138,7 +138,7 @@ def test_files(run: Any, tmp_path: Path) -> None:
         (lambda: attnviz.ablate(texts=["a b", 3]), UsageError, "expected texts"),
         (lambda: attnviz.diff("tiny", "tiny", object()), UsageError, "is for a loaded model"),
         (lambda: attnviz.diff("tiny", object()), UsageError, "expected the name of a model"),
-        (lambda: attnviz.prune(fraction=3), UsageError, "fraction= 3 is no share"),
+        (lambda: attnviz.prune(fraction=3), UsageError, "--fraction 3 is no share"),
         (lambda: attnviz.rollout("tiny"), UsageError, "expected a text"),
         (lambda: attnviz.rollout("tiny", text="-"), UsageError, "got '-'"),
         (lambda: attnviz.rollout("tiny", TEXT), UsageError, "write text="),

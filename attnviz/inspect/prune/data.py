@@ -17,7 +17,7 @@ def prune_data(report: PruneReport) -> dict[str, Any]:
     All losses are held-out ones but those below ``ranking``.
     """
     pruned, ranking = report.pruned, report.ranking
-    removal, measure = report.removal, report.measure
+    request = report.request
     return {
         "schema": SCHEMA,
         "model": model_facts(report.model),
@@ -37,11 +37,11 @@ def prune_data(report: PruneReport) -> dict[str, Any]:
             ],
         },
         "metric": report.loss_name,
-        "goal": removal.words(report.index_base),
-        "method": measure.method,
-        "rerank": measure.rerank,
-        "uniform": removal.uniform,
-        "empty_layers": removal.empty_layers,
+        "goal": request.goal,
+        "method": request.method,
+        "rerank": request.rerank,
+        "uniform": request.uniform,
+        "empty_layers": request.empty_layers,
         "baseline": {"loss": json_number(report.baseline)},
         "limit": json_number(report.limit),
         "parameters_before": report.parameters_before,
@@ -69,8 +69,8 @@ def prune_data(report: PruneReport) -> dict[str, Any]:
             }
             for point in report.random
         ],
-        "draws": measure.draws,
-        "seed": measure.seed,
+        "draws": request.draws,
+        "seed": request.seed,
         "pruned": {
             "form": pruned.form,
             "heads": pruned.heads,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale
@@ -33,10 +32,11 @@ _EXPLANATION = (
 
 
 def prune_document(
-    report: PruneReport, hints: Sequence[str] = (), explain: bool = False
+    report: PruneReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """The held-out losses as heads went, which ones, step by step, and what that comes to."""
+    """Return the held-out losses as heads went, step by step, and what that comes to."""
     title = f"{report.model.name} without {counted(len(report.steps), 'head')}: held-out loss"
+    advice = _hints(report) if hints else []
     groups = [
         doc.Group(_about(report)),
         doc.Group([doc.Note(note) for note in (*report.model.notes, *report.notes)]),
@@ -50,7 +50,7 @@ def prune_document(
         title,
         groups,
         [doc.Say(text) for text in _EXPLANATION] if explain else (),
-        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        [doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=[
             model_words(model)[0],
             *[("random weights", False)] * (model.weights == "random"),
@@ -61,6 +61,21 @@ def prune_document(
         finding=_finding(report),
         first=lambda columns, lines: _first(report, columns, lines),
     )
+
+
+def _hints(report: PruneReport) -> list[str]:
+    """Return what to try next on the command line."""
+    hints, request = [], report.request
+    if report.steps and request.out is None:
+        hints.append("--out DIR: write the pruned model")
+    masked = report.pruned.form == "masked" and report.pruned.shrinks
+    if masked and not request.uniform and not request.heads:
+        hints.append("--uniform: equally many from every layer, to be cut")
+    if not request.rerank:
+        hints.append("--rerank: rank again after each removal")
+    if report.texts == 1:
+        hints.append("--texts FILE: your texts")
+    return hints
 
 
 def _halves(report: PruneReport) -> str:
@@ -84,10 +99,10 @@ def _finding(report: PruneReport) -> str:
     if chance is None:
         return f"{found}.{stopped}"
     found += f", random {_times(report, chance.mean)}"
-    if report.measure.draws == 1:
+    if report.request.draws == 1:
         return f"{found} (1 draw).{stopped}"
     low, high = (_times(report, end).removeprefix("×") for end in (chance.low, chance.high))
-    found += f" ({low}–{high}, {report.measure.draws} draws)."
+    found += f" ({low}–{high}, {report.request.draws} draws)."
     as_well = sum(loss <= last for loss in chance.losses)
     does = f"do{'es' * (as_well == 1)}"
     told = f" {as_well} of {len(chance.losses)} random orders {does} as well."
@@ -103,20 +118,20 @@ def _about(report: PruneReport) -> list[doc.Part]:
     size = counted(report.tokens, "token")
     if report.texts > 1:
         size = f"{counted(report.texts, 'text')}, {size}"
-    seed = [(f"seed {report.measure.seed}", False)] if report.random else []
+    seed = [(f"seed {report.request.seed}", False)] if report.random else []
     parts: list[doc.Part] = [doc.Facts([*model_words(report.model), (size, False), *seed])]
     if report.texts == 1:
         parts.append(doc.Quote("text", report.text))
     if report.source:
         parts.append(doc.Facts([(f"from {report.source}", False)]))
     rules = [
-        report.removal.words(report.index_base),
+        report.request.goal,
         _halves(report),
-        f"ranked by {_METHODS[report.measure.method]}",
-        *["again after each removal"] * report.measure.rerank,
-        *["equally many from every layer"] * report.removal.uniform,
+        f"ranked by {_METHODS[report.request.method]}",
+        *["again after each removal"] * report.request.rerank,
+        *["equally many from every layer"] * report.request.uniform,
         *["stopped by the held-out loss"] * (report.limit is not None),
-        "a layer may lose all" if report.removal.empty_layers else "each layer keeps a head",
+        "a layer may lose all" if report.request.empty_layers else "each layer keeps a head",
     ]
     return [*parts, doc.Facts([(rule, False) for rule in rules])]
 
@@ -150,10 +165,10 @@ def _curve(report: PruneReport, rows: int = 12) -> doc.Plot:
     start = (float(total), report.baseline)
     order = [start, *((float(step.heads_left), step.loss) for step in report.steps)]
     chance = [start, *((float(point.heads_left), point.mean) for point in report.random)]
-    again = ", ranked again each time" if report.measure.rerank else ""
+    again = ", ranked again each time" if report.request.rerank else ""
     curves = [doc.Curve(f"least important first{again}", _finite(order, total))]
     if report.random:
-        drawn = f"mean of {report.measure.draws}" if report.measure.draws > 1 else "1"
+        drawn = f"mean of {report.request.draws}" if report.request.draws > 1 else "1"
         curves.append(doc.Curve(f"random order ({drawn})", _finite(chance, total), marked=True))
     limit = report.limit
     levels = [doc.Level(limit, f"limit {limit:.4f}")] if limit is not None else []
@@ -182,7 +197,7 @@ def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid
     lines, columns: that there are for it, 0 for any; where they are too few, a cell a layer.
     """
     turns = {head: turn for turn, head in enumerate(report.removed, start=1)}
-    base, heads = report.index_base, range(report.model.heads)
+    base, heads = report.request.index_base, range(report.model.heads)
     digits = len(str(len(report.steps)))
     across = 4 + len(heads) * (max(digits, len(str(len(heads)))) + 2)
     if lines and (len(report.layers) > lines or across > columns):
@@ -210,12 +225,12 @@ def _layer_grid(report: PruneReport) -> doc.HeadGrid:
     cells = {}
     for place, (layer, count) in enumerate(zip(report.layers, gone, strict=True)):
         share = count / report.model.heads
-        tip = f"L{layer + report.index_base}: {count} of {report.model.heads} removed"
+        tip = f"L{layer + report.request.index_base}: {count} of {report.model.heads} removed"
         tint = doc.Tint(round(60 + 170 * share)) if count else None
         cells[divmod(place, _TEN)] = doc.Cell(share, tint, letter=str(count), tip=tip)
     starts = range(0, len(gone), _TEN)
     return doc.HeadGrid(
-        [f"L{report.layers[start] + report.index_base}" for start in starts],
+        [f"L{report.layers[start] + report.request.index_base}" for start in starts],
         [f"+{place}" for place in range(min(_TEN, len(gone)))],
         cells,
         [("Removed heads", True), (f"of {report.model.heads} in each layer", False)],
@@ -239,7 +254,7 @@ def _steps(report: PruneReport) -> doc.Table:
             str(step.heads_left),
         )
         rows.append(doc.Row(cells))
-    score = "gradient" if report.measure.method == "gradient" else "Δ alone"
+    score = "gradient" if report.request.method == "gradient" else "Δ alone"
     columns = [
         doc.Column("step", right=False, tone="strong"),
         doc.Column(f"held-out {report.loss_name}"),
@@ -250,7 +265,7 @@ def _steps(report: PruneReport) -> doc.Table:
     ]
     skipped = len(report.steps) - len(places)
     meaning = [("ratio, random: to the full model", False)]
-    if report.measure.method == "exact":
+    if report.request.method == "exact":
         meaning.append(("Δ alone: when ablated alone, on the ranking half", False))
     more = f"{skipped} steps between are in --json" if skipped else ""
     return doc.Table(columns, rows, [("Step by step", True), *meaning], more=more)
@@ -281,8 +296,8 @@ def _losses(report: PruneReport) -> list[str]:
     chance = report.last_random
     if chance is not None:
         line += f"; in random order {chance.mean:.4f}"
-        if report.measure.draws > 1:
-            line += f" ({chance.low:.4f} to {chance.high:.4f} in {report.measure.draws} orders)"
+        if report.request.draws > 1:
+            line += f" ({chance.low:.4f} to {chance.high:.4f} in {report.request.draws} orders)"
     return [line]
 
 

@@ -18,8 +18,8 @@ from attnviz.engine.effects import Variant
 from attnviz.engine.scan.run import Scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.inspect.prune.options import Importance, Removal
 from attnviz.inspect.prune.records import Head, PruneStep, RandomLoss
+from attnviz.inspect.prune.request import Importance, PruneRequest
 from attnviz.records import ModelInfo
 
 _AHEAD = 8
@@ -106,54 +106,54 @@ class Goal:
     among: Collection[Head] | None = None
 
 
-def goal_of(
-    removal: Removal, bounds: Bounds, info: ModelInfo, baseline: float, index_base: int = 0
-) -> Goal:
+def goal_of(request: PruneRequest, bounds: Bounds, info: ModelInfo, baseline: float) -> Goal:
     """When to stop.
 
     Raises UsageError where the model does not have the heads, or would lose too many.
     """
-    if removal.heads:
-        return _chosen(removal, bounds, info, index_base)
-    if removal.until_loss is not None:
-        return Goal(bounds.most, removal.until_loss * baseline)
-    if removal.fraction is None:
+    if request.heads:
+        return _chosen(request, bounds, info)
+    if request.until_loss is not None:
+        return Goal(bounds.most, request.until_loss * baseline)
+    if request.fraction is None:
         return Goal(bounds.most)
-    count = math.floor(removal.fraction * bounds.total + 0.5)
-    if removal.uniform:
-        count = math.floor(removal.fraction * bounds.total / bounds.round + 1e-9) * bounds.round
+    count = math.floor(request.fraction * bounds.total + 0.5)
+    if request.uniform:
+        count = math.floor(request.fraction * bounds.total / bounds.round + 1e-9) * bounds.round
     if count < 1:
         least = bounds.round / bounds.total
-        one = f"--uniform takes {bounds.round} at a time" if removal.uniform else "one is the least"
+        one = f"--uniform takes {bounds.round} at a time" if request.uniform else "one is the least"
         raise UsageError(
-            f"--fraction {removal.fraction:g} of {bounds.total} heads is none, {one}: "
+            f"--fraction {request.fraction:g} of {bounds.total} heads is none, {one}: "
             f"expected at least {least:.3g}"
         )
     if count > bounds.most:
-        advice = "" if removal.empty_layers else ", or add --allow-empty-layers"
+        advice = "" if request.empty_layers else ", or add --allow-empty-layers"
         raise UsageError(
-            f"--fraction {removal.fraction:g} of {bounds.total} heads is {count}, only "
+            f"--fraction {request.fraction:g} of {bounds.total} heads is {count}, only "
             f"{bounds.most} can go while each layer keeps one: choose at most "
             f"{bounds.most / bounds.total:.3g}{advice}"
         )
     return Goal(count)
 
 
-def _chosen(removal: Removal, bounds: Bounds, info: ModelInfo, base: int) -> Goal:
-    chosen = choose_heads(None, removal.heads, info.layers, info.heads, base) or {}
+def _chosen(request: PruneRequest, bounds: Bounds, info: ModelInfo) -> Goal:
+    chosen = choose_heads(None, request.heads, info.layers, info.heads, request.index_base) or {}
     for layer, heads in chosen.items():
         if layer not in bounds.layers:
-            raise UsageError(f"layer {layer + base} of {info.name!r} has no attention heads")
+            raise UsageError(
+                f"layer {layer + request.index_base} of {info.name!r} has no attention heads"
+            )
         if len(heads) == bounds.heads and not bounds.empty_layers:
             raise UsageError(
-                f"--heads would take all {bounds.heads} heads of layer {layer + base}: leave one, "
-                "or add --allow-empty-layers"
+                f"--heads would take all {bounds.heads} heads of layer "
+                f"{layer + request.index_base}: leave one, or add --allow-empty-layers"
             )
     among = frozenset((layer, head) for layer, heads in chosen.items() for head in heads)
     return Goal(len(among), among=among)
 
 
-def prune(
+def removal_order(
     ranking: ScanMeter,
     held_out: ScanMeter,
     bounds: Bounds,

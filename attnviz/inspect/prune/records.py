@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.inspect.prune.options import Measure, Removal
+from attnviz.draw.report import Report
+from attnviz.inspect.prune.request import PruneRequest
 from attnviz.records import ModelInfo
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 Head = tuple[int, int]
 """A head as (layer, head), both counted from 0."""
@@ -92,8 +97,8 @@ class PrunedModel:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class PruneReport:
+@dataclass(frozen=True, repr=False)
+class PruneReport(Report):
     """What ``attnviz prune`` found and did: the one input of its screen and its document.
 
     model: the whole model.
@@ -103,14 +108,13 @@ class PruneReport:
     texts, tokens: how many were given.
     ranking, held_out: the halves; a single text is cut in two, several are dealt out in turn.
     loss_name: what the loss is, such as ``loss`` or ``pseudo-loss``.
-    removal, measure: what was asked.
+    request: what was asked.
     limit: the held-out loss that was not to be passed; None where there was none.
     steps: the removals in order.
     random: the same numbers of heads in random orders, most heads left first.
     parameters_before: of the whole model, tied tensors once.
     pruned: what remains.
     seconds: of measuring.
-    index_base: 0, or 1 for names that start at one.
     notes: sentences a reader must know.
     """
 
@@ -123,16 +127,31 @@ class PruneReport:
     ranking: Half
     held_out: Half
     loss_name: str
-    removal: Removal
-    measure: Measure
+    request: PruneRequest
     limit: float | None
     steps: tuple[PruneStep, ...]
     random: tuple[RandomLoss, ...]
     parameters_before: int
     pruned: PrunedModel
     seconds: float
-    index_base: int = 0
     notes: tuple[str, ...] = ()
+
+    command = "prune"
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.prune.data import prune_data
+
+        return prune_data(self)
+
+    def rows(self) -> Iterable[tuple[object, ...]]:
+        from attnviz.inspect.prune.data import prune_rows
+
+        return prune_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.prune.document import prune_document
+
+        return prune_document(self, explain=explain, hints=hints)
 
     @property
     def baseline(self) -> float:
@@ -161,4 +180,4 @@ class PruneReport:
 
     def name(self, layer: int, head: int) -> str:
         """A head's name, such as ``L2H5``."""
-        return f"L{layer + self.index_base}H{head + self.index_base}"
+        return f"L{layer + self.request.index_base}H{head + self.request.index_base}"

@@ -17,8 +17,8 @@ from attnviz.draw.terminal import first_screen, part_block, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.inspect.prune.data import prune_data, prune_rows
 from attnviz.inspect.prune.document import _first, prune_document
-from attnviz.inspect.prune.options import Measure, Removal
 from attnviz.inspect.prune.records import Half, PrunedModel, PruneReport, PruneStep, RandomLoss
+from attnviz.inspect.prune.request import PruneRequest
 from attnviz.records import ModelInfo
 
 from ...first_screens import fitting
@@ -52,8 +52,7 @@ def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) 
         ranking=Half(1, 5, 1.5),
         held_out=Half(1, 6, 2.0),
         loss_name="loss",
-        removal=Removal(fraction=0.3),
-        measure=Measure(seed=7),
+        request=PruneRequest(fraction=0.3, seed=7),
         limit=None,
         steps=steps,
         random=random,
@@ -65,9 +64,9 @@ def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) 
 
 
 def prune_screen(
-    report: PruneReport, theme: Theme, room: int, hints: tuple[str, ...] = (), explain: bool = False
+    report: PruneReport, theme: Theme, room: int, hints: bool = False, explain: bool = False
 ) -> Block:
-    return terminal_block(prune_document(report, hints, explain), theme, room)
+    return terminal_block(prune_document(report, hints=hints, explain=explain), theme, room)
 
 
 def _parts(groups: Sequence[Group]) -> Iterator[Part]:
@@ -110,7 +109,7 @@ def test_nothing_is_wider_than_the_screen(theme: Theme, room: int) -> None:
         ),
     )
     for report in reports:
-        screen = prune_screen(report, theme, room, hints=("a hint",), explain=True)
+        screen = prune_screen(report, theme, room, hints=True, explain=True)
         for line in screen.plain.splitlines():
             assert cell_len(line) <= room
         assert "\x1b" not in screen.plain
@@ -179,7 +178,7 @@ _ONE = "1 text: an anecdote. 4 of 15 heads "
             _ONE + "removed: held-out loss ×1.20, random ×1.50 (1.45–1.55, 5 draws).",
         ),
         (
-            {"random": (RandomLoss(11, (3.0,)),), "measure": Measure(draws=1)},
+            {"random": (RandomLoss(11, (3.0,)),), "request": PruneRequest(fraction=0.3, draws=1)},
             _ONE + "removed: held-out loss ×1.20, random ×1.50 (1 draw).",
         ),
         ({"random": ()}, _ONE + "removed: held-out loss ×1.20."),
@@ -212,7 +211,7 @@ _SHAPES = ((3, 5, 4), (6, 12, 43), (12, 12, 43), (24, 16, 100), (48, 25, 400))
 def test_a_first_screen_fits_with_the_finding_in_line_2(
     columns: int, height: int, shape: tuple[int, int, int]
 ) -> None:
-    document = prune_document(_report(*shape, limit=2.5), ("--out DIR: write it",))
+    document = prune_document(_report(*shape, limit=2.5), hints=True)
     assert ("Stopped on this same loss" in document.finding) == bool(document.groups[2:-1])
     for theme in (_PLAIN, _ASCII, _COLOUR):
         lines = fitting(document, theme, columns, height)
@@ -221,7 +220,7 @@ def test_a_first_screen_fits_with_the_finding_in_line_2(
 
 @pytest.mark.parametrize(("columns", "height"), [(80, 24), (120, 40)])
 def test_golden_first_screen(columns: int, height: int, golden: Callable[[str, str], None]) -> None:
-    document = prune_document(_report(), ("--out DIR: write the pruned model",))
+    document = prune_document(_report(), hints=True)
     screen = first_screen(document, _PLAIN, columns, height - 1)
     golden(f"first_{columns}", screen.plain)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from attnviz.inspect.prune.options import Importance
-from attnviz.inspect.prune.order import Bounds, Goal, prune, random_losses
+from attnviz.inspect.prune.order import Bounds, Goal, random_losses, removal_order
 from attnviz.inspect.prune.records import PruneStep
+from attnviz.inspect.prune.request import Importance
 
 Head = tuple[int, int]
 
@@ -48,7 +48,7 @@ def _bounds(**settings: bool) -> Bounds:
 
 def _prune(*asked: Any, **options: Any) -> tuple[PruneStep, ...]:
     """Ranked by prices; held out, each is doubled."""
-    return prune(_Meter(), _Meter(2.0), *asked, **options)
+    return removal_order(_Meter(), _Meter(2.0), *asked, **options)
 
 
 def _heads(steps: Sequence[PruneStep]) -> list[Head]:
@@ -118,7 +118,7 @@ def test_uniform_removal_of_grouped_heads_takes_one_of_every_group() -> None:
 
 def test_removals_without_a_limit_are_measured_once_each() -> None:
     ranking, held_out = _Meter(), _Meter()
-    prune(ranking, held_out, _bounds(), Goal(4), "exact")
+    removal_order(ranking, held_out, _bounds(), Goal(4), "exact")
     assert (ranking.asked, held_out.asked) == (6 + 4, 4)
 
 

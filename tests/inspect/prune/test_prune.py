@@ -342,7 +342,7 @@ def test_ctrl_c_leaves_nothing(
 
 def test_a_copy_of_a_ranking_text_is_never_held_out() -> None:
     from attnviz.errors import UsageError
-    from attnviz.inspect.prune.job import split_texts
+    from attnviz.inspect.prune.prune import split_texts
 
     model = Bundled()
     a, b, c = (model.encode(text) for text in ("the cat sat", "a dog ran", "it was late"))

@@ -1,4 +1,4 @@
-"""The options of ``attnviz prune``, and which of them do not go together."""
+"""What a person asks of ``prune``, and which of these options do not go together."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 from attnviz.errors import UsageError
-from attnviz.options import Options, flag, option, read_bytes
+from attnviz.options import IndexBase, Options, Truncation, flag, option, read_bytes, spelled_heads
 
 Importance = Literal["exact", "gradient"]
 """What heads are ranked by: Δ loss when ablated alone, or the size of the loss's derivative."""
 
 
 @dataclass(frozen=True)
-class Removal(Options, panel="What is removed"):
+class _Removal(Options, panel="What is removed"):
     """Which heads go, and where the rest is written."""
 
     fraction: float | None = option("SHARE", "Remove this share of all heads, between 0 and 1.")
@@ -35,6 +35,8 @@ class Removal(Options, panel="What is removed"):
     out: Path | None = option("DIR", "Write the pruned model to this new directory.", short="-o")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "heads", spelled_heads(self.heads))
+        super().__post_init__()
         given = {
             "--fraction": self.fraction is not None,
             "--heads": bool(self.heads),
@@ -60,20 +62,9 @@ class Removal(Options, panel="What is removed"):
                 "--uniform takes equally many from every layer, --heads names them: give one"
             )
 
-    def words(self, index_base: int) -> str:
-        """What is to go, as it stands on the command line."""
-        if self.fraction is not None:
-            return f"--fraction {self.fraction:g}"
-        if self.until_loss is not None:
-            return f"--until-loss {self.until_loss:g}"
-        if self.heads:
-            counted = f" --index-base {index_base}" if index_base else ""
-            return f"--heads {' '.join(self.heads)}{counted}"
-        return "all prunable heads"
-
 
 @dataclass(frozen=True)
-class Measure(Options, panel="What is measured"):
+class _Measure(Options, panel="What is measured"):
     """In which order heads go, and what that is held against."""
 
     method: Importance = option(
@@ -90,3 +81,24 @@ class Measure(Options, panel="What is measured"):
     def memory(self) -> int | None:
         """Bytes that measuring may take; None for a share of what is free."""
         return None if self.max_memory is None else read_bytes(self.max_memory)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.memory  # a size that cannot be read is refused now
+
+
+@dataclass(frozen=True)
+class PruneRequest(Truncation, _Removal, _Measure, IndexBase):
+    """Everything that a person asked of pruning."""
+
+    @property
+    def goal(self) -> str:
+        """What is to go, as it stands on the command line."""
+        if self.fraction is not None:
+            return f"--fraction {self.fraction:g}"
+        if self.until_loss is not None:
+            return f"--until-loss {self.until_loss:g}"
+        if self.heads:
+            counted = f" --index-base {self.index_base}" if self.index_base else ""
+            return f"--heads {' '.join(self.heads)}{counted}"
+        return "all prunable heads"

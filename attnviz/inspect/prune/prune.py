@@ -14,10 +14,17 @@ from attnviz.engine.capture import written_targets
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.errors import UsageError
-from attnviz.inspect.prune.options import Measure, Removal
-from attnviz.inspect.prune.order import Bounds, Goal, ScanMeter, goal_of, prune, random_losses
+from attnviz.inspect.prune.order import (
+    Bounds,
+    Goal,
+    ScanMeter,
+    goal_of,
+    random_losses,
+    removal_order,
+)
 from attnviz.inspect.prune.plan import BundledPlan
 from attnviz.inspect.prune.records import Half, PruneReport, PruneStep
+from attnviz.inspect.prune.request import PruneRequest
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model, frame_of, require_number
 from attnviz.records import Advance, Tokens
@@ -30,18 +37,14 @@ _POINTS = 12
 """Numbers of heads at which random orders are measured, at most."""
 
 
-def prune_model(
+def prune(
     model: Model,
     texts: Texts,
-    removal: Removal,
-    measure: Measure,
-    advance: Advance,
-    index_base: int = 0,
-    truncate: bool = False,
+    request: PruneRequest,
+    *,
+    advance: Advance = lambda share: None,
 ) -> PruneReport:
-    """Run ``attnviz prune`` on an opened model.
-
-    index_base: of the heads as they were named. truncate: cut texts that are too long.
+    """Remove the least important heads, next to as many at random; measure the loss as they go.
 
     Raises:
         LoadError: the pruned model cannot be written.
@@ -49,22 +52,22 @@ def prune_model(
         UsageError: heads, texts or memory do not fit the model.
     """
     started = time.monotonic()
-    tokens = encode_texts(model, texts, truncate, 2)
+    tokens = encode_texts(model, texts, request.truncate, 2)
     halves = split_texts(tokens)
-    store = _open_store(model, removal.out, tokens[0].ids)
+    store = _open_store(model, request.out, tokens[0].ids)
     info = model.info
     kv_heads = info.kv_heads if info.heads % info.kv_heads == 0 else info.heads
     bounds = Bounds(
         store.layers,
         info.heads,
         kv_heads,
-        empty_layers=removal.empty_layers,
-        uniform=removal.uniform,
+        empty_layers=request.empty_layers,
+        uniform=request.uniform,
     )
-    if not removal.until_loss:
-        goal_of(removal, bounds, info, 0.0, index_base)  # refused before anything is measured
+    if not request.until_loss:
+        goal_of(request, bounds, info, 0.0)  # refused before anything is measured
     work = _Work(advance)
-    options = ScanOptions(max_memory=measure.memory)
+    options = ScanOptions(max_memory=request.memory)
     scans = [
         open_scan(model, inputs_of(half, written_targets(model, half)), options) for half in halves
     ]
@@ -75,14 +78,14 @@ def prune_model(
     )
     for meter in (ranking, held_out):
         require_number("loss", meter.baseline, info)
-    goal = goal_of(removal, bounds, info, held_out.baseline, index_base)
-    work.total = _estimate(bounds, goal, measure)
-    steps = prune(ranking, held_out, bounds, goal, measure.method, rerank=measure.rerank)
+    goal = goal_of(request, bounds, info, held_out.baseline)
+    work.total = _estimate(bounds, goal, request)
+    steps = removal_order(ranking, held_out, bounds, goal, request.method, rerank=request.rerank)
     counts = _spread(len(steps), bounds.round)
-    random = random_losses(held_out, bounds, counts, draws=measure.draws, seed=measure.seed)
+    random = random_losses(held_out, bounds, counts, draws=request.draws, seed=request.seed)
     seconds = time.monotonic() - started
-    if not steps and removal.out is not None:
-        raise UsageError(f"{_none(removal)}: nothing was written")
+    if not steps and request.out is not None:
+        raise UsageError(f"{_none(request)}: nothing was written")
     removed = [(step.layer, step.head) for step in steps]
     pruned = store.make(removed)
     notes = dict.fromkeys(note for scan in scans for note in scan.notes)
@@ -96,16 +99,14 @@ def prune_model(
         ranking=_half(halves[0], ranking),
         held_out=_half(halves[1], held_out),
         loss_name="pseudo-loss" if info.architecture.endswith("MaskedLM") else "loss",
-        removal=removal,
-        measure=measure,
+        request=request,
         limit=goal.loss,
         steps=steps,
         random=random,
         parameters_before=store.parameters,
         pruned=pruned,
         seconds=seconds,
-        index_base=index_base,
-        notes=(*notes, *_notes(model, removal, steps, texts)),
+        notes=(*notes, *_notes(model, request, steps, texts)),
     )
 
 
@@ -164,12 +165,12 @@ def _half(texts: Sequence[Tokens], meter: ScanMeter) -> Half:
     return Half(len(texts), sum(map(len, texts)), meter.baseline)
 
 
-def _none(removal: Removal) -> str:
-    return f"no head can go without passing {removal.until_loss:g} times the loss"
+def _none(request: PruneRequest) -> str:
+    return f"no head can go without passing {request.until_loss:g} times the loss"
 
 
 def _notes(
-    model: Model, removal: Removal, steps: tuple[PruneStep, ...], texts: Texts
+    model: Model, request: PruneRequest, steps: tuple[PruneStep, ...], texts: Texts
 ) -> tuple[str, ...]:
     notes = []
     if len(model.kinds) > 1:
@@ -183,7 +184,7 @@ def _notes(
             "model you will deploy"
         )
     if not steps:
-        notes.append(_none(removal))
+        notes.append(_none(request))
     return tuple(notes)
 
 
@@ -201,13 +202,13 @@ class _Work:
             self._advance(min(self._done / self.total, 1.0))
 
 
-def _estimate(bounds: Bounds, goal: Goal, measure: Measure) -> float:
+def _estimate(bounds: Bounds, goal: Goal, request: PruneRequest) -> float:
     """Removals that will be measured, each on one half."""
     candidates = len(goal.among) if goal.among is not None else bounds.total
-    ranked = candidates if measure.method == "exact" else 0
-    if measure.rerank:
+    ranked = candidates if request.method == "exact" else 0
+    if request.rerank:
         ranked = ranked * goal.count - goal.count * (goal.count - 1) // 2 if ranked else 0
-    return ranked + 2 * goal.count + measure.draws * min(goal.count, _POINTS)
+    return ranked + 2 * goal.count + request.draws * min(goal.count, _POINTS)
 
 
 def _spread(count: int, together: int) -> list[int]:
