@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.cli.python import Analysis, analysis, in_python_words, loading_given, named
 from attnviz.errors import UsageError
-from attnviz.options import spelled_heads
+from attnviz.options import spelled_head, spelled_heads
 from attnviz.texts import built_in_texts, texts_of
 
 if TYPE_CHECKING:
     from attnviz.engine.effects import Method, Metric, Mode, Positions, Unit
     from attnviz.engine.generation import Step
+    from attnviz.engine.patching import Direction, PatchMetric, What
     from attnviz.inspect.ablate.records import AblationReport
     from attnviz.inspect.heads.chosen import HeadChoice
     from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.patch.path import PathReport
+    from attnviz.inspect.patch.records import PatchReport
+    from attnviz.inspect.patch.request import Asked, At
     from attnviz.inspect.prune.records import PruneReport
     from attnviz.inspect.prune.request import Importance
     from attnviz.inspect.why.records import WhyReport
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from attnviz.records import Kind, Score
 
     AnyModel = str | os.PathLike[str] | PreTrainedModel | Model
+    AnyPairs = str | os.PathLike[str] | Iterable[Mapping[str, str]] | None
     AnyHeads = HeadChoice | list[HeadChoice] | None
 
 
@@ -219,25 +224,79 @@ def patch(
     model: AnyModel = "tiny",
     clean: str | None = None,
     corrupt: str | None = None,
+    *,
+    pairs: AnyPairs = None,
     tokenizer: Any = None,
-    pairs: str | os.PathLike[str] | Iterable[Mapping[str, str]] | None = None,
-    **options: Any,
-) -> Analysis:
-    """Which heads carry the difference between two prompts, by patching their activations.
+    align: Literal["start", "end"] | None = None,
+    what: What = "output",
+    direction: Direction = "denoise",
+    at: At | None = None,
+    by_token: bool = False,
+    together: AnyHeads = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    metric: PatchMetric = "logit_diff",
+    answer: str | None = None,
+    foil: str | None = None,
+    method: Asked = "exact",
+    fdr: bool = False,
+    max_memory: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    top: int = 8,
+    index_base: int = 0,
+    seed: int = 0,
+) -> PatchReport:
+    """Patch activations between two prompts; measure which heads carry the difference.
 
-    model, tokenizer: see ``patterns``. clean, corrupt: the prompts. pairs: many of them in their
-    place, a file or mappings with ``clean``, ``corrupt`` and, if wanted, ``answer`` and ``foil``;
-    the built-in ones by default.
-    options: those of ``attnviz patch``, such as ``what="value"``, ``direction="noise"``.
+    model, tokenizer: see ``capture``. clean, corrupt: the prompts. pairs: many of them instead, a
+        file or mappings with ``clean``, ``corrupt`` and, if wanted, ``answer`` and ``foil``; the
+        built-in ones by default.
+    The options are those of ``attnviz patch``; see ``PatchRequest``.
 
-    Raises as ``patterns`` does.
+    Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
+    for a model or a file that cannot be read, UnsupportedError if the model cannot be patched.
     """
-    from attnviz.inspect.patch.command import patch as command
-    from attnviz.inspect.patch.pairs import given_pairs
+    given = locals()
+    from attnviz.inspect.patch import patch as question
+    from attnviz.inspect.patch.pairs import read_pairs
+    from attnviz.inspect.patch.request import PatchRequest
 
-    several = pairs if pairs is None or isinstance(pairs, str | os.PathLike) else given_pairs(pairs)
-    prompts = {"clean": _text(clean), "corrupt": _text(corrupt), "pairs": several}
-    return analysis(command, model, tokenizer, options, **prompts)
+    request = PatchRequest.of(given)
+    read = read_pairs(_text(clean), _text(corrupt), request.pairs)
+    return question.patch(_opened(model, tokenizer), read, request)
+
+
+def path(
+    model: AnyModel,
+    sender: str | tuple[int, int],
+    clean: str | None = None,
+    corrupt: str | None = None,
+    *,
+    pairs: AnyPairs = None,
+    tokenizer: Any = None,
+    into: Literal["query", "key", "value"] | None = None,
+    top: int = 8,
+    index_base: int = 0,
+    seed: int = 0,
+) -> PathReport:
+    """Follow one head: measure which later heads read what it writes, over pairs of prompts.
+
+    model, tokenizer: see ``capture``. sender: the head, such as ``"L0H0"``.
+    clean, corrupt, pairs: see ``patch``. The other options are those of ``attnviz path``.
+
+    Raises UsageError (also a ValueError) for what is not one head, or is one of the last layer;
+    else as ``patch`` does.
+    """
+    given = locals()
+    from attnviz.inspect.patch import path as question
+    from attnviz.inspect.patch.pairs import read_pairs
+    from attnviz.inspect.patch.request import PathRequest
+
+    request = PathRequest.of({**given, "sender": spelled_head(sender)})
+    read = read_pairs(_text(clean), _text(corrupt), request.pairs)
+    return question.path(_opened(model, tokenizer), read, request)
 
 
 def diff(

@@ -56,8 +56,7 @@ MODULES = {
         for group, names in GROUPS.items()
         for name in names
     },
-    **{name: f"attnviz.cli.{name}" for name in ("ablate", "why", "prune")},
-    "path": "attnviz.inspect.patch.path_command",
+    **{name: f"attnviz.cli.{name}" for name in ("ablate", "why", "prune", "patch", "path")},
     "docs": "attnviz.docs.command",
 }
 """The module in which each command stands."""

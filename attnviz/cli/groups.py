@@ -19,7 +19,7 @@ from typer.core import TyperCommand
 
 from attnviz.errors import UsageError
 from attnviz.options import Declared, options_of, typed_name
-from attnviz.texts import Texts, as_utf8
+from attnviz.texts import as_utf8
 
 _LARGEST = 2**63 - 1
 """The largest whole number that torch and NumPy take."""
@@ -87,8 +87,8 @@ def _parameter(declared: Declared) -> inspect.Parameter:
     given = {"rich_help_panel": declared.panel, **one.metadata}
     given.pop("words", None)
     given.pop("endings", None)
-    if kind == (Path | Texts | None):
-        kind = Path | None
+    if Path in get_args(kind) and get_origin(kind) is not tuple:
+        kind = Path | None  # Python code may give what stands in the file
     if "choices" in given:
         kind = _LITERAL[given.pop("choices")] | None
     default = {} if one.default is ... else {"default": one.default}

@@ -15,8 +15,6 @@ from attnviz.inspect.patch.records import Effect, PairRuns, PatchReport, Word
 from attnviz.inspect.patch.words import base_tokens
 
 SCHEMA = "attnviz.patch/1"
-LISTS = ("heads", "by_token", "pairs")
-"""Those of which each entry has a line."""
 
 
 def patch_data(report: PatchReport) -> dict[str, Any]:

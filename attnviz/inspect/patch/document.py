@@ -48,8 +48,11 @@ _AROUND_TOKENS = 10
 """Lines beside the tokens of a first screen."""
 
 
-def patch_document(report: PatchReport, explain: bool = False) -> doc.Document:
-    """Everything that one run shows."""
+def patch_document(
+    report: PatchReport, *, explain: bool = False, hints: bool = False
+) -> doc.Document:
+    """Return everything that one run shows."""
+    advice = _hints(report, explain) if hints else []
     tokens = report.pairs[0].clean
     every = ranking_table(report, report.ranking(len(report.effects)), "Every patch")
     groups = [
@@ -68,12 +71,29 @@ def patch_document(report: PatchReport, explain: bool = False) -> doc.Document:
         " ".join(report.text.split()),
         groups,
         [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
-        [doc.Facts([(hint, False) for hint in report.hints])] if report.hints else (),
+        [doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading(report),
         report.text if report.pairs_wanted == 1 else "",
         finding(report),
         advised(partial(first_groups, report), tokens),
     )
+
+
+def _hints(report: PatchReport, explained: bool) -> list[str]:
+    """Return what to try next on the command line."""
+    hints = []
+    if report.source.endswith("built-in pairs"):
+        hints.append('"CLEAN" "CORRUPT" your own')
+    elif len(report.pairs) == 1:
+        hints.append("--pairs FILE for intervals")
+    carrying = [report.names(effect) for effect in report.ranking(2)]
+    if len(carrying) == 2 and report.together is None and not report.whole_layers:
+        hints.append(f"--together {','.join(carrying)}")
+    if len(report.pairs) == 1 and report.by_token is None:
+        hints.append("--by-token")
+    if not explained:
+        hints.append("--explain")
+    return hints
 
 
 # The prompts ---------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from attnviz.engine.patching import (
 from attnviz.engine.scan.run import Patching, open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.patch.options import At, Request
 from attnviz.inspect.patch.pairs import PromptPairs, Prompts, TokenPair, control_pairs, encode_pair
 from attnviz.inspect.patch.records import Place, Word
+from attnviz.inspect.patch.request import At, PatchRequest
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, TwoStackModel, require_number, weights_fingerprint
 from attnviz.models.own import OwnAttention
@@ -73,7 +73,7 @@ class Job:
     """
 
     model: Model
-    request: Request
+    request: PatchRequest
     kind: Kind
     text: str
     source: str
@@ -91,12 +91,12 @@ class Job:
     @property
     def what(self) -> What:
         """What is patched."""
-        return self.request.patching.what
+        return self.request.what
 
     @property
     def metric(self) -> PatchMetric:
         """What is measured."""
-        return self.request.measure.metric
+        return self.request.metric
 
     @property
     def base(self) -> Tokens:
@@ -107,7 +107,7 @@ class Job:
     @property
     def _side(self) -> int:
         """0 where clean is the base run, 1 where corrupt is."""
-        return 0 if self.request.patching.direction == "noise" else 1
+        return 0 if self.request.direction == "noise" else 1
 
     @property
     def group(self) -> int:
@@ -117,7 +117,7 @@ class Job:
 
     def patches(self, asked: Asked) -> list[Patch]:
         """The patches of one pair: one a place, then all of ``together`` at once."""
-        tokens = self._tokens(asked, self.request.at)
+        tokens = self._tokens(asked, self.request.where)
         singles = [Patch((self._site(place, tokens),)) for place in self.places]
         if not self.together:
             return singles
@@ -151,7 +151,7 @@ class Job:
 
     def identity(self) -> Mapping[str, Any]:
         """All that the results depend on, for a resume file to be held against."""
-        info, patching = self.model.info, self.request.patching
+        info, request = self.model.info, self.request
         runs = [
             [*_ids(one.tokens), one.answer.id, one.foil.id if one.foil is not None else None]
             for one in (*self.asked, *self.controls)
@@ -162,9 +162,9 @@ class Job:
             "dtype": info.dtype,
             "kind": self.kind,
             "what": self.what,
-            "direction": patching.direction,
+            "direction": request.direction,
             "pairs": f"{len(self.asked)} ({digest(runs)})",
-            "at": self.request.at,
+            "at": self.request.where,
             "sites": f"{len(self.places)} ({digest([self.places, self.together])})",
         }
 
@@ -174,7 +174,7 @@ def _ids(pair: TokenPair) -> list[Any]:
     return [pair.clean.ids, pair.corrupt.ids, pair.places, target]
 
 
-def prepare(model: Model, given: PromptPairs, request: Request) -> Job:
+def prepare(model: Model, given: PromptPairs, request: PatchRequest) -> Job:
     """Encode and check everything.
 
     A pair of a file that does not fit the model's tokens is left out, with a note; UsageError where
@@ -185,9 +185,9 @@ def prepare(model: Model, given: PromptPairs, request: Request) -> Job:
             f"{model.info.name!r} is attention alone: there is no prediction that a patch could "
             "change; choose a language model"
         )
-    kind = attention_kind(model, Choice(kind=request.kind.kind))
-    target = decoder_text(model, request.kind.target)
-    align, direction = request.prompts.align, request.patching.direction
+    kind = attention_kind(model, Choice(kind=request.kind))
+    target = decoder_text(model, request.target)
+    align, direction = request.align, request.direction
     encoded, left_out = fitting(
         given,
         range(len(given.prompts)),
@@ -200,7 +200,7 @@ def prepare(model: Model, given: PromptPairs, request: Request) -> Job:
     engine = [pair.engine for pair in (*tokens, *(pair for _, pair in controls.pairs))]
 
     def opened(method: PatchMethod) -> Patching:
-        options = PatchOptions(direction, method, max_memory=request.measure.memory)
+        options = PatchOptions(direction, method, max_memory=request.memory)
         return open_patching(model, engine, options, kind=kind)
 
     patching = opened("exact")
@@ -277,43 +277,42 @@ def _asked(
     index: int,
     pair: TokenPair,
     prompts: Prompts,
-    request: Request,
+    request: PatchRequest,
 ) -> Asked:
-    measure = request.measure
     clean, corrupt = patching.predictions(index)
     for plain in (clean, corrupt):
         require_number("logit", float(plain.logits[plain.top]), model.info)
-    base = clean if request.patching.direction == "noise" else corrupt
+    base = clean if request.direction == "noise" else corrupt
     words = []
     for option, typed, top in (
-        ("--answer", measure.answer or prompts.answer, clean.top),
-        ("--foil", measure.foil or prompts.foil, corrupt.top),
+        ("--answer", request.answer or prompts.answer, clean.top),
+        ("--foil", request.foil or prompts.foil, corrupt.top),
     ):
         given = None if typed is None else Word(*single_token(model, typed, option))
         words.append(given or Word(top, model.vocabulary().texts([top])[0]))
     answer, foil = words
     if answer.id != foil.id:
         return Asked(index, index, pair, base.position, answer, foil)
-    if measure.metric != "logit_diff":
+    if request.metric != "logit_diff":
         return Asked(index, index, pair, base.position, answer, None)
     if answer.id != clean.top or answer.id != corrupt.top:
         raise UsageError(
             f"answer and foil are the same token, {answer.text!r}: name two that differ with "
             "--answer and --foil"
         )
-    missing = "--foil" if measure.answer or prompts.answer else "--answer and --foil"
+    missing = "--foil" if request.answer or prompts.answer else "--answer and --foil"
     raise UsageError(f"both prompts predict {answer.text!r}: nothing to compare, add {missing}")
 
 
 def _chosen(
-    patching: Patching, request: Request, model: Model
+    patching: Patching, request: PatchRequest, model: Model
 ) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
     """The places that are patched one by one, and those at once.
 
     Of heads that share keys and values, those of ``key`` and ``value`` that any chosen one reads.
     Raises UsageError for a head that the model does not have.
     """
-    what, base, typed = request.patching.what, request.counted.index_base, request.heads
+    what, base = request.what, request.index_base
     every = [(site.layer, site.head or 0) for site in patching.sites(what)]
     layers, heads = model.info.layers, 1 if what in WHOLE_LAYER else model.info.heads
     counts, queries = patching.heads(what), patching.queries
@@ -331,8 +330,8 @@ def _chosen(
         }
         return [place for place in every if place in wanted]
 
-    singles = named(choose_heads(typed.layer, typed.head, layers, heads, base)) or every
-    together = request.patching.together
+    singles = named(choose_heads(request.layer, request.head, layers, heads, base)) or every
+    together = request.together
     joint = named(choose_heads(None, together, layers, heads, base)) if together else []
     if len(joint) == 1:
         raise UsageError("--together patches heads at once: name two or more")
@@ -340,10 +339,10 @@ def _chosen(
     return tuple(place for place in every if place in both), tuple(joint)
 
 
-def _threshold(model: Model, patching: Patching, request: Request) -> float:
+def _threshold(model: Model, patching: Patching, request: PatchRequest) -> float:
     """By how much the metric of two runs must differ for a share of it to be shown."""
-    least = _LEAST_DIFFERENCE[request.measure.metric]
-    if request.measure.metric == "kl":
+    least = _LEAST_DIFFERENCE[request.metric]
+    if request.metric == "kl":
         return least
     largest = max(float(np.abs(each.logits).max()) for each in patching.predictions(0))
     return max(least, _ROUNDINGS * _ROUNDING.get(model.info.dtype, 0.0) * largest)

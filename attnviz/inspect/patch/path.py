@@ -6,12 +6,14 @@ with the norms held. What is measured stands in ``engine.attribution.paths``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from attnviz.draw.report import Report
+from attnviz.draw.values import table_of
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.patching import PathEffects, What
 from attnviz.engine.selection import choose_heads
@@ -19,10 +21,14 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.patch.job import decoder_text, fitting
 from attnviz.inspect.patch.pairs import PromptPairs, TokenPair, encode_pair
 from attnviz.inspect.patch.records import Place
+from attnviz.inspect.patch.request import PathRequest
 from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval
 from attnviz.models.model import Model, require_number
 from attnviz.models.own import OwnAttention
-from attnviz.records import Kind, ModelInfo
+from attnviz.records import Advance, Kind, ModelInfo
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 INTO: tuple[What, ...] = ("query", "key", "value")
 """What of a head can read another one."""
@@ -49,8 +55,8 @@ class Listener(NamedTuple):
     moved: float
 
 
-@dataclass(frozen=True)
-class PathReport:
+@dataclass(frozen=True, repr=False)
+class PathReport(Report):
     """What listens to one head.
 
     sender: the head. pairs: the prompts. listeners: of every kind, the largest share first.
@@ -69,6 +75,24 @@ class PathReport:
     top: int = 8
     index_base: int = 0
 
+    command = "path"
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.patch.path_data import path_data
+
+        return path_data(self)
+
+    def rows(self) -> Iterable[tuple[object, ...]]:
+        from attnviz.inspect.patch.path_data import path_entries
+
+        entries = path_entries(self)
+        return table_of([*entries[0]], entries)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.patch.path_document import path_document
+
+        return path_document(self, explain=explain, hints=hints)
+
     def name(self, place: Place, into: What | None = None) -> str:
         """Such as ``L2H5``; of keys and values that heads share ``L2KV1``."""
         base = self.index_base
@@ -80,18 +104,16 @@ class PathReport:
         return "KV" if shared else "H"
 
 
-def path_report(
+def path(
     model: Model,
-    head: str,
-    given: PromptPairs,
-    into: What | None,
+    pairs: PromptPairs,
+    request: PathRequest,
     *,
-    seed: int = 0,
-    top: int = 8,
-    index_base: int = 0,
-    on_progress: Callable[[float], None] = lambda share: None,
+    advance: Advance = lambda share: None,
 ) -> PathReport:
-    """Measure what later heads read from ``head`` over the pairs.
+    """Measure what later heads read from one head over the pairs.
+
+    pairs: what ``pairs.read_pairs`` returns for the request.
 
     Raises UsageError for what is no single head, or one that no later head follows.
     """
@@ -101,11 +123,11 @@ def path_report(
         )
     from attnviz.engine.attribution.paths import path_effects  # torch only once the words are known
 
-    sender = _sender(model, head, index_base)
+    sender = _sender(model, request.sender, request.index_base)
     target = decoder_text(model, None)
-    some = range(0, len(given.prompts), _BUILT_IN_STEP if given.built_in else 1)
+    some = range(0, len(pairs.prompts), _BUILT_IN_STEP if pairs.built_in else 1)
     encoded, notes = fitting(
-        given, some, lambda place: encode_pair(model, given.prompts[place], None, target)
+        pairs, some, lambda place: encode_pair(model, pairs.prompts[place], None, target)
     )
     kind: Kind = "decoder" if "decoder" in model.kinds else model.kinds[0]
     layer = [(kind, sender[0], number) for number in range(model.info.heads)]
@@ -114,22 +136,22 @@ def path_report(
     for done, pair in enumerate(encoded.values(), start=1):
         both = pair.engine
         found.append(path_effects(model, both.clean, both.corrupt, senders))
-        on_progress(done / len(encoded))
-    listeners = _listeners(found, kind, into, seed)
+        advance(done / len(encoded))
+    listeners = _listeners(found, kind, request.into, request.seed)
     for one in listeners:
         require_number("input of a later head", one.share, model.info)
     return PathReport(
-        model.info,
-        sender,
-        tuple(encoded.values()),
-        listeners,
-        into,
-        given.prompts[next(iter(encoded))].clean,
-        f"{len(encoded)} of the built-in pairs" if given.built_in else given.source,
-        tuple(notes),
-        seed,
-        top,
-        index_base,
+        model=model.info,
+        sender=sender,
+        pairs=tuple(encoded.values()),
+        listeners=listeners,
+        into=request.into,
+        text=pairs.prompts[next(iter(encoded))].clean,
+        source=f"{len(encoded)} of the built-in pairs" if pairs.built_in else pairs.source,
+        notes=tuple(notes),
+        seed=request.seed,
+        top=request.top,
+        index_base=request.index_base,
     )
 
 

@@ -41,7 +41,9 @@ _EXPLANATION = (
 )
 
 
-def path_document(report: PathReport, explain: bool = False, hints: bool = False) -> doc.Document:
+def path_document(
+    report: PathReport, *, explain: bool = False, hints: bool = False
+) -> doc.Document:
     """Everything that one run shows."""
     info, tokens = report.model, report.pairs[0].clean
     facts = [counted(len(report.pairs), "pair"), *[report.source] * bool(report.source)]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.report import Report
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
-from attnviz.inspect.patch.options import Asked as Method
-from attnviz.inspect.patch.options import At
+from attnviz.inspect.patch.request import Asked as Method
+from attnviz.inspect.patch.request import At
 from attnviz.measures.labels import KnownLabel
 from attnviz.records import Kind, ModelInfo, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 Place = tuple[int, int]
 """(layer, head) of a patch, (layer, key/value head), or (layer, 0) of what a layer has once."""
@@ -117,8 +121,8 @@ class TokenEffects:
             raise ValueError(f"expected a value for each token and place, got {self.values.shape}")
 
 
-@dataclass(frozen=True)
-class PatchReport:
+@dataclass(frozen=True, repr=False)
+class PatchReport(Report):
     """What one run found, and in what surroundings.
 
     pairs: those that were measured, the first of which is shown.
@@ -163,7 +167,24 @@ class PatchReport:
     top: int = 8
     fdr: bool = False
     index_base: int = 0
-    hints: Sequence[str] = ()
+
+    command = "patch"
+    lists = ("heads", "by_token", "pairs")
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.patch.data import patch_data
+
+        return patch_data(self)
+
+    def rows(self) -> Iterable[tuple[object, ...]]:
+        from attnviz.inspect.patch.data import patch_rows
+
+        return patch_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.patch.document import patch_document
+
+        return patch_document(self, explain=explain, hints=hints)
 
     @property
     def whole_layers(self) -> bool:

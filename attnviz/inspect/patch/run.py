@@ -108,10 +108,10 @@ class Measured:
     def report(self) -> PatchReport:
         """The report of the pairs that are done; of a part of one where none is."""
         job, request = self.job, self.job.request
-        part = _GRADIENT if request.measure.method == "gradient" else _PATCHES
+        part = _GRADIENT if request.method == "gradient" else _PATCHES
         places: list[tuple[Place, ...]] = [(place,) for place in job.places]
         places += [job.together] * bool(job.together)
-        count, direction = len(places), request.patching.direction
+        count, direction = len(places), request.direction
         measured = [one for one in job.asked if self.pieces.get((part, one.index))]
         rows = np.array([self.values(part, one, count) for one in measured])
         whole = np.isfinite(rows).all(axis=1) | (np.arange(len(rows)) == 0)
@@ -120,9 +120,9 @@ class Measured:
         ends = (clean, corrupt) if direction == "noise" else (corrupt, clean)
         runs = Runs(*ends, rows[whole], self._control(kept, count))
         close = too_close(runs, job.threshold, request.seed)
-        found = effects(runs, places, not close, request.measure.fdr, request.seed)
+        found = effects(runs, places, not close, request.fdr, request.seed)
         correlation = None
-        if request.measure.method != "exact":
+        if request.method != "exact":
             found, correlation = self._with_gradients(kept, runs, found, not close)
         controlled = job.metric != "kl" and np.isfinite(runs.control).any()
         return PatchReport(
@@ -131,9 +131,9 @@ class Measured:
             tuple(map(_runs, kept, clean.tolist(), corrupt.tolist())),
             job.what,
             direction,
-            request.at,
+            request.where,
             job.metric,
-            request.measure.method,
+            request.method,
             found[: len(job.places)],
             found[-1] if job.together else None,
             self._by_token(runs, not close),
@@ -152,9 +152,9 @@ class Measured:
             seconds=self.seconds,
             notes=(*job.notes, *self.notes, *few_note(len(kept), "pairs")),
             complete=self.complete,
-            top=request.view.top,
-            fdr=request.measure.fdr,
-            index_base=request.counted.index_base,
+            top=request.top,
+            fdr=request.fdr,
+            index_base=request.index_base,
         )
 
     def _control(self, kept: Sequence[Asked], count: int) -> NDArray[np.float64]:
@@ -173,7 +173,7 @@ class Measured:
         estimates = np.array([self.values(_GRADIENT, one, len(found)) for one in kept])
         values = shares(runs, estimates) if ratio else estimates - runs.base[:, None]
         means = values.mean(axis=0).tolist()
-        if self.job.request.measure.method == "gradient":
+        if self.job.request.method == "gradient":
             both = [
                 Effect(each.places, math.nan, math.nan, gradient=value)
                 for each, value in zip(found, means, strict=True)
@@ -213,11 +213,11 @@ def measure(job: Job, file: ResumeFile | None, advance: Advance) -> Measured:
 
 
 def _run(found: Measured, advance: Advance) -> None:
-    job, method = found.job, found.job.request.measure.method
+    job, method = found.job, found.job.request.method
     each = len(job.places) + bool(job.together)
     controls = job.controls if method != "gradient" and job.metric != "kl" else ()
     rounds = len(job.asked) * (2 if method == "both" else 1) + len(controls)
-    total = each * rounds + job.request.by_token * len(job.base) * _MOST_FOLLOWED
+    total = each * rounds + job.request.each_token * len(job.base) * _MOST_FOLLOWED
     done = 0
 
     def cover(part: str, patching: Patching, asked: Asked, some: Sequence[int] = ()) -> None:
@@ -236,7 +236,7 @@ def _run(found: Measured, advance: Advance) -> None:
         return
     for one in job.asked:
         cover(_PATCHES, job.patching, one)
-    if job.request.by_token:
+    if job.request.each_token:
         found.followed = _followed(found)
         cover(_TOKENS, job.patching, job.asked[0])
     # Of one pair there are many sources, and no p that would need them all.
@@ -257,7 +257,7 @@ def _strongest(found: Measured) -> list[int]:
 def _followed(found: Measured) -> tuple[Place, ...]:
     """What is patched token by token: all that was chosen, else the strongest heads."""
     job = found.job
-    if any(job.request.heads.given()) or job.what in WHOLE_LAYER:
+    if job.request.chooses_heads or job.what in WHOLE_LAYER:
         return job.places
     return tuple(sorted(each.places[0] for each in found.report().ranking(_MOST_FOLLOWED)))
 

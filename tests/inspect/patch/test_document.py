@@ -16,7 +16,7 @@ from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.draw.values import write_object
-from attnviz.inspect.patch.data import LISTS, patch_data, patch_rows
+from attnviz.inspect.patch.data import patch_data, patch_rows
 from attnviz.inspect.patch.document import first_groups, patch_document, token_grid
 from attnviz.inspect.patch.records import Effect, PatchReport
 from attnviz.inspect.patch.words import finding
@@ -29,7 +29,7 @@ Golden = Callable[[str, str], None]
 
 
 def shown(report: PatchReport, columns: int, lines: int, theme: Theme = PLAIN) -> list[str]:
-    document = patch_document(report)._replace(first=partial(first_groups, report))
+    document = patch_document(report, hints=True)._replace(first=partial(first_groups, report))
     return first_screen(document, theme, columns, lines - 1).plain.splitlines()
 
 
@@ -56,7 +56,7 @@ JOINT = Effect(((0, 0), (0, 1)), 1.6, 5.6, 0.7, None, 0.2)
 def test_it_fits(
     reports: Reports, fields: dict[str, Any], size: tuple[int, int], colour: bool
 ) -> None:
-    report = reports(hints=("--pairs FILE", "--by-token"), **fields)
+    report = reports(**fields)
     lines = shown(report, *size, Theme("viridis", colour=colour))
     assert len(lines) < size[1]
     assert max(map(width, lines)) <= size[0]
@@ -76,7 +76,7 @@ def test_golden(
         "tokens": {"by_token": True, "what": "residual"},
     }
     for name, fields in cases.items():
-        lines = shown(reports(hints=("--by-token",), **fields), *size)
+        lines = shown(reports(**fields), *size)
         golden(f"first_{name}_{size[0]}", "\n".join(lines) + "\n")
 
 
@@ -163,6 +163,6 @@ def test_numbers_are_the_same_on_every_outlet(reports: Reports) -> None:
     rows = list(patch_rows(report))
     assert [row[4] for row in rows[1:]] == [e.effect for e in (*report.effects, JOINT)]
     stream = io.StringIO()
-    write_object(patch_data(report), stream, LISTS)
+    write_object(patch_data(report), stream, report.lists)
     assert json.loads(stream.getvalue()) == data
     assert rows[0][:4] == ("name", "layer", "head", "pairs")

@@ -1,15 +1,27 @@
-"""The options of ``attnviz patch``, and which of them do not go together."""
+"""What a person asks of ``patch`` and ``path``, and which of these options do not go together."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from attnviz import options
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
 from attnviz.errors import UsageError
-from attnviz.options import Options, argument, flag, option
+from attnviz.inspect.patch.pairs import PromptPairs, given_pairs
+from attnviz.options import (
+    HeadChoice,
+    IndexBase,
+    Kind,
+    Options,
+    Seed,
+    argument,
+    flag,
+    option,
+    read_bytes,
+    spelled_heads,
+)
 
 At = Literal["all", "last", "changed"]
 """At which tokens is patched: all, that which predicts, those in which the prompts differ."""
@@ -19,7 +31,7 @@ Asked = Literal["exact", "gradient", "both"]
 
 
 @dataclass(frozen=True)
-class PromptPair(Options):
+class _PromptPair(Options):
     """Two prompts, or many pairs."""
 
     clean: str | None = argument(
@@ -30,15 +42,23 @@ class PromptPair(Options):
     corrupt: str | None = argument(
         "[CORRUPT]", "The same prompt with another answer, of as many tokens.", words=True
     )
-    pairs: Path | None = option(
+    pairs: Path | PromptPairs | None = option(
         "FILE",
         "Many pairs: JSON lines or CSV with clean, corrupt and, if wanted, answer and foil; - "
         "reads standard input.",
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pairs: Any = self.pairs
+        if isinstance(pairs, str | os.PathLike):
+            object.__setattr__(self, "pairs", Path(pairs))
+        elif pairs is not None and not isinstance(pairs, PromptPairs):
+            object.__setattr__(self, "pairs", given_pairs(pairs))
+
 
 @dataclass(frozen=True)
-class PromptChoice(PromptPair):
+class _PromptChoice(_PromptPair):
     """Prompts that may differ in length."""
 
     align: Literal["start", "end"] | None = option(
@@ -49,7 +69,7 @@ class PromptChoice(PromptPair):
 
 
 @dataclass(frozen=True)
-class Patching(Options, panel="What is patched"):
+class _Patching(Options, panel="What is patched"):
     """What is exchanged between the two runs."""
 
     what: What = option(
@@ -73,7 +93,7 @@ class Patching(Options, panel="What is patched"):
 
 
 @dataclass(frozen=True)
-class Measure(Options, panel="What is measured"):
+class _Measure(Options, panel="What is measured"):
     """What is measured, and how."""
 
     metric: PatchMetric = option(
@@ -101,10 +121,11 @@ class Measure(Options, panel="What is measured"):
     @property
     def memory(self) -> int | None:
         """The most bytes of a pass; None for a share of what is free."""
-        return options.read_bytes(self.max_memory) if self.max_memory is not None else None
+        return read_bytes(self.max_memory) if self.max_memory is not None else None
 
     def __post_init__(self) -> None:
-        _ = self.memory  # what cannot be read is told now
+        super().__post_init__()
+        _ = self.memory  # what cannot be read is refused now
         if "" in (self.answer, self.foil):
             raise UsageError("--answer or --foil is empty: expected one token")
         if self.foil is not None and self.metric != "logit_diff":
@@ -112,51 +133,73 @@ class Measure(Options, panel="What is measured"):
 
 
 @dataclass(frozen=True)
-class View(Options, panel="View"):
+class _View(Options, panel="View"):
     """What is to be seen."""
 
     top: int = option("N", "List so many heads in the ranking.", 8, min=1)
 
 
 @dataclass(frozen=True)
-class Request:
-    """All that a person asked for; UsageError for options that do not go together."""
+class PatchRequest(_PromptChoice, _Patching, HeadChoice, _Measure, Kind, _View, IndexBase, Seed):
+    """Everything that a person asked of patching.
 
-    prompts: PromptChoice
-    kind: options.Kind
-    heads: options.HeadChoice
-    counted: options.IndexBase
-    patching: Patching
-    measure: Measure
-    view: View
-    seed: int
+    Raises UsageError for options that do not go together.
+    """
 
     def __post_init__(self) -> None:
-        what, measure, chosen = self.patching.what, self.measure, self.heads
+        object.__setattr__(self, "together", spelled_heads(self.together))
+        super().__post_init__()
+        what = self.what
         whole = what in WHOLE_LAYER
-        one = self.prompts.clean is not None
-        if whole and (chosen.head or self.patching.together):
-            named = "--head" if chosen.head else "--together"
+        one = self.clean is not None
+        if whole and (self.head or self.together):
+            named = "--head" if self.head else "--together"
             raise UsageError(f"--what {what} has no heads: leave out {named}, or choose --layer")
-        if self.patching.by_token and not one:
+        if self.by_token and not one:
             raise UsageError("--by-token shows the tokens of one pair: give CLEAN and CORRUPT")
-        if self.patching.by_token and self.patching.at is not None:
+        if self.by_token and self.at is not None:
             raise UsageError("--by-token patches each token by itself: leave out --at")
-        if measure.fdr and one:
+        if self.fdr and one:
             raise UsageError("--fdr needs many pairs to have a p-value at all: add --pairs FILE")
-        if measure.method != "exact" and (what != "output" or self.patching.by_token):
+        if self.method != "exact" and (what != "output" or self.by_token):
             option = f"--what {what}" if what != "output" else "--by-token"
-            raise UsageError(f"--method {measure.method} estimates heads' outputs: not {option}")
-        if not one and (measure.answer is not None or measure.foil is not None):
+            raise UsageError(f"--method {self.method} estimates heads' outputs: not {option}")
+        if not one and (self.answer is not None or self.foil is not None):
             raise UsageError("--answer and --foil are of one pair: write them into the file")
 
     @property
-    def by_token(self) -> bool:
-        """Whether each token is patched by itself; of one pair's whole layers it always is."""
-        one, whole = self.prompts.clean is not None, self.patching.what in WHOLE_LAYER
-        return self.patching.by_token or (one and whole and self.patching.at is None)
+    def chooses_heads(self) -> bool:
+        """Whether heads or layers were chosen."""
+        return bool(self.head) or self.layer is not None
 
     @property
-    def at(self) -> At:
+    def each_token(self) -> bool:
+        """Whether each token is patched by itself; of one pair's whole layers it always is."""
+        one, whole = self.clean is not None, self.what in WHOLE_LAYER
+        return self.by_token or (one and whole and self.at is None)
+
+    @property
+    def where(self) -> At:
         """Where all chosen tokens are patched at once; residual streams whole carry everything."""
-        return self.patching.at or ("last" if self.patching.what == "residual" else "all")
+        return self.at or ("last" if self.what == "residual" else "all")
+
+
+@dataclass(frozen=True)
+class _Sender(Options):
+    """The head whose readers are looked for."""
+
+    sender: str = argument("HEAD", "The head that later heads read from, such as L0H0.", ...)
+
+
+@dataclass(frozen=True)
+class _Into(Options):
+    """What of the later heads reads it."""
+
+    into: Literal["query", "key", "value"] | None = option(
+        "WHAT", "Into their queries, keys or values alone (default: all three)."
+    )
+
+
+@dataclass(frozen=True)
+class PathRequest(_Sender, _PromptPair, _Into, _View, IndexBase, Seed):
+    """Everything that a person asked of the paths from one head."""
