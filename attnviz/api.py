@@ -7,7 +7,7 @@ The order of arguments is the same everywhere: the model, the text or texts, the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +17,8 @@ from attnviz.options import spelled_head, spelled_heads
 from attnviz.texts import built_in_texts, texts_of
 
 if TYPE_CHECKING:
+    from attnviz.count.params.params import ParamsReport
+    from attnviz.count.params.request import Dtype as CountedDtype
     from attnviz.engine.effects import Method, Metric, Mode, Positions, Unit
     from attnviz.engine.generation import Step
     from attnviz.engine.patching import Direction, PatchMetric, What
@@ -390,17 +392,70 @@ def why(
     return report
 
 
-def params(model: AnyModel | None = None, **options: Any) -> Analysis:
-    """Parameters, KV cache, FLOPs and memory of a model or of a shape, counted exactly.
+def params(
+    model: AnyModel | Sequence[str] | None = None,
+    *,
+    d_model: int | None = None,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    head_dim: int | None = None,
+    v_head_dim: int | None = None,
+    bias: bool | None = None,
+    window: int | None = None,
+    linear: bool = False,
+    kv_lora: int | None = None,
+    q_lora: int | None = None,
+    rope_dim: int | None = None,
+    nope_dim: int | None = None,
+    d_ff: int | None = None,
+    ffn: str | None = None,
+    experts: int | None = None,
+    active_experts: int | None = None,
+    shared_experts: int | None = None,
+    d_expert: int | None = None,
+    layers: int | None = None,
+    vocab: int | None = None,
+    tied: bool | None = None,
+    norm: str | None = None,
+    positions: str | None = None,
+    max_positions: int | None = None,
+    tokens: int | None = None,
+    source_tokens: int | None = None,
+    batch: int = 1,
+    dtype: CountedDtype = "auto",
+    cache_dtype: CountedDtype = "auto",
+    memory: str | None = None,
+    compare: str | Sequence[str] = (),
+    formula: bool = False,
+    per_layer: bool = False,
+    revision: str | None = None,
+    offline: bool = False,
+) -> ParamsReport:
+    """Count parameters, KV cache, FLOPs and memory of a model or of a shape, exactly.
 
-    model: see ``patterns``; a loaded one needs no tokenizer. None for a shape by its options.
-    options: those of ``attnviz params``, such as ``tokens=4096``, or ``d_model=4096, heads=32``.
+    model: a name, several that stand side by side, or a loaded model; None for a shape, which
+        ``d_model``, ``heads`` and what follows them describe.
+    The options are those of ``attnviz params``; see ``ParamsRequest``.
 
-    Raises as ``patterns`` does.
+    Raises UsageError (also a ValueError) for numbers that do not go together, LoadError or
+    OfflineError for a name that stands for nothing that can be read.
     """
-    from attnviz.count.params.command import params as command
+    given = locals()
+    from attnviz.count.params import params as question
+    from attnviz.count.params.cases import NamedModel
+    from attnviz.count.params.request import ParamsRequest
 
-    return analysis(command, model, None, options)
+    request = ParamsRequest.of(given)
+    if isinstance(model, str | os.PathLike):
+        models = [NamedModel(os.fspath(model), shapes_first=True)]
+    elif isinstance(model, Sequence):
+        models = [NamedModel(os.fspath(name), shapes_first=True) for name in model]
+    elif model is not None:
+        loaded = _opened(model, None, reads=False)
+        models = [NamedModel(loaded.info.name, loaded=loaded)]
+    else:
+        models = []
+    return question.params(models, request)
 
 
 def generate(
@@ -460,11 +515,14 @@ def _texts(texts: str | Iterable[str] | None) -> Any:
 
 
 def _opened(
-    model: AnyModel, tokenizer: Any, opening: Callable[[str], Model] | None = None
+    model: AnyModel,
+    tokenizer: Any,
+    opening: Callable[[str], Model] | None = None,
+    reads: bool = True,
 ) -> Model:
     """Return the model of a name, what ``load`` returned, or the loaded one as it stands.
 
-    opening: loads a named model; by default for torch.
+    opening: loads a named model; by default for torch. reads: whether it is to read a text.
     Raises UsageError for a tokenizer next to a name, and for a loaded model without one.
     """
     if isinstance(tokenizer, str):
@@ -481,7 +539,7 @@ def _opened(
         return model
     from attnviz.models.prepare import handed_over  # imports transformers
 
-    return handed_over(model, tokenizer)
+    return handed_over(model, tokenizer, reads=reads)
 
 
 def _for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:

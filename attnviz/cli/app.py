@@ -56,7 +56,10 @@ MODULES = {
         for group, names in GROUPS.items()
         for name in names
     },
-    **{name: f"attnviz.cli.{name}" for name in ("ablate", "why", "prune", "patch", "path")},
+    **{
+        name: f"attnviz.cli.{name}"
+        for name in ("ablate", "why", "prune", "patch", "path", "params")
+    },
     "docs": "attnviz.docs.command",
 }
 """The module in which each command stands."""

@@ -21,11 +21,10 @@ from attnviz.count.params.counting.cache import (
 )
 from attnviz.count.params.counting.cost import DEFAULT_TOKENS, CostReport, Stated, count_cost
 from attnviz.count.params.counting.parameters import count_parameters
-from attnviz.count.params.options import (
+from attnviz.count.params.request import (
     RUNNING,
     SHAPE,
-    Hub,
-    Named,
+    ParamsRequest,
     Running,
     check_size,
     parse_choices,
@@ -101,7 +100,19 @@ class Counted(NamedTuple):
     built: BuiltCount | None = None
 
 
-def requested_cases(named: Named, shape: Shape, running: Running, hub: Hub) -> Counted:
+class NamedModel(NamedTuple):
+    """A model that is counted.
+
+    shapes_first: whether a bare name means a named shape even if it is a hub id as well.
+    loaded: the model itself, if Python code has loaded it.
+    """
+
+    name: str
+    shapes_first: bool = False
+    loaded: Any = None
+
+
+def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Counted:
     """What was asked for, counted; one case for a shape, one for each name.
 
     A lone model whose class the arithmetic does not know is counted by building it.
@@ -110,10 +121,11 @@ def requested_cases(named: Named, shape: Shape, running: Running, hub: Hub) -> C
         UsageError: neither a shape nor a name, both, or numbers that do not go together.
         LoadError, OfflineError: a name that stands for nothing that can be read.
     """
-    _refuse_both(named, shape)
-    if hub.revision is not None and not named.each:
+    shape, running = request.shape, request.running
+    _refuse_both(models, shape)
+    if request.revision is not None and not models:
         raise UsageError("--revision is for models of the hub: a shape has none")
-    found = [_found(name, named, hub) for name in named.each]
+    found = [_found(model, request) for model in models]
     if len(found) == 1 and found[0].spec is None and running.memory is None:
         return Counted(built=_built(found[0], running))
     if found:
@@ -126,24 +138,23 @@ def requested_cases(named: Named, shape: Shape, running: Running, hub: Hub) -> C
     return Counted(cases=(_shape_case(shape, running),))
 
 
-def compared_cases(
-    compare: Sequence[str], named: Named, shape: Shape, running: Running, hub: Hub
-) -> Counted:
+def compared_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Counted:
     """A case for each combination of the values of the compared options, the last fastest.
 
     Raises UsageError where nothing can be compared; values that do not go together become a case
     with the reason, unless that holds for all of them.
     """
-    choices = [parse_choices(text) for text in compare]
+    choices = [parse_choices(text) for text in request.compare]
     options = tuple(name for name, _ in choices)
     for option in options:
-        _check_option(option, named)
+        _check_option(option, models)
     if len(set(options)) < len(options):
         raise UsageError("--compare names an option twice: put all its values into one")
     if math.prod(len(values) for _, values in choices) > _MOST_ROWS:
         raise UsageError(f"--compare would make more than {_MOST_ROWS} rows: give fewer values")
-    _refuse_both(named, shape)
-    found = [_found(name, named, hub) for name in named.each]
+    shape, running = request.shape, request.running
+    _refuse_both(models, shape)
+    found = [_found(model, request) for model in models]
     cases: list[Case] = []
     failure: UsageError | None = None
     for values in itertools.product(*(values for _, values in choices)):
@@ -159,28 +170,27 @@ def compared_cases(
     return Counted(options, tuple(cases))
 
 
-def _refuse_both(named: Named, shape: Shape) -> None:
-    if named.each and shape:
+def _refuse_both(models: Sequence[NamedModel], shape: Shape) -> None:
+    if models and shape:
         option = "--" + next(iter(shape)).replace("_", "-")
         raise UsageError(
-            f"{option} describes a shape, and {next(iter(named.each))!r} has its own: give one of "
-            "the two"
+            f"{option} describes a shape, and {models[0].name!r} has its own: give one of the two"
         )
 
 
-def _check_option(option: str, named: Named) -> None:
+def _check_option(option: str, models: Sequence[NamedModel]) -> None:
     """Raise UsageError for a compared option that does not exist or means nothing here."""
     name = option.replace("-", "_")
-    if len(named.each) > 1:
+    if len(models) > 1:
         raise UsageError("--compare takes one design: name one model, or describe one shape")
     known = (*SHAPE, *RUNNING)
     if name not in known:
         written = [other.replace("_", "-") for other in known]
         raise UsageError(f"--compare {option}=…: no such option{nearest(option, written)}")
-    if named.each and name not in RUNNING:
+    if models and name not in RUNNING:
         others = ", ".join(other.replace("_", "-") for other in RUNNING)
         raise UsageError(
-            f"--compare {option}=… changes a shape, and {next(iter(named.each))!r} has its own: "
+            f"--compare {option}=… changes a shape, and {models[0].name!r} has its own: "
             f"compare {others}, or describe the shape with --d-model, --heads, …"
         )
 
@@ -205,14 +215,19 @@ def _value(text: str) -> object:
         return _WORDS.get(text.lower(), text)
 
 
-def _found(name: str, named: Named, hub: Hub) -> FoundSpec:
-    from attnviz.count.params.find_spec import find_spec
+def _found(model: NamedModel, request: ParamsRequest) -> FoundSpec:
+    from attnviz.count.params.find_spec import find_spec, spec_of_loaded
 
+    if model.loaded is not None:
+        return spec_of_loaded(model.loaded)
     found = find_spec(
-        name, revision=hub.revision, offline=hub.offline, shapes_first=named.each[name]
+        model.name,
+        revision=request.revision,
+        offline=request.offline,
+        shapes_first=model.shapes_first,
     )
-    if hub.revision is not None and found.revision is None:
-        raise UsageError(f"--revision is for models of the hub: {name!r} has none")
+    if request.revision is not None and found.revision is None:
+        raise UsageError(f"--revision is for models of the hub: {model.name!r} has none")
     return found
 
 

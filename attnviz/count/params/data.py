@@ -51,8 +51,12 @@ _FIT = (
 
 def write_params_json(counted: Counted, stream: SupportsWrite[str]) -> None:
     """Write what was counted as indented JSON, ASCII only: names come from strangers."""
-    data = {"schema": _SCHEMA, **params_data(counted)}
-    stream.write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+    stream.write(json.dumps(params_object(counted), indent=2, allow_nan=False) + "\n")
+
+
+def params_object(counted: Counted) -> dict[str, Any]:
+    """Return the object of ``--json``."""
+    return {"schema": _SCHEMA, **params_data(counted)}
 
 
 def params_data(counted: Counted) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -19,8 +19,9 @@ from attnviz.count.params.compare import (
     telling_metrics,
 )
 from attnviz.count.params.counting.cost import CostReport
-from attnviz.count.params.options import View
+from attnviz.count.params.params import ParamsReport
 from attnviz.count.params.parts import attention_only
+from attnviz.count.params.request import ParamsRequest
 from attnviz.count.params.running import (
     FEW_LENGTHS,
     LENGTHS,
@@ -81,9 +82,11 @@ class _Told(NamedTuple):
 
 
 def params_document(
-    counted: Counted, view: View, hints: Sequence[str] = (), explain: bool = False
+    report: ParamsReport, *, explain: bool = False, hints: bool = False
 ) -> Document:
-    """Where the parameters are, what running costs, and what that means."""
+    """Return where the parameters are, what running costs, and what that means."""
+    counted, view = report.counted, report.request
+    advice = [] if explain or not hints else list(_hints(report))
     costs = [case.cost for case in counted.cases if case.cost is not None]
     if counted.built is not None:
         told = _built(counted.built)
@@ -105,14 +108,26 @@ def params_document(
             Group([Say(text) for text in told.sentences]),
         ],
         [Say(text) for text in told.explanation] if explain else (),
-        [Facts([(hint, False) for hint in hints], tone="faint")] if hints else (),
+        [Facts([(hint, False) for hint in advice], tone="faint")] if advice else (),
         heading=[(word, not place) for place, word in enumerate(told.heading)],
         finding=told.finding,
         first=told.first,
     )
 
 
-def _single(case: Case, cost: CostReport, view: View) -> _Told:
+def _hints(report: ParamsReport) -> Iterator[str]:
+    """Yield what to try next: nothing that was given."""
+    request = report.request
+    if request.memory is None:
+        yield "--memory 24GB: does it fit"
+    if report.models < 2 and not request.compare:
+        yield "--compare dtype=float32,int8" if report.models else "--compare heads=8,16,32"
+        if not request.formula:
+            yield "--formula: the arithmetic"
+    yield "--explain: how to read this"
+
+
+def _single(case: Case, cost: CostReport, view: ParamsRequest) -> _Told:
     layers = [layer_table(cost)] if view.per_layer else []
     revision = [f"revision: {case.revision}"] if case.revision else []
     return _Told(
@@ -134,7 +149,7 @@ def _single(case: Case, cost: CostReport, view: View) -> _Told:
 
 
 def _first_groups(
-    case: Case, cost: CostReport, view: View, columns: int, lines: int
+    case: Case, cost: CostReport, view: ParamsRequest, columns: int, lines: int
 ) -> list[Group]:
     """What ``lines`` of so many columns have room for; wide terminals show tables beside."""
     overview = overview_table(case, cost)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attnviz.count.params.config.read import spec_from_config
 from attnviz.count.params.shapes import spec_from_options, spec_from_shape
 from attnviz.count.params.specs import ModelSpec
-from attnviz.models.resolve import Loaded, resolve
+from attnviz.models.resolve import resolve
 from attnviz.models.shapes import Shape, find_shape, shape_names
 from attnviz.reading import PACKAGED
 
@@ -61,8 +61,6 @@ def find_spec(
         OfflineError: not in the cache, and the network is not to be used or does not answer.
         UsageError: a revision of a directory.
     """
-    if isinstance(name, Loaded):
-        return _loaded(name.model)
     if shapes_first and name in shape_names():
         return spec_of_shape(name)
     source = resolve(name)
@@ -87,8 +85,8 @@ def find_spec(
     return FoundSpec(name, origin, commit, config, spec, stored=stored_weights(directory))
 
 
-def _loaded(model: Any) -> FoundSpec:
-    """Of a model that Python code has loaded."""
+def spec_of_loaded(model: Any) -> FoundSpec:
+    """Return the spec of a model that Python code has loaded."""
     info, whole = model.info, getattr(model, "model", None)
     if whole is None:
         return find_spec(str(info.name))

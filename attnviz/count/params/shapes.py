@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 from attnviz.count.params import specs
 from attnviz.count.params.option_rules import check_options
-from attnviz.count.params.options import SHAPE, ShapeOptions
+from attnviz.count.params.request import SHAPE, ShapeOptions
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.shapes import Shape, nearest
 

@@ -147,12 +147,12 @@ def _measured(name: str, seed: int, loading: shared.Loading, outlet: Outlet) -> 
             return load(name, replace(options, progress=advance, tokens=tokens))
 
     def count() -> dict[str, Any]:
-        from attnviz.count.params.cases import requested_cases
+        from attnviz.count.params.cases import NamedModel, requested_cases
         from attnviz.count.params.data import params_data
-        from attnviz.count.params.options import Hub, Named, Running
+        from attnviz.count.params.request import ParamsRequest
 
-        hub = Hub(loading.revision, loading.offline)
-        return params_data(requested_cases(Named((), (name,)), {}, Running(), hub))
+        request = ParamsRequest(revision=loading.revision, offline=loading.offline)
+        return params_data(requested_cases([NamedModel(name)], request))
 
     return Measured(open_model, count, seed)
 

@@ -11,7 +11,8 @@ from rich.cells import cell_len
 from attnviz.count.params.cases import BuiltCount, Case, Counted
 from attnviz.count.params.compare import MARK
 from attnviz.count.params.document import params_document
-from attnviz.count.params.options import View
+from attnviz.count.params.params import ParamsReport
+from attnviz.count.params.request import ParamsRequest
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 
@@ -19,15 +20,15 @@ MakeCase = Callable[..., Case]
 WIDTHS = (20, 31, 47, 80, 120, 200, 1000)
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
-BARE, FORMULAS = View(), View(formula=True)
+BARE, FORMULAS = ParamsRequest(), ParamsRequest(formula=True)
 
 
 def drawn(
-    counted: Case | Counted, width: int, view: View = BARE, theme: Theme = PLAIN
+    counted: Case | Counted, width: int, view: ParamsRequest = BARE, theme: Theme = PLAIN
 ) -> list[str]:
     """The lines of a screen, with everything that may stand on it."""
     counted = Counted(cases=(counted,)) if isinstance(counted, Case) else counted
-    document = params_document(counted, view, hints=("a b",), explain=True)
+    document = params_document(ParamsReport(counted, 1, view), hints=True, explain=True)
     return terminal_block(document, theme, width).plain.splitlines()
 
 
@@ -50,7 +51,7 @@ def table_of(lines: list[str]) -> Iterator[tuple[str, int, float]]:
 @pytest.mark.parametrize("formula", [False, True])
 def test_no_line_is_wider_than_the_room(any_case: Case, formula: bool, theme: Theme) -> None:
     for width in WIDTHS:
-        lines = drawn(any_case, width, View(formula=formula, per_layer=True), theme)
+        lines = drawn(any_case, width, ParamsRequest(formula=formula, per_layer=True), theme)
         longest_number = max(len(word) for line in lines for word in line.split())
         assert max(map(cell_len, lines)) <= max(width, longest_number + 6), width
         assert not [line for line in lines if line != line.rstrip()]
@@ -62,7 +63,7 @@ def test_no_line_is_wider_than_the_room(any_case: Case, formula: bool, theme: Th
 def test_the_printed_column_adds_up(any_case: Case, width: int, formulas: bool) -> None:
     if total_of(any_case) > 10**40:
         width = 200  # numbers of 60 digits leave no room for the shares
-    rows = list(table_of(drawn(any_case, width, View(formula=formulas))))
+    rows = list(table_of(drawn(any_case, width, ParamsRequest(formula=formulas))))
     *parts, (label, total, whole) = rows
     assert (label, total, whole) == ("total", total_of(any_case), 100.0)
     assert any_case.cost is not None

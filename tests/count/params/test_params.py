@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from attnviz.cli.options import complete_shape
-from attnviz.count.params.command import EXAMPLES
+from attnviz.cli.params import EXAMPLES
 from attnviz.models.shapes import shape_names
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.count.params.counting.cost import CostReport, count_cost
-from attnviz.count.params.options import SHAPE
+from attnviz.count.params.request import SHAPE
 from attnviz.count.params.shapes import spec_from_options
 from attnviz.errors import UsageError
 

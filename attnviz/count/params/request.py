@@ -1,16 +1,15 @@
-"""The options of ``attnviz params``; each group checks itself and is handed down as it is."""
+"""What a person asks of ``params``: a shape, how it runs, what is shown."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
-from attnviz.cli.options import complete_shape
 from attnviz.count.params.specs import MOST
 from attnviz.errors import UsageError
-from attnviz.options import Options, argument, flag, option
+from attnviz.options import Options, flag, option
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
 
@@ -21,35 +20,7 @@ _POWERS = " kmgtp"
 
 
 @dataclass(frozen=True)
-class Named(Options):
-    """Models that have a name; several stand side by side."""
-
-    names: tuple[str, ...] = argument(
-        "MODEL",
-        "A named shape such as llama-2-7b, a directory with a config.json, or a Hugging Face id; "
-        "several stand side by side.",
-        (),
-        autocompletion=complete_shape,
-        show_default=False,
-    )
-    models: tuple[str, ...] = option(
-        "NAME",
-        "Same as MODEL; a bare name means the Hugging Face id where there is one.",
-        (),
-        name="--model",
-        short="-m",
-        autocompletion=complete_shape,
-    )
-
-    @property
-    def each(self) -> dict[str, bool]:
-        """Every model, and whether a named shape comes first."""
-        first = dict.fromkeys(self.names, True)
-        return first | {name: False for name in self.models if name not in first}
-
-
-@dataclass(frozen=True)
-class Attention(Options, panel="Shape: attention"):
+class _Attention(Options, panel="Shape: attention"):
     """A shape's attention; here and below None where it is not said."""
 
     d_model: int | None = option("D", "Model width.")
@@ -63,7 +34,7 @@ class Attention(Options, panel="Shape: attention"):
 
 
 @dataclass(frozen=True)
-class Latent(Options, panel="Shape: latent attention"):
+class _Latent(Options, panel="Shape: latent attention"):
     """A shape's latent attention."""
 
     kv_lora: int | None = option("N", "Key and value latent dim.")
@@ -73,7 +44,7 @@ class Latent(Options, panel="Shape: latent attention"):
 
 
 @dataclass(frozen=True)
-class FeedForward(Options, panel="Shape: feed-forward"):
+class _FeedForward(Options, panel="Shape: feed-forward"):
     """A shape's feed-forward part."""
 
     d_ff: int | None = option("F", "Inner width of the feed-forward part (default: none).")
@@ -87,7 +58,7 @@ class FeedForward(Options, panel="Shape: feed-forward"):
 
 
 @dataclass(frozen=True)
-class Rest(Options, panel="Shape: the rest"):
+class _Rest(Options, panel="Shape: the rest"):
     """What else a shape has."""
 
     layers: int | None = option("L", "Number of layers (default: 1).")
@@ -101,7 +72,7 @@ class Rest(Options, panel="Shape: the rest"):
 
 
 @dataclass(frozen=True)
-class ShapeOptions(Rest, FeedForward, Latent, Attention):
+class ShapeOptions(_Rest, _FeedForward, _Latent, _Attention):
     """A whole shape; ``d_model`` and ``heads`` have been given, the rest means what its help says.
 
     A position table exists where ``positions`` is ``learned``; the other kinds have no parameters.
@@ -150,7 +121,7 @@ class Running(Options, panel="Running it"):
 
 
 @dataclass(frozen=True)
-class View(Options, panel="View"):
+class _View(Options, panel="View"):
     """What is to be seen."""
 
     compare: tuple[str, ...] = option(
@@ -164,11 +135,32 @@ class View(Options, panel="View"):
 
 
 @dataclass(frozen=True)
-class Hub(Options, panel="Loading"):
+class _Hub(Options, panel="Loading"):
     """Where a config comes from."""
 
     revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
     offline: bool = flag("Use directories and the cache only.")
+
+
+@dataclass(frozen=True)
+class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, _View, _Hub):
+    """Everything that a person asked of counting."""
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        super().__post_init__()
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The options of a shape that were given."""
+        values = {name: getattr(self, name) for name in SHAPE}
+        values["linear"] = self.linear or None
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def running(self) -> Running:
+        """How it runs, without the rest."""
+        return Running(**{name: getattr(self, name) for name in RUNNING})
 
 
 SHAPE = tuple(field.name for field in fields(ShapeOptions))
