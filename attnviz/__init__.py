@@ -32,6 +32,9 @@ __all__ = [
     "prune",
     "rollout",
     "scaled_dot_product_attention",
+    "scaling",
+    "sweep",
+    "train",
     "why",
 ]
 
@@ -49,6 +52,9 @@ if TYPE_CHECKING:
         patterns,
         prune,
         rollout,
+        scaling,
+        sweep,
+        train,
         why,
     )
     from attnviz.attention.module import MultiHeadAttention
