@@ -35,6 +35,7 @@ __all__ = [
     "scaling",
     "sweep",
     "train",
+    "verify",
     "why",
 ]
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         scaling,
         sweep,
         train,
+        verify,
         why,
     )
     from attnviz.attention.module import MultiHeadAttention

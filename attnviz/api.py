@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from attnviz.learn.scaling.records import ScalingReport
     from attnviz.learn.sweep.records import SweepReport
     from attnviz.learn.train.records import TrainReport
+    from attnviz.learn.verify.records import VerifyReport
     from attnviz.models.attention_interface import PreTrainedModel
     from attnviz.models.model import Model
     from attnviz.records import Kind, Score
@@ -511,6 +512,48 @@ def scaling(
     return question.scaling(opened, read, request)
 
 
+def verify(
+    model: AnyModel | None = None,
+    text: str | None = None,
+    *,
+    tokenizer: Any = None,
+    target: str | None = None,
+    truncate: bool = False,
+    d_model: int | None = None,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    causal: bool | None = None,
+    steps: bool = False,
+    seq: int | None = None,
+    keras: bool | None = None,
+    dtype: Literal["auto", "float32", "float64"] = "auto",
+    seed: int = 0,
+) -> VerifyReport:
+    """Check attention against other implementations: the library's own, or that of a model.
+
+    model: None for the library's own attention, whose shape ``d_model``, ``heads`` and what follows
+        describe. tokenizer: see ``capture``. text: what the model reads, a sentence by default.
+    dtype: of the library's own attention. The options are those of ``attnviz verify``; see
+        ``VerifyRequest``. The report's ``failed`` has the checks that failed.
+
+    Raises UsageError (also a ValueError) for options or a text that do not fit, LoadError for a
+    model that cannot be read, UnsupportedError if it does not read text.
+    """
+    given = locals()
+    from attnviz.learn.verify import verify as question
+    from attnviz.learn.verify.request import VerifyRequest
+
+    request = VerifyRequest.of(given)
+    read = _text(text)
+    if model is None:
+        if read is not None:
+            raise UsageError("a text is for a model to read: give one, or leave the text out")
+        return question.verify_own(request, dtype)
+    if dtype != "auto":
+        raise UsageError("dtype is that of the library's own attention: load the model in it")
+    return question.verify_model(_opened(model, tokenizer), read, request)
+
+
 def sweep(
     *,
     heads: str = "1,2,4,8",
@@ -637,7 +680,7 @@ def _opened(
     Raises UsageError for a tokenizer next to a name, and for a loaded model without one.
     """
     if isinstance(tokenizer, str):
-        raise UsageError(f"expected a tokenizer, got a text: write text={tokenizer!r}")
+        raise UsageError(f"expected a tokenizer, got a text: {tokenizer!r}")
     if isinstance(model, str | os.PathLike):
         from attnviz.models.resolve import load
 
