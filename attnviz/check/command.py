@@ -51,7 +51,7 @@ def check(
     """Hold a model against rules in a file: a gate for CI."""
     from attnviz.check.baseline import check_renewable, write_baseline
     from attnviz.check.initial import baseline_path
-    from attnviz.check.measure import outcome
+    from attnviz.check.judge import outcome
     from attnviz.check.records import CheckReport
     from attnviz.check.rules import read_rules
     from attnviz.check.words import said

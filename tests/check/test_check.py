@@ -25,7 +25,7 @@ from attnviz.check.baseline import (
 )
 from attnviz.check.ci import github_lines
 from attnviz.check.document import check_document
-from attnviz.check.measure import outcome
+from attnviz.check.judge import outcome
 from attnviz.check.records import Bounds, CheckReport, Outcome, Rule, ScoreRule
 from attnviz.check.words import value_text
 from attnviz.cli.inputs import built_in_texts
