@@ -2,42 +2,95 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import fields
+from typing import Any, Self
+
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.converted_tensors import LazyTensors
+from attnviz.attention.functional import attention_output, masked_softmax, scores_by
+from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.numpy_stack import NumpyStack
 
 Floats = NDArray[np.floating]
 
 
 def to_bfloat16(numbers: Floats) -> Floats:
-    """Each number rounded to the nearest of eight significant bits, of two the even one."""
+    """Return each number rounded to the nearest of eight significant bits, of two the even one."""
     bits = numbers.astype(np.float32).view(np.uint32)
     halfway = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     rounded = ((bits + halfway) & np.uint32(0xFFFF0000)).view(np.float32)
     return rounded.astype(numbers.dtype, copy=False)
 
 
-class NarrowStack(NumpyStack):
-    """A stack whose weights are rounded to bfloat16, as is what passes between its parts.
+class NarrowAttention(NumpyAttention):
+    """Attention that rounds every array it makes to bfloat16, as eager attention on torch does.
 
-    Inside attention, and within a matrix product, numbers keep their width, as in hardware that
-    multiplies bfloat16: the error is of its size, not the same one.
+    Scores are rounded before and after they are scaled, and weights before they mix the values.
+    The softmax itself is computed in float32, there as here.
+    """
+
+    @classmethod
+    def of(cls, attention: NumpyAttention) -> Self:
+        """Return the same attention over the same weights, which are not rounded."""
+        return cls(**{part.name: getattr(attention, part.name) for part in fields(attention)})
+
+    def joined(self, outputs: Floats) -> Floats:
+        return to_bfloat16(super().joined(outputs))
+
+    def _attend(
+        self, query: Floats, key: Floats, value: Floats, mask: NDArray[Any] | None
+    ) -> tuple[Floats, Floats]:
+        scaled = self.score == "scaled-dot"
+        score = "dot" if scaled else self.score
+        scores = to_bfloat16(scores_by(score, query, key, self.score_weight))
+        if scaled:
+            scores = to_bfloat16(scores / query.dtype.type(math.sqrt(query.shape[-1])))
+        weights = to_bfloat16(masked_softmax(scores, mask))
+        return to_bfloat16(attention_output(weights, value)), weights
+
+    def _heads_of(
+        self,
+        query: Floats,
+        key: Floats,
+        value: Floats,
+        positions: NDArray[np.integer] | None = None,
+    ) -> tuple[Floats, Floats, Floats]:
+        parts = super()._heads_of(query, key, value, positions)
+        return to_bfloat16(parts[0]), to_bfloat16(parts[1]), to_bfloat16(parts[2])
+
+    def _normed(self, x: Floats, gain: Floats | None) -> Floats:
+        return to_bfloat16(super()._normed(to_bfloat16(x), gain))
+
+
+class NarrowStack(NumpyStack):
+    """A stack whose weights are rounded to bfloat16, as is what each part reads and writes.
+
+    Sums within a matrix product, a norm or a softmax keep their width, as on torch. How large the
+    error is agrees with a run in bfloat16 on torch (tests/benchmarks/bench_rounding.py); in which
+    direction it goes does not.
     """
 
     @classmethod
     def of(cls, stack: NumpyStack) -> NarrowStack:
-        """The same stack, rounded."""
+        """Return the same stack, rounded."""
         stored = stack.tensors.stored
         rounded = LazyTensors(stored, lambda name: to_bfloat16(stored[name].astype(np.float32)))
         return cls(stack.shape, rounded, stack.dtype)
 
+    def _embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
+        return to_bfloat16(super()._embed(ids, start))
+
+    def _attention(self, layer: int) -> NumpyAttention:
+        return NarrowAttention.of(super()._attention(layer))
+
     def _norm(self, name: str, residual: Floats) -> Floats:
-        return to_bfloat16(super()._norm(name, residual))
+        return to_bfloat16(super()._norm(name, to_bfloat16(residual)))
 
     def _project(self, name: str, x: Floats) -> Floats:
-        return to_bfloat16(super()._project(name, x))
+        return to_bfloat16(super()._project(name, to_bfloat16(x)))
 
     def _layer(self, layer: int, residual: Floats, attended: Floats) -> Floats:
-        return to_bfloat16(super()._layer(layer, residual, to_bfloat16(attended)))
+        return to_bfloat16(super()._layer(layer, residual, attended))

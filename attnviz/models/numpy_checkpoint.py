@@ -162,11 +162,11 @@ def _find(name: str, revision: str | None) -> tuple[Path, str | None]:
     commit = revision or "main"
     reference = place / "refs" / commit
     if not _COMMIT.fullmatch(commit):
-        if not _PLAIN.fullmatch(commit) or ".." in commit or not reference.is_file():
+        if not _PLAIN.fullmatch(commit) or ".." in commit or not os.path.isfile(reference):
             raise NotUnderstoodError(f"{name!r} is not in the cache")
         commit = reference.read_text(encoding="utf-8", errors="replace")
     directory = place / "snapshots" / commit
-    if not _COMMIT.fullmatch(commit) or not directory.is_dir():
+    if not _COMMIT.fullmatch(commit) or not os.path.isdir(directory):
         raise NotUnderstoodError(f"{name!r} is not in the cache")
     return directory, commit
 
@@ -175,7 +175,12 @@ def _cache() -> Path:
     """Where huggingface_hub keeps its files, whose import takes longer than a small model."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
-            return Path(os.path.expandvars(os.environ[variable])).expanduser()
+            return _path(os.environ[variable])
     caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
-    return Path(os.path.expandvars(home)).expanduser() / "hub"
+    return _path(home) / "hub"
+
+
+def _path(named: str) -> Path:
+    """Return what a variable of the environment names; the home of an unknown user stays ``~``."""
+    return Path(os.path.expanduser(os.path.expandvars(named)))

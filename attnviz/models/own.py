@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Score
-from attnviz.attention.narrow_stack import to_bfloat16
+from attnviz.attention.narrow_stack import NarrowAttention, to_bfloat16
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
@@ -181,7 +181,9 @@ class OwnAttention:
 
     def narrowed(self) -> OwnAttention:
         names = (f"{part}_weight" for part in ("query", "key", "value", "output"))
-        return self._changed(
+        narrow = copy(self)
+        narrow._attention = NarrowAttention.of(self._attention)
+        return narrow._changed(
             **{name: to_bfloat16(getattr(self._attention, name)) for name in names}
         )
 

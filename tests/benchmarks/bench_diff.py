@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
-from shutil import copy
+from shutil import copy, copytree, ignore_patterns
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import attnviz
 from attnviz.engine import patchable
@@ -34,6 +35,7 @@ from ..diff.planted import (
     Tensors,
     changed_model,
     floor_of,
+    floor_of_both,
     four_bits,
     maps_of,
     permute_queries,
@@ -99,26 +101,51 @@ def test_a_model_with_itself() -> None:
     )
 
 
+PLANTS: dict[str, Callable[[Tensors, int], None]] = {
+    "queries permuted": lambda t, at: permute_queries(t, EVERY[at % 24], at),
+    "head zeroed": lambda t, at: zero_head(t, EVERY[at % 24]),
+    "4-bit noise in a layer": lambda t, at: four_bits(t, at % LAYERS, at),
+    "one training step": lambda t, at: training_step(t, Bundled(), SENTENCES[at]),
+}
+ONE_HEAD = ("queries permuted", "head zeroed")
+
+
 def test_planted_changes() -> None:
     model, texts = Bundled(), built_in_texts().texts
     first = maps_of(model, texts)
     floor = floor_of(model, first, texts)
-    plants: dict[str, Callable[[Tensors, int], None]] = {
-        "queries permuted": lambda t, at: permute_queries(t, EVERY[at % 24], at),
-        "head zeroed": lambda t, at: zero_head(t, EVERY[at % 24]),
-        "4-bit noise in a layer": lambda t, at: four_bits(t, at % LAYERS, at),
-        "one training step": lambda t, at: training_step(t, model, SENTENCES[at]),
-    }
     print(f"\nnoise floor {floor.js:.1e} bits\n{'25 of each':<26}found  planted head first")
-    for name, plant in plants.items():
+    for name, plant in PLANTS.items():
         found = right = 0
         for at in range(25):
             changed = changed_model(model, lambda t, plant=plant, at=at: plant(t, at))
-            said = verdict(first, maps_of(changed, texts), floor)
+            second = maps_of(changed, texts)
+            said = verdict(first, second, floor_of_both((model, first), (changed, second), texts))
             found += said.found
             right += said.first == EVERY[at % 24]
-        one = name in ("queries permuted", "head zeroed")
-        print(f"{name:<26}{found:>5}  {right if one else '-':>18}")
+        print(f"{name:<26}{found:>5}  {right if name in ONE_HEAD else '-':>18}")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_planted_changes_in_16_bits(dtype: Any, tmp_path: Path) -> None:
+    """Both sides are loaded in 16 bits by torch, which rounds the planted change as well."""
+    print(f"\n{dtype}, {'10 of each':<18}found  planted head first")
+    for name, plant in PLANTS.items():
+        found = right = 0
+        for at in range(10):
+            tensors = {key: np.array(each) for key, each in Bundled().checkpoint.tensors.items()}
+            plant(tensors, at)
+            folder = tmp_path / f"{name}-{at}"
+            copytree(TINY, folder, ignore=ignore_patterns("*.md", "*.csv", "labels.json"))
+            save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+            said = attnviz.diff(str(TINY), str(folder), backend="torch", dtype=dtype).to_dict()
+            heads = {
+                (head["layer"], head["head"]): max(head["js_divergence"], head["output_change"])
+                for head in said["heads"]
+            }
+            found += said["changed"] + said["output_changed"] > 0
+            right += max(heads, key=heads.__getitem__) == EVERY[at % 24]
+        print(f"{name:<26}{found:>5}  {right if name in ONE_HEAD else '-':>18}")
 
 
 def seconds(*arguments: str) -> float:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.labels import visible
+from attnviz.draw.labels import short_name, visible
 from attnviz.draw.values import json_number, model_facts
 from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.engine.head_run import Head
@@ -85,32 +85,48 @@ class Baseline:
     shares: Mapping[Head, Floats]
     scores: Mapping[Head, Mapping[str, float | None]]
 
+    @property
+    def origin(self) -> str:
+        """The model that it is of, and seven digits of its revision."""
+        return f"{short_name(self.info.name)} {(self.info.revision or '')[:7]}".rstrip()
+
     def js_divergence(self, other: Baseline) -> dict[Head, float]:
         """Of attention by distance, bits in [0, 1]; NaN where numbers overflowed."""
         return {
             head: float(js_divergence(shares, other.shares[head]))
             if np.isfinite([shares, other.shares[head]]).all()
-            else float("nan")
+            else math.nan
             for head, shares in self.shares.items()
         }
 
     def score_change(self, other: Baseline) -> dict[Head, float]:
-        """The largest change of any score that both have of a head."""
+        """Return the largest change of any score of each head.
+
+        It is NaN for a head without scores, and for one that lost or gained a score.
+        """
         changes = {}
         for head, scores in self.scores.items():
             others = other.scores[head]
-            pairs = [(value, others.get(name)) for name, value in scores.items()]
-            apart = [abs(a - b) for a, b in pairs if a is not None and b is not None]
-            changes[head] = float(np.max(apart)) if apart else float("nan")  # of a NaN it is NaN
+            pairs = [(scores.get(name), others.get(name)) for name in {**scores, **others}]
+            apart = [
+                math.nan if a is None or b is None else abs(a - b)
+                for a, b in pairs
+                if a is not None or b is not None
+            ]
+            changes[head] = float(np.max(apart)) if apart else math.nan  # of a NaN it is NaN
         return changes
 
 
 def check_finite(baseline: Baseline) -> None:
-    """Raise where the attention of a head is no number: nothing can be held to it.
+    """Raise where the attention of a head is no number, so that no later one is compared with it.
 
     LoadError that names the weights that are not finite, UsageError where all of them are.
     """
-    lost = [head for head, shares in baseline.shares.items() if not np.isfinite(shares).all()]
+    lost = [
+        head
+        for head, shares in baseline.shares.items()
+        if not np.isfinite(shares).all() or set(baseline.scores[head].values()) <= {None}
+    ]
     if lost:
         layer, number = lost[0]
         told = (
@@ -174,7 +190,7 @@ def read_baseline(path: Path, now: Baseline) -> Baseline:
     try:
         data = parse_json(read_bytes(path, name=shown, most=SETTINGS_BYTES), shown)
     except LoadError as error:
-        if path.exists():
+        if not isinstance(error.__cause__, FileNotFoundError):
             raise
         raise LoadError(f"there is no baseline {shown}: write it with --update") from error
     schema = data.get("schema") if isinstance(data, dict) else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -51,9 +53,7 @@ def github_lines(report: CheckReport, environment: Mapping[str, str] = os.enviro
 
     Files are named from the root of the checkout, wherever the step works.
     """
-    path, root = report.path, Path(environment.get("GITHUB_WORKSPACE") or ".").resolve()
-    if path.resolve().is_relative_to(root):
-        path = path.resolve().relative_to(root)
+    path = _from_root(report.path, environment.get("GITHUB_WORKSPACE") or ".")
     for outcome in (*report.failed, *report.warned):
         level = "warning" if outcome.rule.warning else "error"
         where = {"file": path.as_posix(), "title": outcome.rule.name}
@@ -61,6 +61,15 @@ def github_lines(report: CheckReport, environment: Mapping[str, str] = os.enviro
             where["line"] = str(outcome.rule.line)
         given = ",".join(f"{key}={_property(visible(value))}" for key, value in where.items())
         yield f"::{level} {given}::{_escaped(f'{brief(outcome)}; {_measured(outcome)}')}"
+
+
+def _from_root(path: Path, root: str) -> Path:
+    """Return a path from the root of the checkout; as it is where it does not lie in there."""
+    try:
+        whole, top = Path(os.path.realpath(path)), Path(os.path.realpath(root))
+    except OSError:  # the working directory is gone
+        return path
+    return whole.relative_to(top) if whole.is_relative_to(top) else path
 
 
 def _escaped(text: str) -> str:
@@ -73,8 +82,16 @@ def _property(text: str) -> str:
 
 
 def add_summary(document: Document) -> None:
-    """Add the document as Markdown to the step summary, if there is one; OSError as the system."""
+    """Add the document as Markdown to the step summary, if there is one.
+
+    Raises OSError where the system refuses, and for a pipe, whose reader would be waited for.
+    """
     named = os.environ.get("GITHUB_STEP_SUMMARY")
-    if named:
-        with Path(named).open("a", encoding="utf-8") as stream:
-            stream.write("\n".join(document_markdown(document)) + "\n")
+    if not named:
+        return
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+    with open(os.open(named, flags, 0o666), "wb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        text = "\n".join(document_markdown(document)) + "\n"
+        stream.write(text.encode("utf-8", "backslashreplace"))

@@ -54,7 +54,7 @@ def check(
     from attnviz.draw.whole_file import check_writable
     from attnviz.inspect.check.baseline import check_renewable, write_baseline
     from attnviz.inspect.check.initial import baseline_path
-    from attnviz.inspect.check.measure import outcome
+    from attnviz.inspect.check.judge import outcome
     from attnviz.inspect.check.records import CheckReport
     from attnviz.inspect.check.rules import read_rules
     from attnviz.inspect.check.words import said

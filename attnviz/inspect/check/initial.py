@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
-from attnviz.inspect.check.baseline import check_finite
+from attnviz.inspect.check.baseline import Baseline, check_finite
 from attnviz.inspect.check.measure import Measured
 from attnviz.inspect.diff.compare import Divergences, noise_floor
+from attnviz.inspect.patterns.records import PatternReport, PatternScores
+from attnviz.measures.labels import best_label, clear_deviations, strengths
+from attnviz.measures.registry import RELATIONS
+from attnviz.models.model import require_number
 from attnviz.models.other_numbers import in_other_numbers
 
-_COUNTS = ("total", "kv_cache.bytes_per_token")
+_COUNTS = ("total", "kv_cache.values_per_token")
+"""What ``params`` counts alike in whichever numbers a model is stored."""
 _FACTOR = 2.0
 """Margins over the noise of one rounded side, as ``diff.compare.noise_floor`` has it."""
 
@@ -34,26 +41,24 @@ def baseline_path(path: Path) -> Path:
 def initial_rules(measured: Measured, path: Path, name: str) -> str:
     """The file's text. The model is not to be used afterwards, see ``in_other_numbers``.
 
-    Raises UnsupportedError for a model that cannot be run in other numbers, UsageError for one
-    whose attention is no number.
+    Raises UnsupportedError for a model that cannot be run in other numbers, LoadError or UsageError
+    for one whose attention, or whose loss, is no number.
     """
     check_finite(measured.baseline)
-    now, report, losses = measured.baseline, measured.patterns, _loss(measured)
+    now, report, losses = measured.baseline, measured.patterns, _losses(measured)
     apart = max(each.apart for each in measured.built_in)
     counts = _counts(measured)
     other = in_other_numbers(measured.model)
     noise = measured.beside(other.model)
-    moved = max(
-        (change for change in now.score_change(noise.baseline).values() if math.isfinite(change)),
-        default=0.0,
-    )
-    margin = max(_FACTOR * moved, _LEAST_SCORE)
+    check_finite(noise.baseline)
+    margins = _margins(now, noise.baseline)
     lines = [
         f"model = {_quoted(_model(name, path))}",
         "",
         "# Written by attnviz check --init from what the model does now. Margins are",
         "# twice the most that noise moved any head, measured in the same run: the",
-        f"# model against itself {other.words}. For scores: {margin:.2g}.",
+        f"# model against itself {other.words}. For scores: {margins[False]:.2g},",
+        f"# for relations, which move by whole pairs of words: {margins[True]:.2g}.",
     ]
     if measured.model.info.weights == "random":
         lines += ["# Random weights: no head has a label."]
@@ -61,19 +66,21 @@ def initial_rules(measured: Measured, path: Path, name: str) -> str:
         heads = report.labelled(label)
         if not heads:
             continue
-        best, least = heads[0], min(len(heads), len(noise.patterns.labelled(label)))
-        floor = math.floor(((best.score or 0.0) - margin) * 1000) / 1000
+        best, least = heads[0], sum(_keeps_label(report, entry, margins) for entry in heads)
+        floor = math.floor(((best.score or 0.0) - margins[label in RELATIONS]) * 1000) / 1000
         lines += _rule(f'head = "L{best.layer}H{best.head}"', f'score = "{label}"',
                        f"at_least = {floor:g}")  # fmt: skip
-        lines += _rule(f'heads_labelled = "{label}"', f"at_least = {least}")
+        if least:
+            lines += _rule(f'heads_labelled = "{label}"', f"at_least = {least}")
     js = now.js_divergence(noise.baseline).values()
     floor = _above(max(_js_floor([*js]), _LEAST_JS))
     bound = f'js_divergence = {{ at_most = {floor:g}, heads = "100%" }}'
     lines += _rule(f"against = {_quoted(baseline_path(path).name)}", bound)
     if losses is not None:
-        coarse = _loss(noise)
-        wider = max(_FACTOR * abs((coarse or losses) - losses), _LEAST_LOSS)
-        at_most = math.ceil((losses + wider) * 10_000) / 10_000
+        coarse = _losses(noise) or losses
+        moves = [abs(b.mean() - a.mean()) for a, b in zip(losses, coarse, strict=True) if len(a)]
+        wider = max(_FACTOR * max(moves), _LEAST_LOSS)
+        at_most = math.ceil((np.concatenate(losses).mean() + wider) * 10_000) / 10_000
         lines += _rule('loss_on = "built-in texts"', f"at_most = {at_most:g}")
     rows = max(_FACTOR * max(each.apart for each in noise.built_in), _FACTOR * apart, _LEAST_ROW)
     lines += _rule("rows_sum_to_one = true", f"at_most = {_above(rows):g}")
@@ -95,13 +102,49 @@ def _above(value: float) -> float:
     return math.ceil(value / step) * step
 
 
-def _loss(measured: Measured) -> float | None:
-    """Nats per token over the built-in texts; None for a model that predicts none."""
+def _margins(now: Baseline, noise: Baseline) -> dict[bool, float]:
+    """Return twice the most that noise moved a score of any head: of relations, and of the rest.
+
+    A relation moves by whole pairs, so its margin would hide what happens to the other scores.
+    """
+    moved = {True: [_LEAST_SCORE], False: [_LEAST_SCORE]}
+    for head, scores in now.scores.items():
+        for name, score in scores.items():
+            other = noise.scores[head][name]
+            if score is not None and other is not None:
+                moved[name in RELATIONS].append(_FACTOR * abs(score - other))
+    return {relation: max(each) for relation, each in moved.items()}
+
+
+def _keeps_label(report: PatternReport, head: PatternScores, margins: Mapping[bool, float]) -> bool:
+    """Return whether a head has its label even if noise lowers its score and lifts all others."""
+    scores = {
+        name: None
+        if score is None
+        else score + margins[name in RELATIONS] * (-1 if name == head.label else 1)
+        for name, score in head.scores.items()
+    }
+    relations = sum(name in RELATIONS for name in report.labels)
+    return head.label == best_label(
+        strengths(report.labels, scores, head.base_rate),
+        scores,
+        head.base_rate,
+        head.measured,
+        deviations=clear_deviations(len(report.heads) * relations),
+    )
+
+
+def _losses(measured: Measured) -> list[NDArray[np.float64]] | None:
+    """Return nats per token of each built-in text; None for a model that predicts none.
+
+    Raises LoadError or UsageError where they are no numbers.
+    """
     losses = [each.losses for each in measured.built_in if each.losses is not None]
     if len(losses) < len(measured.built_in):
         return None
-    loss = float(np.concatenate(losses).mean())
-    return loss if math.isfinite(loss) else None
+    every = float(np.concatenate(losses).sum())
+    require_number("loss over the built-in texts", every, measured.model.info)
+    return losses
 
 
 def _counts(measured: Measured) -> list[tuple[str, float]]:
@@ -120,10 +163,8 @@ def _rule(*lines: str) -> Iterator[str]:
 
 def _model(name: str, path: Path) -> str:
     """A relative directory as it is found from the file's own."""
-    if name[:1] != "." or not Path(name).is_dir():
+    if name[:1] != "." or not os.path.isdir(name):
         return name
-    import os
-
     beside = os.path.relpath(name, path.parent)
     return f"./{Path(beside).as_posix()}" if beside[:1] != "." else beside
 

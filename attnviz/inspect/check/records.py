@@ -30,10 +30,10 @@ class Bounds:
             raise ValueError(f"at_least {self.at_least:g} is above at_most {self.at_most:g}")
 
     def hold(self, value: float) -> bool:
-        """Whether a value lies there; NaN never does."""
+        """Return whether a value lies there; what is not finite never does."""
         low = -math.inf if self.at_least is None else self.at_least
         high = math.inf if self.at_most is None else self.at_most
-        return low <= value <= high
+        return math.isfinite(value) and low <= value <= high
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ class RuleFile:
 class Outcome:
     """What became of a rule.
 
-    value: NaN where numbers overflowed. measured_on: over what; over: the same in few words, which
-    ``CheckReport.sources`` may say more of. unit: such as ``nats/token``.
+    value: NaN where a head or a token has no number. measured_on: over what; over: the same in few
+    words, which ``CheckReport.sources`` may say more of. unit: such as ``nats/token``.
     detail: what else is to be known, such as the head that is furthest.
     """
 

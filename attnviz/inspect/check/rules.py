@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -61,11 +62,13 @@ class _Given(NamedTuple):
         return kind(name, bounds or _bounds(self.table), **self.common, **more)
 
     def path(self, key: str) -> Path:
-        """A file beside the rules."""
+        """Return a file beside the rules; ValueError for a pipe, which would be waited for."""
         name = self.word(key)
-        if "\0" in name:
+        path = self.folder / os.path.expanduser(name)
+        is_pipe = os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
+        if is_pipe or "\0" in name:
             raise ValueError(f"expected {key} as a file, got {_shown(name)}")
-        return self.folder / Path(name).expanduser()
+        return path
 
 
 def read_rules(path: Path) -> RuleFile:
@@ -114,7 +117,7 @@ def read_rules(path: Path) -> RuleFile:
 
 def _model(name: str | None, folder: Path) -> str | None:
     """A directory beside the rules, else what ``--model`` takes."""
-    beside = name is not None and name[:1] == "." and (folder / name).is_dir()
+    beside = name is not None and name[:1] == "." and os.path.isdir(folder / name)
     return str(folder / name) if beside and name is not None else name
 
 

@@ -1,7 +1,7 @@
 """The comparison by numbers alone: divergences over texts, the noise floor, what lies above it.
 
 A head counts as changed where the 95 % bootstrap interval, over paired texts, of its divergence
-lies above the noise floor: what rounding does to the first model alone. That two models differ at
+lies above the noise floor: what rounding alone does to either model. That two models differ at
 all says nothing: any change of a weight changes every head.
 """
 
@@ -109,7 +109,7 @@ class Floor(NamedTuple):
 
 
 def noise_floor(noise: Divergences) -> Floor:
-    """The floor for all heads, from the first model against itself in other numbers."""
+    """Return the floor for all heads, from one side against itself in other numbers."""
     return Floor(*(_ROUNDED * _largest(each) for each in (noise.js, noise.output)))
 
 
@@ -191,6 +191,33 @@ def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
         count,
         float(kl.max()),
     )
+
+
+class Noise(NamedTuple):
+    """What rounding alone does to one model, or to either of two.
+
+    floor: above it lies what rounding does not do. words: which model was compared with itself,
+    and in which numbers. predictions: how far apart they are there.
+    """
+
+    floor: Floor
+    words: str
+    predictions: Predictions | None = None
+
+    def or_more(self, other: Noise) -> Noise:
+        """Return the noise of two models: of each number the larger one.
+
+        The model with the coarser numbers may have lost in its file what the other one still has.
+        Then only the other one shows what was lost.
+        """
+        if self.words == other.words:
+            return self
+        known = [each for each in (self.predictions, other.predictions) if each is not None]
+        return Noise(
+            Floor(*(float(np.fmax(*pair)) for pair in zip(self.floor, other.floor, strict=True))),
+            f"{self.words}, {other.words}",
+            max(known, key=lambda each: each.kl, default=None),
+        )
 
 
 # Which head is held against which ------------------------------------------------------------

@@ -23,7 +23,7 @@ def diff_data(report: DiffReport) -> dict[str, Any]:
     """Everything of a report but the example maps; ``heads`` holds an entry a pair of heads.
 
     ``kl`` (nats) and ``same_top`` are means over ``positions``, their errors standard errors.
-    ``noise`` has what the first model differs by from itself in other numbers; ``noise_floor`` is
+    ``noise`` has what either model differs by from itself in other numbers; ``noise_floor`` is
     the bound in bits above which the interval of ``js_divergence`` must lie.
     """
     floor = report.floor

@@ -15,10 +15,11 @@ from attnviz.engine.effects import Variant
 from attnviz.engine.head_run import Head
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.scan.run import open_scan
-from attnviz.errors import UsageError
+from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.diff.compare import (
     Divergences,
     Floor,
+    Noise,
     Pair,
     Predictions,
     divergences,
@@ -134,7 +135,7 @@ def compared(
     model = open_model(a)
     with scanning() as advance:
         first = _measured(request, a, model, None, lambda done: advance(0.4 * done))
-        floor, words, floor_predictions = _floor(request, first, model)
+        noise = _noise(request, "A", first, model)
     del model
     other = open_model(b)
     with scanning() as advance:
@@ -142,34 +143,42 @@ def compared(
         second = _measured(
             request, b, other, first, lambda done: advance(0.5 + 0.4 * done), same=same
         )
-        report = _held(request, first, second, floor)
+        alone: tuple[str, ...] = ()
+        if not same:
+            try:
+                noise = noise.or_more(_noise(request, "B", second, other))
+            except (LoadError, UnsupportedError) as error:  # a quantised one, or no memory for it
+                alone = (f"the noise floor is that of A alone: {error}",)
+        report = _held(request, first, second, noise.floor)
     return replace(
         report,
         source=a.texts.source,
-        notes=report.notes + ((f"{counted(repeated, 'repeated text')} left out",) * bool(repeated)),
+        notes=(
+            *report.notes,
+            *alone,
+            *([f"{counted(repeated, 'repeated text')} left out"] if repeated else []),
+        ),
         condition=_condition(request, a, b),
-        floor_words=words,
-        floor_predictions=floor_predictions,
+        floor_words=noise.words,
+        floor_predictions=noise.predictions,
         predictions=None if request.two_texts else _comparable(first, second),
         seconds=time.monotonic() - began,
     )
 
 
-def _floor(
-    request: Request, first: Measured, model: Model
-) -> tuple[Floor, str, Predictions | None]:
-    """The floor, what it was measured against, and how far predictions are apart there.
+def _noise(request: Request, name: str, side: Measured, model: Model) -> Noise:
+    """Compare a side with itself in other numbers, unless a floor was given by hand.
 
-    A torch model that was loaded by name is converted by that.
+    A torch model that was loaded by name is converted by this. name: of the side, A or B.
     """
     if request.compared.noise_floor is not None:
-        return Floor(request.compared.noise_floor), "given", None
-    other = in_other_numbers(model)
-    probing = Probing(other.model, first.maps.kind, first.maps.causal)
-    noise = model_maps(probing, first.inputs, first.maps.stride)
-    pairs = pairs_by_index(first.maps.heads, first.maps.heads)
-    floor = noise_floor(divergences(first.maps, noise, pairs))
-    return floor, f"A {other.words}", predictions(first.maps, noise)
+        return Noise(Floor(request.compared.noise_floor), "given")
+    whole, other = side.maps, in_other_numbers(model)
+    probing = Probing(other.model, whole.kind, whole.causal)
+    rounded = model_maps(probing, side.inputs, whole.stride)
+    pairs = pairs_by_index(whole.heads, whole.heads)
+    floor = noise_floor(divergences(whole, rounded, pairs))
+    return Noise(floor, f"{name} {other.words}", predictions(whole, rounded))
 
 
 def _comparable(first: Measured, second: Measured) -> Predictions | None:

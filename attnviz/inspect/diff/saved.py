@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ class SavedResult:
 
 def is_saved(name: str) -> bool:
     """Whether a name means a saved result: a file that ends in .json."""
-    return name.lower().endswith(".json") and not Path(name).expanduser().is_dir()
+    return name.lower().endswith(".json") and not os.path.isdir(os.path.expanduser(name))
 
 
 def read_saved(name: str) -> SavedResult:
@@ -47,7 +48,7 @@ def read_saved(name: str) -> SavedResult:
 
     Raises LoadError for a file that cannot be read, is damaged, or holds something else.
     """
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     shown = repr(visible(str(path)))
     data = parse_json(read_bytes(path, name=shown, most=CORPUS_BYTES), shown)
     schema = data.get("schema") if isinstance(data, dict) else None

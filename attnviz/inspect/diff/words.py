@@ -184,8 +184,8 @@ def floor_words(report: DiffReport) -> str:
     """What the floor is and what it was measured against."""
     if report.floor_words == "given":
         return f"noise floor {floor_text(report)}, as given; outputs are not tested"
-    against = report.floor_words.replace("A ", "itself ", 1)
-    return f"noise floor {floor_text(report)}: twice the most of any head of A against {against}"
+    most = f"noise floor {floor_text(report)}: twice the most that rounding moves any head"
+    return f"{most} ({report.floor_words})"
 
 
 def about(report: DiffReport) -> Iterator[tuple[str, str]]:
@@ -240,8 +240,8 @@ def explanation(report: DiffReport) -> Iterator[str]:
     )
     yield (
         "noise floor: any change of any weight changes every head a little, so that "
-        "being different says nothing. A is also run against itself in other numbers; a head "
-        "counts as changed only where the interval of its divergence lies above twice the "
+        "being different says nothing. Each is also run against itself in other numbers; a "
+        "head counts as changed only where the interval of its divergence lies above twice the "
         "largest that rounding gives any head."
     )
     yield (

@@ -211,6 +211,11 @@ class PatternReport:
         """A head's name, such as ``L2H5``."""
         return f"L{layer + self.index_base}H{head + self.index_base}"
 
+    @property
+    def unknown(self) -> tuple[PatternScores, ...]:
+        """The heads without any score, as of weights that are not numbers."""
+        return tuple(entry for entry in self.heads if set(entry.scores.values()) <= {None})
+
     def labelled(self, label: str) -> tuple[PatternScores, ...]:
         """The heads that have this label, strongest first."""
         return tuple(entry for entry in self.ranked(label) if entry.label == label)

@@ -6,7 +6,6 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from attnviz.engine.capture import capture
@@ -113,12 +112,8 @@ def score_patterns(
         _head(place, summary, names, rule, floors.get(place[0], {}), twin.get(place))
         for place, summary in found.items()
     )
-    # What is left of a head that overflowed is no sample of what it does.
     scored = tuple(
-        replace(entry, label=None, margin=None, agreement=None)
-        if (entry.layer, entry.head) in lost
-        else entry
-        for entry in scored
+        _unknown(entry) if (entry.layer, entry.head) in lost else entry for entry in scored
     )
     report = PatternReport(
         model=model.info,
@@ -303,6 +298,20 @@ def _head(
         by_text={
             name: tuple(score for score, _ in pairs) for name, pairs in summary.single.items()
         },
+    )
+
+
+def _unknown(entry: PatternScores) -> PatternScores:
+    """Return a head without any score: the texts on which it did not overflow are no sample."""
+    return PatternScores(
+        entry.layer,
+        entry.head,
+        label=None,
+        scores=dict.fromkeys(entry.scores),
+        base_rate=entry.base_rate,
+        measured=dict.fromkeys(entry.measured, 0),
+        statistics=dict.fromkeys(entry.statistics),
+        control=entry.control,
     )
 
 

@@ -29,7 +29,7 @@ from attnviz.inspect.check.baseline import (
 )
 from attnviz.inspect.check.ci import github_lines
 from attnviz.inspect.check.document import check_document
-from attnviz.inspect.check.measure import outcome
+from attnviz.inspect.check.judge import outcome
 from attnviz.inspect.check.records import Bounds, CheckReport, Outcome, Rule, ScoreRule
 from attnviz.inspect.check.words import value_text
 from attnviz.measures.divergence import js_divergence

@@ -13,6 +13,7 @@ from attnviz.attention.family_reading import llama_stack
 from attnviz.engine.probing import Probing
 from attnviz.inspect.diff.compare import (
     Floor,
+    Noise,
     divergences,
     noise_floor,
     over_texts,
@@ -41,6 +42,14 @@ def floor_of(model: Model, whole: ModelMaps, texts: Sequence[str]) -> Floor:
     """The noise floor; a torch model is converted by that."""
     noise = maps_of(in_other_numbers(model).model, texts)
     return noise_floor(divergences(whole, noise, pairs_by_index(whole.heads, whole.heads)))
+
+
+def floor_of_both(
+    first: tuple[Model, ModelMaps], second: tuple[Model, ModelMaps], texts: Sequence[str]
+) -> Floor:
+    """Return the floor of two models, as ``diff`` takes it: the larger one of each number."""
+    one, other = (floor_of(*each, texts) for each in (first, second))
+    return Noise(one, "A").or_more(Noise(other, "B")).floor
 
 
 @dataclass(frozen=True)
