@@ -13,7 +13,7 @@ from attnviz.draw.labels import visible
 from attnviz.draw.values import model_of
 from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError
-from attnviz.reading import CORPUS_BYTES, finite, optional, parse_json, read_bytes, typed
+from attnviz.reading import RESULT_BYTES, damaged, finite, optional, parse_json, read_bytes, typed
 from attnviz.records import Kind, ModelInfo
 
 _SCHEMAS = {"attnviz.patterns/1": "patterns", "attnviz.ablate/1": "ablate"}
@@ -49,7 +49,7 @@ def read_saved(name: str) -> SavedResult:
     """
     path = Path(name).expanduser()
     shown = repr(visible(str(path)))
-    data = parse_json(read_bytes(path, name=shown, most=CORPUS_BYTES), shown)
+    data = parse_json(read_bytes(path, name=shown, most=RESULT_BYTES), shown)
     schema = data.get("schema") if isinstance(data, dict) else None
     command = _SCHEMAS.get(schema) if isinstance(schema, str) else None
     if command is None:
@@ -58,13 +58,8 @@ def read_saved(name: str) -> SavedResult:
             f"{shown} holds {got}: expected what attnviz patterns or ablate --save FILE.json "
             f"writes ({' or '.join(_SCHEMAS)})"
         )
-    try:
+    with damaged(shown, f"save it again with attnviz {command} --save"):
         return _saved(path, command, data)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise LoadError(
-            f"{shown} is damaged ({type(error).__name__}: {visible(str(error))[:80]}); save it "
-            f"again with attnviz {command} --save"
-        ) from error
 
 
 def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
