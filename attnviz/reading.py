@@ -1,41 +1,108 @@
 """Reads files that anyone may have written: bounded in size and depth, each failure one sentence.
 
 A file that a person names may be a pipe or a terminal, as in ``<(…)``; a device without end, one
-larger than any honest file, and JSON or TOML nested too deep are refused before they fill the
-memory.
+larger than any honest file, and JSON or TOML that would fill the memory are refused before they do.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
 import re
 import stat
-from collections.abc import Collection
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import AttnvizError, LoadError, UsageError
 
 PACKAGED = Path(__file__).resolve().parent / "data"
 """The files that ship with the package: the bundled model and the built-in texts."""
 
-TEXT_BYTES = 2**28
-"""256 MiB of a text, a list of texts or annotated sentences: some 60 million tokens."""
+TEXT_BYTES = 2**22
+"""4 MiB of one text: a million tokens, for each of which a tokenizer takes 500 bytes of memory."""
+
+TEXTS_BYTES = 2**26
+"""64 MiB of a list of texts, of pairs or of annotated sentences."""
 
 CORPUS_BYTES = 2**33
-"""8 GiB of a file to train on, or of the results of a run that goes on."""
+"""8 GiB of a file to train on, or of the state of a training run."""
 
 SETTINGS_BYTES = 2**26
-"""64 MiB of a config, an index of shards, a recipe; the largest known are below 10 MB."""
+"""64 MiB of a config, an index of shards, a baseline; the largest known are below 10 MB."""
+
+TABLES_BYTES = 2**22
+"""4 MiB of TOML: of a thousand rules of ``check``, each with a text of its own."""
+
+TOKENIZER_BYTES = 2**27
+"""128 MiB of a tokenizer's file; the largest known have 35 MB."""
+
+RESULT_BYTES = 2**28
+"""256 MiB of results as JSON: ``patterns`` writes 52 MB of the 16,128 heads of a Llama of 405B."""
+
+ARRAY_BYTES = 2**31
+"""2 GiB of weights, in their file and in memory, and of the results of a run that goes on."""
 
 Kind = TypeVar("Kind")
 Known = TypeVar("Known")
 
 _PIECE = 2**20
+_LINES = 2**20
+"""Lines that a list of texts may have."""
+
+_GROWN = 8
+"""Bytes of memory that the values of a JSON file may take for each byte that such files may have.
+
+A file of weights takes four times its size, one of empty lists 22 times, of small objects 29 times.
+"""
+
+_MEMORY = {",": 40, '"': 28, "[": 90, "{": 200}
+"""Bytes that a value takes at most for each of these marks in JSON, by measurement."""
+
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 """What a half of a surrogate pair looks like; whole pairs, as of an escaped emoji, do so too."""
+
+_KEY = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"(?<![\w-]){_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{63}}")
+"""A key of TOML of 64 parts: the parser takes time and memory by the square of their number."""
+
+
+def damage() -> tuple[type[Exception], ...]:
+    """Return the classes of all that reading a damaged file may raise.
+
+    Those of a library count where it has been imported: only then can it have raised one.
+    """
+    modules = sys.modules
+    named = ((modules.get(module), error) for module, error in _OF_LIBRARIES)
+    return (*_BUILT_IN, *(getattr(module, error) for module, error in named if module is not None))
+
+
+_BUILT_IN = (
+    *(ArithmeticError, AttributeError, BufferError, EOFError, LookupError, MemoryError, OSError),
+    *(RuntimeError, SyntaxError, TypeError, ValueError),
+)
+_OF_LIBRARIES = (
+    *(("csv", "Error"), ("lzma", "LZMAError"), ("pickle", "UnpicklingError"), ("struct", "error")),
+    *(("safetensors", "SafetensorError"), ("tokenize", "TokenError"), ("zipfile", "BadZipFile")),
+    ("zlib", "error"),
+)
+
+
+@contextmanager
+def damaged(name: str, mend: str = "") -> Iterator[None]:
+    """Raise LoadError where what is read inside is damaged; other errors of ours pass.
+
+    name: what is read. mend: what to do about it.
+    """
+    try:
+        yield
+    except damage() as error:
+        advice = f": {mend}" * bool(mend)
+        raise LoadError(f"{name} is damaged ({reason(error)}){advice}") from error
 
 
 def read_bytes(path: Path, *, name: str = "", failure: str = "", most: int = 0) -> bytes:
@@ -49,12 +116,14 @@ def read_bytes(path: Path, *, name: str = "", failure: str = "", most: int = 0) 
         LoadError: the system refuses, or there is more.
         UsageError: a device, which has no end.
     """
-    shown = name or repr(str(path))
+    shown, most = name or repr(str(path)), most or TEXT_BYTES
     try:
         with path.open("rb") as stream:
-            device = stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
-            if device and not stream.isatty():
+            status = os.fstat(stream.fileno())
+            if stat.S_ISCHR(status.st_mode) and not stream.isatty():
                 raise UsageError(f"{shown} is a device, which has no end: name a text file")
+            if stat.S_ISREG(status.st_mode) and status.st_size > most:
+                raise _too_large(shown, most)
             return read_stream(stream, shown, most)
     except OSError as error:
         why = error.strerror or str(error)
@@ -69,10 +138,7 @@ def read_stream(stream: BinaryIO, name: str, most: int = 0) -> bytes:
             pieces.append(piece)
             size += len(piece)
             if size > most:
-                raise LoadError(
-                    f"{name} has more than {most:,} bytes, the most that is read here: name a "
-                    "smaller file"
-                )
+                raise _too_large(name, most)
             if len(piece) < _PIECE:  # the end: a terminal would wait for a second one
                 break
         return b"".join(pieces)
@@ -80,23 +146,83 @@ def read_stream(stream: BinaryIO, name: str, most: int = 0) -> bytes:
         raise LoadError(f"{name} does not fit the free memory: name a smaller file") from error
 
 
-def parse_json(content: bytes | str, name: str) -> Any:
-    """The value that JSON stands for; LoadError, which begins with ``name``, where it is none."""
+def check_size(path: Path, most: int) -> None:
+    """Raise LoadError for a file of more bytes, before a library reads it."""
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise LoadError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+    if size > most:
+        raise _too_large(repr(str(path)), most)
+
+
+def _too_large(name: str, most: int) -> LoadError:
+    return LoadError(
+        f"{name} has more than {most:,} bytes, the most that is read here: name a smaller file"
+    )
+
+
+def text_lines(content: bytes, name: str) -> Iterator[str]:
+    """Yield the lines of a text file, without their ends.
+
+    Raises LoadError for a line that is not UTF-8, which it names, and for too many of them.
+    """
+    for number, line in enumerate(io.BytesIO(content), start=1):
+        if number > _LINES:
+            raise LoadError(
+                f"{name} has more than {_LINES:,} lines, the most that are read here: name a "
+                "smaller file"
+            )
+        yield utf8(line.removesuffix(b"\n").removesuffix(b"\r"), f"{name} line {number}")
+
+
+def utf8(content: bytes, name: str, failure: type[AttnvizError] = LoadError) -> str:
+    """Bytes as UTF-8 text without its mark; ``failure`` where they are not, ``name`` names them."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise failure(
+            f"{name} is not UTF-8: byte {error.start + 1} is 0x{error.object[error.start]:02x}; "
+            "convert it first, for example with iconv -t UTF-8"
+        ) from error
+
+
+def parse_json(content: bytes | str, name: str, most: int = RESULT_BYTES) -> Any:
+    """The value that JSON stands for; LoadError, which begins with ``name``, where it is none.
+
+    most: bytes that such a file may have; its values may take so many times as much of the memory.
+    """
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
+        check_memory(text, name, most)
         value = json.loads(text)
         if _HALF.search(text):
             json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise LoadError(f"{name} cannot be read as JSON: {_why(error)}") from error
+    except damage() as error:
+        raise LoadError(f"{name} cannot be read as JSON: {reason(error)}") from error
     return value
+
+
+def check_memory(text: str, name: str, most: int) -> None:
+    """Raise LoadError for JSON whose values would take too much of the memory.
+
+    most: bytes that such a file may have.
+    """
+    width = 1 if text.isascii() else 4  # in which Python stores a character
+    needed = width * len(text) + sum(text.count(mark) * size for mark, size in _MEMORY.items())
+    if needed > _GROWN * most:
+        raise LoadError(
+            f"{name} would take more than {_GROWN * most / 1e9:.1f} GB of memory as JSON: name a "
+            "smaller file"
+        )
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; LoadError where it cannot be read or holds something else."""
     name = repr(str(path))
     failure = f"{name} cannot be read as JSON"
-    content = parse_json(read_bytes(path, failure=failure, most=SETTINGS_BYTES), name)
+    found = read_bytes(path, failure=failure, most=SETTINGS_BYTES)
+    content = parse_json(found, name, SETTINGS_BYTES)
     if not isinstance(content, dict):
         raise LoadError(f"{name} should hold a JSON object, not {type(content).__name__}")
     return content
@@ -107,14 +233,23 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 
     Raises LoadError where it cannot be read.
     """
+    failure = f"{str(path)!r} cannot be read as {what}"
+    return parse_toml(read_bytes(path, failure=failure, most=TABLES_BYTES), failure)
+
+
+def parse_toml(
+    content: bytes, failure: str, kind: type[AttnvizError] = LoadError
+) -> dict[str, Any]:
+    """The table that TOML stands for; an error of ``kind``, which begins with ``failure``."""
     import tomllib  # many a start reads none
 
-    failure = f"{str(path)!r} cannot be read as {what}"
-    content = read_bytes(path, failure=failure, most=SETTINGS_BYTES)
     try:
-        return tomllib.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise LoadError(f"{failure}: {_why(error)}") from error
+        text = content.decode("utf-8-sig")
+        if _LONG_KEY.search(text):
+            raise ValueError("a key has 64 parts or more")
+        return tomllib.loads(text)
+    except damage() as error:
+        raise kind(f"{failure}: {reason(error)}") from error
 
 
 # Values of a file ----------------------------------------------------------------------------
@@ -147,11 +282,29 @@ def finite(value: Any) -> float:
     return number
 
 
-def _why(error: Exception) -> str:
+def repeated(folded: Any, most: int) -> list[Any]:
+    """The names of ``[[[name, …], times], …]``, each as often as it says.
+
+    Raises TypeError for what is no such list, ValueError for more than ``most`` names.
+    """
+    found: list[Any] = []
+    for names, times in folded:
+        if len(names) * typed(times, int) > most - len(found):
+            raise ValueError(f"more than {most:,} names")
+        found += [*names] * times
+    return found
+
+
+def reason(error: BaseException) -> str:
+    """Return why a file could not be read, as a part of a sentence that is safe to print."""
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     if isinstance(error, MemoryError):
         return "it does not fit the free memory"
     if isinstance(error, UnicodeEncodeError):
         return f"it holds half of a surrogate pair ({error.object[error.start]!a})"
-    return str(error)
+    said = " ".join(str(error).split())[:120]
+    words = "".join(one if one.isprintable() else "\ufffd" for one in said)
+    if isinstance(error, KeyError):
+        return f"{words} is missing"
+    return words if isinstance(error, ValueError) and words else f"{type(error).__name__}: {words}"

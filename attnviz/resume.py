@@ -8,6 +8,7 @@ the last and is written anew.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 import os
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from attnviz.draw.labels import visible
 from attnviz.draw.whole_file import check_writable, lock, whole_file
 from attnviz.errors import LoadError, UsageError
-from attnviz.reading import CORPUS_BYTES, read_bytes
+from attnviz.reading import ARRAY_BYTES, parse_json, read_bytes
 from attnviz.records import Tokens
 
 _LONGEST_VALUE = 40
@@ -113,12 +114,16 @@ class ResumeFile:
 
     def _read(self) -> list[Piece]:
         """The finished pieces; a last line without its end is cut off for good."""
-        content = read_bytes(self._path, name=self._shown, most=CORPUS_BYTES)
-        whole, _, torn = content.rpartition(b"\n")
-        lines = whole.split(b"\n")
-        self._check_run(_entry(lines[0]))
+        content = read_bytes(self._path, name=self._shown, most=ARRAY_BYTES)
+        lines = enumerate(io.BytesIO(content), start=1)
+        _, first = next(lines, (1, b""))
+        self._check_run(_entry(first if first.endswith(b"\n") else b""))
         done = []
-        for number, line in enumerate(lines[1:], start=2):
+        for number, line in lines:
+            if not line.endswith(b"\n"):
+                assert self._stream is not None
+                os.ftruncate(self._stream, len(content) - len(line))
+                break
             entry = _entry(line)
             match entry:
                 case {"part": str(part), "text": int(text), "result": result} if text is not True:
@@ -128,9 +133,6 @@ class ResumeFile:
                         f"{self._shown} line {number} is damaged: remove the line, and what it "
                         "held is measured again"
                     )
-        if torn:
-            assert self._stream is not None
-            os.ftruncate(self._stream, len(content) - len(torn))
         return done
 
     def _check_run(self, header: Mapping[str, Any]) -> None:
@@ -153,8 +155,8 @@ class ResumeFile:
 
 def _entry(line: bytes) -> dict[str, Any]:
     try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
+        entry = parse_json(line, "a line")
+    except LoadError:
         return {}
     return entry if isinstance(entry, dict) else {}
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UsageError
-from attnviz.reading import PACKAGED, parse_json, read_bytes, read_stream
+from attnviz.reading import (
+    PACKAGED,
+    TEXTS_BYTES,
+    parse_json,
+    read_bytes,
+    read_stream,
+    text_lines,
+    utf8,
+)
 
 if TYPE_CHECKING:
     from attnviz.models.model import Model
@@ -89,9 +97,9 @@ def read_text(argument: str | None, file: Path | None, command: str = "heads") -
         raise UsageError("expected one text: give TEXT or --file, not both")
     if file is not None:
         name = visible(str(file))
-        text = _decoded(read_bytes(file, name=name), name)
+        text = utf8(read_bytes(file, name=name), name)
     elif argument == "-":
-        text = _decoded(_standard_input(), "standard input")
+        text = utf8(_standard_input(), "standard input")
     elif argument is not None:
         text = as_utf8(argument, "the text")
     else:
@@ -107,7 +115,7 @@ def read_text(argument: str | None, file: Path | None, command: str = "heads") -
 
 def as_utf8(argument: str, name: str) -> str:
     """An argument read as UTF-8 whatever the locale made of its bytes; UsageError if it is not."""
-    return _decoded(argument.encode("utf-8", "surrogateescape"), name, UsageError)
+    return utf8(argument.encode("utf-8", "surrogateescape"), name, UsageError)
 
 
 def natural_texts() -> tuple[str, ...]:
@@ -173,8 +181,9 @@ def lines_of(path: Path) -> tuple[str, Iterator[str]]:
     """
     from_input = str(path) == "-"
     name = "standard input" if from_input else visible(str(path))
-    content = _standard_input() if from_input else read_bytes(path, name=name)
-    return name, _lines(content, name)
+    most = TEXTS_BYTES
+    content = _standard_input(most) if from_input else read_bytes(path, name=name, most=most)
+    return name, text_lines(content, name)
 
 
 def encode_texts(
@@ -244,29 +253,10 @@ def answer_and_foil(
     return asked, other
 
 
-def _standard_input() -> bytes:
+def _standard_input(most: int = 0) -> bytes:
     if sys.stdin is None:  # closed by the caller, as in ``<&-``
         raise UsageError("standard input is closed: expected a text there, or give TEXT or --file")
-    return read_stream(sys.stdin.buffer, "standard input")
-
-
-def _lines(content: bytes, name: str) -> Iterator[str]:
-    """The decoded lines of a file; a byte that is no UTF-8 is told with its line."""
-    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
-        yield _decoded(line.removesuffix(b"\r"), f"{name} line {number}")
-
-
-def _decoded(
-    content: bytes, name: str, failure: type[LoadError] | type[UsageError] = LoadError
-) -> str:
-    """Bytes as UTF-8 text without its mark; ``failure`` where they are not, ``name`` names them."""
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise failure(
-            f"{name} is not UTF-8: byte {error.start + 1} is 0x{content[error.start]:02x}; "
-            "convert it first, for example with iconv -t UTF-8"
-        ) from error
+    return read_stream(sys.stdin.buffer, "standard input", most)
 
 
 def _field(line: str, number: int, name: str) -> str:

@@ -20,6 +20,7 @@ from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.rotary import Linear, Llama3, LongRope, Rotary, Stretch, Yarn
 from attnviz.attention.stack_shape import StackShape
 from attnviz.errors import LoadError, UsageError
+from attnviz.reading import repeated
 
 
 @dataclass(frozen=True)
@@ -207,22 +208,23 @@ def _windows(
     if width is not None and (type(width) is not int or width < 1):
         raise NotUnderstoodError(f"{family.window} is {width!r}")
     usual = _WHOLE[0] if width is None else _WINDOWED[0]
-    kinds = _kinds(fields) or [usual] * layers
+    listed = _kinds(fields, layers)
+    kinds = listed or [usual] * layers
     known = {*_WHOLE, *(_WINDOWED if width is not None else ())}
     alike = family.windows == "listed" or {*kinds} == {usual}
     if len(kinds) != layers or not known.issuperset(kinds) or not alike:
         raise NotUnderstoodError(f"layers of {' and '.join(sorted({*map(str, kinds)}))}")
-    if family.windows == "listed" and width is not None and not _kinds(fields):
+    if family.windows == "listed" and width is not None and not listed:
         raise NotUnderstoodError(f"{family.window} is {width}, of layers that are not listed")
     windows = tuple(width if kind in _WINDOWED else None for kind in kinds)
     return windows if any(windows) else ()
 
 
-def _kinds(fields: Mapping[str, Any]) -> list[Any]:
+def _kinds(fields: Mapping[str, Any], layers: int) -> list[Any]:
     """The attention of each layer, empty where it is not said."""
     listed, folded = (fields.get(name) or [] for name in _LISTS)
     try:
-        kinds = [*listed] + [kind for some, times in folded for _ in range(times) for kind in some]
+        kinds = [*listed, *repeated(folded, layers)]
     except (TypeError, ValueError) as error:
         raise NotUnderstoodError(f"attention_types is {folded!r}") from error
     if fields.get("attention_layers", kinds) != kinds:

@@ -82,6 +82,10 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
     }
 
 
+_MOST = 2**17
+"""Heads of a model, each of which has a place on the screen; 16,128 are the most that are known."""
+
+
 def model_of(facts: Mapping[str, Any]) -> ModelInfo:
     """The model that ``model_facts`` told of, read from a file that anyone may have written.
 
@@ -91,8 +95,9 @@ def model_of(facts: Mapping[str, Any]) -> ModelInfo:
     if facts["weights"] == "given":
         given |= {"layers": 1, "kv_heads": facts["heads"], "head_dim": 1}
         given |= {"architecture": "array", "device": "", "backend": "numpy"}
-    for size in ("layers", "heads", "kv_heads", "head_dim"):
-        typed(given[size], int)
+    sizes = [typed(given[size], int) for size in ("layers", "heads", "kv_heads", "head_dim")]
+    if min(sizes) < 0 or max(sizes) > _MOST or sizes[0] * sizes[1] > _MOST:
+        raise ValueError(f"a model of {' × '.join(map(str, sizes[:2]))} heads")
     for text in (given["name"], given["architecture"], given["dtype"], given["device"]):
         typed(text, str)
     optional(given["revision"], str)

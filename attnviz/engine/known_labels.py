@@ -14,11 +14,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import LoadError
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.registry import LABELS
 from attnviz.models.model import Model, weights_fingerprint
-from attnviz.reading import PACKAGED, SETTINGS_BYTES, parse_json, read_bytes
+from attnviz.reading import PACKAGED, SETTINGS_BYTES, damaged, parse_json, read_bytes
 from attnviz.records import Kind, ModelInfo
 
 SCHEMA = "attnviz.labels/1"
@@ -100,15 +100,18 @@ def labels_json(
 
 def _read(path: Path, fingerprint: str, kind: Kind, source: Any) -> KnownLabels | None:
     try:
-        found = parse_json(read_bytes(path, most=SETTINGS_BYTES), str(path))
-        if (found["schema"], found["model"], found["kind"]) != (SCHEMA, fingerprint, kind):
-            return None
-        heads = {
-            (int(layer), int(head)): KnownLabel(name, math.nan if score is None else float(score))
-            for layer, head, name, score in found["heads"]
-            if name is None or name in LABELS
-        }
-    except (LoadError, UsageError, KeyError, TypeError, ValueError, OverflowError):
+        with damaged(str(path)):
+            found = parse_json(read_bytes(path, most=SETTINGS_BYTES), str(path))
+            if (found["schema"], found["model"], found["kind"]) != (SCHEMA, fingerprint, kind):
+                return None
+            heads = {
+                (int(layer), int(head)): KnownLabel(
+                    name, math.nan if score is None else float(score)
+                )
+                for layer, head, name, score in found["heads"]
+                if name is None or name in LABELS
+            }
+    except LoadError:
         return None
     if any(not 0 <= label.score <= 1 for label in heads.values() if label.name is not None):
         return None

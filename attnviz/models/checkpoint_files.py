@@ -7,13 +7,13 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.third_party import one_line
-from attnviz.reading import read_json
+from attnviz.reading import damage, damaged, parse_json, read_json, repeated
 
 _SAFE = ("model.safetensors", "model.safetensors.index.json")
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -23,6 +23,9 @@ _VOCABULARY = (
 )
 _SIDE = ("generation_config.json", "*token*.json", *_VOCABULARY)
 _LONGEST_NAME = 255
+_HEADER_BYTES = 2**25
+"""32 MiB of the header of a safetensors file: of 300,000 tensors."""
+
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".ot", ".gguf")
 
 
@@ -30,9 +33,19 @@ Shapes = Mapping[str, tuple[int, ...]]
 """Tensors of weight files by their names."""
 
 _LAYERS = re.compile(r"(num_|n_)?((hidden|encoder|decoder)_)?layers?")
-_REPEATED = re.compile(r".*(layers?|blocks|depth|codebooks|groups|group_num|experts|stages)")
-_MOST_REPEATED = 10_000
+_REPEATED = re.compile(
+    r".*(layers?|blocks|depths?|codebooks|groups|group_num|experts|stages|block_sizes|repeats|replace|"
+    r"networks|per_block|quantizers|inputs|ngram)"
+)
+_MOST_REPEATED = 2_000
 """More would keep the building of a model, or of its config alone, busy for minutes."""
+
+_EXPERTS = re.compile(r"(num|n)(_routed|_local)?_experts")
+_MOST_EXPERTS = 2**17
+"""Experts of all layers; 20,000 are the most that are known."""
+
+_LIMITS = {"num_labels": 10**6}
+"""Of what may be there more often: classes of texts, each of which is given a name."""
 
 _MOST_SHARED = 128
 """Layers that may share their weights: no model is known to have more of them."""
@@ -165,14 +178,36 @@ def stored_metadata(directory: Path, weights: list[str]) -> dict[str, str]:
 
 def _safetensors_shapes(name: str, path: Path) -> Shapes:
     try:
+        with path.open("rb") as stream:
+            _header_length(stream)
         with safe_open(path, framework="numpy") as file:
             names = file.keys()  # it is no mapping
             return {tensor: tuple(file.get_slice(tensor).get_shape()) for tensor in names}
-    except (SafetensorError, OSError, ValueError) as error:
+    except damage() as error:
         raise LoadError(
             f"{name!r} is damaged: {path.name} is no whole safetensors file ({one_line(error)}); "
             f"delete {str(path.resolve())!r} and get it again"
         ) from error
+
+
+def tensor_header(path: Path) -> tuple[int, dict[str, Any]]:
+    """Where the tensors of a safetensors file begin, and what its header says of each.
+
+    Raises LoadError for a header that is too long, or none.
+    """
+    with damaged(path.name), path.open("rb") as file:
+        length = _header_length(file)
+        header = parse_json(file.read(length), f"the header of {path.name}", _HEADER_BYTES)
+        header.pop("__metadata__", None)
+        return file.tell(), header
+
+
+def _header_length(stream: BinaryIO) -> int:
+    """The file begins with the length of the header, eight bytes, then the header itself: JSON."""
+    length = int.from_bytes(stream.read(8), "little")
+    if length > _HEADER_BYTES:
+        raise ValueError(f"its header has {length:,} bytes")
+    return length
 
 
 def read_config(name: str, directory: Path) -> dict[str, Any]:
@@ -183,7 +218,8 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
     path = directory / "config.json"
     if not path.is_file():
         raise LoadError(f"{name!r} is no checkpoint: the directory has no config.json")
-    fields: dict[str, Any] = _plain(read_json(path))
+    with damaged(f"the config.json of {name!r}"):
+        fields: dict[str, Any] = _plain(read_json(path))
     for field, expected, fits in _FIELDS:
         if fields.get(field) is not None and not fits(fields[field]):
             raise LoadError(
@@ -211,21 +247,38 @@ def check_layers(name: str, fields: Mapping[str, Any], shapes: Shapes | None = N
     shapes: of the tensors; empty or None where they are not known, for a limit that is absolute.
     """
     most = max(len(shapes), _MOST_SHARED) if shapes else _MOST_REPEATED
+    layers, experts = 0, 0
     for field, value in fields.items():
         if isinstance(value, dict):
             check_layers(name, value, shapes)
-        if not isinstance(value, int):
-            continue
-        if _REPEATED.fullmatch(field) and value > _MOST_REPEATED:
+        if field == "attention_types" and value is not None:
+            with damaged(f"attention_types in the config.json of {name!r}"):
+                repeated(value, _MOST_REPEATED)
+        number = sum(one for one in _listed(value) if isinstance(one, int))
+        allowed = _MOST_REPEATED if _REPEATED.fullmatch(field) else _LIMITS.get(field, number)
+        if number > allowed:
             raise LoadError(
-                f"the config.json of {name!r} has {field} = {value:,}: expected at most "
-                f"{_MOST_REPEATED:,}"
+                f"the config.json of {name!r} has {field} = {number:,}: expected at most "
+                f"{allowed:,}"
             )
-        if _LAYERS.fullmatch(field) and value > most:
+        if _LAYERS.fullmatch(field) and not isinstance(value, list):
+            layers = max(layers, number)
+        elif _EXPERTS.fullmatch(field):
+            experts = max(experts, number)
+        if layers > most:
             raise LoadError(
-                f"{name!r} does not fit its config.json: that has {field} = {value:,}, and its "
+                f"{name!r} does not fit its config.json: that has {field} = {number:,}, and its "
                 f"files hold {len(shapes or ()):,} tensors"
             )
+    if layers * experts > _MOST_EXPERTS:
+        raise LoadError(
+            f"the config.json of {name!r} has {layers:,} layers of {experts:,} experts: expected "
+            f"at most {_MOST_EXPERTS:,} of them all"
+        )
+
+
+def _listed(value: object) -> Collection[object]:
+    return value if isinstance(value, list) else (value,)
 
 
 def _is_negative(value: object) -> bool:

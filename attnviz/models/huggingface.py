@@ -31,6 +31,7 @@ from attnviz.models.checkpoint_files import (
 )
 from attnviz.models.checkpoint_weights import arguments, needed_memory, open_weights
 from attnviz.models.download import Progress
+from attnviz.models.growth import check_files
 from attnviz.models.hub import find_checkpoint
 from attnviz.models.memory import require_memory
 from attnviz.models.model import stated_revision, trained_tokens
@@ -212,6 +213,7 @@ def _open_tokenizer(name: str, directory: Path, config: Any, trust_remote_code: 
     if "auto_map" in fields and not known and not trust_remote_code:
         raise LoadError(_needs_code(name))
     with tokenizing(name):
+        check_files(name, directory)
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             directory, local_files_only=True, trust_remote_code=trust_remote_code
         )

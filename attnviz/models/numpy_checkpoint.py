@@ -33,7 +33,7 @@ from attnviz.models.model import broken_words, stated_revision, trained_tokens
 from attnviz.models.numpy_tokenizer import OpenedTokenizer, open_tokenizer
 from attnviz.models.stack_model import StackModel
 from attnviz.models.stored_tensors import StoredTensors
-from attnviz.reading import read_json
+from attnviz.reading import damaged, read_json
 from attnviz.records import NO_PREDICTIONS, ModelInfo
 
 _SPEED = 3e10
@@ -100,6 +100,11 @@ def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyChec
     damaged, and UsageError for a revision of a directory.
     """
     directory, commit = _find(name, revision)
+    with damaged(repr(name)):
+        return _opened(name, directory, commit, tokens)
+
+
+def _opened(name: str, directory: Path, commit: str | None, tokens: int | None) -> NumpyCheckpoint:
     fields = read_config(name, directory)
     check_layers(name, fields)
     weights = weight_files(name, file_names(directory), directory.joinpath, allow_pickle=False)

@@ -17,6 +17,7 @@ from tokenizers import processors as post_processors
 from tokenizers.models import BPE, WordPiece
 
 from attnviz.attention.family import NotUnderstoodError
+from attnviz.models.growth import check_files
 from attnviz.models.third_party import tokenizing
 from attnviz.reading import read_json
 
@@ -221,6 +222,7 @@ def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenize
         raise NotUnderstoodError("the tokenizer has further files")
     said = _settings(directory)
     with tokenizing(name):
+        check_files(name, directory)
         tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -14,12 +14,7 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import Decoder
 
 from attnviz.errors import LoadError, UsageError
-
-_GROWTH = 20
-"""Characters that normalising may make of one; the longest decomposition in Unicode has 18."""
-
-_PIECE = 1024
-"""Characters that are normalised at once to see how much they grow."""
+from attnviz.models.growth import replaced
 
 _LONE_BYTES = {0xDC00 + byte: f"<0x{byte:02X}>" for byte in range(0x80, 0x100)}
 """What ``surrogateescape`` makes of a byte that is no UTF-8, and how such a byte is written."""
@@ -69,7 +64,7 @@ def _step(spec: dict[str, Any]) -> Callable[[str], str] | None:
         case {"type": "Metaspace", "replacement": str(mark)}:
             return lambda piece: piece.replace(mark, " ")
         case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)}:
-            return lambda piece: piece.replace(old, new)
+            return lambda piece: replaced(piece, old, new)
     return None
 
 
@@ -107,20 +102,6 @@ def check_limit(name: str, added: int, limit: int | None) -> None:
         raise UsageError(
             f"{name!r} adds {added} special tokens to every text; a text cannot be cut to {limit}"
         )
-
-
-def check_growth(name: str, normalizer: Any, text: str) -> None:
-    """Raise LoadError where a tokenizer would turn a short text into millions of characters."""
-    if normalizer is None:
-        return
-    grown, most = 0, _GROWTH * len(text) + _PIECE
-    for start in range(0, len(text), _PIECE):
-        grown += len(normalizer.normalize_str(text[start : start + _PIECE]))
-        if grown > most:
-            raise LoadError(
-                f"the tokenizer of {name!r} cannot be used: it makes more than {_GROWTH} "
-                "characters of each one of a text"
-            )
 
 
 def check_ids(name: str, ids: Iterable[int], embeddings: int) -> None:

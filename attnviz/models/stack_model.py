@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 from attnviz.attention.narrow_stack import NarrowStack
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.stack_reader import StackReader
+from attnviz.models.growth import Growth
 from attnviz.models.memory import free_memory
 from attnviz.models.model import (
     ObserveBlock,
@@ -25,7 +26,7 @@ from attnviz.models.model import (
     frame_of,
     known_ids,
 )
-from attnviz.models.pieces import check_growth, check_ids, check_limit, token_texts
+from attnviz.models.pieces import check_ids, check_limit, token_texts
 from attnviz.models.third_party import tokenizing
 from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
 
@@ -83,6 +84,10 @@ class StackModel:
     def tokenizer(self) -> Tokenizer:
         return self._open_tokenizer()
 
+    @cached_property
+    def _growth(self) -> Growth:
+        return Growth(self._info.name, self.tokenizer.normalizer)
+
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """The tokens of ``text`` with the model's special tokens, which stay when it is cut.
 
@@ -92,7 +97,7 @@ class StackModel:
         name, tokenizer = self.info.name, self.tokenizer
         with tokenizing(name):
             check_limit(name, tokenizer.num_special_tokens_to_add(False), limit)
-            check_growth(name, tokenizer.normalizer, text)
+            self._growth.check(text)
             tokenizer.no_truncation()
             if limit is not None:
                 tokenizer.enable_truncation(limit)

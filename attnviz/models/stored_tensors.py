@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from attnviz.attention.family import NotUnderstoodError
+from attnviz.models.checkpoint_files import tensor_header
 
 Floats = NDArray[np.floating]
 
@@ -56,12 +56,9 @@ class StoredTensors:
         self._mapped: WeakValueDictionary[str, np.memmap[Any, Any]] = WeakValueDictionary()
         self._places: dict[str, _Place] = {}
         for path in files:
-            with path.open("rb") as file:
-                length = int.from_bytes(file.read(8), "little")
-                header = json.loads(file.read(length))
-            header.pop("__metadata__", None)
+            begin, header = tensor_header(path)
             for name, said in header.items():
-                start, stop = (8 + length + offset for offset in said["data_offsets"])
+                start, stop = (begin + offset for offset in said["data_offsets"])
                 shape = tuple(said["shape"])
                 self._places[name] = _Place(path, start, stop, said["dtype"], shape)
 

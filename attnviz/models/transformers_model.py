@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
 from attnviz.errors import UsageError
+from attnviz.models.growth import Growth
 from attnviz.models.model import (
     Vocabulary,
     beyond_training,
@@ -19,7 +21,7 @@ from attnviz.models.model import (
     split_words,
     word_tokens,
 )
-from attnviz.models.pieces import check_growth, check_ids, check_limit, token_texts
+from attnviz.models.pieces import check_ids, check_limit, token_texts
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
 from attnviz.records import Kind, ModelInfo, Tokens
@@ -59,7 +61,7 @@ class TransformersModel:
             return self._words(text).cut(limit)
         with tokenizing(self.info.name):
             check_limit(self.info.name, self.tokenizer.num_special_tokens_to_add(), limit)
-            check_growth(self.info.name, self._normalizer, text)
+            self._growth.check(text)
             encoding = self.tokenizer(
                 text,
                 truncation=limit is not None,
@@ -82,7 +84,7 @@ class TransformersModel:
             joined = (start.ids + words.ids, start.texts + words.texts, (True, *words.special))
             return Tokens(*joined).cut(limit)
         with tokenizing(self.info.name):
-            check_growth(self.info.name, self._normalizer, text)
+            self._growth.check(text)
             labels = self.tokenizer(text_target=text, verbose=False)["input_ids"]
             if not labels or labels[-1] not in self.tokenizer.all_special_ids:
                 # Shifting drops the last label, which is to be an end.
@@ -200,9 +202,10 @@ class TransformersModel:
             return tuple(piece.replace("▁", " ") for piece in pieces)
         return token_texts(backend, pieces)
 
-    @property
-    def _normalizer(self) -> Any:
-        return getattr(getattr(self.tokenizer, "backend_tokenizer", None), "normalizer", None)
+    @cached_property
+    def _growth(self) -> Growth:
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        return Growth(self.info.name, getattr(backend, "normalizer", None))
 
     def _shift_right(self, labels: list[int]) -> list[int]:
         shift = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)

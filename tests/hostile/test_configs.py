@@ -64,7 +64,7 @@ def test_code_that_a_config_names_is_not_asked_for(
     ("fields", "said"),
     [
         ({"num_hidden_layers": -1}, "num_hidden_layers"),
-        ({"num_hidden_layers": 10**9}, "expected at most 10,000"),
+        ({"num_hidden_layers": 10**9}, "expected at most 2,000"),
         ({"num_attention_heads": -4}, "num_attention_heads"),
         ({"hidden_size": 10**18}, "hidden_size"),
         ({"intermediate_size": "x"}, "intermediate_size"),

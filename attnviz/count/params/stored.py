@@ -10,11 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from attnviz.errors import LoadError
-from attnviz.models.checkpoint_files import file_names, weight_files
-from attnviz.reading import parse_json
+from attnviz.models.checkpoint_files import file_names, tensor_header, weight_files
+from attnviz.reading import damaged
 
 _FLOATS = {
     "F64": "float64",
@@ -24,9 +24,8 @@ _FLOATS = {
     "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2",
 }
-_LENGTH = 8
-_LONGEST = 10**8
-"""The format allows no longer header."""
+_AXES = 64
+"""Axes that a tensor may have."""
 
 
 class Stored(NamedTuple):
@@ -68,17 +67,11 @@ def _tensors(path: Path) -> Iterator[tuple[str, list[int], int]]:
     """Dtype, shape and bytes of each tensor; LoadError where the header is none."""
     if not path.is_file():  # a pipe would be waited for
         raise LoadError(f"{path.name} is no file")
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(_LENGTH), "little")
-        content = file.read(length) if length <= _LONGEST else b""
-    header: Any = parse_json(content, path.name)
-    try:
-        header.pop("__metadata__", None)
-        for tensor in header.values():
+    with damaged(path.name):
+        for tensor in tensor_header(path)[1].values():
             start, end = tensor["data_offsets"]
             shape = tensor["shape"]
-            if not all(type(number) is int and number >= 0 for number in (*shape, end - start)):
+            numbers = (*shape, end - start)
+            if len(shape) > _AXES or not all(type(n) is int and 0 <= n < 2**63 for n in numbers):
                 raise LoadError(f"{path.name} tells of tensors that cannot be")
             yield str(tensor["dtype"]), shape, end - start
-    except (AttributeError, TypeError, KeyError, ValueError) as error:
-        raise LoadError(f"{path.name} has no header of tensors") from error

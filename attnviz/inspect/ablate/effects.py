@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from attnviz.engine.effects import METRICS, Metric, Scores, Variant
-from attnviz.errors import LoadError
 from attnviz.inspect.ablate.records import Effect
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
+from attnviz.reading import damaged, typed
 from attnviz.resume import restored, stored
 
 
@@ -108,25 +108,29 @@ def store_scores(scores: Scores) -> dict[str, Any]:
     }
 
 
-def restore_scores(text: int, kept: Any, name: str) -> Scores:
-    """The piece of text ``text`` that ``store_scores`` wrote.
+def restore_scores(text: int, kept: Any, lengths: Sequence[int], variants: int) -> Scores:
+    """The piece of text ``text`` that ``store_scores`` wrote into a resume file.
 
-    Raises LoadError, which names the file ``name``, where it is none.
+    lengths: tokens of each text. variants: how many ablations there are.
+    Raises LoadError where it is none.
     """
-    try:
+    mend = "remove its line, and the text is measured again"
+    with damaged(f"the resume file: the result of text {text + 1}", mend):
         losses = kept["token_losses"]
         if not all(isinstance(note, str) for note in kept.setdefault("notes", [])):
             raise ValueError("a note is no text")
+        if not 0 <= text < len(lengths):
+            raise ValueError(f"there are {len(lengths):,} texts")
+        places = tuple(typed(place, int) for place in kept["variants"])
+        if not places or not all(0 <= place < variants for place in places):
+            raise ValueError(f"there are {variants:,} removals")
+        if losses is not None and any(len(row) != lengths[text] for row in losses):
+            raise ValueError(f"the text has {lengths[text]:,} tokens")
         return Scores(
             text,
-            tuple(kept["variants"]),
+            places,
             {metric: restored(values) for metric, values in kept["metrics"].items()},
             {key: float(value) for key, value in kept["baseline"].items()},
             {metric: restored(values) for metric, values in kept["errors"].items()},
             None if losses is None else np.array([restored(row) for row in losses]),
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise LoadError(
-            f"{name}: the result of text {text + 1} is damaged; remove its line, and the text is "
-            "measured again"
-        ) from error

@@ -21,6 +21,7 @@ from attnviz.inspect.ablate.effects import (
 from attnviz.inspect.ablate.job import Job
 from attnviz.inspect.ablate.records import AblationReport, Effect, Head
 from attnviz.measures.bootstrap import few_note, spearman
+from attnviz.reading import damaged, finite, typed
 from attnviz.records import Advance
 from attnviz.resume import Piece, ResumeFile
 
@@ -43,12 +44,14 @@ class Part:
 
     name: in the resume file, whose pieces it has from the start. scan: the model, ready to be
     measured. variants: every ablation that may be asked for; pieces name them by their place.
+    lengths: tokens of each text.
     Raises LoadError for a damaged file.
     """
 
     name: str
     scan: Scan
     variants: Sequence[Variant]
+    lengths: Sequence[int]
     file: ResumeFile | None
     pieces: list[Scores] = field(default_factory=list)
     _done: dict[int, set[int]] = field(default_factory=dict)
@@ -56,7 +59,8 @@ class Part:
     def __post_init__(self) -> None:
         for piece in self.file.done if self.file is not None else []:
             if piece.part == self.name:
-                self._add(restore_scores(piece.text, piece.result, "the resume file"))
+                count = len(self.variants)
+                self._add(restore_scores(piece.text, piece.result, self.lengths, count))
                 new = (note for note in piece.result["notes"] if note not in self.scan.notes)
                 self.scan.notes.extend(new)
 
@@ -244,7 +248,8 @@ def measure(job: Job, file: ResumeFile | None, advance: Advance) -> Measured:
 
     Where there are several texts, what the ranking shows is held against random directions.
     """
-    found = Measured(job, Part(_ABLATIONS, job.scan(), job.variants, file))
+    lengths = [*map(len, job.targets or job.texts)]
+    found = Measured(job, Part(_ABLATIONS, job.scan(), job.variants, lengths, file))
     start = time.monotonic()  # to import torch takes seconds that are not the scan's
     try:
         _run(found, file, advance)
@@ -272,7 +277,8 @@ def _run(found: Measured, file: ResumeFile | None, advance: Advance) -> None:
     everything = range(len(job.variants))
     found.ablations.cover(everything, texts, lambda done: advance(share * done))
     if len(job.texts) > 1:
-        control = found.control = Part(_CONTROL, job.scan(control=True), job.variants, file)
+        scan, lengths = job.scan(control=True), found.ablations.lengths
+        control = found.control = Part(_CONTROL, scan, job.variants, lengths, file)
         control.cover(_ranked(found), texts, lambda done: advance(share + (1 - share) * done))
 
 
@@ -300,9 +306,10 @@ def _spend(found: Measured, file: ResumeFile | None, seconds: float, advance: Ad
         known = {"texts": count, "heads": [[*head, score] for head, score in gradients.items()]}
         if file is not None:
             file.append(Piece(_RANKING, 0, known))
-    found.ranked_over = known["texts"]
-    found.gradients = {(layer, head): score for layer, head, score in known["heads"]}
-    ranked = _by_gradient(job, found.gradients)
+    with damaged("the resume file: its ranking", "begin another file"):
+        found.ranked_over = typed(known["texts"], int)
+        found.gradients = {(layer, head): finite(score) for layer, head, score in known["heads"]}
+        ranked = _by_gradient(job, found.gradients)
     found.ablations.spend(ranked, order, start + seconds, lambda: advance(spent()))
 
 

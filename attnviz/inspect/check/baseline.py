@@ -26,7 +26,7 @@ from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError, UsageError
 from attnviz.measures.divergence import js_divergence
 from attnviz.models.model import broken_words
-from attnviz.reading import SETTINGS_BYTES, optional, parse_json, read_bytes, typed
+from attnviz.reading import SETTINGS_BYTES, damaged, optional, parse_json, read_bytes, typed
 from attnviz.records import Kind, ModelInfo
 
 Floats = NDArray[np.floating]
@@ -197,12 +197,9 @@ def read_baseline(path: Path, now: Baseline) -> Baseline:
     if schema != SCHEMA:
         got = f"the schema {visible(str(schema))[:40]!r}" if schema else "no schema"
         raise UsageError(f"{shown} holds {got}, expected {SCHEMA!r}: {renew}")
-    try:
+    with damaged(shown, renew):
         saved = _read(data, now)
         ties = _ties(data["model"], saved, now)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        why = f"{type(error).__name__}: {visible(str(error))[:80]}"
-        raise LoadError(f"{shown} is damaged ({why}); {renew}") from error
     for what, old, new in ties:
         if old != new:
             was, found = (visible(str(each))[:60] for each in (old, new))

@@ -25,7 +25,7 @@ from attnviz.inspect.check.records import (
 )
 from attnviz.measures.registry import LABELS, MEASURES
 from attnviz.models.shapes import nearest
-from attnviz.reading import SETTINGS_BYTES, read_bytes
+from attnviz.reading import TABLES_BYTES, parse_toml, read_bytes
 
 _TOP = ("model", "text", "check")
 _COMMON = ("name", "warning")
@@ -77,16 +77,9 @@ def read_rules(path: Path) -> RuleFile:
     Raises LoadError where it cannot be read, UsageError for what is no rule, with the nearest
     known name.
     """
-    import tomllib  # no other command of a light start needs it
-
     shown = visible(str(path))
-    content = read_bytes(path, name=repr(shown), most=SETTINGS_BYTES)
-    try:
-        text = content.decode("utf-8-sig")
-        data = tomllib.loads(text)
-    except (ValueError, RecursionError, MemoryError) as error:
-        why = "it is nested too deep" if isinstance(error, RecursionError) else error
-        raise UsageError(f"{shown} is no TOML: {why}") from error
+    content = read_bytes(path, name=repr(shown), most=TABLES_BYTES)
+    data, text = parse_toml(content, f"{shown} is no TOML", UsageError), content.decode("utf-8-sig")
     for key in data:
         if key not in _TOP:
             raise UsageError(f"{shown} has an unknown key {visible(key)!r}{_nearest(key, _TOP)}")

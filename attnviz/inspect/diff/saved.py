@@ -14,7 +14,15 @@ from attnviz.draw.values import model_of
 from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError
 from attnviz.inspect.diff.records import HeadState
-from attnviz.reading import CORPUS_BYTES, finite, optional, parse_json, read_bytes, typed
+from attnviz.reading import (
+    RESULT_BYTES,
+    damaged,
+    finite,
+    optional,
+    parse_json,
+    read_bytes,
+    typed,
+)
 from attnviz.records import Kind, ModelInfo
 
 _SCHEMAS = {"attnviz.patterns/1": "patterns", "attnviz.ablate/1": "ablate"}
@@ -50,7 +58,7 @@ def read_saved(name: str) -> SavedResult:
     """
     path = Path(os.path.expanduser(name))
     shown = repr(visible(str(path)))
-    data = parse_json(read_bytes(path, name=shown, most=CORPUS_BYTES), shown)
+    data = parse_json(read_bytes(path, name=shown, most=RESULT_BYTES), shown)
     schema = data.get("schema") if isinstance(data, dict) else None
     command = _SCHEMAS.get(schema) if isinstance(schema, str) else None
     if command is None:
@@ -59,13 +67,8 @@ def read_saved(name: str) -> SavedResult:
             f"{shown} holds {got}: expected what attnviz patterns or ablate --save FILE.json "
             f"writes ({' or '.join(_SCHEMAS)})"
         )
-    try:
+    with damaged(shown, f"save it again with attnviz {command} --save"):
         return _saved(path, command, data)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise LoadError(
-            f"{shown} is damaged ({type(error).__name__}: {visible(str(error))[:80]}); save it "
-            f"again with attnviz {command} --save"
-        ) from error
 
 
 def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:

@@ -7,16 +7,13 @@ wrong is one sentence.
 from __future__ import annotations
 
 import io
-import json
 import math
 import re
-import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import IO, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +32,16 @@ from attnviz.inspect.heads.data import SCHEMA
 from attnviz.inspect.heads.report import heads_report
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
-from attnviz.reading import TEXT_BYTES, finite, one_of, parse_json, read_bytes, typed
+from attnviz.reading import (
+    ARRAY_BYTES,
+    RESULT_BYTES,
+    damaged,
+    finite,
+    one_of,
+    parse_json,
+    read_bytes,
+    typed,
+)
 from attnviz.records import (
     NO_LABEL,
     AttentionRecord,
@@ -52,21 +58,24 @@ from attnviz.records import (
 Floats = NDArray[np.floating]
 Arrays = Mapping[str, NDArray[Any]]
 
-MOST_BYTES = 2**31
-"""2 GiB of a file, and of what an archive holds: the weights of 1,024 heads over 700 tokens."""
+_PACKED = 100
+"""How much smaller than its arrays an archive may be; NumPy's own is as large, or half as large."""
+
+_READ = ("provenance", "weights")
+"""How the names of the arrays begin that are read."""
+
+_PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""How NumPy packs; others are unpacked by the library without a limit."""
+
+_PIECE = 2**20
+_HEADER = 2**16
+"""Bytes of what stands before an array in its file; NumPy writes 128."""
 
 _RUN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(RUN.encode()) + rb'"')
 _SPECIAL = re.compile(r"<(?!0x)[^<>\s]+>|\[[^\[\]\s]+\]")
 
 _ROUNDING = 0.02
 """How far the weights of a row may sum to more than one."""
-
-_DAMAGED = (
-    *(KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, EOFError),
-    *(RecursionError, NotImplementedError, RuntimeError, MemoryError, struct.error),
-    *(zipfile.BadZipFile, zlib.error),
-)
-"""What parsing may raise on bytes that are not what they say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,12 +134,13 @@ def open_saved(path: Path) -> SavedSession:
     Raises LoadError for a file that cannot be read, is damaged, or holds something else.
     """
     name = repr(visible(str(path)))
-    content = read_bytes(path, name=name, most=MOST_BYTES)
+    content = read_bytes(path, name=name, most=ARRAY_BYTES)
     if not content:
         raise LoadError(f"{name} is empty: save it again with attnviz heads --save")
     if _RUN.match(content):
-        return _of_run(read_run(path))
-    try:
+        with damaged(name, "save the run anew"):
+            return _of_run(read_run(content, name), name)
+    with damaged(name, "save it again with attnviz heads --save"):
         facts, arrays = _opened(content, name)
         if facts.get("schema") != SCHEMA:
             raise LoadError(
@@ -138,12 +148,6 @@ def open_saved(path: Path) -> SavedSession:
                 ".npz or .safetensors, or attnviz generate --save as .jsonl"
             )
         return _session(facts, arrays)
-    except _DAMAGED as error:
-        why = visible(" ".join(str(error).split()))[:100]
-        raise LoadError(
-            f"{name} is damaged ({type(error).__name__}: {why}): save it again with attnviz heads "
-            "--save"
-        ) from error
 
 
 def _told(facts: Mapping[str, Any]) -> str:
@@ -161,7 +165,7 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
         return parse_json(str(arrays["provenance"]), name), arrays
     if content[8:9] == b"{" and content[:1] != b"{":
         return _of_tensors(content, name)
-    if len(content) > TEXT_BYTES:
+    if len(content) > RESULT_BYTES:
         raise LoadError(f"{name} is too large to be read as JSON: save it as .npz or .safetensors")
     facts = parse_json(content, name)
     if not isinstance(facts, dict):
@@ -176,46 +180,60 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
 
 def _of_archive(content: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of an npz, each held against what its header says before it is made."""
+    """The arrays of an npz; the size of each is compared with its header before it is unpacked."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
-        if sum(member.file_size for member in members) > MOST_BYTES:
-            raise ValueError(f"more than {MOST_BYTES:,} bytes when unpacked")
-        return {
-            member.filename.removesuffix(".npy"): _array(archive.read(member)) for member in members
-        }
+        unpacked = sum(member.file_size for member in members)
+        if unpacked > min(ARRAY_BYTES, _PACKED * len(content)):
+            raise ValueError(f"{unpacked:,} bytes when unpacked")
+        if any(member.compress_type not in _PACKINGS for member in members):
+            raise ValueError("an archive that NumPy does not write")
+        arrays = {}
+        for member in members:
+            if not member.filename.startswith(_READ):
+                continue
+            with archive.open(member) as stream:
+                name = member.filename.removesuffix(".npy")
+                arrays[name] = _array(stream, member.file_size)
+        return arrays
 
 
-def _array(content: bytes) -> NDArray[Any]:
-    stream = io.BytesIO(content)
+def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
+    """size: bytes of the stream."""
+    begin = io.BytesIO(stream.read(min(size, _HEADER)))
     read = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
-    }.get(np.lib.format.read_magic(stream))
+    }.get(np.lib.format.read_magic(begin))
     if read is None:
         raise ValueError("an array of an unknown version")
-    shape, fortran, dtype = read(stream)
+    shape, fortran, dtype = read(begin)
     if dtype.kind not in "fiuU":
         raise ValueError(f"an array of {dtype}, which is neither numbers nor texts")
-    data = content[stream.tell() :]
-    if math.prod(shape) * dtype.itemsize != len(data):
-        raise ValueError(f"an array of shape {shape} in {len(data):,} bytes")
-    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+    length = size - begin.tell()
+    if math.prod(shape) * dtype.itemsize != length:
+        raise ValueError(f"an array of shape {shape} in {length:,} bytes")
+    data = np.empty(length, np.uint8)
+    first = begin.read()
+    data[: len(first)] = np.frombuffer(first, np.uint8)
+    done = len(first)
+    while piece := stream.read(min(length - done, _PIECE)):
+        data[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
+        done += len(piece)
+    if done < length:
+        raise ValueError(f"{done:,} of {length:,} bytes")
+    return data.view(dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     """Of safetensors; see ``heads.data.write_heads_safetensors``."""
-    from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    try:
-        tensors = load(content)
-    except SafetensorError as error:
-        raise ValueError(str(error)) from error
+    tensors = load(content)
     size = int.from_bytes(content[:8], "little")
     metadata = parse_json(content[8 : 8 + size], name)["__metadata__"]
     facts = parse_json(metadata["provenance"], name)
-    heads: dict[str, list[int]] = json.loads(metadata["heads"])
+    heads: dict[str, list[int]] = parse_json(metadata["heads"], name)
     several = "variants" in facts
     found: dict[str, dict[Head, Floats]] = {}
     for tensor, weights in tensors.items():
@@ -350,15 +368,18 @@ def _tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
 # Runs ----------------------------------------------------------------------------------------
 
 
-def _of_run(run: Run) -> SavedSession:
+def _of_run(run: Run, name: str) -> SavedSession:
     """The prompt, and what was written; of what the file has no weights, there are none: NaN."""
     queries = run.begun
     keys = run.source if run.kind == "cross" and run.source is not None else queries
     layers = run.prompt
     if not layers:
         shape = (len(queries), len(keys))
+        blank = np.array(np.nan, np.float32)
+        if sum(map(len, run.steps[0].rows.values())) * math.prod(shape) > ARRAY_BYTES // 4:
+            raise LoadError(f"{name} has a prompt of {len(queries):,} tokens, too long to be shown")
         layers = tuple(
-            LayerWeights(layer, tuple(range(len(row))), np.full((len(row), *shape), np.nan))
+            LayerWeights(layer, tuple(range(len(row))), np.full((len(row), *shape), blank))
             for layer, row in sorted(run.steps[0].rows.items())
         )
         for layer in layers:

@@ -11,22 +11,21 @@ is read: all of it is checked.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from attnviz.draw.labels import visible
 from attnviz.draw.values import json_number, model_facts, model_of
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import LoadError
 from attnviz.inspect.generate.records import Ending, Floats, Looked, Run
-from attnviz.reading import TEXT_BYTES, finite, one_of, parse_json, read_bytes, typed
+from attnviz.reading import damaged, finite, one_of, parse_json, typed
 from attnviz.records import Kind, LayerWeights, Tokens
 
 if TYPE_CHECKING:
@@ -41,18 +40,10 @@ _SOURCES = 5
 _MOST_PROMPT = 2**23
 """Weights of the prompt, of all heads, beyond which a file leaves them out."""
 
+_ANEW = "save the run anew"
+
 _ROUNDING = 0.02
 """How far a row of rounded weights may sum to more than one."""
-
-_DAMAGED = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    UsageError,
-    RecursionError,
-)
 
 
 def _header(run: Run) -> dict[str, Any]:
@@ -200,35 +191,31 @@ def _rounded(weights: Floats) -> list[Any]:
 # Read back ------------------------------------------------------------------------------------
 
 
-def read_run(path: Path) -> Run:
-    """The run in a file of ``attnviz generate --save NAME.jsonl``.
+def read_run(content: bytes, name: str) -> Run:
+    """The run in a file of ``attnviz generate --save NAME.jsonl``, which a message calls ``name``.
 
-    Raises LoadError, in one line, for a file that cannot be read, is damaged or holds something
-    else.
+    Raises LoadError, in one line, for a file that is damaged or holds something else.
     """
-    name = visible(repr(str(path)))
-    lines = read_bytes(path, name=name, most=TEXT_BYTES).removesuffix(b"\n").split(b"\n")
-    number, header = 1, _object(lines[0], f"{name} line 1")
+    lines = enumerate(io.BytesIO(content), start=1)
+    header = _object(next(lines, (1, b""))[1], f"{name} line 1")
     if header.get("schema") != SCHEMA or "steps" in header:
         raise LoadError(
             f"{name} is no run: expected the lines that attnviz generate --save NAME.jsonl writes, "
             f"the first with the schema {SCHEMA!r}"
         )
-    try:
+    with damaged(f"{name} line 1", _ANEW):
         read = _Header(header)
-        prompt: tuple[LayerWeights, ...] = ()
-        steps: list[Step] = []
-        for number, line in enumerate(lines[1:], start=2):
+    prompt: tuple[LayerWeights, ...] = ()
+    steps: list[Step] = []
+    for number, line in lines:
+        with damaged(f"{name} line {number}", _ANEW):
             found = _object(line, f"{name} line {number}")
             if number == 2:
                 prompt = read.prompt(found["prompt_rows"])
             else:
                 steps.append(read.step(found))
-        number = 1
+    with damaged(f"{name} line 1", _ANEW):
         return read.run(prompt=prompt, steps=tuple(steps))
-    except _DAMAGED as error:
-        why = visible(" ".join(str(error).split()))[:120]
-        raise LoadError(f"{name} line {number} is damaged ({why}): save the run anew") from error
 
 
 def _object(line: bytes, name: str) -> dict[str, Any]:
@@ -267,6 +254,11 @@ class _Header:
         if any(not 0 <= layer < self._info.layers for layer in layers):
             raise ValueError(f"a layer that is none of {self._info.layers}")
 
+    def _check_heads(self, layers: Mapping[int, Sequence[object]]) -> None:
+        self._check(layers)
+        if any(len(heads) > self._info.heads for heads in layers.values()):
+            raise ValueError(f"more heads than {self._info.heads}")
+
     def _keys(self, place: int) -> int:
         across = self._kind == "cross" and self._source is not None
         return len(self._source or ()) if across else place + 1
@@ -286,13 +278,13 @@ class _Header:
                 for place, row in enumerate(each):
                     weights[head, place, : row.shape[1]] = row[0]
             layers.append(LayerWeights(int(layer), tuple(range(len(rows))), weights))
-        self._check(one.layer for one in layers)
+        self._check_heads({one.layer: one.heads for one in layers})
         return tuple(layers)
 
     def step(self, given: Mapping[str, Any]) -> Step:
         keys = self._keys(self._place)
         rows = {int(layer): _weights(heads, keys) for layer, heads in given["rows"].items()}
-        self._check(rows)
+        self._check_heads({layer: [*row] for layer, row in rows.items()})
         step = Step(
             place=self._place,
             id=typed(given["id"], int),

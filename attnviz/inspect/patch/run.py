@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
 from attnviz.engine.scan.run import Patching
-from attnviz.errors import LoadError
 from attnviz.inspect.patch.job import Asked, Job
 from attnviz.inspect.patch.records import (
     METRICS,
@@ -36,6 +35,7 @@ from attnviz.measures.bootstrap import (
     sign_flip_p,
     spearman,
 )
+from attnviz.reading import damaged, finite, typed
 from attnviz.records import Advance
 from attnviz.resume import Piece, ResumeFile, restored, stored
 
@@ -78,7 +78,7 @@ class Measured:
         done = self.pieces.setdefault((part, asked.index), [])
         for piece in self.file.done if self.file is not None and not done else []:
             if (piece.part, piece.text) == (part, asked.index):
-                done.append(_restored(piece))
+                done.append(_restored(piece, self.job.metric, len(patches)))
                 yield len(done[-1].patches)
         known = {number for scores in done for number in scores.patches}
         wanted = [number for number in some if number not in known]
@@ -382,15 +382,19 @@ def _stored(scores: PatchScores) -> dict[str, Any]:
     return {"patches": list(scores.patches), "metrics": metrics, **plain}
 
 
-def _restored(piece: Piece) -> PatchScores:
-    """The piece that ``_stored`` wrote; LoadError where it is none."""
-    try:
+def _restored(piece: Piece, metric: PatchMetric, patches: int) -> PatchScores:
+    """The piece that ``_stored`` wrote; LoadError where it is none.
+
+    metric: that it must have. patches: how many there are.
+    """
+    with damaged(f"the resume file: the result of pair {piece.text + 1}", "remove its line"):
         kept = piece.result
+        places = tuple(typed(place, int) for place in kept["patches"])
+        if not places or not all(0 <= place < patches for place in places):
+            raise ValueError(f"there are {patches:,} patches")
+        clean, corrupt = ({**kept[run]} for run in ("clean", "corrupt"))
         metrics = {name: restored(values) for name, values in kept["metrics"].items()}
-        patches = tuple(map(int, kept["patches"]))
-        return PatchScores(piece.text, patches, metrics, kept["clean"], kept["corrupt"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise LoadError(
-            f"the resume file is damaged: what it has of pair {piece.text + 1} cannot be read; "
-            "remove its line"
-        ) from error
+        if metric not in metrics.keys() & clean.keys() & corrupt.keys():
+            raise ValueError(f"there is no {metric}")
+        finite(clean[metric]), finite(corrupt[metric])
+        return PatchScores(piece.text, places, metrics, clean, corrupt)

@@ -18,7 +18,7 @@ from attnviz.inspect.patterns.records import AnnotatedSentence, Probe, WordPair
 from attnviz.inspect.patterns.relations import WordView
 from attnviz.measures.registry import LABELS, RELATIONS, STATISTICS
 from attnviz.models.resolve import reckoned_tokens
-from attnviz.reading import PACKAGED, read_bytes
+from attnviz.reading import PACKAGED, TEXTS_BYTES, read_bytes, text_lines
 from attnviz.records import Input, Tokens
 from attnviz.texts import natural_texts
 
@@ -194,7 +194,7 @@ def read_probe_file(path: str | os.PathLike[str]) -> tuple[AnnotatedSentence, ..
 
     Raises LoadError, with the number of the line and the reason, for what is not in the format.
     """
-    lines = _lines(Path(path))
+    lines = text_lines(read_bytes(Path(path), most=TEXTS_BYTES), str(path))
     columns: list[str] | None = None
     found = []
     for number, line in enumerate(lines, 1):
@@ -217,19 +217,6 @@ def read_probe_file(path: str | os.PathLike[str]) -> tuple[AnnotatedSentence, ..
 
 class _LineError(Exception):
     """What is wrong with a line. Never leaves this module."""
-
-
-def _lines(path: Path) -> list[str]:
-    raw, lines = read_bytes(path), []
-    for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        try:
-            lines.append(line.decode("utf-8").removesuffix("\r"))
-        except UnicodeDecodeError as error:
-            raise LoadError(
-                f"{path}, line {number}: byte {error.object[error.start]:#04x} is no UTF-8; "
-                "save the file as UTF-8"
-            ) from error
-    return lines
 
 
 def _header(line: str) -> list[str]:

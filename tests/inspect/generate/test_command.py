@@ -121,7 +121,7 @@ def test_the_object_the_table_and_the_lines_say_the_same(run, tmp_path):
         assert first["weight"] == pytest.approx(step.rows[0][0][1:].max(), abs=1e-6)
     rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
     assert [row["token"] for row in rows[::2]] == [step.text for step in steps]
-    back = read_run(tmp_path / "a.jsonl")
+    back = read_run((tmp_path / "a.jsonl").read_bytes(), "a.jsonl")
     assert [step.id for step in back.steps] == [step.id for step in steps]
     assert (back.text, back.removed, back.sampling) == (PROMPT, ((5, 0),), Sampling(tokens=7))
     for step, other in zip(back.steps, steps, strict=True):
@@ -135,7 +135,7 @@ def test_an_encoder_decoder_writes_from_its_start(run, checkpoint, tmp_path):
     for kind, keys in (("decoder", None), ("cross", 8)):
         asked = ["--model", model, "--kind", kind, "--tokens", "5", "--save", "a.jsonl"]
         found = run("generate", "the cat sat on the mat", *asked, "--json").document
-        back = read_run(tmp_path / "a.jsonl")
+        back = read_run((tmp_path / "a.jsonl").read_bytes(), "a.jsonl")
         assert len(back.begun) == 1
         assert back.kind == found["kind"] == kind
         for place, step in enumerate(back.steps):
@@ -214,14 +214,14 @@ def test_a_damaged_run_is_refused_in_one_line(lines, change, tmp_path):
     path = tmp_path / "b.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises(LoadError) as told:
-        read_run(path)
+        read_run(path.read_bytes(), "b.jsonl")
     assert "\n" not in str(told.value)
     assert "\x1b" not in str(told.value)
     assert len(str(told.value)) < 400
     for content in (b"", b"\xff\xfe{", b"[" * 10**6):
         path.write_bytes(content)
         with pytest.raises(LoadError):
-            read_run(path)
+            read_run(path.read_bytes(), "b.jsonl")
 
 
 def test_the_prompt_itself_chooses_the_head(run):

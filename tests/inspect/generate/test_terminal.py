@@ -32,7 +32,7 @@ def test_what_was_written_stays_when_it_is_interrupted(start, tmp_path):
     shown = rows(on_screen(output))
     assert any("interrupted" in line for line in shown)
     assert "saved a.jsonl" in output
-    run = read_run(tmp_path / "a.jsonl")
+    run = read_run((tmp_path / "a.jsonl").read_bytes(), "a.jsonl")
     assert run.ending == "interrupted"
     assert 0 < len(run.steps) < 900
 

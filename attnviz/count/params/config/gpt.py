@@ -14,6 +14,7 @@ from attnviz.count.params.specs import (
     StackSpec,
     group_layers,
 )
+from attnviz.reading import damaged, repeated
 
 
 class _Row(NamedTuple):
@@ -190,7 +191,8 @@ def _gpt_neo(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
 
 def _repeated(fields: adapter.Fields, layers: int) -> list[str]:
     """GPT-Neo's short form of its layers: ``[[["global", "local"], 12]]``."""
-    kinds = [kind for names, times in fields.get("attention_types") for kind in names * times]
+    with damaged(f"attention_types of {fields.name!r}"):
+        kinds = repeated(fields.get("attention_types"), layers)
     if len(kinds) != layers:
         raise adapter.UnclaimedError
     return kinds

@@ -1,0 +1,224 @@
+"""Reckons what a stranger's tokenizer would make of a text before it is made.
+
+A rule of four lines in a ``tokenizer.json`` may turn one character into a million million.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers.normalizers import NFC, Normalizer
+
+from attnviz.errors import LoadError
+from attnviz.models.checkpoint_files import file_names, side_files
+from attnviz.reading import (
+    TOKENIZER_BYTES,
+    check_memory,
+    check_size,
+    damaged,
+    read_bytes,
+    read_json,
+)
+
+_GROWTH = 20
+"""Characters that normalising may make of one; the longest decomposition in Unicode has 18."""
+
+_SLACK = 1024
+"""Characters that a text may have more than that."""
+
+_PIECE = 2**16
+"""Characters that are normalised at once to see how much they grow."""
+
+_LONGEST = 256
+"""Bytes that a table may put for one character; of Unicode's decompositions the longest has 57."""
+
+_STEPS = 1000
+"""Steps of a normalizer; XLM's, of those known, has the most: some forty."""
+
+_TOKENS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+"""Files that add tokens beside ``tokenizer.json``."""
+
+_ADDED = 1000
+"""Special tokens that may be put around a text."""
+
+_MARK = "\ufdd0"
+"""A character that no text has, for Unicode keeps it free; a step is counted with it."""
+
+_ESCAPED = re.compile(r"\\u00[2-7]")
+"""A letter that is written as its number, which no program does: it may hide a name."""
+
+
+class Growth:
+    """What the normalizer of a model's tokenizer makes of a text.
+
+    name: of the model. normalizer: None for a tokenizer that has none.
+    """
+
+    def __init__(self, name: str, normalizer: Normalizer | None) -> None:
+        self._name = name
+        if normalizer is None:
+            self._steps: list[_Step] = []
+        elif type(normalizer) is Normalizer:  # written in Python, by whom the model is handed over
+            self._steps = [_Step(normalizer)]
+        else:
+            self._steps = [*_steps(json.loads(normalizer.__getstate__()))]
+
+    def check(self, text: str) -> None:
+        """Raise LoadError where a short text would become millions of characters."""
+        if self._steps:
+            _check(self._name, self._steps, text)
+
+
+def check_files(name: str, directory: Path) -> None:
+    """Raise LoadError where files of a tokenizer are too large, or would grow while they are read.
+
+    A library normalises the tokens that files add as soon as it opens them.
+    """
+    names = file_names(directory)
+    for file in {*side_files(names, False), *(file for file in names if file.endswith(".json"))}:
+        check_size(directory / file, TOKENIZER_BYTES)
+    path = directory / "tokenizer.json"
+    if not path.is_file():
+        return
+    with damaged(f"the tokenizer.json of {name!r}"):
+        text = read_bytes(path, most=TOKENIZER_BYTES).decode("utf-8")
+        check_memory(text, f"the tokenizer.json of {name!r}", TOKENIZER_BYTES)
+        for processor in _values(text, "post_processor"):
+            _check_template(name, processor)
+        steps = [step for spec in _values(text, "normalizer") for step in _steps(spec)]
+        if steps:
+            said = [read_json(directory / file) for file in names.intersection(_TOKENS)]
+            _check(name, steps, "\n".join(_strings([*_values(text, "added_tokens"), said])))
+
+
+def replaced(piece: str, old: str, new: str) -> str:
+    """A piece with ``new`` for each ``old``; LoadError where it would grow without end."""
+    if len(piece) + piece.count(old) * len(new) > _GROWTH * len(piece) + _SLACK:
+        raise _grown("the decoder of a tokenizer")
+    return piece.replace(old, new)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A part of a normalizer.
+
+    longest: characters that it puts for each match, or before a text; 0 where they are few.
+    counting: the same with ``_MARK`` for them, which shows how often they would be put.
+    """
+
+    normalizer: Normalizer
+    longest: int = 0
+    counting: Normalizer | None = None
+
+    def grown(self, text: str) -> int:
+        """How many characters it makes of a text at most, where it may make many."""
+        if self.counting is None:
+            return 0
+        return len(text) + self.longest * self.counting.normalize_str(text).count(_MARK)
+
+
+def _check(name: str, steps: list[_Step], text: str) -> None:
+    grown, most = 0, _GROWTH * len(text) + _SLACK
+    for start in range(0, len(text), _PIECE):
+        piece = text[start : start + _PIECE]
+        for step in steps:
+            grows = step.grown(piece) > most
+            piece = "" if grows else step.normalizer.normalize_str(piece)
+            if grows or len(piece) > most:
+                raise _grown(f"the tokenizer of {name!r}")
+        grown += len(piece)
+        if grown > most:
+            raise _grown(f"the tokenizer of {name!r}")
+
+
+def _grown(name: str) -> LoadError:
+    return LoadError(
+        f"{name} cannot be used: it makes more than {_GROWTH} characters of each one of a text"
+    )
+
+
+def _steps(spec: Mapping[str, Any] | None) -> Iterator[_Step]:
+    """The steps of a normalizer as JSON has it; LoadError where one of them cannot be honest."""
+    for number, part in enumerate(_flat(spec, "normalizers")):
+        if number == _STEPS:
+            raise LoadError(f"a normalizer has more than {_STEPS:,} steps")
+        match part:
+            case {"type": "Replace", "content": str(content)} if len(content) > _GROWTH:
+                yield _Step(_made(part), len(content), _made({**part, "content": _MARK}))
+            case {"type": "Prepend", "prepend": str(content)} if len(content) > _GROWTH:
+                yield _Step(_made(part), len(content), _made({**part, "prepend": _MARK}))
+            case {"type": "Precompiled", "precompiled_charsmap": str(table)}:
+                raw = base64.b64decode(table)
+                texts = raw[4 + int.from_bytes(raw[:4], "little") :].split(b"\0")
+                if max(map(len, texts)) > _LONGEST:
+                    raise LoadError(f"a normalizer puts over {_LONGEST} bytes for one character")
+                yield _Step(_made(part))
+            case _:
+                yield _Step(_made(part))
+
+
+def _made(spec: Mapping[str, Any]) -> Normalizer:
+    made: Any = NFC()
+    made.__setstate__(json.dumps(spec).encode())
+    found: Normalizer = made
+    return found
+
+
+def _check_template(name: str, processor: Mapping[str, Any] | None) -> None:
+    for part in _flat(processor, "processors"):
+        if part["type"] != "TemplateProcessing":
+            continue
+        special = {token: len(said["ids"]) for token, said in part["special_tokens"].items()}
+        for pieces in (part["single"], part["pair"]):
+            texts = [piece["Sequence"]["id"] for piece in pieces if "Sequence" in piece]
+            added = sum(
+                special.get(piece["SpecialToken"]["id"], 0)
+                for piece in pieces
+                if "SpecialToken" in piece
+            )
+            if len(set(texts)) < len(texts) or added > _ADDED:
+                raise LoadError(
+                    f"the tokenizer of {name!r} cannot be used: it repeats a text, or puts more "
+                    f"than {_ADDED:,} special tokens around it"
+                )
+
+
+def _flat(spec: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[str, Any]]:
+    """What a sequence of sequences consists of."""
+    if spec is None:
+        return
+    if spec["type"] == "Sequence":
+        for part in spec[parts]:
+            yield from _flat(part, parts)
+    else:
+        yield spec
+
+
+def _values(text: str, name: str) -> Iterator[Any]:
+    """The values that stand under a name anywhere in a JSON text, without its vocabulary's.
+
+    Reading all of it would take as long as the tokenizer itself. A name in quotes and a colon never
+    stand within a text of JSON, whose quotes are escaped.
+    """
+    if _ESCAPED.search(text):
+        yield json.loads(text).get(name)
+        return
+    decoder, key, end = json.JSONDecoder(), re.compile(rf'"{name}"\s*:\s*(?=[\[{{])'), 0
+    while (found := key.search(text, end)) is not None:
+        value, end = decoder.raw_decode(text, found.end())
+        yield value
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All texts of a JSON value, names of fields as well."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for part in [*value, *(value.values() if isinstance(value, dict) else ())]:
+            yield from _strings(part)
