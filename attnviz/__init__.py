@@ -1,8 +1,9 @@
 """attnviz: see where each attention head of a transformer looks, in the terminal.
 
 From Python: ``capture(model, text)`` and ``heatmap(weights, tokens)`` give maps to look at;
-``patterns``, ``ablate``, ``patch``, ``diff``, ``rollout``, ``params`` and ``prune`` are the
-commands of these names, ``attribute`` is ``attnviz why``; ``generate`` writes on, step by step;
+``why``, ``patterns``, ``ablate``, ``patch``, ``path``, ``rollout``, ``diff``, ``check``, ``params``,
+``prune``, ``scaling``, ``verify``, ``sweep`` and ``train`` are the commands of these names;
+``generate`` writes on, step by step;
 ``scaled_dot_product_attention`` and ``MultiHeadAttention`` are the mechanism itself. Each is
 imported when it is first asked for, so that ``import attnviz`` costs nothing.
 """
@@ -20,18 +21,24 @@ __all__ = [
     "MultiHeadAttention",
     "__version__",
     "ablate",
-    "attribute",
     "capture",
+    "check",
     "diff",
     "errors",
     "generate",
     "heatmap",
     "params",
     "patch",
+    "path",
     "patterns",
     "prune",
     "rollout",
     "scaled_dot_product_attention",
+    "scaling",
+    "sweep",
+    "train",
+    "verify",
+    "why",
 ]
 
 _ANALYSES = "attnviz.api.analyses"
@@ -41,15 +48,17 @@ _PLACES = {
     "AttentionResult": "attnviz.api.attention",
     "HeadMaps": "attnviz.api.head_maps",
     "MultiHeadAttention": "attnviz.attention.module",
-    "attribute": _ANALYSES,
     "capture": "attnviz.api.capture",
     "heatmap": "attnviz.api.heatmap",
+    "path": _ANALYSES,
     "rollout": _ANALYSES,
     "scaled_dot_product_attention": "attnviz.api.attention",
 }
 
-
-_MODULES = ("ablate", "diff", "errors", "generate", "params", "patch", "patterns", "prune")
+_MODULES = (
+    *("ablate", "check", "diff", "errors", "generate", "params", "patch", "patterns", "prune"),
+    *("scaling", "sweep", "train", "verify", "why"),
+)
 
 
 def __getattr__(name: str) -> object:

@@ -17,6 +17,9 @@ class AttnvizError(Exception):
 
     exit_code = 1
 
+    analysis: object = None
+    """The ``attnviz.Analysis`` of a Python call whose report was complete when the error came."""
+
 
 class UsageError(AttnvizError, ValueError):
     """The request does not fit the model or the text (exit 2)."""

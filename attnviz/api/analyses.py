@@ -1,4 +1,4 @@
-"""``attnviz.patterns``, ``ablate``, ``patch``, ``attribute`` and more: the commands of Python.
+"""``attnviz.patterns``, ``ablate``, ``patch``, ``why`` and more: the commands from Python.
 
 Each runs the command of its name over a model, by name or loaded, and takes that command's options
 as keywords: ``--index-base 1`` is ``index_base=1``.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.api.analysis import Analysis, analysis, loading_given, texts_of
 from attnviz.api.capture import named
-from attnviz.api.head_choice import HeadChoice, in_python_words
+from attnviz.api.head_choice import HeadChoice, in_python_words, spelled
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from attnviz.models.model import NumpyModel
 
     AnyModel = str | os.PathLike[str] | PreTrainedModel | NumpyModel
+    Pairs = str | os.PathLike[str] | Iterable[Mapping[str, str]] | None
 
 
 def patterns(
@@ -81,7 +83,7 @@ def patch(
     clean: str | None = None,
     corrupt: str | None = None,
     tokenizer: Any = None,
-    pairs: str | os.PathLike[str] | Iterable[Mapping[str, str]] | None = None,
+    pairs: Pairs = None,
     **options: Any,
 ) -> Analysis:
     """Which heads carry the difference between two prompts, by patching their activations.
@@ -94,11 +96,8 @@ def patch(
     Raises as ``patterns`` does.
     """
     from attnviz.patch.command import patch as command
-    from attnviz.patch.pairs import given_pairs
 
-    several = pairs if pairs is None or isinstance(pairs, str | os.PathLike) else given_pairs(pairs)
-    prompts = {"clean": _text(clean), "corrupt": _text(corrupt), "pairs": several}
-    return analysis(command, model, tokenizer, options, **prompts)
+    return analysis(command, model, tokenizer, options, **_prompts(clean, corrupt, pairs))
 
 
 def diff(
@@ -150,7 +149,7 @@ def rollout(
     return analysis(command, model, tokenizer, options, text=_text(text))
 
 
-def attribute(
+def why(
     model: AnyModel = "tiny",
     prompt: str | Iterable[str] | None = None,
     tokenizer: Any = None,
@@ -164,12 +163,124 @@ def attribute(
     Raises as ``patterns`` does.
     """
     if prompt is None:
-        raise UsageError('expected a prompt: attnviz.attribute("tiny", "The cat sat on the")')
+        raise UsageError('expected a prompt: attnviz.why("tiny", "The cat sat on the")')
     from attnviz.why.command import why as command
 
     if isinstance(prompt, str):
         return analysis(command, model, tokenizer, options, text=_text(prompt))
     return analysis(command, model, tokenizer, options, texts=_texts(prompt))
+
+
+def path(
+    model: AnyModel = "tiny",
+    sender: HeadChoice | None = None,
+    clean: str | None = None,
+    corrupt: str | None = None,
+    tokenizer: Any = None,
+    pairs: Pairs = None,
+    **options: Any,
+) -> Analysis:
+    """Which later heads read what one head writes (path patching).
+
+    model, tokenizer: see ``patterns``. sender: the head, such as ``"L0H0"`` or ``(0, 0)``.
+    clean, corrupt, pairs: see ``patch``.
+    options: those of ``attnviz path``, such as ``into="value"``.
+
+    Raises as ``patterns`` does.
+    """
+    if sender is None:
+        raise UsageError('expected a head: attnviz.path("tiny", "L0H0")')
+    from attnviz.patch.path_command import path as command
+
+    prompts = {"sender": spelled(sender), **_prompts(clean, corrupt, pairs)}
+    return analysis(command, model, tokenizer, options, **prompts)
+
+
+def check(
+    rules: str | os.PathLike[str],
+    model: AnyModel | None = None,
+    tokenizer: Any = None,
+    **options: Any,
+) -> Analysis:
+    """Compare a model with the rules in a TOML file.
+
+    rules: the file. model, tokenizer: see ``patterns``; None for the model that the file names.
+    options: those of ``attnviz check``, such as ``junit="report.xml"``, ``update=True``.
+
+    Raises CheckError where a rule does not hold, its ``analysis`` is the report; else as
+    ``patterns`` does.
+    """
+    from attnviz.check.command import check as command
+
+    return analysis(command, model, tokenizer, options, needs_model=False, file=_path(rules))
+
+
+def verify(
+    model: AnyModel | None = None, tokenizer: Any = None, text: str | None = None, **options: Any
+) -> Analysis:
+    """Whether the numbers of a model, or of the library's own attention, are right.
+
+    model, tokenizer: see ``patterns``; None for the library's own attention. text: that the model
+    reads; a built-in one by default.
+    options: those of ``attnviz verify``, such as ``steps=True``.
+
+    Raises AttnvizError where a check fails, its ``analysis`` is the report; else as ``patterns``
+    does.
+    """
+    from attnviz.verify.command import verify as command
+
+    return analysis(command, model, tokenizer, options, needs_model=False, text=_text(text))
+
+
+def scaling(
+    model: AnyModel | None = None, tokenizer: Any = None, text: str | None = None, **options: Any
+) -> Analysis:
+    """What dividing the scores by √d_k does to attention.
+
+    model, tokenizer: see ``patterns``; None for random queries and keys. text: that the model
+    reads; a built-in one by default.
+    options: those of ``attnviz scaling``, such as ``d_k="1,16,256"``, ``head="L1H0"``.
+
+    Raises as ``patterns`` does.
+    """
+    from attnviz.scaling.command import scaling as command
+
+    options = options if model is None else {**options, "from_model": True}
+    return analysis(command, model, tokenizer, options, needs_model=False, text=_text(text))
+
+
+def sweep(*, text: str | os.PathLike[str] | None = None, **options: Any) -> Analysis:
+    """One small decoder, trained with several numbers of heads and compared.
+
+    text: a UTF-8 file to learn from, in place of a task.
+    options: those of ``attnviz sweep``, such as ``heads="1,4"``, ``task="copy"``, ``steps=300``.
+
+    Raises as ``patterns`` does.
+    """
+    from attnviz.sweep.command import sweep as command
+
+    file = None if text is None else _path(text)
+    return analysis(command, None, None, options, needs_model=False, text=file)
+
+
+def train(
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    **options: Any,
+) -> Analysis:
+    """A small language model of the library's own attention, trained on text files.
+
+    files: UTF-8 texts, or directories of them. out: the new directory of the model.
+    options: those of ``attnviz train``, such as ``minutes=2.0``, ``valid=["held-out"]``.
+
+    Raises as ``patterns`` does.
+    """
+    from attnviz.train.command import train as command
+
+    several = [files] if isinstance(files, str | os.PathLike) else files
+    paths = [_path(file) for file in several]
+    options = {**options, "out": out}
+    return analysis(command, None, None, options, needs_model=False, files=paths)
 
 
 def params(model: AnyModel | None = None, **options: Any) -> Analysis:
@@ -182,7 +293,7 @@ def params(model: AnyModel | None = None, **options: Any) -> Analysis:
     """
     from attnviz.params.command import params as command
 
-    return analysis(command, model, None, options)
+    return analysis(command, model, None, options, needs_model=False)
 
 
 def generate(
@@ -244,3 +355,16 @@ def _text(text: str | None) -> str | None:
 def _texts(texts: str | Iterable[str] | None) -> Any:
     with in_python_words():
         return texts_of(texts)
+
+
+def _prompts(clean: str | None, corrupt: str | None, pairs: Pairs) -> dict[str, Any]:
+    from attnviz.patch.pairs import given_pairs
+
+    several = pairs if pairs is None or isinstance(pairs, str | os.PathLike) else given_pairs(pairs)
+    return {"clean": _text(clean), "corrupt": _text(corrupt), "pairs": several}
+
+
+def _path(file: Any) -> Path:
+    if not isinstance(file, str | os.PathLike):
+        raise UsageError(f"expected the name of a file, got {file!r:.40}")
+    return Path(file)

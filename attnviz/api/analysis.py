@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -23,11 +25,11 @@ from attnviz.cli.outlet import Report, report_files, taking
 from attnviz.draw.document import Document
 from attnviz.draw.labels import visible
 from attnviz.draw.theme import Theme
-from attnviz.errors import UsageError
+from attnviz.errors import AttnvizError, UsageError
 
 _ELSEWHERE = {
     *("model", "models", "names", "a", "b", "text", "file", "texts", "clean", "corrupt", "pairs"),
-    *("json", "save", "palette", "colour", "ascii", "width", "full", "quiet"),
+    *("sender", "files", "json", "save", "palette", "colour", "ascii", "width", "full", "quiet"),
 }
 """What is said of a command otherwise than by an option: its model and texts, its outlets."""
 
@@ -102,15 +104,18 @@ def analysis(
     model: Any,
     tokenizer: Any,
     given: Mapping[str, Any],
+    *,
+    needs_model: bool = True,
     **inputs: Any,
 ) -> Analysis:
     """Run a command over a model with the options ``given``.
 
-    command: as ``cli.groups.command`` made it. model: by name or loaded; None for what needs none.
-    tokenizer: of a loaded one. inputs: ``text`` or ``texts``, as the command takes them.
+    command: as ``cli.groups.command`` made it. model: by name or loaded; None is for a command that
+    does not always need one. tokenizer: of a loaded one. inputs: ``text`` or ``texts``, as the
+    command takes them.
 
     Raises TypeError for an option that the command does not have or of another type, and what the
-    command raises.
+    command raises; where it raises after it has shown its report, the error carries this.
     """
     call: Any = command.registered_commands[0].callback
     name = call.__name__
@@ -119,16 +124,31 @@ def analysis(
     with in_python_words():
         arguments |= _options(name, given, parameters)
         arguments |= {"json": True, "quiet": True, **inputs}
-        if model is None and inputs:
+        if model is None and needs_model:
             raise UsageError("expected a model, its name or a loaded one, got None")
         if model is not None:
             known = named(model, tokenizer, loading_given(given), reads=bool(inputs))
             place = next(each for each in ("model", "names", "a") if each in parameters)
             arguments[place] = (known,) if place == "names" else known
-        with taking() as taken:
-            call(**arguments)
+        with taking() as taken, _recording_gradients():
+            try:
+                call(**arguments)
+            except AttnvizError as error:
+                error.analysis = Analysis(name, taken[0]) if taken else None
+                raise
     (report,) = taken
     return Analysis(name, report)
+
+
+@contextmanager
+def _recording_gradients() -> Iterator[None]:
+    """Let torch record gradients inside, whatever the caller has switched off."""
+    torch = sys.modules.get("torch")
+    if torch is None:  # nobody has switched anything off
+        yield
+        return
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
 
 
 def texts_of(texts: str | Iterable[str] | None) -> Texts | None:

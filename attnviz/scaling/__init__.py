@@ -1,1 +1,5 @@
 """``attnviz scaling``: what dividing scores by √d_k does to the weights of attention."""
+
+from attnviz import _callable
+
+_callable(__name__)

@@ -97,7 +97,7 @@ def watching(
 
     if console.quiet:
         yield lambda worth: None
-    elif not console.is_terminal or console.is_dumb_terminal:
+    elif not console.is_interactive:
         yield line
     else:
         from rich.live import Live  # 20 ms that a quiet run does not need
@@ -125,7 +125,7 @@ def telling(said: str, console: Console) -> Iterator[None]:
     """Says what happens while the block runs; in a terminal it is gone at the end."""
     if console.quiet:
         yield
-    elif not console.is_terminal or console.is_dumb_terminal:
+    elif not console.is_interactive:
         console.print(said, soft_wrap=True)
         yield
     else:

@@ -12,7 +12,14 @@ from attnviz.cli.inputs import built_in_texts
 from attnviz.engine.capture import capture
 from attnviz.errors import AttnvizError
 from attnviz.models.model import NumpyModel
-from attnviz.models.resolve import LoadOptions, in_numpy, not_by_numpy, reckoned_tokens, resolve
+from attnviz.models.resolve import (
+    Loaded,
+    LoadOptions,
+    in_numpy,
+    not_by_numpy,
+    reckoned_tokens,
+    resolve,
+)
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Tokens
 from attnviz.verify.examinee import Examinee, differences, furthest, score_spread
@@ -93,5 +100,7 @@ def _in_numpy(name: str, options: LoadOptions, texts: Iterable[str], tokens: int
     """Of ``auto`` only what that would choose for as many tokens."""
     if options.backend == "torch":
         raise NotUnderstoodError("left out by --backend torch")
+    if isinstance(name, Loaded):
+        raise NotUnderstoodError("the model is loaded already, and NumPy reads files")
     tokens += sum(map(reckoned_tokens, texts))
     return in_numpy(resolve(name), replace(options, dtype="auto", device="cpu", tokens=tokens))

@@ -1,1 +1,5 @@
 """What each head writes towards a prediction: direct logit attribution, and how it is shown."""
+
+from attnviz import _callable
+
+_callable(__name__)
