@@ -7,9 +7,11 @@ The order of arguments is the same everywhere: the model, the text or texts, the
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from attnviz.cli.python import Analysis, analysis, in_python_words, loading_given, named
 from attnviz.errors import UsageError
@@ -44,6 +46,24 @@ if TYPE_CHECKING:
     AnyPairs = str | os.PathLike[str] | Iterable[Mapping[str, str]] | None
     AnyFiles = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     AnyHeads = HeadChoice | list[HeadChoice] | None
+
+
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
+
+
+def _recording_gradients(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
+    """Let torch record gradients inside a function, whatever its caller has switched off."""
+
+    @wraps(function)
+    def recording(*args: _Given.args, **given: _Given.kwargs) -> _Found:
+        torch = sys.modules.get("torch")
+        if torch is None:  # nobody can have switched anything off
+            return function(*args, **given)
+        with torch.inference_mode(False), torch.enable_grad():
+            return function(*args, **given)
+
+    return recording
 
 
 def load(
@@ -86,6 +106,7 @@ def load(
     return load(os.fspath(name), options)
 
 
+@_recording_gradients
 def capture(
     model: AnyModel,
     text: str,
@@ -128,6 +149,7 @@ def capture(
     return HeadMaps(heads_report(record, selected, text=read, target=target, known=known))
 
 
+@_recording_gradients
 def patterns(
     model: AnyModel = "tiny", tokenizer: Any = None, text: str | None = None, **options: Any
 ) -> Analysis:
@@ -145,6 +167,7 @@ def patterns(
     return analysis(command, model, tokenizer, options, text=_text(text))
 
 
+@_recording_gradients
 def ablate(
     model: AnyModel = "tiny",
     texts: str | Iterable[str] | None = None,
@@ -192,6 +215,7 @@ def ablate(
     return question.ablate(_opened(model, tokenizer), read, request)
 
 
+@_recording_gradients
 def prune(
     model: AnyModel = "tiny",
     texts: str | Iterable[str] | None = None,
@@ -228,6 +252,7 @@ def prune(
     return question.prune(_opened(model, tokenizer), read, request)
 
 
+@_recording_gradients
 def patch(
     model: AnyModel = "tiny",
     clean: str | None = None,
@@ -276,6 +301,7 @@ def patch(
     return question.patch(_opened(model, tokenizer), read, request)
 
 
+@_recording_gradients
 def path(
     model: AnyModel,
     sender: str | tuple[int, int],
@@ -307,6 +333,7 @@ def path(
     return question.path(_opened(model, tokenizer), read, request)
 
 
+@_recording_gradients
 def diff(
     a: AnyModel = "tiny",
     b: AnyModel | None = None,
@@ -339,6 +366,7 @@ def diff(
     return analysis(command, a, tokenizer if loaded[0] else None, options, **inputs)
 
 
+@_recording_gradients
 def rollout(
     model: AnyModel,
     text: str,
@@ -368,6 +396,7 @@ def rollout(
     return question.rollout(_opened(model, tokenizer, _for_one_pass(read)), read, request)
 
 
+@_recording_gradients
 def why(
     model: AnyModel,
     prompts: str | Iterable[str],
@@ -476,6 +505,7 @@ def params(
     return question.params(models, request)
 
 
+@_recording_gradients
 def scaling(
     model: AnyModel | None = None,
     text: str | None = None,
@@ -512,6 +542,7 @@ def scaling(
     return question.scaling(opened, read, request)
 
 
+@_recording_gradients
 def verify(
     model: AnyModel | None = None,
     text: str | None = None,
@@ -551,7 +582,8 @@ def verify(
         return question.verify_own(request, dtype)
     if dtype != "auto":
         raise UsageError("dtype is that of the library's own attention: load the model in it")
-    return question.verify_model(_opened(model, tokenizer), read, request)
+    name = os.fspath(model) if isinstance(model, str | os.PathLike) else None
+    return question.verify_model(_opened(model, tokenizer), read, request, name=name)
 
 
 def sweep(

@@ -37,7 +37,7 @@ def loading(model: str, console: Console) -> Iterator[Progress | None]:
     if model in _BUILT_IN or console.quiet:
         yield None
         return
-    if not console.is_terminal or console.is_dumb_terminal:
+    if not console.is_interactive:
         yield _a_line_a_file(console)
         return
     from rich import progress as bars
@@ -85,7 +85,7 @@ def scanning(what: str, console: Console) -> Iterator[Advance]:
     if console.quiet:
         yield lambda share: None
         return
-    if not console.is_terminal:
+    if not console.is_interactive:
         yield _a_line_now_and_then(what, console)
         return
     from rich import progress as bars

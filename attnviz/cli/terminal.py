@@ -73,6 +73,8 @@ def text_console(width: int | None, colour: ColourChoice) -> Console:
 
     width: columns, or None for the terminal's own (80 in a pipe).
     colour: ``auto`` obeys NO_COLOR, FORCE_COLOR and whether a terminal listens.
+
+    What moves is drawn only where ``is_interactive``: a pipe may get colours, never a cursor.
     """
     from rich.console import Console  # 20 ms that help and slips do not need
 
@@ -81,6 +83,7 @@ def text_console(width: int | None, colour: ColourChoice) -> Console:
     return Console(
         width=width,
         force_terminal=True if force else None if sys.stdout.isatty() else False,
+        force_interactive=None if sys.stdout.isatty() else False,  # colours alone are forced
         no_color=True if colour == "never" else False if colour == "always" else None,
         color_system="truecolor" if force and not sys.stdout.isatty() else "auto",
         markup=False,
@@ -98,6 +101,7 @@ def messages(quiet: bool) -> Console:
         stderr=True,
         quiet=quiet,
         force_terminal=None if sys.stderr.isatty() else False,  # FORCE_COLOR makes no terminal
+        force_interactive=None if sys.stderr.isatty() else False,
         markup=False,
         emoji=False,
         highlight=False,

@@ -105,7 +105,7 @@ def _refuse_model_options(text: _ModelText, loading: shared.Loading) -> None:
 @contextmanager
 def _telling(notices: Console) -> Iterator[Callable[[str], None]]:
     """Show a spinner that says what is being done; nothing where no terminal listens."""
-    if notices.quiet or not notices.is_terminal or notices.is_dumb_terminal:
+    if notices.quiet or not notices.is_interactive:
         yield lambda words: None
         return
     with notices.status("starting") as status:

@@ -51,7 +51,7 @@ class TerminalWatcher(Watcher):
 
         if console.quiet:
             yield lambda worth: None
-        elif not console.is_terminal or console.is_dumb_terminal:
+        elif not console.is_interactive:
             yield line
         else:
             from rich.live import Live  # 20 ms that a quiet run does not need
@@ -71,7 +71,7 @@ class TerminalWatcher(Watcher):
         console = self.outlet.notices
         if console.quiet:
             yield
-        elif not console.is_terminal or console.is_dumb_terminal:
+        elif not console.is_interactive:
             console.print(said, soft_wrap=True)
             yield
         else:

@@ -87,10 +87,7 @@ class Report(ABC):
         """
         rows = iter(self.rows())
         header = [str(name) for name in next(rows)]
-        return [
-            {name: None if value == "" else value for name, value in zip(header, row, strict=True)}
-            for row in rows
-        ]
+        return [dict(zip(header, row, strict=True)) for row in rows]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file that the ending of its name says, whole or not at all.

@@ -45,10 +45,10 @@ def write_object(
 def table_of(
     names: Sequence[str], entries: Iterable[Mapping[str, Any]]
 ) -> Iterator[tuple[object, ...]]:
-    """JSON objects as rows: the header, then of each what the names are; empty for null."""
+    """Yield JSON objects as rows: the header, then each object's values of these names."""
     yield tuple(names)
     for entry in entries:
-        yield tuple("" if (value := entry.get(name)) is None else value for name in names)
+        yield tuple(entry.get(name) for name in names)
 
 
 def token_facts(tokens: Tokens) -> dict[str, Any]:

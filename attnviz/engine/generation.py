@@ -123,7 +123,7 @@ def generate(
     for heads that are not there.
     """
     kind = written_kind(model, kind)
-    context = model.target_context if isinstance(model, TwoStackModel) else model.context
+    context = written_context(model, kind)
     prompt = begun(model, tokens, kind)
     if not len(prompt):
         raise UsageError("the prompt has no tokens: expected at least one word")
@@ -147,6 +147,16 @@ def written_kind(model: Model, kind: Kind | None = None) -> Kind:
             f"{' or '.join(kinds)}"
         )
     return kind or kinds[0]
+
+
+def written_context(model: Model, kind: Kind) -> int | None:
+    """Return how many tokens a written text may have with its prompt; None without a limit.
+
+    This is the limit of the texts that ``attnviz heads`` reads with attention of this kind.
+    """
+    if kind != "self" and isinstance(model, TwoStackModel):
+        return model.target_context
+    return model.context
 
 
 def begun(model: Model, tokens: Tokens, kind: Kind) -> Tokens:

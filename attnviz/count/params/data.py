@@ -254,7 +254,7 @@ def params_rows(counted: Counted) -> Iterator[tuple[object, ...]]:
         yield built.name, "parameters", "", "total", "sum", built.total, "parameters"
     for case in counted.cases:
         if case.cost is None:
-            yield (*case.values, case.name, "refused", "", case.refusal, "", "", "")
+            yield (*case.values, case.name, "refused", "", case.refusal, "", None, "")
         else:
             for line in _lines(case, case.cost):
                 yield (*case.values, case.name, *line)

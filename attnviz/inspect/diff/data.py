@@ -137,8 +137,8 @@ def diff_rows(report: DiffReport) -> Iterator[tuple[object, ...]]:
             json_number(change.no_sink),
             json_number(change.output),
             change.output_changed,
-            change.a.label or "",
-            change.b.label or "",
+            change.a.label,
+            change.b.label,
             json_number(change.a.effect),
             json_number(change.b.effect),
             *(

@@ -121,19 +121,18 @@ def generate(
     with between_steps() as asked:
         job = Job.prepare(loaded, text, sampling, kind.kind, heads, written.ablate, base, asked)
         with _watched(outlet, job.heads[0]) as advance:
-            shown = job.write(asked, advance)
+            shown, early = job.write(asked, advance)
     if shown is not None:
         outlet.show(_Written(shown, output.explain, not output.quiet))
-    if shown is None or shown.run.ending == "interrupted":
-        raise KeyboardInterrupt
+    if early is not None:
+        raise early
 
 
 @contextmanager
 def _watched(outlet: Outlet, head: Head) -> Iterator[Advance]:
     """What a person sees while the model writes: the text in a terminal, else what is done."""
     console, output = outlet.console, outlet.output
-    drawn = console is not None and console.is_terminal and not console.is_dumb_terminal
-    if console is None or not drawn or output.json or output.quiet:
+    if console is None or not console.is_interactive or output.json or output.quiet:
         from attnviz.cli.progress import scanning
 
         with scanning("writing", outlet.notices) as advance:

@@ -137,8 +137,8 @@ def run_rows(run: Run, shown: Sequence[Head]) -> Iterator[tuple[object, ...]]:
     )
     for place, step in enumerate(run.steps):
         for head in shown:
-            at, weight = next(iter(run.sources(head, place, 1)), ("", ""))
-            source = run.keys.texts[at] if isinstance(at, int) else ""
+            at, weight = next(iter(run.sources(head, place, 1)), (None, None))
+            source = None if at is None else run.keys.texts[at]
             told = (place, step.text, step.id, step.probability, step.entropy)
             yield (*told, *head, at, source, weight, run.sink_weight(head, place))
 

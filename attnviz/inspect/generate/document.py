@@ -146,7 +146,12 @@ def sampling_words(sampling: Sampling) -> str:
     return ", ".join([*words, f"seed {sampling.seed}"])
 
 
-_ENDINGS = {"end": "end of text", "context": "context full", "interrupted": "interrupted"}
+_ENDINGS = {
+    "end": "end of text",
+    "context": "context full",
+    "interrupted": "interrupted",
+    "failed": "the next step failed",
+}
 
 
 def _how(run: Run) -> list[str]:

@@ -8,7 +8,7 @@ from functools import partial
 
 from attnviz import options
 from attnviz.engine.capture import Asked, encoded, require_maps
-from attnviz.engine.generation import Sampling, Step, begun, generate, written_kind
+from attnviz.engine.generation import Sampling, Step, begun, generate, written_context, written_kind
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
@@ -19,6 +19,7 @@ from attnviz.inspect.generate.records import TELLING, Ending, Run, looked
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.models.model import Model
+from attnviz.models.third_party import ErrorsAs
 from attnviz.records import AttentionRecord, Input, Kind
 
 Advance = Callable[[float, Callable[[], Run]], None]
@@ -90,34 +91,48 @@ class Job:
         shown = chosen or (_distinctive(record, known),)
         return cls(model, steps, so_far, known, shown, bool(chosen))
 
-    def write(self, asked: Callable[[], bool], advance: Advance) -> Shown | None:
-        """Let the model write to its end, or until ``asked``; None where nothing was written."""
+    def write(
+        self, asked: Callable[[], bool], advance: Advance
+    ) -> tuple[Shown | None, BaseException | None]:
+        """Let the model write to its end, or until ``asked``.
+
+        Return what was written, None if that is nothing, and what ended it before its time: the
+        error of a step, or KeyboardInterrupt. It is returned so that what was written is kept.
+        """
         steps: list[Step] = []
+        early: BaseException | None = None
 
         def run(ending: Ending = "tokens") -> Run:
             return self.so_far(steps=tuple(steps), ending=ending)
 
+        def keep(error: Exception) -> None:
+            nonlocal early
+            early = error
+
         most = self.so_far.keywords["sampling"].tokens
-        for step in self.steps:
-            steps.append(step)
-            advance(len(steps) / most, run)
-        if not steps:
-            return None
-        ending: Ending = "interrupted" if asked() else "context"
-        if len(steps) == most or steps[-1].ended:
+        with ErrorsAs(keep):
+            for step in self.steps:
+                steps.append(step)
+                advance(len(steps) / most, run)
+        ending: Ending = "context" if early is None else "failed"
+        if steps and (len(steps) == most or steps[-1].ended):
             ending = "end" if steps[-1].ended else "tokens"
+        elif early is None and asked():
+            ending, early = "interrupted", KeyboardInterrupt()
+        if not steps:
+            return None, early
         whole = run(ending)
         told = self.model.notes_for(whole.tokens)
         notes = (*whole.model.notes, *(note for note in told if note not in whole.model.notes))
         whole = replace(whole, model=replace(whole.model, notes=notes))
-        return Shown(whole, looked(whole, self.known), self.heads, self.chosen)
+        return Shown(whole, looked(whole, self.known), self.heads, self.chosen), early
 
 
 def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) -> None:
     """UsageError for rows, of the prompt or of what is written, that the memory does not hold."""
     heads, keys = model.info.layers * model.info.heads, len(given.keys(kind))
     require_maps(heads, len(given.queries(kind)), keys, "shorten the prompt")
-    most = min(sampling.tokens, model.context or sampling.tokens)
+    most = min(sampling.tokens, written_context(model, kind) or sampling.tokens)
     require_maps(heads, most, keys + most, "write fewer --tokens")
 
 

@@ -22,8 +22,9 @@ from attnviz.records import Kind, LayerWeights, ModelInfo, Tokens
 
 Floats = NDArray[np.floating]
 
-Ending = Literal["tokens", "end", "context", "interrupted"]
-"""Why a text ends: as many tokens as asked for, an end-of-text token, a full context, Ctrl-C."""
+Ending = Literal["tokens", "end", "context", "interrupted", "failed"]
+"""Why a text ends: it has as many tokens as requested, an end-of-text token was written, the
+context is full, Ctrl-C was pressed, or the next step failed."""
 
 _NAMES = ("previous", "self", "first", "duplicate", "induction", "separator", "delimiter")
 """Measures that say what a head attends to, token by token."""

@@ -111,6 +111,6 @@ def patterns_rows(report: PatternReport, watch: str | None) -> Iterator[tuple[ob
         yield (
             entry.layer,
             entry.head,
-            entry.label or "",
+            entry.label,
             *map(json_number, (*numbers, *statistics, *scores)),
         )

@@ -99,11 +99,18 @@ def prune_rows(report: PruneReport) -> Iterator[tuple[object, ...]]:
     """
     order = ("heads_left", "layer", "head", "score", "loss")
     yield (*order, "random_loss", "random_low", "random_high", "held_out_ratio", "ranking_loss")
-    whole = report.baseline, "", "", "", report.ratio(report.baseline), report.ranking.baseline
-    yield report.total, "", "", "", *whole
+    whole = (
+        report.baseline,
+        None,
+        None,
+        None,
+        report.ratio(report.baseline),
+        report.ranking.baseline,
+    )
+    yield report.total, None, None, None, *whole
     random = {point.heads_left: point for point in report.random}
     for step in report.steps:
         point = random.get(step.heads_left)
-        beside = (point.mean, point.low, point.high) if point else ("", "", "")
+        beside = (point.mean, point.low, point.high) if point else (None, None, None)
         losses = (step.score, step.loss, *beside, report.ratio(step.loss), step.ranking_loss)
         yield (step.heads_left, step.layer, step.head, *losses)

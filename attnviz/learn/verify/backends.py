@@ -38,7 +38,7 @@ _HARD = (
 
 
 def backend_check(
-    examinee: Examinee, model: TransformersModel, name: str, options: LoadOptions
+    examinee: Examinee, model: TransformersModel, name: str | None, options: LoadOptions
 ) -> tuple[Check, Backends | None]:
     """Run what torch has loaded in NumPy as well: over the text, and over those that ship.
 
@@ -49,7 +49,7 @@ def backend_check(
         ours = _in_numpy(name, options, texts, len(examinee.passage.text))
     except (NotUnderstoodError, AttnvizError) as error:
         if options.backend == "numpy":
-            raise not_by_numpy(name, str(error)) from error
+            raise not_by_numpy(name or model.info.name, str(error)) from error
         return replace(_CHECK, skipped=str(error)), None
     read = [(model.encode(text, model.context), ours.encode(text, ours.context)) for text in texts]
     other = sum(theirs != mine for theirs, mine in read)
@@ -89,9 +89,13 @@ def _run_both(
     return compared, Measure("weights", worst, tolerance, f"{words} in {rounding.dtype}", where)
 
 
-def _in_numpy(name: str, options: LoadOptions, texts: Iterable[str], tokens: int) -> NumpyModel:
+def _in_numpy(
+    name: str | None, options: LoadOptions, texts: Iterable[str], tokens: int
+) -> NumpyModel:
     """Of ``auto`` only what that would choose for as many tokens."""
     if options.backend == "torch":
         raise NotUnderstoodError("left out by --backend torch")
+    if name is None:
+        raise NotUnderstoodError("the model is loaded already, and NumPy reads files")
     tokens += sum(map(reckoned_tokens, texts))
     return in_numpy(resolve(name), replace(options, dtype="auto", device="cpu", tokens=tokens))

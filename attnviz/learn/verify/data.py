@@ -134,4 +134,4 @@ def verification_rows(found: VerifyReport) -> Iterator[tuple[object, ...]]:
                 *(tolerance.roundings, tolerance.largest, measure.where, measure.reason),
             )
         if check.skipped is not None:
-            yield (*start, "", "", "", "", "", "", check.skipped)
+            yield (*start, *[None] * 6, check.skipped)

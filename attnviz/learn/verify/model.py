@@ -34,7 +34,7 @@ def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) ->
     raise UnsupportedError(f"no way to verify a {type(model).__name__}")
 
 
-def count_check(examinee: Examinee, model: Model, name: str, options: LoadOptions) -> Check:
+def count_check(examinee: Examinee, model: Model, name: str | None, options: LoadOptions) -> Check:
     """Whether it has as many parameters as ``attnviz params`` counts, as whole numbers.
 
     Skipped where the config tells of no count.
@@ -51,7 +51,7 @@ def count_check(examinee: Examinee, model: Model, name: str, options: LoadOption
     return Check("", title, claim=claim, measures=(measure,), notes=notes)
 
 
-def _expected(model: Model, name: str, options: LoadOptions) -> tuple[int, str]:
+def _expected(model: Model, name: str | None, options: LoadOptions) -> tuple[int, str]:
     """The count, and the command that shows it."""
     if isinstance(model, OwnAttention):
         shape = model.attention.shape
@@ -61,6 +61,8 @@ def _expected(model: Model, name: str, options: LoadOptions) -> tuple[int, str]:
             d_model=shape.d_model, heads=shape.heads, kv_heads=shape.kv_heads, bias=True
         )
         return count_parameters(spec).total, f"attnviz params {words} --bias"
+    if name is None:
+        raise UnsupportedError("the model is loaded already, and params counts files")
     found = find_spec(name, revision=options.revision, offline=options.offline)
     command = f"attnviz params --model {name}"
     if found.spec is not None:

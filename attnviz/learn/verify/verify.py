@@ -122,13 +122,13 @@ def verify_model(
     """Check the properties of a model's attention, and its backends against each other.
 
     text: what it reads; None for a sentence.
-    name, options: how it was loaded, as far as that is known; it is opened again by these for NumPy
-        and to count its parameters.
+    name, options: how it was loaded, if that is known: it is opened again by these for NumPy and to
+        count its parameters, which is skipped otherwise.
     Raises UsageError for a text or options that do not fit, UnsupportedError for a model that does
     not read text.
     """
-    name, options = name or model.info.name, options or LoadOptions()
-    request.refuse_own_options(name)
+    options = options or LoadOptions()
+    request.refuse_own_options(name or model.info.name)
     said = SENTENCE if text is None else text
     tokens, target = _read(model, said, request.target, request.truncate or text is None)
     examinee = open_examinee(model, tokens, target)
