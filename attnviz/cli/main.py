@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import suppress
+from typing import TextIO
 
 # NumPy's own threads cost more than they give on the small arrays of one sentence; the variable
 # is read when NumPy is imported and does not touch torch.
@@ -28,7 +30,21 @@ def main() -> None:
         with as_interrupt():  # a file that was begun is thrown away
             code = run()
     except KeyboardInterrupt:
-        print("attnviz: interrupted", file=sys.stderr)
+        with suppress(OSError):  # the terminal may be closed
+            print("attnviz: interrupted", file=sys.stderr)
         code = _INTERRUPTED
+    for stream in (sys.stdout, sys.stderr):
+        _flush(stream)
     gc.freeze()  # or a tenth of the run is a last search for cycles in all that was imported
     sys.exit(code)
+
+
+def _flush(stream: TextIO | None) -> None:
+    """Flush a stream; drop what one that is gone still holds, or Python would end with 120."""
+    try:
+        if stream is not None:
+            stream.flush()
+    except OSError:
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, stream.fileno())
+        os.close(sink)

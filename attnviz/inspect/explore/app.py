@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from textual import events, geometry
@@ -22,6 +23,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.removals import Effects
 from attnviz.errors import AttnvizError
+from attnviz.inspect.explore.background import Waiting
 from attnviz.inspect.explore.dialogs import KEYS, Asking, KeysPane, Source
 from attnviz.inspect.explore.pane import (
     GridPane,
@@ -31,7 +33,6 @@ from attnviz.inspect.explore.pane import (
     WordsPane,
     grid_columns,
 )
-from attnviz.inspect.explore.recording import DroppedError, Waited
 from attnviz.inspect.explore.scene import SIDES, Scene, View, Written
 from attnviz.inspect.explore.session import Frame, weighed
 
@@ -98,7 +99,6 @@ class Explorer(Asking):
         yield from (self._panes["heading"], self._body, self._panes["words"], self.keys_pane)
 
     def on_mount(self) -> None:
-        self.end_on_signals()
         self.map_pane.joined = self.joined
         self.map_pane.focus()
 
@@ -132,8 +132,6 @@ class Explorer(Asking):
             self._arrange(self.size)
         for pane in self.query(Pane):
             pane.show(self.view, self.drawn_with)
-        if self.recorder is not None:
-            self.call_after_refresh(self.keep)
 
     def see(self, scene: Scene) -> None:
         """Another scene; what it takes to see it is asked for."""
@@ -172,7 +170,7 @@ class Explorer(Asking):
             self.show(scanned=None)
         whole = None if text != self.view.whole.text else self.view.whole
 
-        def work(waited: Waited) -> tuple[Frame, Frame, Frame | None]:
+        def work(waiting: Waiting) -> tuple[Frame, Frame, Frame | None]:
             session = self.source.session
             frame, against = session.frame(text, scene.removed), None
             if other is not None:
@@ -238,7 +236,7 @@ class Explorer(Asking):
             return
         scene, frames = self.view.scene.with_mode(mode), (self.view.frame, self.view.against)
 
-        def work(waited: Waited) -> None:
+        def work(waiting: Waiting) -> None:
             for frame in frames:
                 weighed(frame, scene.head, scene.mode)
 
@@ -282,16 +280,14 @@ class Explorer(Asking):
             return
         text = self.view.frame.text
 
-        def work(waited: Waited) -> Effects:
+        def work(waiting: Waiting) -> Effects:
             told = 0
 
             def advance(share: float) -> None:
                 nonlocal told
-                if not waited():
-                    raise DroppedError
-                if int(100 * share) > told:
+                if not waiting() or int(100 * share) > told:
                     told = int(100 * share)
-                    self.call_from_thread(self.show, scanned=share)
+                    waiting.tell(lambda: self.show(scanned=share))
 
             return self.source.session.effects(text, advance)
 
@@ -344,15 +340,13 @@ class Explorer(Asking):
         scene = self.view.scene.with_mode("raw").with_side("a")
         self.put(replace(self.view, scene=scene, written=Written(sampling)).fitted())
 
-        def work(waited: Waited) -> None:
+        def work(waiting: Waiting) -> None:
             began = time.monotonic()
             for step in self.source.session.generation(text, sampling, removed):
                 time.sleep(max(self.pace - (time.monotonic() - began), 0))
-                while not self._going.wait(0.05) and waited():
+                while not self._going.wait(0.05) and waiting():
                     pass
-                if not waited():
-                    raise DroppedError
-                self.call_from_thread(self._stepped, step)
+                waiting.tell(partial(self._stepped, step))
                 began = time.monotonic()
 
         self.later("write", work, lambda _: self._written(running=False))
@@ -366,12 +360,8 @@ class Explorer(Asking):
 
     def _written(self, **changed: Any) -> None:
         """What was written, and the cursor where the newest token looked."""
-        if self.view.written is None:
-            return
-        written = replace(self.view.written, **changed)
-        view = replace(self.view, written=written)
-        scene = view.scene.sized(len(view.record.queries), len(view.record.keys))
-        self.show(written=written, scene=scene.at(*view.newest) if written.at else scene)
+        if self.view.written is not None:
+            self.put(self.view.with_written(replace(self.view.written, **changed)))
 
     def leave_written(self) -> None:
         self.drop("write")

@@ -21,7 +21,6 @@ from attnviz.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
     from attnviz.inspect.explore.dialogs import Source
-    from attnviz.inspect.explore.recording import Background
     from attnviz.inspect.explore.session import LiveSession
 
 EXAMPLES = """
@@ -38,6 +37,9 @@ attnviz heads "A text." --save heads.npz && attnviz explore heads.npz
 
 _TEXT = "The cat sat on the mat because it was tired."
 _SAVED = (".npz", ".safetensors", ".json", ".jsonl")
+_LARGEST = 1000
+"""Columns and lines of a terminal that is believed."""
+
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -46,14 +48,13 @@ class Opened(Options):
     """What else is opened."""
 
     text: str | None = argument(
-        "TEXT|FILE", "The text, in quotes; or what heads or generate saved, or --record recorded."
+        "TEXT|FILE", "The text, in quotes; or what heads or generate saved."
     )
     file: Path | None = option("PATH", "Read the text from a UTF-8 file.")
     other: str | None = option(
         "TEXT|MODEL|FILE", "A second side: another text, another model or a saved file.",
         name="--with", words=True,
     )  # fmt: skip
-    record: Path | None = option("FILE", "Write keys and screens to a file, to be seen again.")
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,8 @@ def explore(
     from attnviz.engine.selection import choose_heads
     from attnviz.inspect.explore.app import Explorer
     from attnviz.inspect.explore.dialogs import Source
-    from attnviz.inspect.explore.recording import Recorder
-    from attnviz.inspect.explore.saved import open_saved
+    from attnviz.inspect.explore.saved import SavedSession, open_saved
+    from attnviz.inspect.explore.scene import Written
     from attnviz.inspect.explore.session import open_session
     from attnviz.texts import read_text
 
@@ -114,13 +115,6 @@ def explore(
         with loads(name, messages(False)) as progress:
             return open_session(name, replace(options, progress=progress), choice, text)
 
-    if opened.text is not None and Path(opened.text).suffix.lower() == ".jsonl":
-        from attnviz.inspect.explore.recording import Player, read_recording
-
-        screens = read_recording(Path(opened.text))
-        if screens is not None:
-            _run(Player(screens))
-            return
     second: Source | None = None
     if opened.text is not None and _is_saved(opened.text):
         saved = open_saved(Path(opened.text))
@@ -147,21 +141,12 @@ def explore(
     if heads is not None:
         begin = min(heads), min(heads[min(heads)])
         app.view = replace(app.view, scene=app.view.scene.with_head(begin))
+    if opened.text is not None and isinstance(first.session, SavedSession) and first.session.run:
+        run = first.session.run
+        written = Written(run.sampling, run.steps, at=len(run.steps), running=False)
+        app.view = app.view.with_written(written)
     app.joined = console.color_system == "256"
-    if opened.record is not None:
-        app.recorder = Recorder(opened.record, first.session.info.name, first.text)
-    _run(app)
-
-
-def _run(app: Background) -> None:
-    """Raises what ended it but a key."""
-    app.run()
-    if app.recorder is not None:
-        app.recorder.close()
-    if app.failure is not None:
-        raise app.failure
-    if app.interrupted:
-        raise KeyboardInterrupt
+    app.run_to_its_end()
 
 
 def _is_saved(typed: str) -> bool:
@@ -203,6 +188,7 @@ def _require_terminal(opened: Opened, typed: tuple[str, ...]) -> None:
         words = " ".join(shell_word(word) for word in ("attnviz", "heads", *text, *file, *typed))
         again = "" if opened.other is None else f", and again for {visible(opened.other)}"
         raise UsageError(f"explore needs a terminal, and {reason}: use {words}{again}")
+    _steady_environment()
     try:
         import_module("textual.app")
     except ImportError as error:
@@ -210,3 +196,11 @@ def _require_terminal(opened: Opened, typed: tuple[str, ...]) -> None:
             "explore needs textual: pip install 'attnviz[tui]', or use attnviz heads "
             f"({visible(str(error))})"
         ) from error
+
+
+def _steady_environment() -> None:
+    """Leave out what Textual would read: its own settings, and sizes that no terminal has."""
+    for name, value in list(os.environ.items()):
+        size = name in ("COLUMNS", "LINES") and not (value.isdecimal() and int(value) <= _LARGEST)
+        if size or name.startswith("TEXTUAL"):
+            del os.environ[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +18,10 @@ from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, stack, widest
 from attnviz.draw.labels import cut, fit, visible, width
 from attnviz.draw.theme import Theme
 from attnviz.inspect.explore import facts
+from attnviz.inspect.explore.background import Background
 from attnviz.inspect.explore.map import accent
 from attnviz.inspect.explore.pane import Lines, MapPane, Pane
-from attnviz.inspect.explore.recording import Background, save_view
+from attnviz.inspect.explore.saving import save_view
 from attnviz.inspect.explore.scene import Scene, View, command_line, places_of
 from attnviz.inspect.explore.session import Session
 from attnviz.measures.words import joined
@@ -94,6 +96,10 @@ WRITING = (
 """What the line of keys shows, and what it shows while a text is written."""
 
 
+_SEEN = 4
+"""Characters for each column that are looked at, for not every character takes one."""
+
+
 @dataclass(frozen=True)
 class Field:
     """What is typed in a line, before and behind its cursor."""
@@ -130,9 +136,10 @@ class Field:
 
     def line(self, room: int, theme: Theme) -> Line:
         """What is seen of it in so many columns, the cursor among it; nothing in it acts."""
-        text = visible(self.text, theme.encoding)
-        before = visible(self.before, theme.encoding)
-        here = visible(self.before + self.behind[:1], theme.encoding)[len(before) :] or " "
+        typed, rest = self.before[-_SEEN * room :], self.behind[: _SEEN * room]
+        text = visible(typed + rest, theme.encoding)
+        before = visible(typed, theme.encoding)
+        here = visible(typed + rest[:1], theme.encoding)[len(before) :] or " "
         start, left = len(before), room - width(here)
         while start and width(before[start - 1]) <= left:
             start, left = start - 1, left - width(before[start - 1])
@@ -391,13 +398,13 @@ class Asking(Background):
             view, look, columns = self.view, self.drawn_with, self.size.width
             self.later(
                 "save",
-                lambda waited: save_view(path, view, look, columns),
+                lambda _: save_view(path, view, look, columns),
                 lambda _: self.say(f"saved {visible(str(path))}"),
             )
 
         def answered(typed: str) -> None:
-            path = Path(typed.strip()).expanduser()
-            if typed.strip() and path.exists():
+            path = Path(os.path.expanduser(typed.strip()))
+            if typed.strip() and os.path.exists(path):
                 question = f"{visible(path.name)} is there: replace it? y, or Esc "
                 yes = Asked(question, Field(), lambda said: write(path) if said == "y" else None)
                 self.keys_pane.ask(yes)

@@ -243,6 +243,12 @@ class View:
     by_effect: bool = False
     written: Written | None = None
 
+    def with_written(self, written: Written) -> View:
+        """Return the view of a text that is written, the cursor where the newest token looked."""
+        view = replace(self, written=written)
+        scene = view.scene.sized(len(view.record.queries), len(view.record.keys))
+        return replace(view, scene=scene.at(*view.newest) if written.at else scene)
+
     @property
     def against(self) -> Frame | None:
         """The other side; None where there is but one."""

@@ -97,7 +97,14 @@ def play(app: Explorer, *acts: Act, size: tuple[int, int] = (80, 24)) -> Played:
 
 def typed(words: str) -> Sequence[str]:
     """The keys that type some words."""
-    names = {" ": "space", ".": "full_stop", ",": "comma", "/": "slash", "-": "minus"}
+    names = {
+        " ": "space",
+        ".": "full_stop",
+        ",": "comma",
+        "/": "slash",
+        "-": "minus",
+        "_": "underscore",
+    }
     return [names.get(letter, letter) for letter in words]
 
 

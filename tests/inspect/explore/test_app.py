@@ -17,10 +17,11 @@ from rich.cells import cell_len
 from textual import events
 
 from attnviz.draw.labels import visible
-from attnviz.errors import UnsupportedError
+from attnviz.errors import LoadError, UnsupportedError
+from attnviz.inspect.explore import dialogs
 from attnviz.inspect.explore.dialogs import KEYS, Field, Source
 from attnviz.inspect.explore.map import Size
-from attnviz.inspect.explore.recording import ENDINGS, Player, read_recording
+from attnviz.inspect.explore.saving import ENDINGS, save_view
 from attnviz.inspect.explore.session import LiveSession
 from attnviz.models.bundled import Bundled
 
@@ -498,6 +499,111 @@ def test_a_file_that_cannot_be_written_is_said() -> None:
     assert play(explorer(), "s", "escape").lines[-1].startswith("Tab pane")
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("~nosuchuser/x.svg", "cannot "),
+        (f"{'x' * 300}.svg", "cannot "),
+        ("locked/x.svg", "cannot "),
+        ("there.svg/x.svg", "cannot "),
+        ("", "Tab pane"),
+    ],
+)
+def test_a_name_that_the_system_refuses_is_said(
+    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "locked").touch()
+    (tmp_path / "there.svg").touch()
+    played = play(explorer(), "s", line(name), "enter", size=(200, 40))
+    assert said in played.screen
+    assert played.app.failure is None
+
+
+def test_an_answer_to_an_earlier_question_is_dropped() -> None:
+    """Steps of a first generation, in flight while another text is written on."""
+    release, begun = threading.Event(), threading.Event()
+
+    class Slow(LiveSession):
+        def generation(self, text, sampling, removed=frozenset()):
+            for step in super().generation(text, sampling, removed):
+                if text == SENTENCE:
+                    begun.set()
+                    release.wait(20)
+                yield step
+
+    app = explorer(session=Slow(Bundled()))
+
+    async def run() -> None:
+        async with app.run_test() as pilot:
+            await settled(pilot)
+            await pilot.press("g")
+            await asyncio.to_thread(begun.wait, 20)
+            await pilot.press("e", "ctrl+u", *typed("Tom saw"), "enter")
+            release.set()
+            await settled(pilot)
+            assert app.view.frame.text == "Tom saw"
+            assert app.view.written is None
+            await pilot.press("g")
+            await settled(pilot)
+
+    asyncio.run(run())
+    assert app.failure is None
+    written = app.view.written
+    assert written is not None
+    assert written.steps[0].place == len(app.view.frame.report.record.queries) - 1
+
+
+def test_leaving_waits_for_a_save_that_was_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, release = tmp_path / "seen.json", threading.Event()
+
+    def slow(*given) -> None:
+        release.wait(20)
+        save_view(*given)
+
+    monkeypatch.setattr(dialogs, "save_view", slow)
+    app = explorer()
+
+    async def run() -> None:
+        async with app.run_test() as pilot:
+            await pilot.press("s", "ctrl+u", *typed(str(path)), "enter", "q")
+            await pilot.pause()
+            assert app.is_running
+            release.set()
+            while app.is_running:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert json.loads(path.read_text())["schema"] == "attnviz.heads/1"
+    assert app.failure is None
+
+
+def test_a_save_that_fails_while_it_is_left_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = threading.Event()
+
+    def slow(*given) -> None:
+        release.wait(20)
+        raise LoadError("the disk is full")
+
+    monkeypatch.setattr(dialogs, "save_view", slow)
+    app = explorer()
+
+    async def run() -> None:
+        async with app.run_test() as pilot:
+            await pilot.press("s", "ctrl+u", *typed(str(tmp_path / "a.json")), "enter", "q")
+            await pilot.pause()
+            release.set()
+            while app.is_running:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert str(app.failure) == "the disk is full"
+
+
 def test_the_command_of_the_view_is_shown_and_copied(run) -> None:
     app = explorer()
     played = play(app, ">", "2", "y", size=(200, 60))
@@ -507,32 +613,6 @@ def test_the_command_of_the_view_is_shown_and_copied(run) -> None:
     (head,) = run(*words[1:], "--json").document["heads"]
     weights = np.array(head["weights"], dtype=float)  # None where no weight is left: NaN
     np.testing.assert_allclose(weights, played.view.weights, atol=1e-6)
-
-
-def test_a_session_is_recorded_and_seen_again(tmp_path: Path) -> None:
-    from attnviz.inspect.explore.recording import Recorder
-
-    path = tmp_path / "session.jsonl"
-    app = explorer()
-    app.recorder = Recorder(path, "tiny", SENTENCE)
-    played = play(app, "left", "x", "i")
-    app.recorder.close()
-    screens = read_recording(path)
-    assert [screen.key for screen in screens if screen.key] == ["left", "x", "i"]
-    last = ["".join(text for text, *_ in line).rstrip() for line in screens[-1].lines]
-    assert last == list(played.lines)
-    assert [screen.at for screen in screens] == sorted(screen.at for screen in screens)
-
-    async def again() -> str:
-        player = Player(screens)
-        async with player.run_test(size=(80, 25)) as pilot:
-            await pilot.press("right", "right", "left", "space", "space", "space")
-            await pilot.press(*["right"] * len(screens))
-            return "\n".join(strip.text for strip in player.screen._compositor.render_strips())
-
-    shown = asyncio.run(again())
-    assert f"replay {len(screens)} of {len(screens)}" in shown
-    assert played.lines[1] in shown
 
 
 # The mouse, the end --------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
@@ -152,6 +153,80 @@ def test_what_nobody_expected_is_one_line_and_the_terminal_is_restored(environme
     told = re.sub(r"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[=>]", "", rest.rpartition("\x1b[?1049l")[2])
     assert "attnviz: unexpected ZeroDivisionError" in told
     assert "Traceback" not in rest
+
+
+def test_a_save_and_quit_in_one_burst_write_the_file(opened, tmp_path: Path) -> None:
+    child, before = opened(SENTENCE)
+    child.send("s\x15seen.json\rq")
+    ended(child, before)
+    assert child.exitstatus == 0
+    assert json.loads((tmp_path / "seen.json").read_text())["schema"] == "attnviz.heads/1"
+
+
+CONTINUED = """
+import os, signal, sys
+from attnviz.cli import boundary
+inner = boundary.run
+def run():
+    code = inner()
+    os.kill(os.getpid(), signal.SIGCONT)  # as a shell sends it when it takes the terminal back
+    return code
+boundary.run = run
+from attnviz.cli.main import main
+main()
+"""
+
+
+def test_a_late_signal_does_not_begin_it_anew(environment) -> None:
+    child = pexpect.spawn(
+        sys.executable,
+        ["-c", CONTINUED, "explore"],
+        env=environment | {"TERM": "xterm-256color"},
+        encoding="utf-8",
+        timeout=60,
+    )
+    before = settings(child)
+    child.expect("tiny")
+    sent(child, "")
+    child.send("q")
+    rest = ended(child, before)
+    assert child.exitstatus == 0
+    assert "\x1b[?1049h" not in rest.rpartition("\x1b[?1049l")[2]
+
+
+def test_a_terminal_that_closes_gives_the_documented_code(opened) -> None:
+    child, _ = opened(SENTENCE)
+    os.close(child.child_fd)
+    _, status = os.waitpid(child.pid, 0)
+    child.closed = child.terminated = child.ptyproc.closed = child.ptyproc.terminated = True
+    assert os.waitstatus_to_exitcode(status) == 130
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"TEXTUAL_LOG": "/nonexistent/x"},
+        {"TEXTUAL_DRIVER": "nowhere:Driver"},
+        {"TEXTUAL_COLOR_SYSTEM": "x"},
+        {"TEXTUAL_FPS": "-1"},
+        {"COLUMNS": "999999999", "LINES": "999999999"},
+        {"COLUMNS": "-5"},
+    ],
+    ids=str,
+)
+def test_what_textual_would_read_does_not_decide(opened, setting: dict[str, str]) -> None:
+    child, before = opened(SENTENCE, **setting)
+    child.send("q")
+    ended(child, before)
+    assert child.exitstatus == 0
+
+
+def test_it_ends_though_much_is_typed_ahead(opened) -> None:
+    child, before = opened(SENTENCE)
+    child.send("e" + "x" * 20_000)
+    child.kill(signal.SIGTERM)
+    ended(child, before)
+    assert child.exitstatus == 130
 
 
 def test_steps_are_small_over_ssh(opened, tmp_path: Path) -> None:

@@ -1,0 +1,114 @@
+"""What is seen, written to a file by the ending of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attnviz.cli.options import EVERY
+from attnviz.draw.files import check_path, save, text_file
+from attnviz.draw.report import report_files
+from attnviz.draw.terminal import terminal_block
+from attnviz.draw.theme import Theme
+from attnviz.errors import UsageError
+from attnviz.inspect.explore.scene import View, Written
+from attnviz.inspect.generate.data import write_run_lines
+from attnviz.inspect.generate.records import Ending, Run
+from attnviz.inspect.heads.data import array_files, heads_rows, write_heads_json
+from attnviz.inspect.heads.document import heads_document
+from attnviz.inspect.heads.report import HeadsComparison, compare_heads
+from attnviz.inspect.heads.report import View as HeadsView
+from attnviz.records import LayerWeights
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+    from attnviz.draw.document import Document
+    from attnviz.draw.files import Writer
+
+ENDINGS = (*EVERY.split(), ".npz", ".safetensors")
+"""What a view can be saved as: whatever ``attnviz heads`` can."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The chosen head, for every outlet of ``attnviz heads``."""
+
+    found: HeadsComparison
+    view: HeadsView
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        write_heads_json(self.found, stream, self.view)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        return heads_rows(self.found, self.view)
+
+    def document(self) -> Document:
+        return heads_document(self.found, self.view)
+
+    def arrays(self) -> Mapping[str, Writer]:
+        return array_files(self.found, self.view)
+
+
+def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
+    """Write the head that is seen, by the ending of the name; of a written text the whole run.
+
+    Raises UsageError for an ending that is none and for a difference, which no file has a place
+    for, LoadError where the system refuses.
+    """
+    if view.written is not None and view.written.at:
+        if path.suffix.lower() != ".jsonl":
+            raise UsageError("what was written is saved as .jsonl; Esc, then s saves the prompt")
+        run = _run_of(view, view.written)
+        save(path, {".jsonl": text_file(partial(write_run_lines, run))})
+        return
+    check_path(path, ENDINGS)
+    if view.scene.side == "difference" and view.against is not None:
+        raise UsageError("a difference is not saved: press d for one side, which is")
+    report, scene = view.shown.report, view.scene
+    layer, head = scene.head
+    record = replace(view.record, layers=(LayerWeights(layer, (head,), view.weights[None]),))
+    chosen = replace(
+        report,
+        record=record,
+        heads=(report.scores(layer, head),),
+        notable=(scene.head,),
+        selected=True,
+        ablated=tuple(sorted(view.shown.removed)),
+        sink=scene.mode != "no-sink",
+        norm_weighted=scene.mode == "value-weighted",
+    )
+    seen = _Seen(compare_heads([chosen]), HeadsView())
+
+    def screen() -> str:
+        plain = Theme(theme.palette, colour=False, ascii=theme.ascii)
+        return terminal_block(seen.document(), plain, width).plain
+
+    save(path, report_files(seen, seen.document, theme.palette, screen))
+
+
+def _run_of(view: View, written: Written) -> Run:
+    """What was written so far, as ``attnviz generate`` keeps it."""
+    report, steps, sampling = view.frame.report, written.steps, written.sampling
+    ended: Ending = "end" if steps[-1].ended else "tokens"
+    if not steps[-1].ended and len(steps) < sampling.tokens:
+        ended = "interrupted" if written.running else "context"
+    known = report.record.layers
+    return Run(
+        report.record.model,
+        report.record.kind,
+        text=view.frame.text,
+        source=None,
+        begun=report.record.queries,
+        prompt=known if all(np.isfinite(each.weights).all() for each in known) else (),
+        sampling=sampling,
+        removed=tuple(sorted(view.frame.removed)),
+        steps=steps,
+        ending=ended,
+        index_base=report.index_base,
+    )
