@@ -41,9 +41,10 @@ def main() -> None:
 
 def _flush(stream: TextIO | None) -> None:
     """Flush a stream; drop what one that is gone still holds, or Python would end with 120."""
+    if stream is None:
+        return
     try:
-        if stream is not None:
-            stream.flush()
+        stream.flush()
     except OSError:
         sink = os.open(os.devnull, os.O_WRONLY)
         os.dup2(sink, stream.fileno())
