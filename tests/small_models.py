@@ -19,6 +19,9 @@ class ShowsWeights:
 
     scaled = True
 
+    def mask(self, *_: Any) -> None:
+        return None
+
     def run_queries_keys(self, *_: Any) -> None:
         raise NotImplementedError
 

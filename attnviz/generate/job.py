@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from attnviz.cli import options as shared
-from attnviz.engine.capture import Asked, encoded, require_maps
+from attnviz.engine.capture import Asked, encoded, layer_masks, require_maps
 from attnviz.engine.generation import Sampling, Step, begun, generate, written_kind
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
@@ -110,7 +110,9 @@ class Job:
         told = self.model.notes_for(whole.tokens)
         notes = (*whole.model.notes, *(note for note in told if note not in whole.model.notes))
         whole = replace(whole, model=replace(whole.model, notes=notes))
-        return Shown(whole, looked(whole, self.known), self.heads, self.chosen)
+        read = Input(whole.queries) if whole.source is None else Input(whole.source, whole.queries)
+        masks = layer_masks(self.model, read, whole.kind)
+        return Shown(whole, looked(whole, self.known, masks), self.heads, self.chosen)
 
 
 def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.observer import Floats, no_numbers
+from attnviz.engine.observer import Beside, Floats, no_numbers
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
 from attnviz.measures.sinks import sink_keys, without_sink
@@ -129,7 +129,7 @@ class _Follow:
         return kind == self._kind
 
     def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Floats, norms: Floats | None
+        self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: Beside
     ) -> None:
         rows, keys = weights.shape[1:]
         if self._seen == 0:

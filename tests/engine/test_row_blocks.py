@@ -40,11 +40,11 @@ class Gathered:
     def wants(self, kind: str, layer: int) -> bool:
         return True
 
-    def observe(self, text, kind, layer, start, weights, norms) -> None:
+    def observe(self, text, kind, layer, start, weights, beside) -> None:
         known = self.rows.setdefault((text, kind, layer), [])
         assert start == sum(block.shape[1] for block in known)
         known.append(weights)
-        self.moved[text, kind, layer] = norms
+        self.moved[text, kind, layer] = beside.norms
 
     def whole(self, text: int, kind: str, layer: int, keys: int) -> np.ndarray:
         blocks = self.rows[text, kind, layer]
