@@ -134,10 +134,8 @@ def observe_pass(
     if uses_interface(forward.model):
         with suppress(IncompleteError):
             return getattr(watched(forward, answer), "logits", None)
-    if norms is not None:
-        raise _values_unseen(forward)
-    # From the beginning, by what the model reports; but nothing is told twice.
-    return _observe_reported(forward, observer, cells, seen, outputs)
+    # From the beginning, by what the model reports; but nothing is handed over twice.
+    return _observe_reported(forward, observer, cells, seen, outputs, norms)
 
 
 def _prefers_own(call: AttentionCall) -> bool:
@@ -151,6 +149,7 @@ def _observe_reported(
     cells: int | None,
     seen: set[tuple[Kind, int]],
     outputs: HeadOutputs | None,
+    norms: ValueNorms | None,
 ) -> Any:
     """Run once with eager attention and hand over the weights that the model reports; its logits.
 
@@ -165,7 +164,12 @@ def _observe_reported(
     with borrowed(forward.model):
         check = PlainCheck(forward, "reported", exact=exact).begin()
     masks = MaskWatch(forward.batch, forward.lengths)
-    with nullcontext() if outputs is None else outputs.met(), masks:
+    values = None if norms is None else norms.mixed(forward)
+    with (
+        nullcontext() if outputs is None else outputs.met(),
+        nullcontext() if values is None else values.watching(),
+        masks,
+    ):
         returned, reported = run_reporting(forward)
     check.end(returned)
     logits = getattr(returned, "logits", None)
@@ -186,8 +190,13 @@ def _observe_reported(
         for layer in range(len(layers)):
             weights = layers.pop(0)  # so that what the observer leaves is freed at once
             if (kind, layer) not in seen and observer.wants(kind, layer):
-                mask = masks.mask_of(weights)
-                hand_over(observer, kind, layer, weights, masks=mask, cells=cells)
+                mask, norm = masks.mask_of(weights), None
+                if norms is not None and values is not None:
+                    value = values.of(layer, weights)
+                    if value is None:
+                        raise _values_unseen(forward)
+                    norm = norms.of(kind, layer, weights.shape[1], value)
+                hand_over(observer, kind, layer, weights, norm, masks=mask, cells=cells)
     return logits
 
 
