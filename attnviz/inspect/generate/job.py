@@ -13,7 +13,7 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
-from attnviz.errors import UsageError
+from attnviz.errors import AttnvizError, UsageError
 from attnviz.inspect.generate.document import Shown
 from attnviz.inspect.generate.records import TELLING, Ending, Run, looked
 from attnviz.measures.labels import KnownLabels
@@ -107,11 +107,14 @@ class Job:
         if len(steps) == most or steps[-1].ended:
             ending = "end" if steps[-1].ended else "tokens"
         whole = run(ending)
-        told = self.model.notes_for(whole.tokens)
+        read = Input(whole.queries) if whole.source is None else Input(whole.source, whole.queries)
+        told, masks = self.model.notes_for(whole.tokens), {}
+        try:
+            masks = layer_masks(self.model, read, whole.kind)
+        except AttnvizError as error:  # what was written is shown without it
+            told += (f"uniform attention is that over all earlier keys: {error}",)
         notes = (*whole.model.notes, *(note for note in told if note not in whole.model.notes))
         whole = replace(whole, model=replace(whole.model, notes=notes))
-        read = Input(whole.queries) if whole.source is None else Input(whole.source, whole.queries)
-        masks = layer_masks(self.model, read, whole.kind)
         return Shown(whole, looked(whole, self.known, masks), self.heads, self.chosen)
 
 
