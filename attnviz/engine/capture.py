@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -219,39 +218,6 @@ def capture(
     if not keep.layers:
         raise no_such_head()
     return record_of(model, Input(tokens, target), kind, keep.layers)
-
-
-def layer_masks(model: Model, given: Input, kind: Kind) -> dict[int, NDArray[np.bool_]]:
-    """Return (query, key) of each layer whose mask is known, True where the query sees the key."""
-    shape = len(given.queries(kind)), len(given.keys(kind))
-    if isinstance(model, NumpyModel):
-        masks = {layer: model.mask(layer, 0, *shape) for layer in range(model.info.layers)}
-        return {layer: mask for layer, mask in masks.items() if mask is not None}
-    keep = _KeepMasks(kind, shape)
-    observe(model, keep, [given])
-    return keep.masks
-
-
-class _KeepMasks:
-    """Keeps the masks of one kind of attention over one text."""
-
-    norms = False
-
-    def __init__(self, kind: Kind, shape: tuple[int, int]) -> None:
-        self._kind = kind
-        self._shape = shape
-        self.masks: dict[int, NDArray[np.bool_]] = {}
-
-    def wants(self, kind: Kind, layer: int) -> bool:
-        return kind == self._kind
-
-    def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: Beside
-    ) -> None:
-        if beside.mask is not None and kind == self._kind:
-            rows, keys = beside.mask.shape
-            whole = self.masks.setdefault(layer, np.zeros(self._shape, bool))
-            whole[start : start + rows, :keys] = beside.mask
 
 
 def no_such_head() -> UsageError:

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 from attnviz import options
-from attnviz.engine.capture import capture, layer_masks
+from attnviz.engine.capture import capture
 from attnviz.engine.generation import Sampling
-from attnviz.errors import UsageError
 from attnviz.inspect.explore.session import LiveSession
 from attnviz.inspect.generate import job
 from attnviz.inspect.patterns.score import score_patterns
@@ -25,7 +24,6 @@ from attnviz.measures.one_text import head_scores
 from attnviz.measures.rows import Conditions, TextFacts, base_rates
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.records import Input
 
 from ..masked_models import MASKS, masked_model, without_queries
 from ..masked_models import opened as ready
@@ -72,8 +70,6 @@ def test_the_mask_of_each_layer_is_seen(name: str) -> None:
         expected = MASKS[name][layer.layer % 2](len(text))
         np.testing.assert_array_equal(record.seen(layer), expected)
         assert not layer.weights[:, ~expected].any()
-    for layer_number, mask in layer_masks(model, Input(text), record.kind).items():
-        np.testing.assert_array_equal(mask, MASKS[name][layer_number % 2](len(text)))
 
 
 def mean(rates: list[float]) -> float | None:
@@ -144,18 +140,6 @@ def test_what_is_written_looks_alike_at_all_it_sees(name: str) -> None:
     for found in shown.found.values():
         assert not found.named_here
         assert found.score == pytest.approx(found.uniform, abs=1e-6)
-
-
-def test_what_is_written_is_shown_where_its_masks_cannot_be_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail(*given: Any) -> None:
-        raise UsageError("takes 9.9 GB: shorten the text")
-
-    monkeypatch.setattr(job, "layer_masks", fail)
-    shown = _written(even("sliding"))
-    assert len(shown.run.steps) == 9
-    assert any("over all earlier keys: takes 9.9 GB" in note for note in shown.run.model.notes)
 
 
 def _written(model: Any) -> Any:

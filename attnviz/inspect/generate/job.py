@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from attnviz import options
-from attnviz.engine.capture import Asked, encoded, layer_masks, require_maps
+from attnviz.engine.capture import Asked, encoded, require_maps
 from attnviz.engine.generation import Sampling, Step, begun, generate, written_kind
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
-from attnviz.errors import AttnvizError, UsageError
+from attnviz.errors import UsageError
 from attnviz.inspect.generate.document import Shown
 from attnviz.inspect.generate.records import TELLING, Ending, Run, looked
 from attnviz.measures.labels import KnownLabels
@@ -107,15 +107,10 @@ class Job:
         if len(steps) == most or steps[-1].ended:
             ending = "end" if steps[-1].ended else "tokens"
         whole = run(ending)
-        read = Input(whole.queries) if whole.source is None else Input(whole.source, whole.queries)
-        told, masks = self.model.notes_for(whole.tokens), {}
-        try:
-            masks = layer_masks(self.model, read, whole.kind)
-        except AttnvizError as error:  # what was written is shown without it
-            told += (f"uniform attention is that over all earlier keys: {error}",)
+        told = self.model.notes_for(whole.tokens)
         notes = (*whole.model.notes, *(note for note in told if note not in whole.model.notes))
         whole = replace(whole, model=replace(whole.model, notes=notes))
-        return Shown(whole, looked(whole, self.known, masks), self.heads, self.chosen)
+        return Shown(whole, looked(whole, self.known), self.heads, self.chosen)
 
 
 def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) -> None:

@@ -15,7 +15,7 @@ from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.measures.labels import KnownLabels, best_label, strength
 from attnviz.measures.registry import label_named
-from attnviz.measures.rows import Conditions, TextFacts, base_rates, visible_keys, whole_scores
+from attnviz.measures.rows import Conditions, TextFacts, base_rates, whole_scores
 from attnviz.measures.sinks import sink_keys
 from attnviz.measures.words import text_of
 from attnviz.records import Kind, LayerWeights, ModelInfo, Tokens
@@ -161,26 +161,22 @@ class Run:
         return float(row[self.sink[: len(row)]].sum())
 
 
-def looked(
-    run: Run,
-    known: KnownLabels | None = None,
-    masks: Mapping[int, NDArray[np.bool_]] | None = None,
-) -> dict[Head, Looked]:
+def looked(run: Run, known: KnownLabels | None = None) -> dict[Head, Looked]:
     """What every head did while the model wrote, by measures of those steps alone.
 
     A head is called by the label that is ``known`` of it, where the text can show that; else by the
-    measure that gained most over uniform attention, as ``best_label`` decides.
-    masks: (query, key) of layers, True where the query sees the key; else all earlier keys are.
+    measure that gained most over uniform attention, as ``best_label`` decides. A query sees the
+    keys that some head of the layer gives any weight.
     """
     causal = run.kind != "cross"
     facts = TextFacts(run.queries, run.keys, Conditions(run.kind, causal))
     names = (*_NAMES, _SPREAD[1], _PEAKED[1])
-    every = visible_keys(len(run.queries), len(run.keys), causal)
     found: dict[Head, Looked] = {}
     for layer in sorted(run.steps[0].rows):
-        seen = (masks or {}).get(layer, every)[run.start : run.start + len(run.steps)]
+        weights = run.weights(layer)
+        seen: NDArray[np.bool_] = np.any(weights > 0, axis=0)
         uniform, counts = base_rates(facts, names, seen, run.start)
-        scores = whole_scores(facts, run.weights(layer), names, run.start, seen)
+        scores = whole_scores(facts, weights, names, run.start, seen)
         for head in range(len(run.steps[0].rows[layer])):
             own = {name: float(values[head]) for name, values in scores.items()}
             label = None if known is None else known.heads.get((layer, head))
