@@ -171,17 +171,24 @@ class LayerWeights:
     layer: index from 0.
     heads: the index from 0 of each kept head.
     weights: float32 or float64 array (heads, query, key).
+    mask: boolean (query, key), True where the layer lets the query see the key; None where only
+        ``AttentionRecord.causal`` is known.
     """
 
     layer: int
     heads: tuple[int, ...]
     weights: NDArray[np.floating]
+    mask: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         if self.weights.ndim != 3 or self.weights.shape[0] != len(self.heads):
             raise ValueError(
                 f"expected weights of shape ({len(self.heads)}, query, key), "
                 f"got {self.weights.shape}"
+            )
+        if self.mask is not None and self.mask.shape != self.weights.shape[1:]:
+            raise ValueError(
+                f"expected a mask of shape {self.weights.shape[1:]}, got {self.mask.shape}"
             )
 
 
@@ -210,6 +217,13 @@ class AttentionRecord:
                     f"layer {layer.layer}: expected weights over {shape[0]} queries and "
                     f"{shape[1]} keys, got {layer.weights.shape[1:]}"
                 )
+
+    def seen(self, layer: LayerWeights) -> NDArray[np.bool_]:
+        """Return (query, key), True where a layer lets the query see the key."""
+        if layer.mask is not None:
+            return layer.mask
+        every = np.ones((len(self.queries), len(self.keys)), bool)
+        return np.tril(every) if self.causal else every
 
     def __iter__(self) -> Iterator[tuple[int, int, NDArray[np.floating]]]:
         """Each kept head as (layer, head, weights of shape (query, key))."""

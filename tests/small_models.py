@@ -19,6 +19,9 @@ class ShowsWeights:
 
     scaled = True
 
+    def mask(self, *_: Any) -> None:
+        return None
+
     def run_queries_keys(self, *_: Any) -> None:
         raise NotImplementedError
 
@@ -44,8 +47,11 @@ def whole_weights(model: Any, tokens: Any) -> dict[int, Any]:
     return found
 
 
-def word_tokenizer(words: Sequence[str] = WORDS) -> Any:
-    """Whole words; ``<s>`` in front and ``</s>`` behind, at the second and third place."""
+def word_tokenizer(words: Sequence[str] = WORDS, *, ends: bool = True) -> Any:
+    """Whole words; ``<s>`` in front and ``</s>`` behind, at the second and third place.
+
+    ends: False leaves ``</s>`` out, as tokenizers of decoders do.
+    """
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -53,7 +59,7 @@ def word_tokenizer(words: Sequence[str] = WORDS) -> Any:
     tokenizer = Tokenizer(models.WordLevel(places, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+        single="<s> $A </s>" if ends else "<s> $A", special_tokens=[("<s>", 1), ("</s>", 2)]
     )
     special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     if "<pad>" in words:

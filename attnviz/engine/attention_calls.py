@@ -28,6 +28,10 @@ from attnviz.models.attention_interface import FoundAttention, answering
 if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
 
+HIDING = -5_000
+"""What a mask adds at most to the score of a key that it hides: −10,000 where it adds least, less
+than what any score of a model amounts to."""
+
 Attended: TypeAlias = tuple[Tensor, Tensor | None]
 """Output (batch, query, heads, dims) and weights (batch, heads, query, key), or None for these."""
 
@@ -97,6 +101,28 @@ class AttentionCall:
         own = getattr(self.module, "is_causal", True) if said is None else said
         alone = self.found.is_fused and self.mask is None
         return alone and self.query.shape[2] > 1 and bool(own)
+
+    def visible(
+        self, start: int = 0, rows: int | None = None, keys: int | None = None
+    ) -> Tensor | None:
+        """Return (batch, rows, keys), True where the mask lets a query see the key for some head.
+
+        start, rows: the queries that are asked about; keys: the first ones; all by default. None
+        where there is no mask.
+        """
+        batch, _, queries, _ = self.query.shape
+        stop = queries if rows is None else start + rows
+        keys = self.key.shape[2] if keys is None else keys
+        if self.is_causal:
+            place = torch.arange(max(stop, keys), device=self.query.device)
+            seen = place[:keys] <= place[start:stop, None]
+            return seen.expand(batch, -1, -1)
+        mask = self.mask
+        if mask is None or mask.ndim != 4 or mask.shape[3] < keys:
+            return None
+        some = mask[:, :, start:stop, :keys] if mask.shape[2] > 1 else mask[..., :keys]
+        seen = some if mask.dtype == torch.bool else some > HIDING
+        return seen.any(1).expand(batch, stop - start, keys)
 
     def additive_mask(self) -> Tensor | None:
         """The mask as eager attention takes it: what is added to the scores."""
@@ -189,6 +215,10 @@ class SoftmaxWatch(FunctionWatch):
             return self.notice(scores.shape, softmax)
         return func(*args, **kwargs)
 
+    def is_over_keys(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Return whether a call is a softmax over the keys of attention."""
+        return func in _SOFTMAX and self._is_scores(args[0] if args else kwargs["input"])
+
     def _is_scores(self, scores: Tensor) -> bool:
         if scores.ndim < 3 or (scores.ndim == 3 and scores.shape[0] <= self._batch):
             return False
@@ -223,6 +253,37 @@ def _require_another(seen: Tensor, hidden: Tensor) -> None:
             "a query can attend to no other key than the one that is cut: nothing would be left, "
             "choose another edge"
         )
+
+
+class MaskWatch(SoftmaxWatch):
+    """While active, notes which keys each softmax leaves out."""
+
+    def __init__(self, batch: int, lengths: Collection[int]) -> None:
+        super().__init__(batch, lengths)
+        self._seen: list[tuple[Tensor, Tensor]] = []
+
+    def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
+        return compute()
+
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        weights = super().call(func, args, kwargs)
+        if self.is_over_keys(func, args, kwargs):
+            scores = args[0] if args else kwargs["input"]
+            seen = (scores > HIDING) | (weights > 0)
+            by_text = seen.reshape(self._batch, -1, *seen.shape[-2:]).any(1)
+            self._seen.append((weights, by_text))
+        return weights
+
+    def mask_of(self, weights: Tensor) -> Tensor | None:
+        """Return (batch, query, key), True where some head sees the key; None where not noted.
+
+        weights: what the model reports, which are the very memory that a softmax gave.
+        """
+        place = weights.untyped_storage().data_ptr()
+        for noted, seen in self._seen:
+            if noted.untyped_storage().data_ptr() == place:
+                return seen if seen.shape[-2:] == weights.shape[-2:] else None
+        return None
 
 
 class StrayAttention(SoftmaxWatch):

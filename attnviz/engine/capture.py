@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from attnviz.engine.observer import (
     BLOCK_CELLS,
+    Beside,
     KeepWeights,
     ObserveHeads,
     Observer,
@@ -285,9 +286,10 @@ def _observe_rows(
     def take(
         layer: int, start: int, weights: NDArray[np.floating], norms: NDArray[np.floating] | None
     ) -> None:
+        mask = model.mask(layer, start, *weights.shape[-2:])
         for text, block in enumerate(weights):
             norm = None if norms is None else norms[text]
-            observer.observe(text, "self", layer, start, block, norm)
+            observer.observe(text, "self", layer, start, block, Beside(norm, mask))
 
     rows = len(inputs[0].text)
     if cells is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.capture import capture, observe
-from attnviz.engine.observer import KeepWeights, to_numpy
+from attnviz.engine.observer import Beside, KeepWeights, to_numpy
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model, NumpyModel
-from attnviz.records import Input, Kind
+from attnviz.records import Input, Kind, LayerWeights
 
 Floats = NDArray[np.floating]
 
@@ -30,12 +30,14 @@ class HeadRun:
     the output projection; empty where they cannot be seen.
     logits: (token, word) of the next token; None where none is predicted from what came before.
     norms: (head, key), ‖v_j W_O^h‖ of each layer, where they were asked for.
+    masks: (query, key) of the layers whose mask is known, as in ``Beside``.
     """
 
     weights: Mapping[int, Floats]
     outputs: Mapping[int, Floats]
     logits: Floats | None
     norms: Mapping[int, Floats] = field(default_factory=dict)
+    masks: Mapping[int, Any] = field(default_factory=dict)
 
 
 class Run(Protocol):
@@ -71,7 +73,8 @@ def open_heads(model: Model, kind: Kind, given: Input, causal: bool) -> tuple[Ru
             raise UnsupportedError(f"heads of {model.info.name!r} cannot be removed: {lacks}")
         record = capture(model, given.text, kind=kind, target=given.target)
         moved = _norms(model, kind, given) if norms else {}
-        return HeadRun({layer.layer: layer.weights for layer in record.layers}, {}, None, moved)
+        weights, masks = _by_layer(record.layers)
+        return HeadRun(weights, {}, None, moved, masks)
 
     return run, (f"outputs of heads and predictions are not shown: {lacks}",)
 
@@ -87,7 +90,18 @@ def _in_numpy(
 
     model = model.without(removed) if removed else model
     logits = model.run_outputs(given.text, take)
-    return HeadRun(weights, outputs, logits, _norms(model, "self", given) if norms else {})
+    masks = {layer: model.mask(layer, 0, len(given.text), len(given.text)) for layer in weights}
+    moved = _norms(model, "self", given) if norms else {}
+    return HeadRun(weights, outputs, logits, moved, masks)
+
+
+def _by_layer(layers: Iterable[LayerWeights]) -> tuple[dict[int, Floats], dict[int, Any]]:
+    """Return weights and masks by the index of their layer."""
+    kept = list(layers)
+    return (
+        {layer.layer: layer.weights for layer in kept},
+        {layer.layer: layer.mask for layer in kept},
+    )
 
 
 def _norms(model: Model, kind: Kind, given: Input) -> dict[int, Floats]:
@@ -111,12 +125,12 @@ class _KeepNorms:
         return kind == self._kind
 
     def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Any, norms: Any
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: Beside
     ) -> None:
-        if norms is not None:
-            self.norms_of[layer] = norms
+        if beside.norms is not None:
+            self.norms_of[layer] = beside.norms
         if self._weights is not None:
-            self._weights.observe(text, kind, layer, start, weights, norms)
+            self._weights.observe(text, kind, layer, start, weights, beside)
 
 
 def _on_torch(model: Model, kind: Kind, given: Input, causal: bool) -> Run:
@@ -154,11 +168,8 @@ def _on_torch(model: Model, kind: Kind, given: Input, causal: bool) -> Run:
             values = ValueNorms(opened) if norms else None
             logits = observe_pass(forward, keep, norms=values, outputs=outputs)
         compared.add(size)
-        return HeadRun(
-            {layer.layer: layer.weights for layer in weights.layers},
-            outputs.found,
-            to_numpy(logits[0]) if predicts else None,
-            keep.norms_of,
-        )
+        seen, masks = _by_layer(weights.layers)
+        predicted = to_numpy(logits[0]) if predicts else None
+        return HeadRun(seen, outputs.found, predicted, keep.norms_of, masks)
 
     return run

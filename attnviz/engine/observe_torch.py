@@ -21,13 +21,14 @@ from attnviz.engine.attention_calls import (
     Attended,
     AttentionCall,
     IncompleteError,
+    MaskWatch,
     borrowed,
     implementations,
     without_recording_hooks,
 )
 from attnviz.engine.forward_pass import ForwardPass, plan_pass, wanted_kinds
 from attnviz.engine.hook_points import HeadOutputs
-from attnviz.engine.observer import Observer, hand_over, rows_of_a_block, to_numpy
+from attnviz.engine.observer import Beside, Observer, hand_over, on_host, rows_of_a_block, to_numpy
 from attnviz.engine.passes import PlainCheck, WatchedCall, watched
 from attnviz.engine.projections import ValueNorms
 from attnviz.errors import UnsupportedError, UsageError
@@ -121,7 +122,8 @@ def observe_pass(
         if wanted:
             forward.check(watch.kind, weights)
             assert weights is not None
-            hand_over(observer, watch.kind, watch.layer, weights, norm, cells=cells)
+            masks = watch.call.visible()
+            hand_over(observer, watch.kind, watch.layer, weights, norm, masks=masks, cells=cells)
             seen.add((watch.kind, watch.layer))
         if outputs is not None:
             if output.ndim != 4:  # merged already: met at the output projection
@@ -132,10 +134,8 @@ def observe_pass(
     if uses_interface(forward.model):
         with suppress(IncompleteError):
             return getattr(watched(forward, answer), "logits", None)
-    if norms is not None:
-        raise _values_unseen(forward)
-    # From the beginning, by what the model reports; but nothing is told twice.
-    return _observe_reported(forward, observer, cells, seen, outputs)
+    # From the beginning, by what the model reports; but nothing is handed over twice.
+    return _observe_reported(forward, observer, cells, seen, outputs, norms)
 
 
 def _prefers_own(call: AttentionCall) -> bool:
@@ -149,6 +149,7 @@ def _observe_reported(
     cells: int | None,
     seen: set[tuple[Kind, int]],
     outputs: HeadOutputs | None,
+    norms: ValueNorms | None,
 ) -> Any:
     """Run once with eager attention and hand over the weights that the model reports; its logits.
 
@@ -162,7 +163,13 @@ def _observe_reported(
     exact = implementations(forward.model) <= {"eager", None}
     with borrowed(forward.model):
         check = PlainCheck(forward, "reported", exact=exact).begin()
-    with nullcontext() if outputs is None else outputs.met():
+    masks = MaskWatch(forward.batch, forward.lengths)
+    values = None if norms is None else norms.mixed(forward)
+    with (
+        nullcontext() if outputs is None else outputs.met(),
+        nullcontext() if values is None else values.watching(),
+        masks,
+    ):
         returned, reported = run_reporting(forward)
     check.end(returned)
     logits = getattr(returned, "logits", None)
@@ -183,7 +190,13 @@ def _observe_reported(
         for layer in range(len(layers)):
             weights = layers.pop(0)  # so that what the observer leaves is freed at once
             if (kind, layer) not in seen and observer.wants(kind, layer):
-                hand_over(observer, kind, layer, weights, cells=cells)
+                mask, norm = masks.mask_of(weights), None
+                if norms is not None and values is not None:
+                    value = values.of(layer, weights)
+                    if value is None:
+                        raise _values_unseen(forward)
+                    norm = norms.of(kind, layer, weights.shape[1], value)
+                hand_over(observer, kind, layer, weights, norm, masks=mask, cells=cells)
     return logits
 
 
@@ -224,9 +237,11 @@ def _observe_blocks(
             of_texts = [None] * len(call.query) if norm is None else to_numpy(norm)
             for last in _plain_blocks(call, cells):
                 start, weights = last
+                seen = call.visible(start, *weights.shape[-2:])
                 for text, block in enumerate(weights):
-                    rows = to_numpy(block)
-                    observer.observe(text, watch.kind, watch.layer, start, rows, of_texts[text])
+                    mask = None if seen is None else on_host(seen[text])
+                    beside = Beside(of_texts[text], mask)
+                    observer.observe(text, watch.kind, watch.layer, start, to_numpy(block), beside)
         output, _ = call.own()
         if last is not None:
             watch.check.weights(call, *last, output)
@@ -327,7 +342,7 @@ class _Collected:
         return kind in self._kinds
 
     def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Any, norms: Any
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: Beside
     ) -> None:
         for row in range(weights.shape[-2]):
             self.rows[kind, layer, start + row] = weights[:, row]

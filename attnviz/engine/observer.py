@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,18 @@ Floats = NDArray[np.floating]
 
 BLOCK_CELLS = 2**20
 """Weights of a block, all heads and texts together: 4 MB as float32."""
+
+
+class Beside(NamedTuple):
+    """What a block of weights comes with.
+
+    norms: ‖v_j W_O^h‖ of each key's value, (head, key); None unless they are wanted.
+    mask: boolean (rows, keys), True where the layer lets the query see the key; None where no more
+        is known than whether the attention is causal.
+    """
+
+    norms: Any = None
+    mask: Any = None
 
 
 class Observer(Protocol):
@@ -36,13 +48,12 @@ class Observer(Protocol):
         ...
 
     def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Any, norms: Any
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: Beside
     ) -> None:
         """Take the weights (head, rows, keys) of one text's queries from ``start`` on.
 
-        weights: a NumPy array where blocks were asked for; a whole matrix is an array of the
+        weights, beside: NumPy arrays where blocks were asked for; a whole matrix is an array of the
             library that runs. Where causal, the keys after a block's last query may be left out.
-        norms: ‖v_j W_O^h‖ of each key's value, (head, key); None unless they are wanted.
         """
         ...
 
@@ -54,25 +65,30 @@ def hand_over(
     weights: Iterable[Any],
     norms: Any = None,
     *,
+    masks: Any = None,
     cells: int | None = None,
     first: int = 0,
 ) -> None:
     """Pass on a layer's whole matrices (text, head, query, key).
 
-    norms: (text, head, key) or None. cells: of a NumPy block; None passes matrices on as they are.
-    first: the number of the first text.
+    norms: (text, head, key) or None. masks: (text, query, key) as in ``Beside``, or None.
+    cells: of a NumPy block; None passes matrices on as they are. first: the number of the first
+        text.
     """
     for text, matrix in enumerate(weights):
         norm = None if norms is None else to_numpy(norms[text])
+        mask = None if masks is None else masks[text]
         if cells is None:
-            observer.observe(first + text, kind, layer, 0, matrix, norm)
+            observer.observe(first + text, kind, layer, 0, matrix, Beside(norm, mask))
             continue
+        mask = None if mask is None else on_host(mask)
         whole = to_numpy(matrix)
         heads, queries, keys = whole.shape
         rows = rows_of_a_block(1, heads, keys, cells)
         for start in range(0, queries, rows):
             block = whole[:, start : start + rows]
-            observer.observe(first + text, kind, layer, start, block, norm)
+            seen = None if mask is None else mask[start : start + rows]
+            observer.observe(first + text, kind, layer, start, block, Beside(norm, seen))
 
 
 def rows_of_a_block(texts: int, heads: int, keys: int, cells: int = BLOCK_CELLS) -> int:
@@ -89,6 +105,11 @@ def to_numpy(weights: Any) -> Floats:
         weights = weights.cpu().numpy()
     array: Floats = np.asarray(weights)
     return array if array.dtype == np.float64 else array.astype(np.float32, copy=False)
+
+
+def on_host(mask: Any) -> NDArray[np.bool_]:
+    """Return a mask of torch or NumPy as a NumPy array."""
+    return np.asarray(mask.cpu() if hasattr(mask, "cpu") else mask, bool)
 
 
 class KeepWeights:
@@ -110,7 +131,7 @@ class KeepWeights:
         return kind == self._kind and (self._heads is None or layer in self._heads)
 
     def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Any, norms: Any
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: Beside
     ) -> None:
         if text or not self.wants(kind, layer):
             return
@@ -123,7 +144,13 @@ class KeepWeights:
         if not kept:  # layers may differ in their heads
             return
         chosen = weights if len(kept) == len(every) else weights[list(kept)]
-        self._layers[layer] = LayerWeights(layer, kept, to_numpy(chosen))
+        mask = None if beside.mask is None else self._mask(on_host(beside.mask))
+        self._layers[layer] = LayerWeights(layer, kept, to_numpy(chosen), mask)
+
+    def _mask(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the equal mask of another layer where there is one, which is held once."""
+        known = {id(layer.mask): layer.mask for layer in self._layers.values()}.values()
+        return next((one for one in known if one is not None and (one == mask).all()), mask)
 
     @property
     def layers(self) -> tuple[LayerWeights, ...]:

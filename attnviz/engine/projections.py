@@ -6,15 +6,17 @@ They are the first that are entered after attention's softmax, found by a short 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from attnviz.engine.attention_calls import SoftmaxWatch, borrowed
-from attnviz.engine.forward_pass import plan_pass
-from attnviz.engine.hook_points import is_linear, linear_maps
+from attnviz.engine.forward_pass import ForwardPass, plan_pass
+from attnviz.engine.hook_points import Function, is_linear, linear_maps
+from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError
 from attnviz.models.cut_tensors import OutputProjection
 from attnviz.models.transformers_model import TransformersModel
@@ -95,6 +97,12 @@ class ValueNorms:
         self._model = model
         self._projections = find_output_projections(model)
 
+    def mixed(self, forward: ForwardPass) -> MixedValues:
+        """Return a watch on the values of a pass; for models that compute attention themselves."""
+        get = self._model.model.get_submodule
+        projections = {layer: get(one.module) for layer, one in self._projections.items()}
+        return MixedValues(forward, projections)
+
     def of(self, kind: Kind, layer: int, heads: int, value: Tensor) -> Tensor:
         """(text, head, key) of a layer's value (text, key/value head, key, dim).
 
@@ -119,3 +127,64 @@ class ValueNorms:
             (value[:, head // groups].float() @ output[head]).norm(dim=-1) for head in range(heads)
         ]
         return torch.stack(norms, dim=1)
+
+
+_PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__}
+
+
+class MixedValues(SoftmaxWatch):
+    """Records the values that each layer's attention weights mix in a pass.
+
+    The values are the other factor of the product that follows a softmax.
+
+    projections: by layer, the module that reads the heads.
+    """
+
+    def __init__(self, forward: ForwardPass, projections: Mapping[int, nn.Module]) -> None:
+        super().__init__(forward.batch, forward.lengths)
+        self._projections = projections
+        self._shape: tuple[int, ...] = ()
+        self._value: Tensor | None = None
+        self._found: dict[int, tuple[Tensor, Tensor]] = {}
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Record passes while this is open."""
+        by_module: dict[nn.Module, list[int]] = {}
+        for layer, module in self._projections.items():
+            by_module.setdefault(module, []).append(layer)
+
+        def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
+            if self._value is not None:
+                self._found[by_module[module].pop(0)] = self._value, args[0]
+            self._value = None
+
+        with ExitStack() as hooks:
+            for module in by_module:
+                hooks.callback(module.register_forward_pre_hook(enter).remove)
+            hooks.enter_context(self)
+            yield
+
+    def notice(self, scores: Sequence[int], compute: Callable[[], Tensor]) -> Tensor:
+        self._shape, self._value = tuple(scores[-2:]), None
+        return compute()
+
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._shape and func in _PRODUCTS and args[0].shape[-2:] == self._shape:
+            self._shape, self._value = (), args[1]
+        return super().call(func, args, kwargs)
+
+    def of(self, layer: int, weights: Tensor) -> Tensor | None:
+        """Return a layer's values (text, key/value head, key, dim); None where they were not seen.
+
+        weights: (text, head, query, key), whose products with the values the projection reads.
+        """
+        value, merged = self._found.get(layer, (None, None))
+        texts, heads, _, keys = weights.shape
+        if value is None or merged is None or value.shape[-2] != keys:
+            return None
+        value = value.reshape(texts, -1, *value.shape[-2:])
+        if heads % value.shape[1]:
+            return None
+        outputs = weights.to(value.dtype) @ value.repeat_interleave(heads // value.shape[1], 1)
+        return value if nearly_equal(outputs.transpose(1, 2).flatten(2), merged) else None

@@ -230,7 +230,8 @@ class _Projections(_Points):
         with ExitStack() as hooks:
             for module in {id(point.module): point.module for point in self.found}.values():
                 hooks.callback(module.register_forward_pre_hook(enter).remove)
-            if mix is not None:
+            if mix is not None:  # a fused kernel of its own would show no weights
+                hooks.enter_context(borrowed(self._model, "eager"))
                 begin = self.root.register_forward_pre_hook(mix.begin, with_kwargs=True)
                 hooks.callback(begin.remove)
                 hooks.enter_context(mix)

@@ -70,11 +70,12 @@ class Evidence(NamedTuple):
     deviations: Floats
 
 
-def evidence(text: TextFacts, weights: Weights) -> dict[str, Evidence]:
+def evidence(text: TextFacts, weights: Weights, seen: Bools) -> dict[str, Evidence]:
     """By name, of the names that the text has enough events of.
 
-    weights: (head, query, key) of self-attention, rows that sum to one. An encoder has no
-    induction: it sees the token that it would have to guess.
+    weights: (head, query, key) of self-attention, rows that sum to one. seen: (query, key) which
+    keys each query sees. An encoder has no induction: it sees the token that it would have to
+    guess.
     """
     causal = text.attention.causal
     if text.attention.kind == "cross" or len(text.queries) < FEWEST_TOKENS:
@@ -82,35 +83,33 @@ def evidence(text: TextFacts, weights: Weights) -> dict[str, Evidence]:
     found = {}
     for name, offset in _OFFSETS.items():
         if not (causal and offset > 0):
-            found[name] = _of_offset(text, weights, offset)
+            found[name] = _of_offset(text, weights, seen, offset)
     for name, behind in _FOLLOWING.items():
         if causal or not behind:
-            found[name] = _of_copies(text, weights, behind)
+            found[name] = _of_copies(text, weights, seen, behind)
     return {name: one for name, one in found.items() if one.events >= FEWEST_EVENTS}
 
 
-def _of_offset(text: TextFacts, weights: Weights, offset: int) -> Evidence:
+def _of_offset(text: TextFacts, weights: Weights, seen: Bools, offset: int) -> Evidence:
     """Of keys a fixed number of tokens away; an event is a pair of tokens."""
     ids, count = np.asarray(text.queries.ids), len(text.queries)
-    plain, causal = ~text.special, text.attention.causal
+    plain = ~text.special
+    sees = seen & plain & plain[:, None]
     queries = np.arange(count)
     keys = queries + offset
-    there = (keys >= 0) & (keys < count) & plain & (queries >= int(causal))
-    there[there] &= plain[keys[there]]
+    there = (keys >= 0) & (keys < count) & (seen.sum(-1) > 1)
+    there[there] &= sees[queries[there], keys[there]]
     pairs = np.stack([ids[keys[there]], ids[queries[there]]])
     _, first = np.unique(pairs, axis=1, return_index=True)
     chosen = _some(np.flatnonzero(there)[np.sort(first)])
     aims = keys[chosen]
-    sees = np.broadcast_to(plain, (count, count)) & plain[:, None]
-    if causal:
-        sees = np.tril(sees)
     columns = np.einsum("hqk,qk->hk", weights, sees, dtype=np.float64)[:, aims]
     hits = weights[:, chosen, aims].astype(np.float64)
     others = np.maximum(sees.sum(0)[aims] - 1, 1)
     return _held(hits, (columns - hits) / others, weights[:, chosen], sees[chosen])
 
 
-def _of_copies(text: TextFacts, weights: Weights, behind: int) -> Evidence:
+def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> Evidence:
     """Of keys at or behind earlier equal tokens; an event is a token, at its last place.
 
     Where such a query does not attend to the keys of its own token it may draw those of another.
@@ -124,7 +123,7 @@ def _of_copies(text: TextFacts, weights: Weights, behind: int) -> Evidence:
     members[sources + behind, which[sources]] = 1
     last = np.zeros(len(kinds), np.int64)
     last[which] = np.arange(count)  # of equal indices NumPy keeps the last
-    earlier = np.arange(count) < last[:, None]
+    earlier = (np.arange(count) < last[:, None]) & seen[last]
     known = (earlier @ members > 0)[np.arange(len(kinds)), np.arange(len(kinds))] & plain[last]
     chosen = np.flatnonzero(known)
     chosen = _some(chosen[np.argsort(last[chosen])])

@@ -16,11 +16,11 @@ from attnviz.measures.labels import (
 )
 from attnviz.measures.registry import OF_ONE_TEXT, UNLABELLED, label_named
 from attnviz.measures.rows import (
+    BaseRates,
     Conditions,
     TextFacts,
     Weights,
-    row_counts,
-    uniform_weights,
+    base_rates,
     whole_scores,
 )
 from attnviz.measures.sinks import resting_weight, sink_of, sink_weights
@@ -29,8 +29,8 @@ from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores, La
 _EVEN = 0.6
 """The normalised entropy from which a head without another label is called diffuse."""
 
-_ALSO = ("separator", "delimiter")
-"""Names that a head may have been given before, and that one text can show as well."""
+_NAMES = (*OF_ONE_TEXT, "separator", "delimiter")
+"""What is measured: names that a head may have been given before are not in ``OF_ONE_TEXT``."""
 
 Scores = Mapping[str, float | None]
 
@@ -54,9 +54,8 @@ class _Text:
     def __init__(self, record: AttentionRecord, known: KnownLabels | None) -> None:
         self._known = known
         self._facts = TextFacts(record.queries, record.keys, Conditions(record.kind, record.causal))
-        even = uniform_weights(len(record.queries), len(record.keys), record.causal)
-        self._uniform = _numbers(whole_scores(self._facts, even, (*OF_ONE_TEXT, *_ALSO)))
-        self._events = row_counts(self._facts, even, (*OF_ONE_TEXT, *_ALSO))
+        self._record = record
+        self._bases: dict[int, BaseRates] = {}
         self._sink, self._resting = sink_of(record), resting_weight(record)
         info = record.model
         self._asked = known is None and info.weights != "random"
@@ -64,33 +63,44 @@ class _Text:
 
     def heads(self, layer: LayerWeights) -> Iterator[HeadScores]:
         """The scores of a layer's heads, with what names them."""
-        values = whole_scores(self._facts, layer.weights, (*OF_ONE_TEXT, *_ALSO))
-        found = evidence(self._facts, layer.weights) if self._asked else {}
+        seen = self._record.seen(layer)
+        values = whole_scores(self._facts, layer.weights, _NAMES, mask=seen)
+        found = evidence(self._facts, layer.weights, seen) if self._asked else {}
         sinks = sink_weights(layer.weights, *self._sink)
+        bases = self._bases.get(id(layer.mask)) or base_rates(self._facts, _NAMES, seen)
+        self._bases[id(layer.mask)] = bases
         for place, head in enumerate(layer.heads):
             scores = {**dict.fromkeys(OF_ONE_TEXT), **_numbers(values, place)}
-            label = self._label(layer.layer, head, place, scores, found)
+            label = self._label(layer.layer, head, place, scores, found, bases)
             if label is None or (label.name in SINKS and sinks[place] <= self._resting):
-                label = self._described(scores, float(sinks[place]))
+                label = self._described(scores, float(sinks[place]), bases)
             told = {name: scores[name] for name in OF_ONE_TEXT}
             yield HeadScores(layer.layer, head, told, label)
 
     def _label(
-        self, layer: int, head: int, place: int, scores: Scores, found: Mapping[str, Evidence]
+        self,
+        layer: int,
+        head: int,
+        place: int,
+        scores: Scores,
+        found: Mapping[str, Evidence],
+        bases: BaseRates,
     ) -> HeadLabel | None:
         """What names a head, if anything; ``NO_LABEL`` where its weights are not all numbers."""
         if scores["entropy"] is None:
             return NO_LABEL
         known = None if self._known is None else self._known.heads.get((layer, head))
         if self._known is not None and known is not None and known.name is not None:
-            return self._named(known.name, scores, self._known.source, measured=known.score)
-        name = self._by_evidence(place, scores, found)
-        return None if name is None else self._named(name, scores, "text", found[name].events)
+            return _named(known.name, scores, bases, self._known.source, measured=known.score)
+        name = self._by_evidence(place, scores, found, bases)
+        return None if name is None else _named(name, scores, bases, "text", found[name].events)
 
-    def _by_evidence(self, place: int, scores: Scores, found: Mapping[str, Evidence]) -> str | None:
+    def _by_evidence(
+        self, place: int, scores: Scores, found: Mapping[str, Evidence], bases: BaseRates
+    ) -> str | None:
         reached = {}
         for name, one in found.items():
-            gained = strength(scores[name], self._uniform[name], float(one.control[place]))
+            gained = strength(scores[name], bases.scores[name], float(one.control[place]))
             if gained is not None and gained >= THRESHOLD:
                 reached[name] = gained
         if reached:
@@ -99,27 +109,28 @@ class _Text:
             return strongest({name: reached[name] for name in clear})
         return None
 
-    def _described(self, scores: Scores, sink: float) -> HeadLabel:
+    def _described(self, scores: Scores, sink: float, bases: BaseRates) -> HeadLabel:
         """Of a head without a name: the sink that has most, or how its attention is spread."""
         if sink > self._resting:
             most = max(SINKS, key=lambda name: scores.get(name) or 0.0)
-            return self._named(most, scores, "none")
-        peak, even = scores["confidence"], self._uniform["confidence"]
+            return _named(most, scores, bases, "none")
+        peak, even = scores["confidence"], bases.scores["confidence"]
         evenness = scores["normalised_entropy"] or 0.0
         if peak is None or even is None or evenness >= _EVEN:
-            return _label("spread", evenness, 1.0, events=self._events["normalised_entropy"])
-        return _label("peaked", peak, even, events=self._events["confidence"])
+            return _label("spread", evenness, 1.0, events=bases.rows["normalised_entropy"])
+        return _label("peaked", peak, even, events=bases.rows["confidence"])
 
-    def _named(
-        self,
-        name: str,
-        scores: Scores,
-        source: Source,
-        events: int | None = None,
-        measured: float = math.nan,
-    ) -> HeadLabel:
-        places = self._events.get(name, 0) if events is None else events
-        return _label(name, scores.get(name), self._uniform.get(name), source, places, measured)
+
+def _named(
+    name: str,
+    scores: Scores,
+    bases: BaseRates,
+    source: Source,
+    events: int | None = None,
+    measured: float = math.nan,
+) -> HeadLabel:
+    places = bases.rows.get(name, 0) if events is None else events
+    return _label(name, scores.get(name), bases.scores.get(name), source, places, measured)
 
 
 def _numbers(values: Mapping[str, Weights], *place: int) -> dict[str, float | None]:

@@ -6,11 +6,12 @@ is the mean over all rows that count, in blocks or whole. ``registry`` has the r
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,11 +166,13 @@ class RowBlock:
 
     weights: (..., rows, keys); last keys that a causal block does not see may be left out.
     start: index of its first query.
+    mask: (rows, keys) which keys each query sees; None where ``Conditions.causal`` says it.
     """
 
     text: TextFacts
     weights: Weights
     start: int = 0
+    mask: Bools | None = None
 
     @cached_property
     def queries(self) -> NDArray[np.int64]:
@@ -182,16 +185,21 @@ class RowBlock:
         return np.arange(self.weights.shape[-1])
 
     @cached_property
-    def visible(self) -> NDArray[np.int64]:
-        """How many keys each row sees."""
-        every = np.full_like(self.queries, len(self.text.keys))
-        seen = self.queries + 1 if self.text.attention.causal else every
-        return np.asarray(seen - self.first_key)
+    def seen(self) -> Bools:
+        """(rows, keys) which keys each row can look at in this view."""
+        shape = self.weights.shape[-2:]
+        if self.mask is not None:
+            seen = self.mask[:, : shape[1]].copy()
+        else:
+            rows, keys = shape
+            seen = visible_keys(rows, keys, self.text.attention.causal, self.start)
+        seen[:, : int(self.text.attention.without_first)] = False
+        return seen
 
-    @property
-    def first_key(self) -> int:
-        """The first key that can be looked at."""
-        return int(self.text.attention.without_first)
+    @cached_property
+    def visible(self) -> NDArray[np.int64]:
+        """How many keys each row can look at."""
+        return np.asarray(self.seen.sum(-1))
 
     @property
     def every(self) -> Bools:
@@ -211,19 +219,16 @@ class RowBlock:
 def _at(block: RowBlock, offset: int) -> Rows:
     """Each row's weight on the key ``offset`` away; a row that has no such key does not count."""
     keys, weights = block.queries + offset, block.weights
-    counts: Bools = np.asarray((keys >= block.first_key) & (keys < len(block.text.keys)))
-    inside = keys < weights.shape[-1]
-    shown = np.where(counts & inside, keys, 0)
-    values = weights[..., np.arange(weights.shape[-2]), shown]
-    return np.where(counts & inside, values, 0), counts
+    inside = (keys >= 0) & (keys < weights.shape[-1])
+    rows, shown = np.arange(len(keys)), np.where(inside, keys, 0)
+    counts: Bools = np.asarray(inside & block.seen[rows, shown])
+    return np.where(counts, weights[..., rows, shown], 0), counts
 
 
 def _self_rows(block: RowBlock) -> Rows:
-    """The weight on the query itself; a causal row that sees nothing else does not count."""
+    """The weight on the query itself; a row that sees nothing else does not count."""
     values, counts = _at(block, 0)
-    if block.text.attention.causal:
-        counts[block.visible < 2] = False
-    return values, counts
+    return values, counts & (block.visible > 1)
 
 
 def _first_rows(block: RowBlock) -> Rows:
@@ -235,8 +240,7 @@ def _duplicate_rows(block: RowBlock) -> Rows:
     """The weight on earlier tokens equal to the query's; values (..., orders, rows)."""
     ids, queries, keys = block.text.orders, block.queries, block.keys
     equal = ids[:, queries, None] == ids[:, None, : len(keys)]
-    equal &= (keys < queries[:, None]) & (keys >= block.first_key)
-    return _mass_on(block.weights, equal)
+    return _mass_on(block.weights, equal & (keys < queries[:, None]) & block.seen)
 
 
 def _induction_rows(block: RowBlock) -> Rows:
@@ -249,7 +253,7 @@ def _induction_rows(block: RowBlock) -> Rows:
     before = np.roll(ids, 1, axis=-1)[:, None, : len(keys)]
     # Key 0 follows nothing; the query itself follows its equal neighbour.
     follows = (ids[:, queries, None] == before) & (keys >= 1) & (keys < queries[:, None])
-    return _mass_on(block.weights, follows)
+    return _mass_on(block.weights, follows & block.seen)
 
 
 def _mass_on(weights: Weights, keys: Bools) -> Rows:
@@ -265,28 +269,16 @@ def _mass_on(weights: Weights, keys: Bools) -> Rows:
 
 def _column_rows(block: RowBlock, keys: Bools) -> Rows:
     """The weight on marked keys (key,); a row that sees none of them does not count."""
-    marked = _marked(block, keys)
-    mass = block.weights @ marked[: block.weights.shape[-1]].astype(block.weights.dtype)
-    return mass, np.asarray(_marked_seen(block, marked) > 0)
+    marked = keys[: block.weights.shape[-1]]
+    mass = block.weights @ marked.astype(block.weights.dtype)
+    return mass, np.asarray(block.seen[:, marked].any(-1))
 
 
 def _rare_rows(block: RowBlock) -> Rows:
     """The weight on rare tokens minus their share of the keys that the row sees."""
     values, counts = _column_rows(block, block.text.rare)
-    seen = _marked_seen(block, _marked(block, block.text.rare))
+    seen = block.seen[:, block.text.rare[: block.weights.shape[-1]]].sum(-1)
     return values - seen / np.maximum(block.visible, 1), counts
-
-
-def _marked(block: RowBlock, keys: Bools) -> Bools:
-    marked = keys.copy()
-    marked[: block.first_key] = False
-    return marked
-
-
-def _marked_seen(block: RowBlock, marked: Bools) -> NDArray[np.int64]:
-    if not block.text.attention.causal:
-        return np.full(len(block.queries), marked.sum())
-    return np.asarray(np.cumsum(marked)[block.queries])
 
 
 def _alignment_rows(block: RowBlock) -> Rows:
@@ -348,23 +340,40 @@ FORMULAS: Mapping[str, Formula] = {
 
 
 def whole_scores(
-    text: TextFacts, weights: Weights, names: Collection[str] | None = None, start: int = 0
+    text: TextFacts,
+    weights: Weights,
+    names: Collection[str] | None = None,
+    start: int = 0,
+    mask: Bools | None = None,
 ) -> dict[str, Weights]:
     """Measures of a whole matrix (..., query, key): (...), NaN where the text cannot show one.
 
-    start: index of its first query, where it has only the last ones.
+    start: index of its first query, where it has only the last ones. mask: see ``RowBlock``.
     """
-    block, formulas = RowBlock(text, weights, start), text.attention.formulas(names)
+    block, formulas = RowBlock(text, weights, start, mask), text.attention.formulas(names)
     return {name: _mean(*formula(block)) for name, formula in formulas.items()}
 
 
-def row_counts(
-    text: TextFacts, weights: Weights, names: Collection[str], start: int = 0
-) -> dict[str, int]:
-    """How many rows of a whole matrix (query, key) each measure is the mean of."""
-    block, formulas = RowBlock(text, weights, start), text.attention.formulas(names)
-    counts = {name: formula(block)[1] for name, formula in formulas.items()}
-    return {name: int((rows if rows.ndim == 1 else rows[0]).sum()) for name, rows in counts.items()}
+class BaseRates(NamedTuple):
+    """Scores of uniform attention over the keys that each query sees.
+
+    scores: by name; None where the text cannot show it. rows: how many each is the mean of.
+    """
+
+    scores: Mapping[str, float | None]
+    rows: Mapping[str, int]
+
+
+def base_rates(text: TextFacts, names: Collection[str], seen: Bools, start: int = 0) -> BaseRates:
+    """Return the base rates of queries from ``start`` on that see these keys, (query, key)."""
+    block = RowBlock(text, even_weights(seen), start, seen)
+    found = {name: formula(block) for name, formula in text.attention.formulas(names).items()}
+    scores = {name: float(_mean(*rows)) for name, rows in found.items()}
+    counts = {name: rows if rows.ndim == 1 else rows[0] for name, (_, rows) in found.items()}
+    return BaseRates(
+        {name: None if math.isnan(score) else score for name, score in scores.items()},
+        {name: int(rows.sum()) for name, rows in counts.items()},
+    )
 
 
 def _mean(values: Weights, counts: Bools) -> Weights:
@@ -384,16 +393,21 @@ def centre_rows(weights: Weights) -> Weights:
     return np.asarray((weights @ positions) / np.where(total > 0, total, 1))
 
 
-def uniform_weights(
-    queries: int, keys: int, causal: bool, start: int = 0, first_key: int = 0
-) -> NDArray[np.float64]:
-    """Attention spread evenly over what each query sees, (query, key).
+def uniform_weights(queries: int, keys: int, causal: bool) -> NDArray[np.float64]:
+    """Attention spread evenly over all keys, or where causal over those up to the query."""
+    return even_weights(visible_keys(queries, keys, causal))
 
-    start: index of the first query. first_key: the first key that can be looked at.
+
+def visible_keys(queries: int, keys: int, causal: bool, start: int = 0) -> Bools:
+    """Return (query, key), True everywhere, or where causal for keys up to the query.
+
+    start: the index of the first query.
     """
-    weights = np.ones((queries, keys))
-    weights[:, :first_key] = 0
-    if causal:
-        weights[np.arange(keys) > np.arange(start, start + queries)[:, None]] = 0
-    total = weights.sum(-1, keepdims=True)
-    return np.asarray(np.divide(weights, total, out=np.zeros_like(weights), where=total > 0))
+    if not causal:
+        return np.ones((queries, keys), bool)
+    return np.asarray(np.arange(keys) <= np.arange(start, start + queries)[:, None])
+
+
+def even_weights(seen: Bools) -> NDArray[np.float64]:
+    """Return attention spread evenly over the keys that each query sees, (query, key)."""
+    return np.asarray(shares(seen.astype(np.float64)), np.float64)

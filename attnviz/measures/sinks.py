@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.rows import uniform_weights
+from attnviz.measures.rows import even_weights
 from attnviz.records import AttentionRecord, Tokens
 
 Bools = NDArray[np.bool_]
@@ -59,14 +59,16 @@ def sink_weights(weights: Floats, queries: Bools, keys: Bools) -> Floats:
 def resting_weight(record: AttentionRecord) -> float:
     """The sink weight above which a head rests on the sink.
 
-    ``SINK_WEIGHT``, or twice what uniform attention gives, whichever is more; 1 where there is no
-    sink.
+    ``SINK_WEIGHT``, or twice what uniform attention gives in the layer where it gives most,
+    whichever is more; 1 where there is no sink.
     """
     queries, keys = sink_of(record)
     if not keys.any() or queries.all():
         return 1.0
-    uniform = uniform_weights(len(queries), len(keys), record.causal)
-    return max(SINK_WEIGHT, _OVER_UNIFORM * float(sink_weights(uniform, queries, keys)))
+    one_each = {id(layer.mask): layer for layer in record.layers}.values()
+    even = (even_weights(record.seen(layer)) for layer in one_each)
+    uniform = max(float(sink_weights(weights, queries, keys)) for weights in even)
+    return max(SINK_WEIGHT, _OVER_UNIFORM * uniform)
 
 
 def without_sink(weights: Floats, keys: Bools) -> Floats:

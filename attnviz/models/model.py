@@ -78,6 +78,13 @@ class NumpyModel(Model, Protocol):
     @property
     def scaled(self) -> bool: ...
 
+    def mask(self, layer: int, start: int, rows: int, keys: int) -> NDArray[np.bool_] | None:
+        """Return (rows, keys), True where a layer's query sees the key; None for a mask by kind.
+
+        start: the index of the first query. A mask by kind is that of all layers: none, or causal.
+        """
+        ...
+
     def run_rows(
         self,
         ids: Sequence[Sequence[int]],

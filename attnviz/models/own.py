@@ -140,6 +140,9 @@ class OwnAttention:
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         return ()
 
+    def mask(self, layer: int, start: int, rows: int, keys: int) -> None:
+        """Return None: there is no mask but the causal one. See ``NumpyModel``."""
+
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         if wants(0):
             words = self.embed(tokens.ids)

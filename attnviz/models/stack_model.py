@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from attnviz.attention.functional import causal_mask
 from attnviz.attention.narrow_stack import NarrowStack
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.stack_reader import StackReader
@@ -128,6 +129,13 @@ class StackModel:
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         return beyond_training(self._trained_tokens, tokens)
+
+    def mask(self, layer: int, start: int, rows: int, keys: int) -> NDArray[np.bool_] | None:
+        windows = self.stack.shape.windows
+        if not windows or windows[layer] is None:
+            return None
+        near: NDArray[np.bool_] = causal_mask(start + rows, keys, np.empty(0), windows[layer])
+        return near[start:]
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from attnviz.engine.observer import Beside
+
 
 class Recorder:
     """An observer that keeps a copy of everything, or of the wanted (kind, layer) pairs only."""
@@ -22,10 +24,10 @@ class Recorder:
         return self.wanted is None or (kind, layer) in self.wanted
 
     def observe(
-        self, text: int, kind: str, layer: int, start: int, weights: Any, norms: Any
+        self, text: int, kind: str, layer: int, start: int, weights: Any, beside: Beside
     ) -> None:
         assert self.wants(kind, layer)
-        assert (start, norms) == (0, None)
+        assert (start, beside.norms) == (0, None)
         known = self.seen.get((kind, layer), torch.zeros(0, *weights.shape))
         assert len(known) == text, f"{kind} {layer} was handed over twice"
         self.seen[kind, layer] = torch.cat([known.to(weights), weights[None]])

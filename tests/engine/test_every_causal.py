@@ -49,7 +49,7 @@ class Rows:
     def wants(self, kind: str, layer: int) -> bool:
         return True
 
-    def observe(self, text, kind, layer, start, weights, norms) -> None:
+    def observe(self, text, kind, layer, start, weights, beside) -> None:
         heads, rows, keys = weights.shape
         whole = self.layers.setdefault(layer, np.zeros((heads, LENGTH, LENGTH)))
         whole[:, start : start + rows, :keys] = weights

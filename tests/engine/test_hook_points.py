@@ -34,7 +34,7 @@ class Log:
     def wants(self, kind, layer) -> bool:
         return (kind, layer) in self.wanted
 
-    def observe(self, text, kind, layer, start, weights, norms) -> None:
+    def observe(self, text, kind, layer, start, weights, beside) -> None:
         before = [self.calls.pop()[2]] if text else []  # one entry a call, of all texts
         self.calls.append((kind, layer, torch.cat([*before, weights[None]])))
 

@@ -40,11 +40,11 @@ class Gathered:
     def wants(self, kind: str, layer: int) -> bool:
         return True
 
-    def observe(self, text, kind, layer, start, weights, norms) -> None:
+    def observe(self, text, kind, layer, start, weights, beside) -> None:
         known = self.rows.setdefault((text, kind, layer), [])
         assert start == sum(block.shape[1] for block in known)
         known.append(weights)
-        self.moved[text, kind, layer] = norms
+        self.moved[text, kind, layer] = beside.norms
 
     def whole(self, text: int, kind: str, layer: int, keys: int) -> np.ndarray:
         blocks = self.rows[text, kind, layer]
@@ -99,7 +99,7 @@ def test_texts_of_one_length_run_together(long: int, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("long", [2, 2048])
-@pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "gptj", "gpt_neo"])
 def test_what_each_value_moves(name: str, long: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The module's output is the sum over keys and heads of weight times moved value, plus bias."""
     monkeypatch.setattr(observe_torch, "LONG", long)
@@ -130,6 +130,10 @@ def _values(name: str, model, layer: int, text: Input) -> tuple[torch.Tensor, to
     elif name == "llama":
         attention = model.model.layers[layer].self_attn
         module, output = attention.v_proj, attention.o_proj.weight
+    elif name in ("gptj", "gpt_neo"):
+        attention = model.transformer.h[layer].attn
+        attention = attention if name == "gptj" else attention.attention
+        module, output = attention.v_proj, attention.out_proj.weight
     else:
         attention = model.bert.encoder.layer[layer].attention
         module, output = attention.self.value, attention.output.dense.weight
@@ -143,8 +147,6 @@ def _values(name: str, model, layer: int, text: Input) -> tuple[torch.Tensor, to
 
 
 def test_norms_are_refused_where_values_cannot_be_seen() -> None:
-    with pytest.raises(UnsupportedError):
-        observe(opened("gptj"), Gathered(norms=True), texts_of("gptj"))
     with pytest.raises(UnsupportedError, match="choose another view"):
         observe(opened("bart"), Gathered(norms=True), texts_of("bart"))
 

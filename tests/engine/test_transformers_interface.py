@@ -47,7 +47,7 @@ class Raises:
     def wants(self, kind, layer):
         return True
 
-    def observe(self, text, kind, layer, start, weights, norms):
+    def observe(self, text, kind, layer, start, weights, beside):
         raise StopError
 
 
@@ -95,7 +95,7 @@ def test_two_threads_at_once_do_not_mix():
         def wants(self, kind, layer):
             return True
 
-        def observe(self, text, kind, layer, start, weights, norms):
+        def observe(self, text, kind, layer, start, weights, beside):
             if self.calls < 3:  # so many layers both have: neither thread runs ahead
                 together.wait()
             self.calls += 1

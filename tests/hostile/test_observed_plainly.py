@@ -98,7 +98,7 @@ def test_the_plain_pass_runs_once_for_a_length_class():
         def wants(self, kind, layer):
             return True
 
-        def observe(self, text, kind, layer, start, weights, norms):
+        def observe(self, text, kind, layer, start, weights, beside):
             return
 
     for length, expected in ((9, 2), (9, 1), (16, 1), (5, 2), (17, 2), (32, 1)):
@@ -118,7 +118,7 @@ def test_another_thread_looks_up_what_it_always_did():
         def wants(self, kind, layer):
             return layer == 0
 
-        def observe(self, text, kind, layer, start, weights, norms):
+        def observe(self, text, kind, layer, start, weights, beside):
             thread = threading.Thread(target=look_up)
             thread.start()
             thread.join()

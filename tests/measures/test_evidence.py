@@ -10,10 +10,11 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from attnviz.measures.evidence import FEWEST_EVENTS, evidence
+from attnviz.measures.evidence import FEWEST_EVENTS, Evidence
+from attnviz.measures.evidence import evidence as evidence_of
 from attnviz.measures.intervals import mean_interval, share_interval, student_t
 from attnviz.measures.one_text import head_scores
-from attnviz.measures.rows import Conditions, TextFacts
+from attnviz.measures.rows import Conditions, TextFacts, visible_keys
 from attnviz.models.own import OwnAttention
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
 
@@ -33,6 +34,11 @@ def facts(ids: Sequence[int], causal: bool) -> TextFacts:
     """Id 0 is a special token."""
     tokens = Tokens(tuple(ids), ("a",) * len(ids), tuple(number == 0 for number in ids))
     return TextFacts(tokens, tokens, Conditions("self", causal))
+
+
+def evidence(text: TextFacts, weights: np.ndarray) -> dict[str, Evidence]:
+    """Of attention that is causal, or sees everything."""
+    return evidence_of(text, weights, visible_keys(*weights.shape[1:], text.attention.causal))
 
 
 def random_rows(count: int, causal: bool, seed: int) -> np.ndarray:

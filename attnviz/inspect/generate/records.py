@@ -15,7 +15,7 @@ from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.measures.labels import KnownLabels, best_label, strength
 from attnviz.measures.registry import label_named
-from attnviz.measures.rows import Conditions, TextFacts, row_counts, uniform_weights, whole_scores
+from attnviz.measures.rows import Conditions, TextFacts, base_rates, whole_scores
 from attnviz.measures.sinks import sink_keys
 from attnviz.measures.words import text_of
 from attnviz.records import Kind, LayerWeights, ModelInfo, Tokens
@@ -166,31 +166,36 @@ def looked(run: Run, known: KnownLabels | None = None) -> dict[Head, Looked]:
     """What every head did while the model wrote, by measures of those steps alone.
 
     A head is called by the label that is ``known`` of it, where the text can show that; else by the
-    measure that gained most over uniform attention, as ``best_label`` decides.
+    measure that gained most over uniform attention, as ``best_label`` decides. A query sees the
+    keys that some head of the layer gives any weight.
     """
     causal = run.kind != "cross"
     facts = TextFacts(run.queries, run.keys, Conditions(run.kind, causal))
     names = (*_NAMES, _SPREAD[1], _PEAKED[1])
-    even = uniform_weights(len(run.steps), len(run.keys), causal, run.start if causal else 0)
-    scores = whole_scores(facts, even, names, run.start)
-    uniform = {name: float(value) for name, value in scores.items()}
-    counts = row_counts(facts, even, names, run.start)
     found: dict[Head, Looked] = {}
     for layer in sorted(run.steps[0].rows):
-        scores = whole_scores(facts, run.weights(layer), names, run.start)
+        weights = run.weights(layer)
+        seen: NDArray[np.bool_] = np.any(weights > 0, axis=0)
+        uniform, counts = base_rates(facts, names, seen, run.start)
+        scores = whole_scores(facts, weights, names, run.start, seen)
         for head in range(len(run.steps[0].rows[layer])):
             own = {name: float(values[head]) for name, values in scores.items()}
             label = None if known is None else known.heads.get((layer, head))
             name = None if label is None else label.name
             said, measure = _called(own, uniform, name)
+            base = uniform[measure]
             found[layer, head] = Looked(
-                said, own[measure], uniform[measure], counts[measure], said == name
+                said,
+                own[measure],
+                math.nan if base is None else base,
+                counts[measure],
+                said == name,
             )
     return found
 
 
 def _called(
-    scores: Mapping[str, float], uniform: Mapping[str, float], known: str | None
+    scores: Mapping[str, float], uniform: Mapping[str, float | None], known: str | None
 ) -> tuple[str, str]:
     """What a head is called, and the measure behind it."""
     if known is not None and not math.isnan(scores.get(known, math.nan)):

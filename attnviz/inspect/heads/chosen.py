@@ -9,7 +9,7 @@ from typing import TypeAlias
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.options import spelled_head
-from attnviz.records import HeadsReport, LayerWeights
+from attnviz.records import HeadsReport
 
 HeadChoice: TypeAlias = str | int | tuple[int, int]
 """A head as the command line writes it (``L2H5``, ``2.*``, ``0-3.1,4``), the number of a head of
@@ -57,7 +57,7 @@ def only(report: HeadsReport, chosen: Iterable[tuple[int, int]]) -> HeadsReport:
         places = [at for at, head in enumerate(layer.heads) if (layer.layer, head) in kept]
         if places:
             heads = tuple(layer.heads[at] for at in places)
-            layers.append(LayerWeights(layer.layer, heads, layer.weights[places]))
+            layers.append(replace(layer, heads=heads, weights=layer.weights[places]))
     scores = tuple(entry for entry in report.heads if (entry.layer, entry.head) in kept)
     return replace(
         report,

@@ -143,7 +143,7 @@ def _word_facts(report: HeadsReport, word: WordPlaces, sink: bool) -> dict[str, 
 
 
 def _pair_facts(pair: PairLinks) -> dict[str, Any]:
-    """Weights of the pair in the text and in the shuffled ones, largest first."""
+    """Return the pair's weights in the text and in the shuffled ones, clearest of chance first."""
     directions = [
         {"queries": list(each.queries), "keys": list(each.keys)} for each in pair.directions
     ]

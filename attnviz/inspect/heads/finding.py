@@ -194,7 +194,7 @@ def _of_word(report: HeadsReport, view: View) -> str:
 
 def _of_pair(report: HeadsReport, pair: PairLinks) -> str:
     best, tried = pair.links[0], len(pair.links)
-    beyond = sum(not each.reached for each in pair.links)
+    beyond = sum(each.beats_chance for each in pair.links)
     tried_words = "heads" if len(pair.directions) == 1 else "head × direction pairs"
     return (
         f"{pair.names[best.direction]}: {report.name(best.layer, best.head)} {share(best.weight)}, "

@@ -18,7 +18,7 @@ from attnviz.draw.document import Column, Row, Table
 from attnviz.draw.labels import word_label
 from attnviz.draw.provenance import share
 from attnviz.engine.capture import observe
-from attnviz.engine.observer import to_numpy
+from attnviz.engine.observer import Beside, to_numpy
 from attnviz.errors import UsageError
 from attnviz.measures.words import WordPlaces
 from attnviz.models.model import Model
@@ -44,7 +44,7 @@ class PairLink(NamedTuple):
 
     direction: which of ``PairLinks.directions``. weight: mean over the first word's tokens of what
     they give all tokens of the second, in [0, 1]. chance: its mean over shuffled texts. reached:
-    the share of these in which it is as large.
+    the share of these in which it is as large; NaN where some weight is no number.
     """
 
     layer: int
@@ -54,9 +54,19 @@ class PairLink(NamedTuple):
     chance: float
     reached: float
 
+    @property
+    def beats_chance(self) -> bool:
+        """Return whether the weight is larger than in every shuffled text."""
+        return self.reached == 0
+
+    @property
+    def rank(self) -> tuple[bool, float, float]:
+        """Return a sort key: the fewest shuffled texts that reach the weight, then the largest."""
+        return math.isnan(self.reached), self.reached, -self.weight
+
 
 class PairLinks(NamedTuple):
-    """The heads that link two words, the largest weight first.
+    """The heads that link two words, what lies clearest of chance first.
 
     names: of each direction, such as ``it → animal``. draws: how many shuffled texts. moved: how
     many tokens were shuffled.
@@ -69,7 +79,9 @@ class PairLinks(NamedTuple):
     moved: int
 
     def reached(self, link: PairLink) -> str:
-        """In how many shuffled texts a link is as strong."""
+        """Return in how many shuffled texts a link is as strong, in words."""
+        if math.isnan(link.reached):
+            return f"? of {self.draws}"
         return f"{round(link.reached * self.draws)} of {self.draws}"
 
 
@@ -108,13 +120,20 @@ def pair_links(
             number,
             weight,
             float(chance[place][:, number].mean()),
-            float((chance[place][:, number] >= weight - _ROUNDING).mean()),
+            _reached(chance[place][:, number], weight),
         )
         for place, weights in found.items()
         for number, weight in enumerate(weights.tolist())
     ]
-    links.sort(key=lambda link: -math.inf if math.isnan(link.weight) else -link.weight)
+    links.sort(key=lambda link: link.rank)
     return PairLinks([_name(record, each) for each in directions], directions, links, draws, moved)
+
+
+def _reached(shuffled: NDArray[np.float64], weight: float) -> float:
+    """Return the share of shuffled texts that give the weight; NaN where one gives no number."""
+    if math.isnan(weight) or np.isnan(shuffled).any():
+        return math.nan
+    return float((shuffled >= weight - _ROUNDING).mean())
 
 
 def _directions(
@@ -200,7 +219,7 @@ class _PairWeights:
         return kind == self._kind and layer in self._heads
 
     def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Any, norms: Any
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: Beside
     ) -> None:
         if not self.wants(kind, layer):
             return
@@ -242,7 +261,7 @@ def pair_table(report_name: Callable[[int, int], str], pair: PairLinks, least: i
                 share(link.chance),
                 pair.reached(link),
             ],
-            tone="plain" if link.weight > link.chance else "faint",
+            tone="plain" if link.beats_chance else "faint",
         )
         for link in pair.links
         if not math.isnan(link.weight)

@@ -140,8 +140,15 @@ class WordView:
         self.units = sorted([*of_words, *marks])
         self._unit = [self.units.index(list(word)) if word else None for word in pieces or ()]
 
-    def find(self, weights: NDArray[np.floating]) -> list[Found]:
-        """What heads with weights (head, query, key) over the tokens find."""
+    def find(self, weights: NDArray[np.floating], seen: NDArray[np.bool_]) -> list[Found]:
+        """Return what heads with weights (head, query, key) over the tokens find.
+
+        seen: (query, key) which tokens each token sees. A pair of words whose tokens do not see
+        each other is left out.
+        """
+        visible = np.array(
+            [[seen[np.ix_(one, other)].sum() for other in self.units] for one in self.units]
+        )
         by_word = word_weights(weights, self.units)
         every = np.arange(len(self.units))
         by_word[:, every, every] = -1.0
@@ -151,15 +158,13 @@ class WordView:
         shares[np.isnan(most[..., 0])] = np.nan
         found = []
         for relation, query, key in self.pairs():
-            by_chance = self._by_chance(query, key)
-            found.append(Found(relation, key - query, by_chance, shares[:, query, key]))
+            others = visible[query].copy()
+            others[query] = 0
+            largest = others == others.max()
+            by_chance = float(largest[key] / largest.sum())
+            if others[key]:
+                found.append(Found(relation, key - query, by_chance, shares[:, query, key]))
         return found
-
-    def _by_chance(self, query: int, key: int) -> float:
-        seen = range(query) if self._causal else range(len(self.units))
-        sizes = {unit: len(self.units[unit]) for unit in seen if unit != query}
-        largest = [unit for unit, size in sizes.items() if size == max(sizes.values())]
-        return 1 / len(largest) if key in largest else 0.0
 
     def pairs(self) -> list[tuple[str, int, int]]:
         """(relation, query, key) of every pair whose words both have tokens."""

@@ -103,7 +103,7 @@ def _measures(result: TextScores, layer: int, head: int) -> Iterator[tuple[str, 
         base = (
             float(scores.shuffled[name][place])
             if name in scores.shuffled
-            else result.uniform.get(name, math.nan)
+            else scores.uniform.get(name, math.nan)
         )
         if not math.isnan(score):
             yield name, score, base

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.engine.observer import Beside
 from attnviz.engine.probing import Probing
 from attnviz.inspect.patterns.probes import ProbeText, batches
 from attnviz.inspect.patterns.relations import Found
 from attnviz.measures.registry import of_family
 from attnviz.measures.rows import (
+    FORMULAS,
+    Bools,
     Conditions,
     RowBlock,
     TextFacts,
     View,
     centre_rows,
+    even_weights,
     norm_weighted,
     shares,
-    uniform_weights,
 )
 from attnviz.records import Kind
 
@@ -34,9 +37,6 @@ Selection = Mapping[int, Container[int]]
 
 SHUFFLES = 8
 """Orders of the tokens whose mean is the base rate of scores that ask which tokens are equal."""
-
-_BLOCK_CELLS = 2**17
-"""Of uniform attention; masks of every order of the tokens stand beside them."""
 
 _STILL = 1e-9
 """A variance of centres below which a head looks at one place, whatever the query."""
@@ -63,17 +63,21 @@ class ScoreSums:
     """Takes blocks of rows of one text, in any order, and gives the scores of each head.
 
     All of them in the end equal the measures of the whole matrix; no more than a block is held.
+    names: of the measures; None for all.
     """
 
-    def __init__(self, text: TextFacts) -> None:
+    def __init__(self, text: TextFacts, names: Collection[str] | None = None) -> None:
         self._text = text
-        self._formulas = text.attention.formulas()
+        self._formulas = text.attention.formulas(names)
         self._sums: dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}
         self._moments: NDArray[np.float64] | None = None
 
-    def add(self, weights: Weights, start: int) -> None:
-        """Weights (head, rows, keys) of the queries from ``start`` on, in the text's view."""
-        block = RowBlock(self._text, weights, start)
+    def add(self, weights: Weights, start: int, mask: Bools | None = None) -> RowBlock:
+        """Take weights (head, rows, keys) of the queries from ``start`` on, in the text's view.
+
+        mask: see ``RowBlock``.
+        """
+        block = RowBlock(self._text, weights, start, mask)
         # A row that attended to nothing but key 0 has nothing left to be scored without it.
         alive = None if self._text.attention.view == "raw" else weights.sum(-1) != 0
         for name, formula in self._formulas.items():
@@ -86,6 +90,7 @@ class ScoreSums:
             self._sums[name] = before[0] + total, before[1] + number
         if self._text.attention.kind == "cross":
             self._add_moments(centre_rows(weights), block.queries)
+        return block
 
     def _add_moments(self, centres: Weights, queries: NDArray[np.int64]) -> None:
         y, x = centres.astype(np.float64), queries.astype(np.float64)
@@ -113,17 +118,25 @@ class ScoreSums:
         }
 
 
-def uniform_scores(text: TextFacts) -> dict[str, float]:
-    """Each score of attention that is spread evenly over what each query sees."""
-    sums = ScoreSums(text)
-    queries, keys = len(text.queries), len(text.keys)
-    first = int(text.attention.without_first)
-    step = max(1, _BLOCK_CELLS // keys)
-    for start in range(0, queries, step):
-        rows = min(step, queries - start)
-        block = uniform_weights(rows, keys, text.attention.causal, start, first)
-        sums.add(block[None], start)
-    return {name: float(values[0]) for name, values in sums.scores().items()}
+class LayerSums:
+    """Takes blocks of rows of one layer, and gives its scores and those of uniform attention.
+
+    Uniform attention is spread over the keys that the layer lets each query see.
+    """
+
+    def __init__(self, text: TextFacts) -> None:
+        self._found = ScoreSums(text)
+        self._even = ScoreSums(text, set(FORMULAS).difference(of_family("identity")))
+
+    def add(self, weights: Weights, start: int, mask: Bools | None = None) -> None:
+        """See ``ScoreSums.add``."""
+        block = self._found.add(weights, start, mask)
+        self._even.add(even_weights(block.seen)[None], start, mask)
+
+    def scores(self, heads: tuple[int, ...]) -> LayerScores:
+        """Return what was measured of these heads, which are those of the blocks."""
+        uniform = {name: float(values[0]) for name, values in self._even.scores().items()}
+        return LayerScores(heads, self._found.scores(), self._found.shuffled(), uniform)
 
 
 def _divided(total: NDArray[np.float64], number: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -146,12 +159,15 @@ class LayerScores:
 
     heads: which were scored.
     scores, shuffled: (head,) by name, and the same over shuffled tokens; empty for a sentence.
+    uniform: each score of attention spread evenly over what the layer lets a query see; empty for
+        a sentence.
     found: of an annotated sentence.
     """
 
     heads: tuple[int, ...]
     scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     shuffled: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    uniform: Mapping[str, float] = field(default_factory=dict)
     found: Sequence[Found] = ()
 
 
@@ -159,13 +175,11 @@ class LayerScores:
 class TextScores:
     """What was measured over one text.
 
-    uniform: each score of attention spread evenly; empty for a sentence.
     layers: by index.
     lost: the heads (layer, head) of which some weights were no numbers.
     """
 
     text: ProbeText
-    uniform: Mapping[str, float]
     layers: Mapping[int, LayerScores]
     lost: frozenset[tuple[int, int]] = frozenset()
 
@@ -207,8 +221,8 @@ class _Scoring:
         self._texts = texts
         self._facts = [_facts(text, attention) for text in texts]
         self._kept: dict[int, tuple[int, ...]] = {}
-        self._sums: dict[tuple[int, int], ScoreSums] = {}
-        self._matrices: dict[tuple[int, int], NDArray[np.floating]] = {}
+        self._sums: dict[tuple[int, int], LayerSums] = {}
+        self._matrices: dict[tuple[int, int], tuple[NDArray[np.floating], Bools]] = {}
         self._found: dict[tuple[int, int], list[Found]] = {}
         self._lost: set[tuple[int, int, int]] = set()
 
@@ -228,8 +242,9 @@ class _Scoring:
         layer: int,
         start: int,
         weights: NDArray[np.floating],
-        norms: NDArray[np.floating] | None,
+        beside: Beside,
     ) -> None:
+        norms, mask = beside
         kept = self._heads_of(layer, weights.shape[0])
         if not kept:
             return
@@ -240,12 +255,12 @@ class _Scoring:
         self._lost |= {(text, layer, head) for head, lost in zip(kept, broken, strict=True) if lost}
         shown = in_view(self._attention.view, weights, norms)
         if self._texts[text].words is not None:
-            self._collect(text, layer, start, shown)
+            self._collect(text, layer, start, shown, mask)
         else:
             key = (text, layer)
             if key not in self._sums:
-                self._sums[key] = ScoreSums(self._facts[text])
-            self._sums[key].add(shown, start)
+                self._sums[key] = LayerSums(self._facts[text])
+            self._sums[key].add(shown, start, mask)
 
     def _heads_of(self, layer: int, count: int) -> tuple[int, ...]:
         if layer not in self._kept:
@@ -255,15 +270,24 @@ class _Scoring:
             )
         return self._kept[layer]
 
-    def _collect(self, text: int, layer: int, start: int, weights: NDArray[np.floating]) -> None:
+    def _collect(
+        self,
+        text: int,
+        layer: int,
+        start: int,
+        weights: NDArray[np.floating],
+        mask: Bools | None,
+    ) -> None:
         """Sentences are short: their words are looked for once the whole matrix is there."""
         facts, words = self._facts[text], self._texts[text].words
-        shape = (weights.shape[0], len(facts.queries), len(facts.keys))
-        matrix = self._matrices.setdefault((text, layer), np.zeros(shape, weights.dtype))
-        stop = start + weights.shape[1]
-        matrix[:, start:stop, : weights.shape[2]] = weights
-        if stop == shape[1] and words is not None:
-            self._found[text, layer] = words.find(self._matrices.pop((text, layer)))
+        shape = len(facts.queries), len(facts.keys)
+        nothing = np.zeros((len(weights), *shape), weights.dtype), np.zeros(shape, bool)
+        matrix, seen = self._matrices.setdefault((text, layer), nothing)
+        rows = slice(start, start + weights.shape[1])
+        matrix[:, rows, : weights.shape[2]] = weights
+        seen[rows, : weights.shape[2]] = RowBlock(facts, weights, start, mask).seen
+        if rows.stop == shape[0] and words is not None:
+            self._found[text, layer] = words.find(*self._matrices.pop((text, layer)))
 
     def results(self) -> list[TextScores]:
         """What was measured, text by text."""
@@ -274,12 +298,11 @@ class _Scoring:
         for layer, heads in sorted(self._kept.items()):
             if (number, layer) in self._sums:
                 sums = self._sums[number, layer]
-                layers[layer] = LayerScores(heads, sums.scores(), sums.shuffled())
+                layers[layer] = sums.scores(heads)
             elif (number, layer) in self._found:
                 layers[layer] = LayerScores(heads, found=self._found[number, layer])
-        uniform = uniform_scores(self._facts[number]) if text.words is None else {}
         lost = frozenset((layer, head) for place, layer, head in self._lost if place == number)
-        return TextScores(text, uniform, layers, lost)
+        return TextScores(text, layers, lost)
 
 
 def _facts(text: ProbeText, attention: Conditions) -> TextFacts:

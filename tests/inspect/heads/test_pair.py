@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
-from attnviz.inspect.heads.pair import DRAWS, PairLinks, pair_links
+from attnviz.inspect.heads.pair import DRAWS, PairLinks, pair_links, pair_table
 from attnviz.measures.words import find_word
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
@@ -18,6 +19,7 @@ from attnviz.records import Kind, ModelInfo, Tokens
 
 from ...small_models import ShowsWeights
 
+SENTENCE = "The cat sat on the mat because it was tired."
 TEXT = "the old cat sat on a mat near it"
 
 
@@ -101,9 +103,8 @@ def test_weights_are_those_of_the_text() -> None:
     found = pair_links(model, record, word, tokens, 3)
     assert found.names == ["tired → mat"]
     assert len(found.links) == 24
-    assert [link.weight for link in found.links] == sorted(
-        (link.weight for link in found.links), reverse=True
-    )
+    order = [(link.reached, -link.weight) for link in found.links]
+    assert order == sorted(order)
     for link in found.links:
         (weights,) = [w for at, head, w in record if (at, head) == link[:2]]
         assert link.weight == pytest.approx(float(weights[11, 6] + weights[11, 7]))  # m|at
@@ -160,10 +161,41 @@ def test_a_word_that_repeats_is_chosen_by_its_number() -> None:
         find_word(record, "Mary:3")
 
 
+def test_what_beats_chance_stands_before_what_is_large() -> None:
+    model = Bundled()
+    found = links(model, SENTENCE, ("it", "cat"))
+    first, second = found.links[:2]
+    assert (first.layer, first.head, first.reached) == (5, 1, 0)
+    largest = max(found.links, key=lambda link: link.weight)
+    assert (largest.layer, largest.head) == (5, 2)
+    assert found.reached(largest) == "5 of 50"
+    assert second.reached > 0
+    assert [link.beats_chance for link in found.links] == [True] + [False] * 23
+    tones = [row.tone for row in pair_table("L{}H{}".format, found).rows]
+    assert tones == ["plain"] + ["faint"] * 23
+
+
+def test_weights_that_are_no_numbers_beat_nothing_and_stand_last() -> None:
+    class Broken(Known):
+        def run_rows(self, ids: Any, rows: int, wants: Any, observe: Any, **options: Any) -> None:
+            def take(layer: int, start: int, weights: Any, norms: Any) -> None:
+                weights[:, 0] = math.nan
+                observe(layer, start, weights, norms)
+
+            super().run_rows(ids, rows, wants, take, **options)
+
+    found = links(Broken("old"), TEXT, ("it", "cat"), 3)
+    assert [link.head for link in found.links] == [1, 0]
+    lost = found.links[1]
+    assert math.isnan(lost.reached)
+    assert not lost.beats_chance
+    assert found.reached(lost) == "? of 3"
+    assert len(pair_table("L{}H{}".format, found).rows) == 1
+
+
 # The command ---------------------------------------------------------------------------------
 
 PAIR = ("--pair", "it", "cat")
-SENTENCE = "The cat sat on the mat because it was tired."
 
 
 def test_the_answer_for_a_program(document: Callable[..., Any]) -> None:
@@ -179,12 +211,12 @@ def test_the_table_for_a_program(run: Any, tmp_path: Any) -> None:
     lines: Sequence[str] = (tmp_path / "a.csv").read_text().splitlines()
     assert lines[0] == "layer,head,query,key,weight,chance,reached_by,draws"
     assert len(lines) == 25
-    assert lines[1].startswith("5,2,it,cat,")
+    assert lines[1].startswith("5,1,it,cat,")
 
 
 def test_the_screen(run: Any) -> None:
     result = run("heads", SENTENCE, *PAIR)
-    said = "it → cat: L5H2 .29, reached by 5 of 50 shuffled texts (mean .15)."
+    said = "it → cat: L5H1 .11, reached by 0 of 50 shuffled texts (mean .05)."
     assert said in " ".join(result.out.split())
     assert "mean over 50 texts with the other 10 tokens shuffled" in result.out
     both = run("heads", SENTENCE, *PAIR, "--token", "it")

@@ -13,6 +13,7 @@ from attnviz.inspect.patterns.relations import (
     word_weights,
 )
 from attnviz.inspect.patterns.score import score_patterns
+from attnviz.measures.rows import visible_keys
 from attnviz.records import Tokens
 
 
@@ -44,8 +45,11 @@ def looks(**at: int) -> np.ndarray:
     return weights[None]
 
 
-def hits(view: WordView, weights: np.ndarray) -> dict[str, float]:
-    return {found.relation: float(found.hits[0]) for found in view.find(weights)}
+EVERY, EARLIER = visible_keys(6, 6, False), visible_keys(6, 6, True)
+
+
+def hits(view: WordView, weights: np.ndarray, seen: np.ndarray = EVERY) -> dict[str, float]:
+    return {found.relation: float(found.hits[0]) for found in view.find(weights, seen)}
 
 
 def test_pairs_are_read_from_the_dependent_to_its_head() -> None:
@@ -58,23 +62,23 @@ def test_pairs_are_read_from_the_dependent_to_its_head() -> None:
 def test_a_causal_model_reads_pairs_backwards_where_it_must() -> None:
     view = WordView(sentence(SUBJECT, OBJECT), TOKENS, causal=True)
     assert view.pairs() == [("subject", 1, 0), ("object", 2, 1)]
-    assert hits(view, looks(q3=2, q4=3)) == {"subject": 1, "object": 1}
+    assert hits(view, looks(q3=2, q4=3), EARLIER) == {"subject": 1, "object": 1}
 
 
 def test_the_diagonal_and_special_tokens_are_left_out() -> None:
     view = WordView(sentence(OBJECT), TOKENS, causal=True)
     weights = np.zeros((1, 6, 6))
     weights[0, 4] = [0.5, 0, 0, 0.1, 0.4, 0]  # most on <s>, then on itself, then on the verb
-    assert hits(view, weights) == {"object": 1}
+    assert hits(view, weights, EARLIER) == {"object": 1}
     weights[0, 4] = [0.6, 0, 0, 0, 0.4, 0]
-    assert hits(view, weights) == {"object": 0}  # nothing is left: no hit
+    assert hits(view, weights, EARLIER) == {"object": 0}  # nothing is left: no hit
 
 
 def test_words_that_tie_share_the_hit() -> None:
     view = WordView(sentence(OBJECT), TOKENS, causal=True)
     weights = np.zeros((1, 6, 6))
     weights[0, 4] = [0, 0.25, 0.25, 0.5, 0, 0]
-    assert hits(view, weights) == {"object": 0.5}
+    assert hits(view, weights, EARLIER) == {"object": 0.5}
 
 
 def test_the_best_fixed_offset_or_even_attention_is_the_base_rate() -> None:
@@ -88,9 +92,18 @@ def test_the_best_fixed_offset_or_even_attention_is_the_base_rate() -> None:
 
 def test_even_attention_prefers_words_of_many_tokens() -> None:
     view = WordView(sentence(SUBJECT), TOKENS, causal=True)
-    assert view.find(np.ones((1, 6, 6)) / 6)[0].by_chance == 1
+    assert view.find(np.ones((1, 6, 6)) / 6, EARLIER)[0].by_chance == 1
     view = WordView(sentence(OBJECT), TOKENS, causal=False)
-    assert view.find(np.ones((1, 6, 6)) / 6)[0].by_chance == 0  # the cats have two tokens
+    found = view.find(np.ones((1, 6, 6)) / 6, EVERY)
+    assert found[0].by_chance == 0  # the cats have two tokens
+
+
+def test_words_out_of_a_window_are_no_pair_and_no_chance() -> None:
+    view = WordView(sentence(SUBJECT, OBJECT), TOKENS, causal=True)
+    near = EARLIER & ~np.tri(6, k=-2, dtype=bool)  # itself and the token before
+    pairs = view.find(np.ones((1, 6, 6)) / 6, near)
+    assert [(found.relation, found.by_chance) for found in pairs] == [("subject", 1), ("object", 1)]
+    assert view.find(np.ones((1, 6, 6)) / 6, np.eye(6, dtype=bool)) == []
 
 
 def test_words_that_the_tokens_do_not_show() -> None:

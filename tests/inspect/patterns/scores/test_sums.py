@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.inspect.patterns.sums import SHUFFLES, ScoreSums, in_view, uniform_scores
+from attnviz.inspect.patterns.sums import SHUFFLES, LayerSums, ScoreSums, in_view
 from attnviz.measures.registry import DESCRIBED, OF_ONE_TEXT
 from attnviz.measures.rows import Conditions, TextFacts, is_punctuation, uniform_weights
 from attnviz.records import Kind, Tokens
@@ -116,16 +116,17 @@ def test_rare_tokens_by_a_loop() -> None:
     rare = ids >= np.sort(ids)[-int(0.1 * (ids >= 0).sum())]
     facts = TextFacts(wide, wide, RAW)
     assert (facts.rare == rare).all()
-    sums = ScoreSums(facts)
+    sums = LayerSums(facts)
     sums.add(weights, 0)
+    found = sums.scores((0, 1, 2))
     for head, matrix in enumerate(weights):
         gained = [
             matrix[i, rare].sum() - rare[: i + 1].sum() / (i + 1)
             for i in range(N)
             if rare[: i + 1].any()
         ]
-        assert sums.scores()["rare"][head] == pytest.approx(np.mean(gained))
-    assert uniform_scores(facts)["rare"] == pytest.approx(0, abs=1e-12)
+        assert found.scores["rare"][head] == pytest.approx(np.mean(gained))
+    assert found.uniform["rare"] == pytest.approx(0, abs=1e-12)
 
 
 def test_few_different_tokens_are_not_rare() -> None:
@@ -161,8 +162,10 @@ def test_shuffled_tokens_are_the_same_tokens_in_another_order() -> None:
 
 
 def test_even_attention_is_scored_in_blocks_as_a_whole() -> None:
-    facts = TextFacts(text(), text(), RAW, SHUFFLES)
-    even = uniform_scores(facts)
+    sums = LayerSums(TextFacts(text(), text(), RAW, SHUFFLES))
+    for start in range(0, N, 7):
+        sums.add(matrices(True)[:, start : start + 7, : start + 7], start)
+    even = sums.scores((0, 1, 2)).uniform
     whole = uniform_weights(N, N, True)
     assert even["previous"] == pytest.approx(float(measured("previous", whole)))
     assert even["normalised_entropy"] == pytest.approx(1)

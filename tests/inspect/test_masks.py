@@ -1,0 +1,212 @@
+"""Base rates and labels under every kind of mask: they count the keys that a query really sees.
+
+A head whose queries are empty looks alike at all that its query sees: every score is then its own
+base rate, and nothing names the head. The rates themselves are compared with loops over the masks
+that ``masked_models`` writes by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz import options
+from attnviz.engine.capture import capture
+from attnviz.engine.generation import Sampling
+from attnviz.inspect.explore.session import LiveSession
+from attnviz.inspect.generate import job
+from attnviz.inspect.patterns.score import score_patterns
+from attnviz.measures.one_text import head_scores
+from attnviz.measures.rows import Conditions, TextFacts, base_rates
+from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.transformers_model import TransformersModel
+
+from ..masked_models import MASKS, masked_model, without_queries
+from ..masked_models import opened as ready
+from ..small_models import word_tokenizer
+
+WORDS = [
+    *("<pad>", "<s>", "</s>", "<unk>", ".", ",", "the", "cat", "dog", "sat", "on", "mat", "rug"),
+    *("because", "it", "was", "tired", "and", "bird", "branch", "old", "new"),
+]
+TEXT = "the cat sat on the mat , and the dog sat on the rug , and the bird sat on the branch ."
+WRITE = ("causal", "sliding", "sliding, every other layer", "sliding, own attention", "chunked")
+IN_NUMPY = ("causal", "sliding")
+
+
+def opened(name: str, *, spread: float = 0.3, seed: int = 0, **sizes: Any) -> TransformersModel:
+    return ready(name, WORDS, masked_model(name, len(WORDS), spread=spread, seed=seed, **sizes))
+
+
+def even(name: str) -> TransformersModel:
+    """Return a model whose heads look alike at all that their queries see."""
+    return ready(name, WORDS, without_queries(masked_model(name, len(WORDS), spread=0.3, seed=0)))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Callable[[str], Path]:
+    """Save a model that looks at everything alike, and its tokenizer."""
+
+    def save(name: str) -> Path:
+        without_queries(masked_model(name, len(WORDS), spread=0.3, seed=0)).save_pretrained(
+            tmp_path
+        )
+        word_tokenizer(WORDS).save_pretrained(tmp_path)
+        return tmp_path
+
+    return save
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_the_mask_of_each_layer_is_seen(name: str) -> None:
+    model = opened(name)
+    text = model.encode(TEXT)
+    record = capture(model, text, kind=model.kinds[0])
+    for layer in record.layers:
+        expected = MASKS[name][layer.layer % 2](len(text))
+        np.testing.assert_array_equal(record.seen(layer), expected)
+        assert not layer.weights[:, ~expected].any()
+
+
+def mean(rates: list[float]) -> float | None:
+    return sum(rates) / len(rates) if rates else None
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_base_rates_by_loops(name: str) -> None:
+    text = opened(name).encode(TEXT)
+    ids, special = text.ids, text.special
+    count = len(ids)
+    for mask in MASKS[name]:
+        seen = mask(count)
+        rows = [np.flatnonzero(row) for row in seen]
+        causal = not np.triu(seen, 1).any()
+        facts = TextFacts(text, text, Conditions("self", causal))
+
+        def at(offset: int, fewest: int = 1, rows: list[np.ndarray] = rows) -> float | None:
+            found = [
+                1 / len(keys)
+                for query, keys in enumerate(rows)
+                if query + offset in keys and len(keys) >= fewest
+            ]
+            return mean(found)
+
+        def on(wanted: Callable[[int, int], bool], rows: list[np.ndarray] = rows) -> float | None:
+            shares = [
+                np.mean([wanted(query, key) for key in keys]) for query, keys in enumerate(rows)
+            ]
+            return mean([float(share) for share in shares if share])
+
+        expected = {
+            "previous": at(-1),
+            "self": at(0, fewest=2),
+            "first": mean([float(0 in keys) / len(keys) for keys in rows[1:]]),
+            "duplicate": on(lambda query, key: key < query and ids[key] == ids[query]),
+            "induction": on(lambda query, key: 0 < key < query and ids[key - 1] == ids[query]),
+            "separator": on(lambda query, key: special[key] and key > 0),
+        }
+        if not causal:
+            expected["next"] = at(1)
+        if not special[0]:
+            del expected["separator"]
+        found = base_rates(facts, tuple(expected), seen)
+        told = {key: found.scores[key] for key in expected}
+        assert told == pytest.approx(expected), name
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_heads_that_look_alike_at_all_they_see_have_no_name(name: str) -> None:
+    model = even(name)
+    record = capture(model, model.encode(TEXT), kind=model.kinds[0])
+    for entry in head_scores(record):
+        assert not entry.label.is_finding
+        assert entry.label.score == pytest.approx(entry.label.base_rate, abs=1e-6)
+    report = score_patterns(model, seeds=range(1))
+    for head in report.heads:
+        assert head.label is None
+        for measure in ("previous", "self", "first", "delimiter", "next"):
+            if head.scores.get(measure) is not None:
+                assert head.scores[measure] == pytest.approx(head.base_rate[measure], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", WRITE)
+def test_what_is_written_looks_alike_at_all_it_sees(name: str) -> None:
+    shown = _written(even(name))
+    assert len(shown.found) == 6
+    for found in shown.found.values():
+        assert not found.named_here
+        assert found.score == pytest.approx(found.uniform, abs=1e-6)
+
+
+def _written(model: Any) -> Any:
+    choice = options.HeadChoice()
+    sampling = Sampling(tokens=9)
+    begun = job.Job.prepare(model, TEXT, sampling, None, choice, (), 0, cancelled=lambda: False)
+    shown = begun.write(lambda: False, lambda share, run: None)
+    assert shown is not None
+    return shown
+
+
+def test_explore_names_nothing_either() -> None:
+    report = LiveSession(even("sliding")).frame(TEXT).report
+    labels = [entry.label for entry in report.heads]
+    assert not any(label.is_finding for label in labels)
+    assert all(label.score == pytest.approx(label.base_rate, abs=1e-6) for label in labels)
+
+
+@pytest.mark.parametrize("name", IN_NUMPY)
+def test_both_backends_have_the_same_base_rates(name: str, saved: Callable[[str], Path]) -> None:
+    directory = str(saved(name))
+    models = [
+        load(directory, LoadOptions(backend=backend, tokens=99)) for backend in ("numpy", "torch")
+    ]
+    assert not isinstance(models[0], TransformersModel)
+    heads, patterns = [], []
+    for model in models:
+        record = capture(model, model.encode(TEXT), kind="self")
+        for layer in record.layers:
+            expected = MASKS[name][layer.layer % 2](len(record.keys))
+            np.testing.assert_array_equal(record.seen(layer), expected)
+        heads.append([entry.label.base_rate for entry in head_scores(record)])
+        scored = score_patterns(model, seeds=range(1)).heads
+        assert not any(head.label for head in scored)
+        patterns.append([head.base_rate["previous"] for head in scored])
+    assert heads[0] == pytest.approx(heads[1], abs=1e-6)
+    assert patterns[0] == pytest.approx(patterns[1], abs=1e-6)
+    if name == "sliding":  # .06 to .10 over all earlier keys
+        assert min(patterns[0]) > 0.25
+
+
+def test_check_finds_no_labels(run: Any, saved: Callable[[str], Path], tmp_path: Path) -> None:
+    names = ("previous", "self", "first", "delimiter")
+    rules = "".join(f'[[check]]\nheads_labelled = "{one}"\nat_most = 0\n' for one in names)
+    directory = saved("sliding")
+    (tmp_path / "rules.toml").write_text(rules)
+    for backend in ("numpy", "torch"):
+        checked = run(
+            "check", "rules.toml", "--model", str(directory), "--backend", backend, "--json"
+        )
+        assert checked.code == 0, checked.out + checked.err
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_random_heads_have_no_names(name: str) -> None:
+    """A smaller version of ``benchmarks/bench_labels.py``: at most one head in a hundred."""
+    named = heads = 0
+    for seed in range(3):
+        for spread in (0.02, 0.5):
+            model = opened(name, spread=spread, seed=seed, sizes=(4, 6, 48))
+            found = head_scores(capture(model, model.encode(TEXT), kind=model.kinds[0]))
+            named += sum(entry.label.is_finding for entry in found)
+            heads += len(found)
+    assert named <= heads / 100
+
+
+@pytest.mark.parametrize("name", ["causal", "both ways", "sliding", "prefix"])
+def test_patterns_label_no_head_as_it_is_initialised(name: str) -> None:
+    report = score_patterns(opened(name, spread=0.02, sizes=(4, 6, 48)), seeds=range(1))
+    assert [head.label for head in report.heads if head.label] == []
