@@ -11,14 +11,15 @@ from __future__ import annotations
 import json
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import LoadError
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.registry import LABELS
 from attnviz.models.model import Model, weights_fingerprint
-from attnviz.reading import PACKAGED, SETTINGS_BYTES, parse_json, read_bytes
+from attnviz.reading import PACKAGED, SETTINGS_BYTES, open_regular, parse_json, read_stream
 from attnviz.records import Kind, ModelInfo
 
 SCHEMA = "attnviz.labels/1"
@@ -50,12 +51,12 @@ def _may_know(directory: Path, model: Model, kind: Kind) -> bool:
     """
     try:
         for place in directory.glob(f"*-{kind}.json"):
-            with place.open("rb") as file:
+            with suppress(OSError), open_regular(place) as file:
                 begin = file.readline(_BEGIN)
-            if _sizes(model.info) in begin or b'"sizes"' not in begin:
-                return True
-    except OSError:
-        return True  # what cannot be read is met again, and told, where it is read
+                if _sizes(model.info) in begin or b'"sizes"' not in begin:
+                    return True
+    except OSError:  # the name of the directory is too long
+        return False
     return False
 
 
@@ -100,7 +101,8 @@ def labels_json(
 
 def _read(path: Path, fingerprint: str, kind: Kind, source: Any) -> KnownLabels | None:
     try:
-        found = parse_json(read_bytes(path, most=SETTINGS_BYTES), str(path))
+        with open_regular(path) as file:
+            found = parse_json(read_stream(file, str(path), SETTINGS_BYTES), str(path))
         if (found["schema"], found["model"], found["kind"]) != (SCHEMA, fingerprint, kind):
             return None
         heads = {
@@ -108,7 +110,7 @@ def _read(path: Path, fingerprint: str, kind: Kind, source: Any) -> KnownLabels 
             for layer, head, name, score in found["heads"]
             if name is None or name in LABELS
         }
-    except (LoadError, UsageError, KeyError, TypeError, ValueError, OverflowError):
+    except (OSError, LoadError, KeyError, TypeError, ValueError, OverflowError):
         return None
     if any(not 0 <= label.score <= 1 for label in heads.values() if label.name is not None):
         return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +186,40 @@ def test_patterns_keeps_what_heads_and_ablate_then_say(
             label = now["trait"]
             assert (label["name"], label["source"]) == (before["label"], "patterns")
             assert label["measured"] == pytest.approx(before["score"], abs=1e-4)
+
+
+ENTRIES = ("fifo", "directory", "loop", "file", "labels", "/dev/zero", "/dev/null", "/nonexistent")
+
+
+@pytest.mark.parametrize("kind", ENTRIES)
+def test_an_entry_that_is_no_file_is_neither_read_nor_replaced(
+    run: Any, checkpoint: Any, cache: Path, tmp_path: Path, kind: str
+) -> None:
+    """Nobody named the entries of the cache: a link there may lead anywhere."""
+    name = str(checkpoint("gpt2"))
+    place, target = keep(load(name)), tmp_path / "target"
+    content = place.read_bytes() if kind == "labels" else b"precious"
+    target.write_bytes(content)
+    place.unlink()
+    match kind:
+        case "fifo":
+            os.mkfifo(place)
+        case "directory":
+            place.mkdir()
+        case "loop":
+            place.symlink_to(place.name)
+        case "file" | "labels":
+            place.symlink_to(target)
+        case device:
+            place.symlink_to(device)
+    before = place.lstat()
+    assert known_labels(load(name), "self") is None
+    result = run("patterns", "--model", name, "--json")
+    assert result.code == 0
+    after = place.lstat()
+    assert (after.st_mode, after.st_ino) == (before.st_mode, before.st_ino)
+    assert target.read_bytes() == content
+    assert stat.S_ISCHR(os.stat("/dev/zero").st_mode)
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(run: Any, checkpoint: Any, cache: Path) -> None:

@@ -177,7 +177,7 @@ class Recorder:
 
     def __init__(self, path: Path, model: str, text: str) -> None:
         """Raises UsageError or LoadError for what cannot be written."""
-        check_writable(path)
+        check_writable(path, named=True)
         self._path, self._began = path, time.monotonic()
         self._rows: dict[int, list[tuple[str, str]]] = {}
         self._stream = _refusing(path, lambda: path.open("w", encoding="utf-8"))

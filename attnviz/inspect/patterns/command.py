@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from attnviz import options
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import AttnvizError, UsageError
 from attnviz.measures.registry import LABELS
 from attnviz.options import Options, flag, option
 
@@ -215,7 +215,7 @@ def keep_labels(model: Model, report: PatternReport, notices: Console) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(place) as stream:
             stream.write(content)
-    except (OSError, LoadError) as error:
+    except (OSError, AttnvizError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         told = f"labels are not kept for heads and ablate: {why}"
         notices.print(told, markup=False, soft_wrap=True)
