@@ -232,14 +232,17 @@ class HeadLabel(NamedTuple):
 
     name: such as ``previous``; one of ``measures.registry``.
     letter: its sign where there is no room for the name.
-    score: the measure of this name on the text at hand, in [0, 1]; NaN where this text shows none
-        (no token repeats, say).
-    base_rate: the same measure of uniform attention over what each query sees.
+    score: what the evidence behind the name has, in [0, 1], and so the same for every text where
+        the card or ``patterns`` names the head; else the measure of this name on the text at hand,
+        of an attention sink its whole weight.
+    base_rate: the same measure of uniform attention over what each query of the text at hand sees.
     short: the name in three or four letters, for a cell of a grid.
     said: the name as papers say it, such as ``previous token``.
     source: where the name comes from.
-    events: how many queries of the text at hand stand behind ``score``.
-    measured: the score behind the name where it comes from the card or from ``patterns``; else NaN.
+    events: how many queries of the text at hand stand behind ``on_text``.
+    on_text: the measure of this name on the text at hand; NaN where this text shows none (no token
+        repeats, say).
+    date: when ``patterns`` kept the label, such as ``2026-11-21``; empty for other sources.
     """
 
     name: str
@@ -250,7 +253,8 @@ class HeadLabel(NamedTuple):
     said: str = ""
     source: Source = "none"
     events: int = 0
-    measured: float = math.nan
+    on_text: float = math.nan
+    date: str = ""
 
     def __repr__(self) -> str:
         return f"HeadLabel({self.name} {self.score:.3g}, uniform {self.base_rate:.3g})"
@@ -259,6 +263,11 @@ class HeadLabel(NamedTuple):
     def is_finding(self) -> bool:
         """Whether the name tells of the head, and not only of its weights on this text."""
         return self.source != "none"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the name was known before this text was read."""
+        return self.source in ("card", "patterns")
 
 
 NO_LABEL = HeadLabel("no numbers", "?", math.nan, math.nan, "nan", "no numbers")

@@ -2,8 +2,8 @@
 
 ``patterns`` keeps its labels in the user's cache, under a fingerprint of the weights; the bundled
 model's card lies beside its weights in the same format: an object with ``schema``, ``model`` (the
-fingerprint), ``kind``, ``sizes`` of the model (layers, heads, kv_heads, head_dim) and ``heads``, a
-list of [layer, head, label or null, score or null].
+fingerprint), ``kind``, ``sizes`` of the model (layers, heads, kv_heads, head_dim), the ``date`` of
+keeping and ``heads``, a list of [layer, head, label or null, score or null].
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import math
 import os
 from contextlib import suppress
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,15 @@ _BEGIN = 400
 _CARD = PACKAGED / "tiny" / "labels.json"
 
 
-def known_labels(model: Model, kind: Kind) -> KnownLabels | None:
-    """What the card or ``patterns`` says of the heads; None where neither does.
+def known_labels(model: Model, kind: Kind, *, ignored: bool = False) -> KnownLabels | None:
+    """Return what the card or ``patterns`` says of the heads; None where neither does.
+
+    ignored: what a person asked for with ``--no-known-labels``: return None in any case.
 
     Random weights have none. A file that cannot be read, or is of another version, counts as none.
     """
+    if ignored:
+        return None
     if model.info.weights == "trained":
         return _read(_CARD, str(model.info.revision), kind, "card")
     directory = _directory()
@@ -96,7 +101,8 @@ def labels_json(
     begin = json.dumps({"schema": SCHEMA, "model": fingerprint, "kind": kind}).removesuffix("}")
     lines = ",\n".join(map(json.dumps, heads))
     sizes = b"" if info is None else b", " + _sizes(info)
-    return begin.encode() + sizes + f', "heads": [\n{lines}\n]}}\n'.encode()
+    kept = f', "date": "{known.date}"' if known.date else ""
+    return begin.encode() + sizes + f'{kept}, "heads": [\n{lines}\n]}}\n'.encode()
 
 
 def _read(path: Path, fingerprint: str, kind: Kind, source: Any) -> KnownLabels | None:
@@ -105,6 +111,7 @@ def _read(path: Path, fingerprint: str, kind: Kind, source: Any) -> KnownLabels 
             found = parse_json(read_stream(file, str(path), SETTINGS_BYTES), str(path))
         if (found["schema"], found["model"], found["kind"]) != (SCHEMA, fingerprint, kind):
             return None
+        kept = found.get("date", "") and date.fromisoformat(found["date"]).isoformat()
         heads = {
             (int(layer), int(head)): KnownLabel(name, math.nan if score is None else float(score))
             for layer, head, name, score in found["heads"]
@@ -114,4 +121,4 @@ def _read(path: Path, fingerprint: str, kind: Kind, source: Any) -> KnownLabels 
         return None
     if any(not 0 <= label.score <= 1 for label in heads.values() if label.name is not None):
         return None
-    return KnownLabels(source, heads)
+    return KnownLabels(source, heads, kept)

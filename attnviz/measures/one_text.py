@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attnviz.measures.evidence import NAMES, Evidence, evidence
 from attnviz.measures.labels import (
+    SINK,
     SINKS,
     THRESHOLD,
     KnownLabels,
@@ -29,6 +30,7 @@ from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores, La
 _EVEN = 0.6
 """The normalised entropy from which a head without another label is called diffuse."""
 
+_SINK = label_named(SINK)
 _ALSO = ("separator", "delimiter")
 """Names that a head may have been given before, and that one text can show as well."""
 
@@ -42,7 +44,8 @@ def head_scores(
 
     known: labels that were measured before; they go before what this text could say. Without them
     the text names a head where ``evidence`` is clear, which random weights are never asked for.
-    All other heads are described: by the sink, or as diffuse or peaked.
+    All other heads are described: by the sink, or as diffuse or peaked. A sink is never more than
+    such a description, whoever names it: its score is the weight on all of the sink of this text.
     """
     text = _Text(record, known)
     return tuple(entry for layer in record.layers for entry in text.heads(layer))
@@ -58,6 +61,8 @@ class _Text:
         self._uniform = _numbers(whole_scores(self._facts, even, (*OF_ONE_TEXT, *_ALSO)))
         self._events = row_counts(self._facts, even, (*OF_ONE_TEXT, *_ALSO))
         self._sink, self._resting = sink_of(record), resting_weight(record)
+        self._queries = int((~self._sink[0]).sum())
+        self._even_sink = float(sink_weights(even, *self._sink))
         info = record.model
         self._asked = known is None and info.weights != "random"
         self._trials = info.layers * info.heads * NAMES
@@ -70,7 +75,7 @@ class _Text:
         for place, head in enumerate(layer.heads):
             scores = {**dict.fromkeys(OF_ONE_TEXT), **_numbers(values, place)}
             label = self._label(layer.layer, head, place, scores, found)
-            if label is None or (label.name in SINKS and sinks[place] <= self._resting):
+            if label is None or label.name in SINKS:
                 label = self._described(scores, float(sinks[place]))
             told = {name: scores[name] for name in OF_ONE_TEXT}
             yield HeadScores(layer.layer, head, told, label)
@@ -83,9 +88,15 @@ class _Text:
             return NO_LABEL
         known = None if self._known is None else self._known.heads.get((layer, head))
         if self._known is not None and known is not None and known.name is not None:
-            return self._named(known.name, scores, self._known.source, measured=known.score)
+            return self._known.label(known.name, known.score)._replace(
+                on_text=_number(scores.get(known.name)),
+                base_rate=_number(self._uniform.get(known.name)),
+                events=self._events.get(known.name, 0),
+            )
         name = self._by_evidence(place, scores, found)
-        return None if name is None else self._named(name, scores, "text", found[name].events)
+        if name is None:
+            return None
+        return _label(name, scores[name], self._uniform[name], "text", found[name].events)
 
     def _by_evidence(self, place: int, scores: Scores, found: Mapping[str, Evidence]) -> str | None:
         reached = {}
@@ -103,23 +114,13 @@ class _Text:
         """Of a head without a name: the sink that has most, or how its attention is spread."""
         if sink > self._resting:
             most = max(SINKS, key=lambda name: scores.get(name) or 0.0)
-            return self._named(most, scores, "none")
+            label = _label(most, sink, self._even_sink, events=self._queries)
+            return label._replace(said=_SINK.said, short=_SINK.short)
         peak, even = scores["confidence"], self._uniform["confidence"]
         evenness = scores["normalised_entropy"] or 0.0
         if peak is None or even is None or evenness >= _EVEN:
             return _label("spread", evenness, 1.0, events=self._events["normalised_entropy"])
         return _label("peaked", peak, even, events=self._events["confidence"])
-
-    def _named(
-        self,
-        name: str,
-        scores: Scores,
-        source: Source,
-        events: int | None = None,
-        measured: float = math.nan,
-    ) -> HeadLabel:
-        places = self._events.get(name, 0) if events is None else events
-        return _label(name, scores.get(name), self._uniform.get(name), source, places, measured)
 
 
 def _numbers(values: Mapping[str, Weights], *place: int) -> dict[str, float | None]:
@@ -134,13 +135,24 @@ def _label(
     base: float | None,
     source: Source = "none",
     events: int = 0,
-    measured: float = math.nan,
 ) -> HeadLabel:
-    told = math.nan if score is None else score, math.nan if base is None else base
+    on_text, even = _number(score), _number(base)
     measure = label_named(name)
     return HeadLabel(
-        name, measure.letter, *told, measure.short, measure.said, source, events, measured
+        name=name,
+        letter=measure.letter,
+        score=on_text,
+        base_rate=even,
+        short=measure.short,
+        said=measure.said,
+        source=source,
+        events=events,
+        on_text=on_text,
     )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def notable_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, int], ...]:
@@ -166,7 +178,7 @@ def _clarity(entry: HeadScores) -> float:
         return -math.inf
     if label.name == "spread":
         return -3 - label.score
-    score = label.measured if math.isnan(label.score) else label.score
+    score = label.score if math.isnan(label.on_text) else label.on_text
     base = 0.0 if math.isnan(label.base_rate) else label.base_rate
     gained = strength(score, base) or 0.0
     return gained - (2 if label.name in SINKS else label.name == "peaked")

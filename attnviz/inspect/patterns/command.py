@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import date
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -111,6 +112,7 @@ def patterns(
     choice: options.HeadChoice,
     scoring: Scoring,
     shown: Shown,
+    known: options.Known,
     counted: options.IndexBase,
     model: ScoredModel,
     own: shared.OwnShape,
@@ -168,6 +170,7 @@ def patterns(
             ),
             progress=lambda done, total: scanned(done / max(total, 1)),
             index_base=counted.index_base,
+            no_known_labels=known.no_known_labels,
         )
     if not given and scoring == Scoring() and not (choice.layer or choice.head):
         keep_labels(opened, report, outlet.notices)
@@ -209,7 +212,7 @@ def keep_labels(model: Model, report: PatternReport, notices: Console) -> None:
         )
         for entry in report.heads
     }
-    known = KnownLabels("patterns", labels)
+    known = KnownLabels("patterns", labels, date.today().isoformat())
     content = labels_json(place.stem.split("-")[0], report.kind, known, model.info)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

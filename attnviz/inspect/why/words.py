@@ -47,7 +47,7 @@ def logits(value: float) -> str:
 def label_of(report: WhyReport, head: HeadKey) -> str:
     """What the head is called, and the score behind it."""
     label = report.labels.get(head)
-    return "" if label is None else f"{label_named(str(label.name)).said} {share(label.score)}"
+    return "" if label is None else f"{label.said} {share(label.score)}"
 
 
 def explained_logit(report: WhyReport) -> str:
