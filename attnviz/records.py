@@ -28,11 +28,13 @@ class Tokens:
     texts: what each token stands for, leading space included; a byte that is no character by
         itself is written ``<0xE2>``. Not yet safe for a terminal: ``draw.labels`` sees to that.
     special: whether the token was added by the tokenizer rather than read from the text.
+    kept: where the tokens stand in the text that they were taken from; empty for a whole text.
     """
 
     ids: tuple[int, ...]
     texts: tuple[str, ...]
     special: tuple[bool, ...]
+    kept: tuple[int, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if not len(self.ids) == len(self.texts) == len(self.special):
@@ -51,7 +53,7 @@ class Tokens:
 
     def cut(self, length: int | None) -> Tokens:
         """The first tokens; None leaves all of them."""
-        return Tokens(self.ids[:length], self.texts[:length], self.special[:length])
+        return self.taken(range(len(self))[:length])
 
     def taken(self, places: Sequence[int]) -> Tokens:
         """The tokens of these places, in their order."""
@@ -59,7 +61,13 @@ class Tokens:
             tuple(self.ids[place] for place in places),
             tuple(self.texts[place] for place in places),
             tuple(self.special[place] for place in places),
+            tuple(self.places[place] for place in places),
         )
+
+    @property
+    def places(self) -> Sequence[int]:
+        """Where the tokens stand in the text, counted from 0."""
+        return self.kept or range(len(self))
 
 
 @dataclass(frozen=True)
