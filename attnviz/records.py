@@ -232,6 +232,10 @@ kept for this checkpoint, or enough events of the text at hand; ``none`` for wha
 head on this text."""
 
 
+SINKS = ("first", "separator")
+"""The labels of attention sinks, which most heads are."""
+
+
 class HeadLabel(NamedTuple):
     """What a head does most clearly, in one word, and what supports the word.
 

@@ -10,6 +10,7 @@ from attnviz.draw.labels import split_into_bytes
 from attnviz.records import (
     NO_LABEL,
     NO_PREDICTIONS,
+    SINKS,
     AttentionRecord,
     HeadLabel,
     HeadScores,
@@ -52,6 +53,14 @@ def label_text(label: HeadLabel, room: int) -> str:
     ends = dict.fromkeys((value + here, value))
     texts = [name + end for end in ends for name in (label.said, label.short)]
     return next((text for text in texts if len(text) <= room), label.short)
+
+
+def known_text(label: HeadLabel) -> str:
+    """Return a label that was known before and its score, where nothing is measured on this text.
+
+    An attention sink has none: its score is always that of the text at hand.
+    """
+    return label.said if label.name in SINKS else f"{label.said} {share(label.score)}"
 
 
 def label_words(label: HeadLabel) -> list[str]:

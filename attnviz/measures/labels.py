@@ -32,8 +32,6 @@ _PART = 0.5
 """Of a label's score, from which a sharper label that it contains takes its place."""
 
 SINK = "first"
-SINKS = (SINK, "separator")
-"""Attention sinks, which most heads are."""
 
 _SEEKER = "induction"
 """A head that looks for repetitions rests on the first token wherever there is none (null

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from attnviz.measures.evidence import NAMES, Evidence, evidence
 from attnviz.measures.labels import (
     SINK,
-    SINKS,
     THRESHOLD,
     KnownLabels,
     clear_deviations,
@@ -25,7 +24,15 @@ from attnviz.measures.rows import (
     whole_scores,
 )
 from attnviz.measures.sinks import resting_weight, sink_of, sink_weights
-from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores, LayerWeights, Source
+from attnviz.records import (
+    NO_LABEL,
+    SINKS,
+    AttentionRecord,
+    HeadLabel,
+    HeadScores,
+    LayerWeights,
+    Source,
+)
 
 _EVEN = 0.6
 """The normalised entropy from which a head without another label is called diffuse."""

@@ -34,12 +34,13 @@ from attnviz.inspect.generate.data import read_run
 from attnviz.inspect.generate.records import Run
 from attnviz.inspect.heads.data import SCHEMA
 from attnviz.inspect.heads.report import heads_report
-from attnviz.measures.labels import SINK, SINKS
+from attnviz.measures.labels import SINK
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
 from attnviz.reading import TEXT_BYTES, finite, one_of, parse_json, read_bytes, typed
 from attnviz.records import (
     NO_LABEL,
+    SINKS,
     AttentionRecord,
     HeadLabel,
     HeadScores,

@@ -15,6 +15,7 @@ from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import (
     advised,
     counted,
+    known_text,
     label_source,
     model_words,
     named,
@@ -25,7 +26,7 @@ from attnviz.engine.generation import Sampling
 from attnviz.engine.head_run import Head
 from attnviz.inspect.generate.records import Looked, Run
 from attnviz.measures.registry import label_named
-from attnviz.records import Tokens
+from attnviz.records import SINKS, Tokens
 
 _SOURCES = 3
 _LONGEST_TOKEN, _SHORT_TOKEN = 14, 10
@@ -185,7 +186,7 @@ def _labelled(one: Looked) -> str:
     if one.label is None:
         return ""
     source = label_source([one.label], ", {source} {date}")
-    return f" ({one.label.said} {share(one.label.score)}{source})"
+    return f" ({known_text(one.label)}{source})"
 
 
 def looked_words(one: Looked) -> str:
@@ -237,8 +238,8 @@ def _grid(shown: Shown) -> doc.HeadGrid:
 def _cell(name: str, one: Looked) -> doc.Cell:
     measure = label_named(one.name)
     tip = f"{name}{_labelled(one)} · over the steps: {looked_words(one)}"
-    if one.label is None or not one.known or math.isnan(one.score):
-        return doc.Cell(0.0, None, share(one.score), measure.short, tip)
+    if one.label is None or not one.known or one.name in SINKS:
+        return doc.Cell(0.0, None, "", measure.short, tip)
     tint = Tint(round(one.label.score * (STEPS - 1)), shades(measure.colour))
     return doc.Cell(one.label.score, tint, share(one.label.score), measure.short, tip)
 

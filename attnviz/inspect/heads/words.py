@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from attnviz.draw.document import Words
 from attnviz.draw.provenance import entropy_words, label_words, share
 from attnviz.inspect.heads.report import HeadsComparison
-from attnviz.measures.labels import SINKS
 from attnviz.measures.registry import label_named
 from attnviz.records import (
     NO_LABEL,
+    SINKS,
     AttentionRecord,
     HeadLabel,
     HeadScores,

@@ -12,7 +12,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
 from attnviz.draw.labels import token_labels
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import advised, counted, label_title, notes_group, share
+from attnviz.draw.provenance import advised, counted, known_text, label_title, notes_group
 from attnviz.draw.signed import (
     interval_text,
     layer_grid,
@@ -222,7 +222,7 @@ def _numbers(values: Sequence[float], scale: NumberScale) -> list[str]:
 
 def _label(report: PatchReport, effect: Effect) -> str:
     known = report.labels.get(effect.places[0]) if len(effect.places) == 1 else None
-    return "" if known is None else f"{known.said} {share(known.score)}"
+    return "" if known is None else known_text(known)
 
 
 def _small(value: float) -> str:

@@ -31,7 +31,6 @@ from attnviz.inspect.patterns.records import (
 from attnviz.inspect.patterns.summary import ON_TEXT, SCORES_OF, HeadSummary, summaries
 from attnviz.inspect.patterns.sums import cells_of, measure
 from attnviz.measures.labels import (
-    SINKS,
     THRESHOLD,
     KnownLabels,
     best_label,
@@ -43,7 +42,7 @@ from attnviz.measures.one_text import head_scores
 from attnviz.measures.registry import LABELS, MEASURES, NEEDS, label_named
 from attnviz.measures.rows import Conditions, View
 from attnviz.models.model import Model
-from attnviz.records import HeadLabel, Kind, Source, Tokens
+from attnviz.records import SINKS, HeadLabel, Kind, Source, Tokens
 
 Place = tuple[int, int]
 
