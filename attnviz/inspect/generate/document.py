@@ -197,6 +197,10 @@ def looked_words(one: Looked) -> str:
     return f"{one.said} {share(one.score)} ({base})"
 
 
+def _over_steps(one: Looked) -> str:
+    return f"over the steps: {looked_words(one)}"
+
+
 # Parts ---------------------------------------------------------------------------------------
 
 
@@ -237,7 +241,7 @@ def _grid(shown: Shown) -> doc.HeadGrid:
 
 def _cell(name: str, one: Looked) -> doc.Cell:
     measure = label_named(one.name)
-    tip = f"{name}{_labelled(one)} · over the steps: {looked_words(one)}"
+    tip = f"{name}{_labelled(one)} · {_over_steps(one)}"
     if one.label is None or not one.known or one.name in SINKS:
         return doc.Cell(0.0, None, "", measure.short, tip)
     tint = Tint(round(one.label.score * (STEPS - 1)), shades(measure.colour))
@@ -292,7 +296,7 @@ def _maps(shown: Shown, most: int | None = None, lines: int = 0) -> doc.Maps:
         if run.kind != "cross":
             later = np.arange(weights.shape[1]) > run.start + np.arange(len(weights))[:, None]
             weights[later] = np.nan
-        words = [(run.name((layer, head)), True), (looked_words(shown.found[layer, head]), False)]
+        words = [(run.name((layer, head)), True), (_over_steps(shown.found[layer, head]), False)]
         maps.append(doc.Map(run.name((layer, head)), weights, looking, run.keys, words))
     title = [] if lines else [("Rows of the steps", True)]
     base, scale = run.index_base, None if lines else doc.WEIGHTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnviz.draw.document import Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, token_label, token_labels
-from attnviz.draw.provenance import counted, listed, model_words, named
+from attnviz.draw.provenance import counted, known_text, listed, model_words, named
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
