@@ -68,7 +68,8 @@ def label_words(label: HeadLabel) -> list[str]:
     if label is NO_LABEL:
         return [label.name]
     words = [f"{label.said} {share(label.score)}" + " on this text" * (not label.is_finding)]
-    words += [f"on this text {share(label.on_text)}"] * label.is_known
+    if label.is_known and not math.isnan(label.on_text):
+        words.append(f"on this text {share(label.on_text)}")
     even = label.name == "spread" or math.isnan(label.base_rate)
     return words if even else [*words, f"uniform {share(label.base_rate)}"]
 

@@ -202,7 +202,9 @@ def _of_heads(report: HeadsReport, view: View) -> str:
     said = f"{report.name(*place)}: {scored(what.said, what.score)}"
     if first.label.is_known:
         source = _SOURCES[first.label.source].format(date=spoken_date(first.label.date))
-        said += f" ({source.replace('The', 'the')}), on this text {share(first.label.on_text)}"
+        said += f" ({source.replace('The', 'the')})"
+        if not math.isnan(first.label.on_text):
+            said += f", on this text {share(first.label.on_text)}"
     if place in report.sinks and what.said != "sink":
         said += f", sink weight {share(report.sinks[place])}"
     links = head_links(report, *place, len(first.scores), view.sink)
