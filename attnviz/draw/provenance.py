@@ -67,7 +67,7 @@ def label_words(label: HeadLabel) -> list[str]:
     """Return a label and its score, what this text has of it, and what uniform attention would."""
     if label is NO_LABEL:
         return [label.name]
-    words = [f"{label.said} {share(label.score)}" + " on this text" * (not label.is_finding)]
+    words = [f"{label.said} {share(label.score)}"]
     if label.is_known and not math.isnan(label.on_text):
         words.append(f"on this text {share(label.on_text)}")
     even = label.name == "spread" or math.isnan(label.base_rate)

@@ -262,7 +262,7 @@ def attention_maps(report: AblationReport) -> list[doc.Part]:
 
 
 def _about_head(scores: HeadScores) -> list[str]:
-    return [*label_words(scores.label), *entropy_words(scores)]
+    return [*label_words(scores.label)[:2], *entropy_words(scores)]
 
 
 def where_it_hurts(report: AblationReport) -> list[doc.Part]:

@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 from attnviz.draw.document import Words
 from attnviz.draw.labels import token_labels, word_label
-from attnviz.draw.provenance import LONGEST_FINDING, shape_words, share, size_words, spoken_date
+from attnviz.draw.provenance import (
+    LONGEST_FINDING,
+    label_source,
+    shape_words,
+    share,
+    size_words,
+    spoken_date,
+)
 from attnviz.inspect.heads.links import (
     LONGEST,
     Link,
@@ -200,11 +207,7 @@ def _of_heads(report: HeadsReport, view: View) -> str:
     first = report.heads[0]
     what, place = described(first), (first.layer, first.head)
     said = f"{report.name(*place)}: {scored(what.said, what.score)}"
-    if first.label.is_known:
-        source = _SOURCES[first.label.source].format(date=spoken_date(first.label.date))
-        said += f" ({source.replace('The', 'the')})"
-        if not math.isnan(first.label.on_text):
-            said += f", on this text {share(first.label.on_text)}"
+    said += label_source([first.label], " ({source}, {date})")
     if place in report.sinks and what.said != "sink":
         said += f", sink weight {share(report.sinks[place])}"
     links = head_links(report, *place, len(first.scores), view.sink)

@@ -73,7 +73,7 @@ def test_titles_say_group_trait_and_what_is_sorted_by(reports: Reports) -> None:
     name = report.name(entry.layer, entry.head)
     assert name_words(report, entry) == [(name, True), ("key/value head 1", False)]
     words = score_words(report, entry)
-    assert words[0] == f"{entry.label.name} {share(entry.label.score)} on this text"
+    assert words[0] == f"{entry.label.name} {share(entry.label.score)}"
     assert f"entropy {entry.scores['entropy']:.2f} nats" in words
     assert f"distance {entry.scores['distance']:.2f}" in words
     assert "-0.00" not in " ".join(words)
