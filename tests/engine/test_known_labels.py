@@ -227,3 +227,33 @@ def test_a_cache_that_cannot_be_written_is_no_error(run: Any, checkpoint: Any, c
     result = run("patterns", "--model", str(checkpoint("gpt2")), "--json")
     assert result.code == 0
     assert len(result.err.splitlines()) <= 1  # told where somebody looks
+
+
+COMMANDS = ("heads", "ablate", "why", "generate", "patterns")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_kept_labels_are_said_with_their_date_and_can_be_ignored(
+    run: Any, checkpoint: Any, cache: Path, command: str
+) -> None:
+    name = str(checkpoint("gpt2"))
+    arguments = [command, "the cat sat on the mat", "--model", name]
+    arguments += ["--tokens", "2", "--head", "L0H0"] if command == "generate" else []
+    bare = run(*arguments, "--quiet")
+    known = KnownLabels("patterns", {(0, 0): KnownLabel("previous", 0.75)}, "2026-11-21")
+    model = load(name)
+    place = keep(model)
+    place.write_bytes(labels_json(place.stem.split("-")[0], "self", known, model.info))
+    shown, data = run(*arguments, "--quiet").out, run(*arguments, "--json").out
+    first = run(*arguments, "--quiet", "--no-full", "--width", "120", env={"LINES": "40"}).out
+    assert "21 Nov 2026" in shown
+    assert "patterns" in shown
+    assert "21 Nov 2026" in " ".join(first.split())
+    assert "2026-11-21" in data
+    ignored = run(*arguments, "--quiet", "--no-known-labels")
+    assert untimed(ignored.out) == untimed(bare.out)
+    assert "2026-11" not in run(*arguments, "--json", "--no-known-labels").out
+
+
+def untimed(screen: str) -> list[str]:
+    return [line for line in screen.splitlines() if " s" not in line]
