@@ -46,6 +46,7 @@ class RolloutReport(Report):
     keep_sink: bool = False
 
     command = "rollout"
+    lists = None
 
     def __post_init__(self) -> None:
         shape = (len(self.tokens), len(self.tokens))

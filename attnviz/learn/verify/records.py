@@ -235,6 +235,7 @@ class VerifyReport(Report):
     backends: Backends | None = None
 
     command = "verify"
+    lists = None
 
     def data(self) -> dict[str, Any]:
         from attnviz.learn.verify.data import verification_data
