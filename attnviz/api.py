@@ -117,6 +117,7 @@ def capture(
     kind: Kind | None = None,
     target: str | None = None,
     truncate: bool = False,
+    no_known_labels: bool = False,
 ) -> HeadMaps:
     """Return the attention of every head of a model over a text, or of the chosen heads alone.
 
@@ -128,6 +129,7 @@ def capture(
         the decoder's text, by default what the model writes itself; ``mha`` takes ``cross`` with
         the text that looks at the other.
     truncate: cut a text that is longer than the model's context.
+    no_known_labels: ignore labels that were measured before, as ``--no-known-labels`` does.
 
     The weights are those of the model's own eager attention; each row sums to one.
     Raises UsageError (also a ValueError) for a choice or text that does not fit the model,
@@ -142,10 +144,17 @@ def capture(
     if (read := _text(text)) is None:
         raise UsageError('expected a text: attnviz.capture("tiny", "The cat sat.")')
     layers = None if layer is None else str(layer)
-    choice = Choice(layers, spelled_heads(head), 0, kind, target, truncate)
+    choice = Choice(
+        layers=layers,
+        heads=spelled_heads(head),
+        kind=kind,
+        target=target,
+        truncate=truncate,
+        no_known_labels=no_known_labels,
+    )
     opened = _opened(model, tokenizer, _for_one_pass(read))
     record, selected = capture_text(opened, read, choice)
-    known = known_labels(opened, record.kind)
+    known = known_labels(opened, record.kind, ignored=no_known_labels)
     return HeadMaps(heads_report(record, selected, text=read, target=target, known=known))
 
 
@@ -193,6 +202,7 @@ def ablate(
     kind: Kind | None = None,
     target: str | None = None,
     truncate: bool = False,
+    no_known_labels: bool = False,
     index_base: int = 0,
     seed: int = 0,
 ) -> AblationReport:
@@ -278,6 +288,7 @@ def patch(
     kind: Kind | None = None,
     target: str | None = None,
     top: int = 8,
+    no_known_labels: bool = False,
     index_base: int = 0,
     seed: int = 0,
 ) -> PatchReport:
@@ -413,6 +424,7 @@ def why(
     truncate: bool = False,
     top: int = 8,
     copying: bool = False,
+    no_known_labels: bool = False,
     index_base: int = 0,
     seed: int = 0,
 ) -> WhyReport:

@@ -219,6 +219,16 @@ class HeadChoice(Options):
 
 
 @dataclass(frozen=True)
+class Known(Options):
+    """Whether labels that were measured before this run are shown."""
+
+    no_known_labels: bool = flag(
+        "Ignore labels that were measured before: those of the model card, and those that attnviz "
+        "patterns kept."
+    )
+
+
+@dataclass(frozen=True)
 class IndexBase(Options):
     """How layers and heads are numbered, in what is typed and in what is shown."""
 

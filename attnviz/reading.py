@@ -130,6 +130,20 @@ def read_bytes(path: Path, *, name: str = "", failure: str = "", most: int = 0) 
         raise LoadError(f"{failure or f'cannot read {shown}'}: {why}") from error
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file that nobody named: OSError for a link, a pipe, a device or a directory.
+
+    It never waits for somebody who writes.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+    flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    stream = os.fdopen(os.open(path, flags), "rb")
+    if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        stream.close()
+        raise OSError(f"{str(path)!r} is no regular file")
+    return stream
+
+
 def read_stream(stream: BinaryIO, name: str, most: int = 0) -> bytes:
     """All of an open stream; LoadError where it has more bytes than ``read_bytes`` takes."""
     pieces, size, most = [], 0, most or TEXT_BYTES

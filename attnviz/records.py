@@ -28,11 +28,13 @@ class Tokens:
     texts: what each token stands for, leading space included; a byte that is no character by
         itself is written ``<0xE2>``. Not yet safe for a terminal: ``draw.labels`` sees to that.
     special: whether the token was added by the tokenizer rather than read from the text.
+    kept: where the tokens stand in the text that they were taken from; empty for a whole text.
     """
 
     ids: tuple[int, ...]
     texts: tuple[str, ...]
     special: tuple[bool, ...]
+    kept: tuple[int, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if not len(self.ids) == len(self.texts) == len(self.special):
@@ -51,7 +53,7 @@ class Tokens:
 
     def cut(self, length: int | None) -> Tokens:
         """The first tokens; None leaves all of them."""
-        return Tokens(self.ids[:length], self.texts[:length], self.special[:length])
+        return self.taken(range(len(self))[:length])
 
     def taken(self, places: Sequence[int]) -> Tokens:
         """The tokens of these places, in their order."""
@@ -59,7 +61,13 @@ class Tokens:
             tuple(self.ids[place] for place in places),
             tuple(self.texts[place] for place in places),
             tuple(self.special[place] for place in places),
+            tuple(self.places[place] for place in places),
         )
+
+    @property
+    def places(self) -> Sequence[int]:
+        """Where the tokens stand in the text, counted from 0."""
+        return self.kept or range(len(self))
 
 
 @dataclass(frozen=True)
@@ -238,6 +246,10 @@ kept for this checkpoint, or enough events of the text at hand; ``none`` for wha
 head on this text."""
 
 
+SINKS = ("first", "separator")
+"""The labels of attention sinks, which most heads are."""
+
+
 class HeadLabel(NamedTuple):
     """What a head does most clearly, in one word, and what supports the word.
 
@@ -246,14 +258,17 @@ class HeadLabel(NamedTuple):
 
     name: such as ``previous``; one of ``measures.registry``.
     letter: its sign where there is no room for the name.
-    score: the measure of this name on the text at hand, in [0, 1]; NaN where this text shows none
-        (no token repeats, say).
-    base_rate: the same measure of uniform attention over what each query sees.
+    score: what the evidence behind the name has, in [0, 1], and so the same for every text where
+        the card or ``patterns`` names the head; else the measure of this name on the text at hand,
+        of an attention sink its whole weight.
+    base_rate: the same measure of uniform attention over what each query of the text at hand sees.
     short: the name in three or four letters, for a cell of a grid.
     said: the name as papers say it, such as ``previous token``.
     source: where the name comes from.
-    events: how many queries of the text at hand stand behind ``score``.
-    measured: the score behind the name where it comes from the card or from ``patterns``; else NaN.
+    events: how many queries of the text at hand stand behind ``on_text``.
+    on_text: the measure of this name on the text at hand; NaN where this text shows none (no token
+        repeats, say).
+    date: when ``patterns`` kept the label, such as ``2026-11-21``; empty for other sources.
     """
 
     name: str
@@ -264,7 +279,8 @@ class HeadLabel(NamedTuple):
     said: str = ""
     source: Source = "none"
     events: int = 0
-    measured: float = math.nan
+    on_text: float = math.nan
+    date: str = ""
 
     def __repr__(self) -> str:
         return f"HeadLabel({self.name} {self.score:.3g}, uniform {self.base_rate:.3g})"
@@ -273,6 +289,11 @@ class HeadLabel(NamedTuple):
     def is_finding(self) -> bool:
         """Whether the name tells of the head, and not only of its weights on this text."""
         return self.source != "none"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the name was known before this text was read."""
+        return self.source in ("card", "patterns")
 
 
 NO_LABEL = HeadLabel("no numbers", "?", math.nan, math.nan, "nan", "no numbers")

@@ -65,10 +65,10 @@ class ResumeFile:
         Raises UsageError for a file of another run or one that another process writes, LoadError
         for one that cannot be read or is damaged.
         """
-        check_writable(self._path)
+        check_writable(self._path, named=True)
         try:
             if not self._path.exists() or self._path.stat().st_size == 0:
-                with whole_file(self._path) as stream:
+                with whole_file(self._path, named=True) as stream:
                     stream.write(self._line({"schema": self._schema, "run": self._run}))
             self._stream = os.open(self._path, os.O_RDWR | os.O_APPEND)
             lock(self._stream, self._shown)

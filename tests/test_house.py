@@ -20,7 +20,7 @@ KNOWS_THE_COMMAND_LINE = {
     "attnviz.inspect.diff.options",
     "attnviz.inspect.diff.sides",
     "attnviz.inspect.explore.command",
-    "attnviz.inspect.explore.recording",
+    "attnviz.inspect.explore.saving",
     "attnviz.inspect.generate.command",
     "attnviz.inspect.heads.command",
     "attnviz.inspect.heads.cut_command",
@@ -31,6 +31,7 @@ KNOWS_THE_COMMAND_LINE = {
 SEVERAL_CLASSES = {
     "Asked",
     "AttentionShape",
+    "Beside",
     "Bounds",
     "Budget",
     "Case",

@@ -180,7 +180,8 @@ def _write_together(directory: Path, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
             temporary = directory / f".{name}.{os.getpid()}.tmp"
             written[temporary] = directory / name
-            with temporary.open("wb") as file:
+            temporary.unlink(missing_ok=True)
+            with temporary.open("xb") as file:  # never through a link that stands there
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

@@ -32,12 +32,24 @@ class Axes:
     queries, keys: one label a row, one a column.
     causal: cells with key > query stay blank.
     value: the columns that a value takes in its cell, with the blank behind it.
+    rows, columns: the places of the queries and of the keys in their texts, by which they are
+        numbered; empty where they are whole texts.
     """
 
     queries: Sequence[str]
     keys: Sequence[str]
     causal: bool = False
     value: int = 4
+    rows: Sequence[int] = ()
+    columns: Sequence[int] = ()
+
+    def row(self, query: int) -> int:
+        """Return the number of a row."""
+        return self.rows[query] if self.rows else query
+
+    def column(self, key: int) -> int:
+        """Return the number of a column."""
+        return self.columns[key] if self.columns else key
 
     @property
     def diagonal(self) -> bool:
@@ -52,7 +64,7 @@ class Axes:
     @property
     def digits(self) -> int:
         """The columns of the largest index."""
-        return len(str(max(len(self.queries), len(self.keys)) - 1))
+        return len(str(max(self.row(len(self.queries) - 1), self.column(len(self.keys) - 1))))
 
     def cells(self, room: int, values: bool) -> Cells | None:
         """How a map with a line a query stands in ``room`` columns; None where it cannot.

@@ -129,7 +129,7 @@ def check_path(path: Path, endings: Collection[str]) -> None:
             "PNG and PDF are drawn by matplotlib, which is not installed: "
             "pip install 'attnviz[plot]', or save as .svg or .html"
         )
-    check_writable(path)
+    check_writable(path, named=True)
 
 
 def save(path: Path, writers: Mapping[str, Writer]) -> None:
@@ -138,5 +138,5 @@ def save(path: Path, writers: Mapping[str, Writer]) -> None:
     Raises what ``check_path`` raises, and LoadError where the system refuses on the way.
     """
     check_path(path, writers)
-    with whole_file(path) as stream:
+    with whole_file(path, named=True) as stream:
         writers[path.suffix.lower()](stream)

@@ -108,7 +108,7 @@ def _cut(label: str, cells: int, theme: Theme) -> str:
 def _row_label(axes: Axes, query: int, numbered: bool, theme: Theme) -> str:
     """A query's label at the right of its columns; with numbers its index at the left."""
     label = _cut(axes.queries[query], axes.label_width - 1, theme)
-    index = f"{query:>{axes.digits}} " if numbered else ""
+    index = f"{axes.row(query):>{axes.digits}} " if numbered else ""
     return index + " " * (axes.label_width - 1 - width(label)) + label + " "
 
 
@@ -118,7 +118,8 @@ def _header(axes: Axes, cells: Cells, theme: Theme) -> list[Line]:
         return []
     indent = axes.label_width
     if cells.header == "numbers":
-        return [tick_line(range(len(axes.keys)), indent + axes.digits + 1, cells.wide)]
+        numbers = list(map(axes.column, range(len(axes.keys))))
+        return [tick_line(numbers, indent + axes.digits + 1, cells.wide)]
     line = [Segment(" " * indent)]
     for label in axes.keys:
         # A cut word has no ellipsis where that would leave it less than four letters.
@@ -131,9 +132,10 @@ def _header(axes: Axes, cells: Cells, theme: Theme) -> list[Line]:
 
 def _key_names(axes: Axes, cells: Cells, theme: Theme, room: int) -> list[Line]:
     """What the columns' numbers stand for, where no row says it."""
-    if cells.header != "numbers" or list(axes.keys) == list(axes.queries):
+    alike = list(axes.keys) == list(axes.queries) and axes.rows == axes.columns
+    if cells.header != "numbers" or alike:
         return []
-    names = " ".join(f"{place} {label}" for place, label in enumerate(axes.keys))
+    names = " ".join(f"{axes.column(place)} {label}" for place, label in enumerate(axes.keys))
     return [
         text_line((line, DIM)) for line in at_blanks(f"columns: {names}", room, "", theme.ellipsis)
     ]
@@ -176,12 +178,12 @@ def _dense(
     indent = 0 if axes.diagonal else _dense_labels(axes, room)
     drawn: list[Line] = []
     if not axes.diagonal:
-        starts = range(0, len(axes.keys), plan.factors[1])
+        starts = list(map(axes.column, range(0, len(axes.keys), plan.factors[1])))
         drawn.append(tick_line(starts, indent, plan.wide))
     for place, cells in enumerate(cell_lines(steps, plan, theme)):
         first = place * queries
         named = queries if axes.diagonal and plan.factors == (1, 1) else 1
-        name = " ".join((f"{first:>{axes.digits}}", *axes.queries[first : first + named]))
+        name = " ".join((f"{axes.row(first):>{axes.digits}}", *axes.queries[first : first + named]))
         if axes.diagonal:
             used = plan.wide * min((place + 1) * (2 if plan.halves else 1), steps.shape[1])
             kept = without_trailing_blanks(cells)

@@ -56,9 +56,14 @@ def _texts(part: Maps, theme: Theme, room: int) -> Block:
 def map_axes(shown: Map, theme: Theme) -> Axes:
     """The labels of a map's rows and columns."""
     queries, keys = (token_labels(tokens, theme.encoding) for tokens in (shown.queries, shown.keys))
-    if not shown.limit:
-        return Axes(queries, keys, shown.causal)
-    return Axes(queries, keys, shown.causal, NumberScale(shown.limit).room + 1)
+    return Axes(
+        queries,
+        keys,
+        shown.causal,
+        value=NumberScale(shown.limit).room + 1 if shown.limit else Axes.value,
+        rows=shown.queries.kept,
+        columns=shown.keys.kept,
+    )
 
 
 def _lines(words: Words, theme: Theme, room: int) -> list[Line]:

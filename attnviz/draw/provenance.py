@@ -10,12 +10,17 @@ from attnviz.draw.labels import split_into_bytes
 from attnviz.records import (
     NO_LABEL,
     NO_PREDICTIONS,
+    SINKS,
     AttentionRecord,
     HeadLabel,
     HeadScores,
     ModelInfo,
     Tokens,
 )
+
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+LONGEST_FINDING = 158
+"""Letters of two lines of 80 columns."""
 
 _BACKENDS = {"numpy": "NumPy", "torch": "torch"}
 
@@ -38,23 +43,65 @@ def share(value: float) -> str:
 
 
 def label_text(label: HeadLabel, room: int) -> str:
-    """A label and its score, the label by its short form where the name does not fit.
+    """Return a label and its score, the label by its short form where the name does not fit.
 
-    Without a score where this text has none of it, or there is room for no more.
+    What only describes the text at hand says so, where there is room. The score is left out where
+    there is none, or room for no more than the label.
     """
     value = "" if math.isnan(label.score) else f" {share(label.score)}"
-    texts = label.said + value, label.short + value
+    here = " on text" if value and not label.is_finding else ""
+    ends = dict.fromkeys((value + here, value))
+    texts = [name + end for end in ends for name in (label.said, label.short)]
     return next((text for text in texts if len(text) <= room), label.short)
 
 
-def label_words(scores: HeadScores) -> list[str]:
-    """A head's label, what uniform attention would score, and its entropy."""
-    label, entropy = scores.label, scores.scores.get("entropy")
+def known_text(label: HeadLabel) -> str:
+    """Return a label that was known before and its score, where nothing is measured on this text.
+
+    An attention sink has none: its score is always that of the text at hand.
+    """
+    return label.said if label.name in SINKS else f"{label.said} {share(label.score)}"
+
+
+def label_words(label: HeadLabel) -> list[str]:
+    """Return a label and its score, what this text has of it, and what uniform attention would."""
     if label is NO_LABEL:
         return [label.name]
     words = [f"{label.said} {share(label.score)}"]
-    words += [f"uniform {share(label.base_rate)}"] * (label.name != "spread")
-    return [*words, *([] if entropy is None else [f"entropy {entropy:.2f} nats"])]
+    if label.is_known and not math.isnan(label.on_text):
+        words.append(f"on this text {share(label.on_text)}")
+    even = label.name == "spread" or math.isnan(label.base_rate)
+    return words if even else [*words, f"uniform {share(label.base_rate)}"]
+
+
+def entropy_words(scores: HeadScores) -> list[str]:
+    """Return the entropy of a head; nothing where it was not measured."""
+    entropy = scores.scores.get("entropy")
+    return [] if entropy is None else [f"entropy {entropy:.2f} nats"]
+
+
+def label_source(labels: Iterable[HeadLabel], form: str = "labels of {date}, {source}") -> str:
+    """Return where the labels come from that ``patterns`` kept; empty if there are none.
+
+    form: what is returned, with {source} and {date}; without a date nothing is said of one.
+    """
+    for label in labels:
+        if label.source == "patterns":
+            return form.format(source="attnviz patterns", date=spoken_date(label.date))
+    return ""
+
+
+def label_title(labels: Iterable[HeadLabel]) -> str:
+    """Return the title of a column of labels, which says where those of ``patterns`` come from."""
+    return label_source(labels, "label (patterns, {date})") or "label"
+
+
+def spoken_date(date: str) -> str:
+    """Return a date such as ``2026-11-21`` as ``21 Nov 2026``; ``an unknown date`` for none."""
+    if not date:
+        return "an unknown date"
+    year, month, day = map(int, date.split("-"))
+    return f"{day} {_MONTHS[month - 1]} {year}"
 
 
 def shape_words(info: ModelInfo) -> str:

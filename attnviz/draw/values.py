@@ -112,16 +112,25 @@ def label_facts(label: HeadLabel) -> dict[str, Any]:
     """A head's label and what supports it, as JSON values; None for what this text does not show.
 
     ``source`` is ``card``, ``patterns``, ``text``, or ``none`` for what only describes the head on
-    this text; ``measured`` the score that the card or ``patterns`` has.
+    this text; ``date`` when ``patterns`` kept it. ``score`` is that of the source, ``measured`` the
+    same where it was known before; ``on_text`` and ``base_rate`` are of this text.
     """
     return {
         "name": label.name,
         "score": json_number(label.score),
+        "on_text": json_number(label.on_text),
         "base_rate": json_number(label.base_rate),
         "source": label.source,
+        "date": label.date or None,
         "events": label.events,
-        "measured": json_number(label.measured),
+        "measured": json_number(label.score) if label.is_known else None,
     }
+
+
+def known_label_facts(label: HeadLabel) -> dict[str, Any]:
+    """Return a label that was known before, as JSON values, with nothing of the text at hand."""
+    facts = label_facts(label)
+    return {name: facts[name] for name in ("name", "score", "source", "date")}
 
 
 _EXACT_POWER = 22

@@ -53,22 +53,42 @@ def _failure(path: Path, error: OSError | RuntimeError) -> LoadError:
     return LoadError(f"cannot write {visible(str(path))}: {visible(reason)}")
 
 
-def check_writable(path: Path) -> None:
-    """Raise one line if ``path`` cannot become a file; nothing is created.
+def _replaced(path: Path, named: bool) -> Path:
+    """Return the file that is replaced when ``path`` is written; nothing is created.
+
+    named: whether a person named ``path``: only then a link is followed.
+
+    Raises UsageError if something else than a regular file is there, LoadError if the system
+    refuses to look.
+    """
+    try:
+        final = path.resolve() if named else path.parent.resolve() / path.name
+        mode = path.stat(follow_symlinks=named).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return final
+    except (OSError, RuntimeError) as error:  # a name too long for the system, a loop of links
+        raise _failure(path, error) from error
+    if not stat.S_ISREG(mode):
+        special = "a link" if stat.S_ISLNK(mode) else "no regular file"
+        what = "a directory" if stat.S_ISDIR(mode) else special
+        advice = "name a file" if named else "remove it"
+        raise UsageError(f"cannot save to {visible(str(path))}: it is {what}; {advice}")
+    return final
+
+
+def check_writable(path: Path, *, named: bool = False) -> None:
+    """Raise one line if ``whole_file`` could not write ``path``; create nothing.
 
     UsageError where it names something else than a file, LoadError where rights or the directory
     are missing.
     """
     shown, parent = visible(str(path)), path.parent
+    _replaced(path, named)
     try:
-        path.resolve()
-        if path.exists() and not path.is_file():
-            what = "a directory" if path.is_dir() else "no regular file"
-            raise UsageError(f"cannot save to {shown}: it is {what}; name a file")
         if not parent.is_dir():
             where = visible(str(parent))
             raise LoadError(f"cannot save to {shown}: there is no directory {where}; make it first")
-    except (OSError, RuntimeError) as error:  # a name too long for the system, a loop of links
+    except OSError as error:  # a name too long for the system
         raise _failure(path, error) from error
     if not os.access(parent, os.W_OK | os.X_OK):
         where = visible(str(parent))
@@ -78,24 +98,26 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A binary stream whose content becomes ``path`` when the block ends without an exception.
+def whole_file(path: Path, *, named: bool = False) -> Iterator[BinaryIO]:
+    """Yield a binary stream whose content becomes ``path`` if the block ends without an exception.
 
-    It is written beside ``path`` under another name and moved into place; a link is followed, the
-    permissions of a file that was there are kept. LoadError where the system refuses.
+    It is written next to ``path`` under another name and moved into place; the permissions of a
+    file that was there are kept.
+
+    named: whether a person named ``path``: only then a link is followed.
+
+    Raises UsageError, before the block or after it, if something else than a regular file is there,
+    and LoadError where the system refuses.
     """
-    try:
-        final = path.resolve()
-    except OSError as error:
-        raise _failure(path, error) from error
-    beside = final.with_name(f".attnviz-{secrets.token_hex(8)}.part")
+    beside = _replaced(path, named).with_name(f".attnviz-{secrets.token_hex(8)}.part")
     # Not tempfile: its files are private, these get the rights any new file gets.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:  # a signal may come as soon as it is there
         with open(os.open(beside, flags, 0o666), "wb") as stream:
             yield stream
-        if final.exists():
-            os.chmod(beside, stat.S_IMODE(final.stat().st_mode))
+        final = _replaced(path, named)
+        with suppress(FileNotFoundError):  # a new file
+            os.chmod(beside, stat.S_IMODE(final.lstat().st_mode))
         os.replace(beside, final)
     except OSError as error:
         raise _failure(path, error) from error

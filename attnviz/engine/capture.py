@@ -46,6 +46,7 @@ class Choice:
     kind, target: of an encoder–decoder, or of one text that looks at another; None for the
         model's own default.
     truncate: cut a text that is longer than the model's context rather than refuse it.
+    no_known_labels: leave out labels of heads that were measured before.
     """
 
     layers: str | None = None
@@ -54,6 +55,7 @@ class Choice:
     kind: Kind | None = None
     target: str | None = None
     truncate: bool = False
+    no_known_labels: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 ``patterns`` keeps its labels in the user's cache, under a fingerprint of the weights; the bundled
 model's card lies beside its weights in the same format: an object with ``schema``, ``model`` (the
-fingerprint), ``kind``, ``sizes`` of the model (layers, heads, kv_heads, head_dim) and ``heads``, a
-list of [layer, head, label or null, score or null].
+fingerprint), ``kind``, ``sizes`` of the model (layers, heads, kv_heads, head_dim), the ``date`` of
+keeping and ``heads``, a list of [layer, head, label or null, score or null].
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import math
 import os
+from contextlib import suppress
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,14 @@ from attnviz.errors import LoadError
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.registry import LABELS
 from attnviz.models.model import Model, weights_fingerprint
-from attnviz.reading import PACKAGED, SETTINGS_BYTES, damaged, parse_json, read_bytes
+from attnviz.reading import (
+    PACKAGED,
+    SETTINGS_BYTES,
+    damaged,
+    open_regular,
+    parse_json,
+    read_stream,
+)
 from attnviz.records import Kind, ModelInfo
 
 SCHEMA = "attnviz.labels/1"
@@ -29,11 +38,15 @@ _BEGIN = 400
 _CARD = PACKAGED / "tiny" / "labels.json"
 
 
-def known_labels(model: Model, kind: Kind) -> KnownLabels | None:
-    """What the card or ``patterns`` says of the heads; None where neither does.
+def known_labels(model: Model, kind: Kind, *, ignored: bool = False) -> KnownLabels | None:
+    """Return what the card or ``patterns`` says of the heads; None where neither does.
+
+    ignored: what a person asked for with ``--no-known-labels``: return None in any case.
 
     Random weights have none. A file that cannot be read, or is of another version, counts as none.
     """
+    if ignored:
+        return None
     if model.info.weights == "trained":
         return _read(_CARD, str(model.info.revision), kind, "card")
     directory = _directory()
@@ -50,12 +63,12 @@ def _may_know(directory: Path, model: Model, kind: Kind) -> bool:
     """
     try:
         for place in directory.glob(f"*-{kind}.json"):
-            with place.open("rb") as file:
+            with suppress(OSError), open_regular(place) as file:
                 begin = file.readline(_BEGIN)
-            if _sizes(model.info) in begin or b'"sizes"' not in begin:
-                return True
-    except OSError:
-        return True  # what cannot be read is met again, and told, where it is read
+                if _sizes(model.info) in begin or b'"sizes"' not in begin:
+                    return True
+    except OSError:  # the name of the directory is too long
+        return False
     return False
 
 
@@ -95,15 +108,18 @@ def labels_json(
     begin = json.dumps({"schema": SCHEMA, "model": fingerprint, "kind": kind}).removesuffix("}")
     lines = ",\n".join(map(json.dumps, heads))
     sizes = b"" if info is None else b", " + _sizes(info)
-    return begin.encode() + sizes + f', "heads": [\n{lines}\n]}}\n'.encode()
+    kept = f', "date": "{known.date}"' if known.date else ""
+    return begin.encode() + sizes + f'{kept}, "heads": [\n{lines}\n]}}\n'.encode()
 
 
 def _read(path: Path, fingerprint: str, kind: Kind, source: Any) -> KnownLabels | None:
     try:
         with damaged(str(path)):
-            found = parse_json(read_bytes(path, most=SETTINGS_BYTES), str(path))
+            with open_regular(path) as file:
+                found = parse_json(read_stream(file, str(path), SETTINGS_BYTES), str(path))
             if (found["schema"], found["model"], found["kind"]) != (SCHEMA, fingerprint, kind):
                 return None
+            kept = found.get("date", "") and date.fromisoformat(found["date"]).isoformat()
             heads = {
                 (int(layer), int(head)): KnownLabel(
                     name, math.nan if score is None else float(score)
@@ -115,4 +131,4 @@ def _read(path: Path, fingerprint: str, kind: Kind, source: Any) -> KnownLabels 
         return None
     if any(not 0 <= label.score <= 1 for label in heads.values() if label.name is not None):
         return None
-    return KnownLabels(source, heads)
+    return KnownLabels(source, heads, kept)

@@ -8,12 +8,13 @@ a score could gain over its base rate must reach the same threshold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from math import sqrt
 from typing import NamedTuple
 
 from attnviz.measures.registry import LABELS, label_named
-from attnviz.records import Source
+from attnviz.records import HeadLabel, Source
 
 THRESHOLD = 0.2
 """The share of what a score could gain over its base rate from which it names a head."""
@@ -31,8 +32,6 @@ _PART = 0.5
 """Of a label's score, from which a sharper label that it contains takes its place."""
 
 SINK = "first"
-SINKS = (SINK, "separator")
-"""Attention sinks, which most heads are."""
 
 _SEEKER = "induction"
 """A head that looks for repetitions rests on the first token wherever there is none (null
@@ -56,10 +55,34 @@ class KnownLabels(NamedTuple):
 
     source: the card of the bundled model, or ``patterns``.
     heads: by (layer, head), both from 0.
+    date: when ``patterns`` kept them, such as ``2026-11-21``; empty where that is not known.
     """
 
     source: Source
     heads: Mapping[tuple[int, int], KnownLabel]
+    date: str = ""
+
+    def named(self) -> dict[tuple[int, int], HeadLabel]:
+        """Return the label of each head that has one, with nothing of a text."""
+        return {
+            place: self.label(label.name, label.score)
+            for place, label in self.heads.items()
+            if label.name is not None
+        }
+
+    def label(self, name: str, score: float) -> HeadLabel:
+        """Return a label of this source, with nothing of a text."""
+        measure = label_named(name)
+        return HeadLabel(
+            name=name,
+            letter=measure.letter,
+            score=score,
+            base_rate=math.nan,
+            short=measure.short,
+            said=measure.said,
+            source=self.source,
+            date=self.date,
+        )
 
 
 def strength(score: float | None, *floors: float | None) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attnviz.measures.evidence import NAMES, Evidence, evidence
 from attnviz.measures.labels import (
-    SINKS,
+    SINK,
     THRESHOLD,
     KnownLabels,
     clear_deviations,
@@ -21,14 +21,24 @@ from attnviz.measures.rows import (
     TextFacts,
     Weights,
     base_rates,
+    even_weights,
     whole_scores,
 )
 from attnviz.measures.sinks import resting_weight, sink_of, sink_weights
-from attnviz.records import NO_LABEL, AttentionRecord, HeadLabel, HeadScores, LayerWeights, Source
+from attnviz.records import (
+    NO_LABEL,
+    SINKS,
+    AttentionRecord,
+    HeadLabel,
+    HeadScores,
+    LayerWeights,
+    Source,
+)
 
 _EVEN = 0.6
 """The normalised entropy from which a head without another label is called diffuse."""
 
+_SINK = label_named(SINK)
 _NAMES = (*OF_ONE_TEXT, "separator", "delimiter")
 """What is measured: names that a head may have been given before are not in ``OF_ONE_TEXT``."""
 
@@ -42,7 +52,8 @@ def head_scores(
 
     known: labels that were measured before; they go before what this text could say. Without them
     the text names a head where ``evidence`` is clear, which random weights are never asked for.
-    All other heads are described: by the sink, or as diffuse or peaked.
+    All other heads are described: by the sink, or as diffuse or peaked. A sink is never more than
+    such a description, whoever names it: its score is the weight on all of the sink of this text.
     """
     text = _Text(record, known)
     return tuple(entry for layer in record.layers for entry in text.heads(layer))
@@ -57,6 +68,7 @@ class _Text:
         self._record = record
         self._bases: dict[int, BaseRates] = {}
         self._sink, self._resting = sink_of(record), resting_weight(record)
+        self._queries = int((~self._sink[0]).sum())
         info = record.model
         self._asked = known is None and info.weights != "random"
         self._trials = info.layers * info.heads * NAMES
@@ -67,13 +79,14 @@ class _Text:
         values = whole_scores(self._facts, layer.weights, _NAMES, mask=seen)
         found = evidence(self._facts, layer.weights, seen) if self._asked else {}
         sinks = sink_weights(layer.weights, *self._sink)
+        even_sink = sink_weights(even_weights(seen), *self._sink)
         bases = self._bases.get(id(layer.mask)) or base_rates(self._facts, _NAMES, seen)
         self._bases[id(layer.mask)] = bases
         for place, head in enumerate(layer.heads):
             scores = {**dict.fromkeys(OF_ONE_TEXT), **_numbers(values, place)}
             label = self._label(layer.layer, head, place, scores, found, bases)
-            if label is None or (label.name in SINKS and sinks[place] <= self._resting):
-                label = self._described(scores, float(sinks[place]), bases)
+            if label is None or label.name in SINKS:
+                label = self._described(scores, float(sinks[place]), float(even_sink), bases)
             told = {name: scores[name] for name in OF_ONE_TEXT}
             yield HeadScores(layer.layer, head, told, label)
 
@@ -91,9 +104,15 @@ class _Text:
             return NO_LABEL
         known = None if self._known is None else self._known.heads.get((layer, head))
         if self._known is not None and known is not None and known.name is not None:
-            return _named(known.name, scores, bases, self._known.source, measured=known.score)
+            return self._known.label(known.name, known.score)._replace(
+                on_text=_number(scores.get(known.name)),
+                base_rate=_number(bases.scores.get(known.name)),
+                events=bases.rows.get(known.name, 0),
+            )
         name = self._by_evidence(place, scores, found, bases)
-        return None if name is None else _named(name, scores, bases, "text", found[name].events)
+        if name is None:
+            return None
+        return _label(name, scores[name], bases.scores[name], "text", found[name].events)
 
     def _by_evidence(
         self, place: int, scores: Scores, found: Mapping[str, Evidence], bases: BaseRates
@@ -109,28 +128,19 @@ class _Text:
             return strongest({name: reached[name] for name in clear})
         return None
 
-    def _described(self, scores: Scores, sink: float, bases: BaseRates) -> HeadLabel:
+    def _described(
+        self, scores: Scores, sink: float, even_sink: float, bases: BaseRates
+    ) -> HeadLabel:
         """Of a head without a name: the sink that has most, or how its attention is spread."""
         if sink > self._resting:
             most = max(SINKS, key=lambda name: scores.get(name) or 0.0)
-            return _named(most, scores, bases, "none")
+            label = _label(most, sink, even_sink, events=self._queries)
+            return label._replace(said=_SINK.said, short=_SINK.short)
         peak, even = scores["confidence"], bases.scores["confidence"]
         evenness = scores["normalised_entropy"] or 0.0
         if peak is None or even is None or evenness >= _EVEN:
             return _label("spread", evenness, 1.0, events=bases.rows["normalised_entropy"])
         return _label("peaked", peak, even, events=bases.rows["confidence"])
-
-
-def _named(
-    name: str,
-    scores: Scores,
-    bases: BaseRates,
-    source: Source,
-    events: int | None = None,
-    measured: float = math.nan,
-) -> HeadLabel:
-    places = bases.rows.get(name, 0) if events is None else events
-    return _label(name, scores.get(name), bases.scores.get(name), source, places, measured)
 
 
 def _numbers(values: Mapping[str, Weights], *place: int) -> dict[str, float | None]:
@@ -145,13 +155,24 @@ def _label(
     base: float | None,
     source: Source = "none",
     events: int = 0,
-    measured: float = math.nan,
 ) -> HeadLabel:
-    told = math.nan if score is None else score, math.nan if base is None else base
+    on_text, even = _number(score), _number(base)
     measure = label_named(name)
     return HeadLabel(
-        name, measure.letter, *told, measure.short, measure.said, source, events, measured
+        name=name,
+        letter=measure.letter,
+        score=on_text,
+        base_rate=even,
+        short=measure.short,
+        said=measure.said,
+        source=source,
+        events=events,
+        on_text=on_text,
     )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def notable_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, int], ...]:
@@ -177,7 +198,7 @@ def _clarity(entry: HeadScores) -> float:
         return -math.inf
     if label.name == "spread":
         return -3 - label.score
-    score = label.measured if math.isnan(label.score) else label.score
+    score = label.score if math.isnan(label.on_text) else label.on_text
     base = 0.0 if math.isnan(label.base_rate) else label.base_rate
     gained = strength(score, base) or 0.0
     return gained - (2 if label.name in SINKS else label.name == "peaked")

@@ -24,8 +24,8 @@ text   The cat sat
 H0: peaked .93, sink weight .55; strongest link sat → cat .80. 1 more.
 
 H0 · peaked .93 · uniform .61   H1 · diffuse 1.0
-sink weight .55                 entropy 0.60 nats
-entropy 0.21 nats               sink weight .42
+sink weight .55                 sink weight .42
+entropy 0.21 nats               entropy 0.60 nats
 ██ The                          ██ The
 ██·· cat                        ▓▓▓▓ cat
 ░░██░░ sat                      ▒▒▒▒▒▒ sat

@@ -67,33 +67,86 @@ def test_rights_of_an_old_file_are_kept(tmp_path):
     assert path.read_bytes() == b"new"
 
 
-def test_a_link_is_followed(tmp_path):
+def test_a_link_that_a_person_named_is_followed(tmp_path):
     (tmp_path / "real").write_bytes(b"old")
     (tmp_path / "link").symlink_to("real")
-    with whole_file(tmp_path / "link") as stream:
+    with whole_file(tmp_path / "link", named=True) as stream:
         stream.write(b"new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_bytes() == b"new"
+
+
+def special(kind, path):
+    """Make something at ``path`` that is no regular file."""
+    match kind:
+        case "fifo":
+            os.mkfifo(path)
+        case "directory":
+            path.mkdir()
+        case "socket":
+            os.mknod(path, stat.S_IFSOCK | 0o600)
+        case "loop":
+            path.symlink_to(path.name)
+        case target:
+            path.symlink_to(path.parent / target)
+
+
+def written(path, named, meanwhile=lambda: None):
+    """Write a few bytes; ``meanwhile`` happens while the file is open."""
+    with whole_file(path, named=named) as stream:
+        stream.write(b"new")
+        meanwhile()
+
+
+SPECIAL = ("fifo", "directory", "socket", "loop", "real", "missing", "/dev/null", "/dev/zero")
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_only_a_regular_file_is_replaced(tmp_path, kind, early):
+    (tmp_path / "real").write_bytes(b"old")
+    path = tmp_path / "out"
+    if early:
+        special(kind, path)
+    make = (lambda: None) if early else (lambda: special(kind, path))
+    before = os.stat("/dev/zero")
+    with pytest.raises((LoadError, UsageError)) as caught:
+        written(path, named=False, meanwhile=make)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert stat.S_IFMT(path.lstat().st_mode) != stat.S_IFREG
+    assert (tmp_path / "real").read_bytes() == b"old"
+    assert sorted(os.listdir(tmp_path)) == ["out", "real"]
+    assert os.stat("/dev/zero") == before
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory", "socket", "loop", "/dev/null", "/dev/zero"])
+def test_what_a_person_named_is_no_device_either(tmp_path, kind):
+    special(kind, tmp_path / "out")
+    with pytest.raises((LoadError, UsageError)):
+        written(tmp_path / "out", named=True)
+    assert os.listdir(tmp_path) == ["out"]
+    assert stat.S_ISCHR(os.stat("/dev/zero").st_mode)
 
 
 def test_refused_before_anything_is_made(tmp_path):
     (tmp_path / "dir.json").mkdir()
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UsageError, match="a directory"):
-        check_writable(tmp_path / "dir.json")
+        check_writable(tmp_path / "dir.json", named=True)
     with pytest.raises(LoadError, match="no directory"):
-        check_writable(tmp_path / "missing" / "out.json")
+        check_writable(tmp_path / "missing" / "out.json", named=True)
     with pytest.raises(LoadError, match="no directory"):
-        check_writable(tmp_path / "file" / "out.json")
+        check_writable(tmp_path / "file" / "out.json", named=True)
     with pytest.raises(LoadError, match="File name too long"):
-        check_writable(tmp_path / ("x" * 300))
+        check_writable(tmp_path / ("x" * 300), named=True)
     assert sorted(os.listdir(tmp_path)) == ["dir.json", "file"]
 
 
 def test_a_pipe_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
     with pytest.raises(UsageError, match="no regular file"):
-        check_writable(tmp_path / "pipe.json")
+        check_writable(tmp_path / "pipe.json", named=True)
 
 
 @pytest.mark.parametrize("closed", ["directory", "file"])
@@ -107,7 +160,7 @@ def test_closed_places(tmp_path, monkeypatch, closed):
 
     monkeypatch.setattr(module.os, "access", access)  # root may write anywhere
     with pytest.raises(LoadError, match="is not writable"):
-        check_writable(path)
+        check_writable(path, named=True)
 
 
 def test_a_directory_that_refuses_is_one_line(tmp_path, monkeypatch):
@@ -121,5 +174,5 @@ def test_a_directory_that_refuses_is_one_line(tmp_path, monkeypatch):
 
 def test_messages_show_control_characters(tmp_path):
     with pytest.raises(LoadError) as caught:
-        check_writable(tmp_path / "\x1b[31m" / "x.json")
+        check_writable(tmp_path / "\x1b[31m" / "x.json", named=True)
     assert "\x1b" not in str(caught.value)

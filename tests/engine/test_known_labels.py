@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -186,8 +188,72 @@ def test_patterns_keeps_what_heads_and_ablate_then_say(
             assert label["measured"] == pytest.approx(before["score"], abs=1e-4)
 
 
+ENTRIES = ("fifo", "directory", "loop", "file", "labels", "/dev/zero", "/dev/null", "/nonexistent")
+
+
+@pytest.mark.parametrize("kind", ENTRIES)
+def test_an_entry_that_is_no_file_is_neither_read_nor_replaced(
+    run: Any, checkpoint: Any, cache: Path, tmp_path: Path, kind: str
+) -> None:
+    """Nobody named the entries of the cache: a link there may lead anywhere."""
+    name = str(checkpoint("gpt2"))
+    place, target = keep(load(name)), tmp_path / "target"
+    content = place.read_bytes() if kind == "labels" else b"precious"
+    target.write_bytes(content)
+    place.unlink()
+    match kind:
+        case "fifo":
+            os.mkfifo(place)
+        case "directory":
+            place.mkdir()
+        case "loop":
+            place.symlink_to(place.name)
+        case "file" | "labels":
+            place.symlink_to(target)
+        case device:
+            place.symlink_to(device)
+    before = place.lstat()
+    assert known_labels(load(name), "self") is None
+    result = run("patterns", "--model", name, "--json")
+    assert result.code == 0
+    after = place.lstat()
+    assert (after.st_mode, after.st_ino) == (before.st_mode, before.st_ino)
+    assert target.read_bytes() == content
+    assert stat.S_ISCHR(os.stat("/dev/zero").st_mode)
+
+
 def test_a_cache_that_cannot_be_written_is_no_error(run: Any, checkpoint: Any, cache: Path) -> None:
     cache.parent.write_text("in the way")
     result = run("patterns", "--model", str(checkpoint("gpt2")), "--json")
     assert result.code == 0
     assert len(result.err.splitlines()) <= 1  # told where somebody looks
+
+
+COMMANDS = ("heads", "ablate", "why", "generate", "patterns")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_kept_labels_are_said_with_their_date_and_can_be_ignored(
+    run: Any, checkpoint: Any, cache: Path, command: str
+) -> None:
+    name = str(checkpoint("gpt2"))
+    arguments = [command, "the cat sat on the mat", "--model", name]
+    arguments += ["--tokens", "2", "--head", "L0H0"] if command == "generate" else []
+    bare = run(*arguments, "--quiet")
+    known = KnownLabels("patterns", {(0, 0): KnownLabel("previous", 0.75)}, "2026-11-21")
+    model = load(name)
+    place = keep(model)
+    place.write_bytes(labels_json(place.stem.split("-")[0], "self", known, model.info))
+    shown, data = run(*arguments, "--quiet").out, run(*arguments, "--json").out
+    first = run(*arguments, "--quiet", "--no-full", "--width", "120", env={"LINES": "40"}).out
+    assert "21 Nov 2026" in shown
+    assert "patterns" in shown
+    assert "21 Nov 2026" in " ".join(first.split())
+    assert "2026-11-21" in data
+    ignored = run(*arguments, "--quiet", "--no-known-labels")
+    assert untimed(ignored.out) == untimed(bare.out)
+    assert "2026-11" not in run(*arguments, "--json", "--no-known-labels").out
+
+
+def untimed(screen: str) -> list[str]:
+    return [line for line in screen.splitlines() if " s" not in line]

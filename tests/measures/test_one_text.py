@@ -78,11 +78,11 @@ def test_what_was_measured_before_names_a_head(make_record: MakeRecord) -> None:
     }
     found = head_scores(make_record(heads, LONG), KnownLabels("card", labels))
     first, second, third, fourth = (entry.label for entry in found)
-    assert (first.name, first.source, first.measured) == ("induction", "card", 0.87)
-    assert (first.score, first.events) == (0, 10)  # of this text: it attends to none of these keys
+    assert (first.name, first.source, first.score) == ("induction", "card", 0.87)
+    assert (first.on_text, first.events) == (0, 10)  # it attends to none of these keys here
     assert (second.name, second.source) == ("peaked", "none")
-    assert (third.name, third.measured, third.events) == ("object", 0.9, 0)
-    assert math.isnan(third.score)
+    assert (third.name, third.score, third.events) == ("object", 0.9, 0)
+    assert math.isnan(third.on_text)
     assert not fourth.is_finding  # a head that nobody measured
 
 
@@ -93,7 +93,7 @@ def test_a_head_measured_as_a_sink_is_one_here_only_where_it_rests(
     labels = {(0, 0): KnownLabel("first", 0.9), (0, 1): KnownLabel("first", 0.9)}
     found = head_scores(make_record(heads, LONG), KnownLabels("patterns", labels))
     first, second = (entry.label for entry in found)
-    assert (first.name, first.source) == ("first", "patterns")
+    assert (first.name, first.source, first.score) == ("first", "none", 1)  # of this text alone
     assert (second.name, second.source) == ("peaked", "none")
 
 

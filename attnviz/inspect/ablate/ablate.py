@@ -59,7 +59,7 @@ def ablate(
         report,
         source=texts.source,
         target=_target(report, request),
-        patterns=_patterns(report, model),
+        patterns=_patterns(report, model, ignored=request.no_known_labels),
     )
 
 
@@ -70,8 +70,11 @@ def _target(report: AblationReport, request: AblateRequest) -> str | None:
     return request.target if request.target is not None else joined(report.targets[0])
 
 
-def _patterns(report: AblationReport, model: Model) -> HeadsReport | None:
-    """The attention of the ablated heads over the first text, or only of the ranked ones."""
+def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsReport | None:
+    """Return the attention of the ablated heads over the first text, or only of the ranked ones.
+
+    ignored: leave out labels that were measured before.
+    """
     wanted = {head for effect in report.effects for head in effect.variant.heads}
     wanted |= set(report.gradients)
     queries = (report.targets if report.kind in ("decoder", "cross") else report.texts)[0]
@@ -92,5 +95,5 @@ def _patterns(report: AblationReport, model: Model) -> HeadsReport | None:
         return None
     # What these notes say of the text has no place among those of a scan.
     record = replace(record, model=replace(record.model, notes=()))
-    scores = head_scores(record, known_labels(model, record.kind))
+    scores = head_scores(record, known_labels(model, record.kind, ignored=ignored))
     return HeadsReport(record, scores, (), True, report.index_base)

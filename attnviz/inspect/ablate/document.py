@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import advised, label_text, label_words, notes_group
+from attnviz.draw.provenance import (
+    advised,
+    entropy_words,
+    label_text,
+    label_title,
+    label_words,
+    notes_group,
+)
 from attnviz.draw.signed import interval_text, layer_grid, ranked_table, signed_scale
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.inspect.ablate.records import AblationReport, Effect, Head, scale_of
@@ -26,7 +33,7 @@ from attnviz.inspect.ablate.words import (
     map_title,
     ranking_titles,
 )
-from attnviz.records import Tokens
+from attnviz.records import HeadScores, Tokens
 
 _LONGEST = 100
 _LABEL_ROOM = 19
@@ -198,7 +205,7 @@ def _doubt(report: AblationReport, effects: Sequence[Effect], scale: NumberScale
 def _label_column(report: AblationReport, heads: Sequence[Head | None]) -> list[_Column]:
     found = [report.labels.get(head) if head is not None else None for head in heads]
     cells = ["" if label is None else label_text(label, _LABEL_ROOM) for label in found]
-    return [(doc.Column("label", right=False), cells)]
+    return [(doc.Column(label_title(report.labels.values()), right=False), cells)]
 
 
 def together(report: AblationReport) -> list[doc.Part]:
@@ -245,13 +252,17 @@ def attention_maps(report: AblationReport) -> list[doc.Part]:
             seen.weights(layer, head),
             record.queries,
             record.keys,
-            below=[(word, False) for word in label_words(seen.scores(layer, head))],
+            below=[(word, False) for word in _about_head(seen.scores(layer, head))],
             causal=record.causal,
         )
         for layer, head in shown
     ]
     title = "Attention of these heads" + ", first text" * (len(report.texts) > 1)
     return [doc.Maps(maps, [(title, True)], index_base=report.index_base)]
+
+
+def _about_head(scores: HeadScores) -> list[str]:
+    return [*label_words(scores.label)[:2], *entropy_words(scores)]
 
 
 def where_it_hurts(report: AblationReport) -> list[doc.Part]:

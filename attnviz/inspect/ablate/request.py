@@ -12,6 +12,7 @@ from attnviz.options import (
     HeadChoice,
     IndexBase,
     Kind,
+    Known,
     Options,
     Seed,
     Truncation,
@@ -133,7 +134,7 @@ class _View(Options, panel="View"):
 
 @dataclass(frozen=True)
 class AblateRequest(
-    Truncation, _WrittenText, HeadChoice, _Ablation, _Measure, _View, IndexBase, Seed
+    Truncation, _WrittenText, HeadChoice, _Ablation, _Measure, _View, Known, IndexBase, Seed
 ):
     """Everything that a person asked of an ablation scan.
 

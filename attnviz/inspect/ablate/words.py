@@ -287,7 +287,10 @@ def explanation(report: AblationReport) -> list[str]:
     for best in report.ranking(1).matter:
         said.append(f"here: without {report.name(best.variant)}, {effect_words(report, best)}.")
     if report.labels:
-        said.append("label: what the head does with nothing ablated, as attnviz heads names it.")
+        said.append(
+            "label: what the head does with nothing ablated, as attnviz heads names it, with the "
+            "score of its evidence; “on text” stands beside what only describes this text."
+        )
     said += [
         *(f"{METRICS[name].label}: {METRICS[name].meaning}." for name in report.metrics_aside()),
         "A head that costs nothing alone may still matter: another head can stand in for it. "

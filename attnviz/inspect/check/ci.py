@@ -39,7 +39,7 @@ def write_junit(path: Path, report: CheckReport) -> None:
             text = f"{warning}{brief(outcome)}; {_measured(outcome)}"
             SubElement(case, "system-out").text = text
     indent(suites)
-    with whole_file(path) as stream:
+    with whole_file(path, named=True) as stream:
         ElementTree(suites).write(stream, encoding="utf-8", xml_declaration=True)
 
 

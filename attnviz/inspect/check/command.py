@@ -62,7 +62,7 @@ def check(
     began = time.monotonic()
     outlet = open_outlet(output)
     if junit.junit is not None:
-        check_writable(junit.junit)
+        check_writable(junit.junit, named=True)
     if rules.init:
         _refuse_old(rules)
     checked = None if rules.init else read_rules(rules.file)
@@ -114,7 +114,7 @@ def _refuse_old(rules: Rules) -> None:
     from attnviz.inspect.check.initial import baseline_path
 
     for path in (rules.file, baseline_path(rules.file)):
-        check_writable(path)
+        check_writable(path, named=path == rules.file)
         if path.exists() and not rules.force:
             raise UsageError(f"{str(path)!r} is there: --force overwrites it")
 
@@ -165,7 +165,7 @@ def _write(path: Path, name: str, measured: Measured) -> tuple[Path, ...]:
 
     text = initial_rules(measured, path, name)
     write_baseline(baseline_path(path), measured.baseline)
-    with whole_file(path) as stream:
+    with whole_file(path, named=True) as stream:
         stream.write(text.encode())
     return path, baseline_path(path)
 

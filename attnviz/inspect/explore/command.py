@@ -81,6 +81,7 @@ def explore(
     shown: options.HeadChoice,
     kinds: Kinds,
     truncation: options.Truncation,
+    known: options.Known,
     counted: options.IndexBase,
     model: shared.Model,
     own: shared.OwnShape,
@@ -88,7 +89,7 @@ def explore(
     screen: Screen,
 ) -> None:
     """Explore a model live: move, ablate, edit the text, generate."""
-    groups: tuple[Options, ...] = (kinds, truncation, model, own, loading)
+    groups: tuple[Options, ...] = (kinds, truncation, known, model, own, loading)
     typed = tuple(word for group in groups for word in group.typed())
     _require_terminal(opened, (*shown.typed(), *typed, *counted.typed(), *screen.typed()))
     from attnviz.cli.progress import loading as loads
@@ -108,6 +109,7 @@ def explore(
         kind=kinds.kind,
         target=kinds.target,
         truncate=truncation.truncate,
+        no_known_labels=known.no_known_labels,
     )
 
     def live(name: str, text: str) -> LiveSession:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -15,7 +14,14 @@ from attnviz.draw.coloured_text import pieces_of, rows_of, tint_of
 from attnviz.draw.document import Map
 from attnviz.draw.labels import at_blanks, fit, token_labels, visible, width
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import named, shape_words, share, size_words
+from attnviz.draw.provenance import (
+    label_source,
+    label_words,
+    named,
+    shape_words,
+    share,
+    size_words,
+)
 from attnviz.draw.scale import signed_tint
 from attnviz.draw.theme import Theme, Tone
 from attnviz.engine.head_run import Head
@@ -36,8 +42,6 @@ MODES = {"raw": "", "no-sink": "sink left out", "value-weighted": "value-weighte
 
 _MOST_TOLD, _LEAST_TOLD, _ROUNDED = 7, 0.015, 0.005
 """How many weights words tell, and from which on; the largest from where it does not round to 0."""
-
-_SOURCES = {"card": "the model card", "patterns": "attnviz patterns"}
 
 
 # Lines ---------------------------------------------------------------------------------------
@@ -198,14 +202,13 @@ def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
     """The chosen head: its name, label, score and base rate, and how its weights are seen."""
     scene, report = view.scene, view.shown.report
     entry = report.scores(*scene.head)
-    what = described(report, entry)
+    what = described(entry)
     words = _states(view)
     of_prompt = " (prompt)" if view.written is not None and view.written.at else ""
     words.append((scored(what.said, what.score) + of_prompt, False))
-    if what.finding and not math.isnan(what.score):
-        words.append((f"uniform {share(entry.label.base_rate)}", "faint"))
-    elif not math.isnan(entry.label.measured):
-        words.append((f"{share(entry.label.measured)} by {_SOURCES[entry.label.source]}", "faint"))
+    words += [(said, "faint") for said in label_words(entry.label)[1:]]
+    source = label_source([entry.label], "{source}, {date}")
+    words += [(source, "faint")] if source else []
     name = Segment(f" {scene.name(scene.head)} ", accent(theme, ground=True) if strong else BOLD)
     return [name, Segment(" "), *parts(words, theme, room - width(name.text) - 1)]
 

@@ -318,7 +318,7 @@ def _labels(frame: Frame) -> Mapping[Head, Cell]:
     cells = {}
     for entry in report.heads:
         drawn = grid.cells[layers.index(entry.layer), numbers.index(entry.head)]
-        what = described(report, entry)
+        what = described(entry)
         letter = entry.label.letter if what.finding else what.short[:1]
         texts = f"{what.short} {drawn.text}".strip(), what.short, letter
         score = 0.0 if math.isnan(what.score) else what.score

@@ -12,6 +12,7 @@ import re
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import IO, Any, get_args
 
@@ -30,6 +31,7 @@ from attnviz.inspect.generate.data import read_run
 from attnviz.inspect.generate.records import Run
 from attnviz.inspect.heads.data import SCHEMA
 from attnviz.inspect.heads.report import heads_report
+from attnviz.measures.labels import SINK
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
 from attnviz.reading import (
@@ -44,6 +46,7 @@ from attnviz.reading import (
 )
 from attnviz.records import (
     NO_LABEL,
+    SINKS,
     AttentionRecord,
     HeadLabel,
     HeadScores,
@@ -343,15 +346,28 @@ def _scores(entry: Mapping[str, Any]) -> HeadScores:
     label = NO_LABEL
     if name != NO_LABEL.name:
         measure = label_named(one_of(name, (*LABELS, *UNLABELLED)))
-        numbers = (
+        score, base, known, on_text = (
             math.nan if told[one] is None else finite(told[one])
-            for one in ("score", "base_rate", "measured")
+            for one in (
+                "score",
+                "base_rate",
+                "measured",
+                "on_text" if "on_text" in told else "score",
+            )
         )
-        score, base, measured = numbers
         source: Source = one_of(told["source"], get_args(Source))
+        shown = label_named(SINK) if source == "none" and name in SINKS else measure
         label = HeadLabel(
-            *(name, measure.letter, score, base, measure.short, measure.said),
-            *(source, typed(told["events"], int), measured),
+            name=name,
+            letter=measure.letter,
+            score=score if math.isnan(known) else known,
+            base_rate=base,
+            short=shown.short,
+            said=shown.said,
+            source=source,
+            events=typed(told["events"], int),
+            on_text=on_text,
+            date=date.fromisoformat(told["date"]).isoformat() if told.get("date") else "",
         )
     return HeadScores(typed(entry["layer"], int), typed(entry["head"], int), scores, label)
 

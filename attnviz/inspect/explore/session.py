@@ -243,7 +243,8 @@ class LiveSession:
     def _report(self, text: str, passed: TextPass) -> HeadsReport:
         kind = passed.record.kind
         if kind not in self._labels:
-            self._labels[kind] = known_labels(self.model, kind)
+            ignored = self._choice.no_known_labels
+            self._labels[kind] = known_labels(self.model, kind, ignored=ignored)
         return heads_report(
             passed.record,
             False,

@@ -96,6 +96,7 @@ def generate(
     written: Written,
     heads: options.HeadChoice,
     kind: Kind,
+    known: options.Known,
     counted: options.IndexBase,
     model: WritingModel,
     loading: shared.Loading,
@@ -119,7 +120,17 @@ def generate(
         loaded = load(model.model, replace(options, tokens=tokens, progress=progress))
     base = counted.index_base
     with between_steps() as asked:
-        job = Job.prepare(loaded, text, sampling, kind.kind, heads, written.ablate, base, asked)
+        job = Job.prepare(
+            loaded,
+            text,
+            sampling,
+            kind.kind,
+            heads,
+            ablate=written.ablate,
+            index_base=base,
+            cancelled=asked,
+            no_known_labels=known.no_known_labels,
+        )
         with _watched(outlet, job.heads[0]) as advance:
             shown, early = job.write(asked, advance)
     if shown is not None:

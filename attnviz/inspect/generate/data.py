@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from attnviz.draw.values import json_number, model_facts, model_of
+from attnviz.draw.values import json_number, known_label_facts, model_facts, model_of
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely
@@ -104,6 +104,7 @@ def write_run_json(
             "score": json_number(one.score),
             "base_rate": json_number(one.uniform),
             "steps": one.steps,
+            "label": None if one.label is None else known_label_facts(one.label),
         }
         if (layer, head) in shown:
             entry["weights"] = _rounded(weights[layer][head])

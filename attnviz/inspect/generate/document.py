@@ -12,12 +12,21 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label, token_labels
 from attnviz.draw.palette import STEPS, Tint, shades
-from attnviz.draw.provenance import advised, counted, model_words, named, notes_group, share
+from attnviz.draw.provenance import (
+    advised,
+    counted,
+    known_text,
+    label_source,
+    model_words,
+    named,
+    notes_group,
+    share,
+)
 from attnviz.engine.generation import Sampling
 from attnviz.engine.head_run import Head
 from attnviz.inspect.generate.records import Looked, Run
 from attnviz.measures.registry import label_named
-from attnviz.records import Tokens
+from attnviz.records import SINKS, Tokens
 
 _SOURCES = 3
 _LONGEST_TOKEN, _SHORT_TOKEN = 14, 10
@@ -45,9 +54,9 @@ _EXPLANATION = (
     "model put behind it. sink: the weight on the attention sink, which is left out of the rest.",
     "p: the probability of the token that was written, under the model, before temperature, top-k "
     "and top-p change it (Holtzman et al. 2020). entropy: of that distribution, in nats.",
-    "head: the mean of a measure over the steps, beside that of uniform attention over the same "
-    "tokens. The name is the label that the model's card or attnviz patterns gives, or, faint, the "
-    "measure that gained most over uniform on this text, which only describes it.",
+    "head: its label and score as the model's card or attnviz patterns gives them, or, faint, the "
+    "measure that gained most over uniform attention on these steps, which only describes them. "
+    "“over the steps” stands before the mean of a measure while the model wrote.",
     "limits: where a head attends is not what it does. attnviz ablate and --ablate measure that.",
 )
 
@@ -174,7 +183,15 @@ def finding(shown: Shown) -> str:
     if one.steps < len(run.steps):
         over = f"the {one.steps} of {len(run.steps)} steps that can show it"
     here = ", the measure furthest above uniform" * one.named_here
-    return f"{run.name(shown.head)} over {over}: {looked_words(one)}{here}."
+    return f"{run.name(shown.head)}{_labelled(one)} over {over}: {looked_words(one)}{here}."
+
+
+def _labelled(one: Looked) -> str:
+    """Return the label of a head in brackets, such as `` (induction .87)``."""
+    if one.label is None:
+        return ""
+    source = label_source([one.label], ", {source} {date}")
+    return f" ({known_text(one.label)}{source})"
 
 
 def looked_words(one: Looked) -> str:
@@ -183,6 +200,10 @@ def looked_words(one: Looked) -> str:
         return "no numbers"
     base = "1 = uniform" if one.name == "spread" else f"uniform {share(one.uniform)}"
     return f"{one.said} {share(one.score)} ({base})"
+
+
+def _over_steps(one: Looked) -> str:
+    return f"over the steps: {looked_words(one)}"
 
 
 # Parts ---------------------------------------------------------------------------------------
@@ -224,11 +245,12 @@ def _grid(shown: Shown) -> doc.HeadGrid:
 
 
 def _cell(name: str, one: Looked) -> doc.Cell:
-    measure, tip = label_named(one.name), f"{name} · {looked_words(one)}"
-    if not one.known or math.isnan(one.score):
-        return doc.Cell(0.0, None, share(one.score), measure.short, tip)
-    tint = Tint(round(one.score * (STEPS - 1)), shades(measure.colour))
-    return doc.Cell(one.score, tint, share(one.score), measure.short, tip)
+    measure = label_named(one.name)
+    tip = f"{name}{_labelled(one)} · {_over_steps(one)}"
+    if one.label is None or not one.known or one.name in SINKS:
+        return doc.Cell(0.0, None, "", measure.short, tip)
+    tint = Tint(round(one.label.score * (STEPS - 1)), shades(measure.colour))
+    return doc.Cell(one.label.score, tint, share(one.label.score), measure.short, tip)
 
 
 def _lettered(grid: doc.HeadGrid) -> doc.HeadGrid:
@@ -279,7 +301,7 @@ def _maps(shown: Shown, most: int | None = None, lines: int = 0) -> doc.Maps:
         if run.kind != "cross":
             later = np.arange(weights.shape[1]) > run.start + np.arange(len(weights))[:, None]
             weights[later] = np.nan
-        words = [(run.name((layer, head)), True), (looked_words(shown.found[layer, head]), False)]
+        words = [(run.name((layer, head)), True), (_over_steps(shown.found[layer, head]), False)]
         maps.append(doc.Map(run.name((layer, head)), weights, looking, run.keys, words))
     title = [] if lines else [("Rows of the steps", True)]
     base, scale = run.index_base, None if lines else doc.WEIGHTS

@@ -50,9 +50,11 @@ class Job:
         sampling: Sampling,
         kind: Kind | None,
         heads: options.HeadChoice,
+        *,
         ablate: tuple[str, ...],
         index_base: int,
         cancelled: Callable[[], bool],
+        no_known_labels: bool = False,
     ) -> Job:
         """Read the prompt.
 
@@ -73,7 +75,8 @@ class Job:
         given = Input(tokens, None if kind == "self" else start)
         _require_room(model, given, kind, sampling)
         record = TextReader(model).read(Asked(given, kind, None), removed).record
-        known, chosen = known_labels(model, kind), named(heads.layer, heads.head)
+        known = known_labels(model, kind, ignored=no_known_labels)
+        chosen = named(heads.layer, heads.head)
         if not {(layer, head) for layer, head, _ in record}.issuperset(chosen):
             raise UsageError("none of the chosen layers has such a head: choose others")
         so_far = partial(
@@ -140,7 +143,7 @@ def _distinctive(record: AttentionRecord, known: KnownLabels | None) -> Head:
     """The head that says most: by its label if the text can show one, else by its weights."""
     scores = head_scores(record, known)
     named = {
-        label.measured if known else label.score: (layer, head)
+        label.score: (layer, head)
         for layer, head, _, label in scores
         if label.is_finding and label.name in TELLING
     }

@@ -18,7 +18,7 @@ from attnviz.measures.registry import label_named
 from attnviz.measures.rows import Conditions, TextFacts, base_rates, whole_scores
 from attnviz.measures.sinks import sink_keys
 from attnviz.measures.words import text_of
-from attnviz.records import Kind, LayerWeights, ModelInfo, Tokens
+from attnviz.records import HeadLabel, Kind, LayerWeights, ModelInfo, Tokens
 
 Floats = NDArray[np.floating]
 
@@ -42,14 +42,19 @@ class Looked(NamedTuple):
 
     name: of a label, or of what describes it. score: the mean of its measure, in [0, 1], over so
     many ``steps``. uniform: the same of uniform attention.
-    known: whether the card of the model, or ``patterns``, gives the head this label.
+    label: what the card of the model, or ``patterns``, calls the head; None where neither does.
     """
 
     name: str
     score: float
     uniform: float
     steps: int
-    known: bool
+    label: HeadLabel | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether the name is that of the label, which these steps could show."""
+        return self.label is not None and self.label.name == self.name
 
     @property
     def said(self) -> str:
@@ -173,6 +178,7 @@ def looked(run: Run, known: KnownLabels | None = None) -> dict[Head, Looked]:
     facts = TextFacts(run.queries, run.keys, Conditions(run.kind, causal))
     names = (*_NAMES, _SPREAD[1], _PEAKED[1])
     found: dict[Head, Looked] = {}
+    labels = {} if known is None else known.named()
     for layer in sorted(run.steps[0].rows):
         weights = run.weights(layer)
         seen: NDArray[np.bool_] = np.any(weights > 0, axis=0)
@@ -180,16 +186,15 @@ def looked(run: Run, known: KnownLabels | None = None) -> dict[Head, Looked]:
         scores = whole_scores(facts, weights, names, run.start, seen)
         for head in range(len(run.steps[0].rows[layer])):
             own = {name: float(values[head]) for name, values in scores.items()}
-            label = None if known is None else known.heads.get((layer, head))
-            name = None if label is None else label.name
-            said, measure = _called(own, uniform, name)
+            label = labels.get((layer, head))
+            said, measure = _called(own, uniform, None if label is None else label.name)
             base = uniform[measure]
             found[layer, head] = Looked(
                 said,
                 own[measure],
                 math.nan if base is None else base,
                 counts[measure],
-                said == name,
+                label,
             )
     return found
 

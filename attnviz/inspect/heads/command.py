@@ -142,6 +142,7 @@ def heads(
     truncation: options.Truncation,
     view: Views,
     cut: Cut,
+    known: options.Known,
     counted: options.IndexBase,
     model: shared.Model,
     own: Variants,
@@ -163,6 +164,7 @@ def heads(
             counted.index_base,
             target=kinds.target,
             truncate=truncation.truncate,
+            no_known_labels=known.no_known_labels,
         ),
         kinds.kind,
         own.score,
@@ -255,7 +257,7 @@ def _runs(
     view: Views,
     progress: Callable[[str, int, int | None], None] | None,
 ) -> list[_Run]:
-    """One for each variant; a model is loaded again only where it is another."""
+    """Return a run for each variant; a model is loaded again only where it is another."""
     from attnviz.engine.known_labels import known_labels
     from attnviz.inspect.heads.pair import DRAWS
     from attnviz.inspect.heads.report import heads_report
@@ -277,7 +279,7 @@ def _runs(
             text=text,
             target=choice.target,
             sink=view.sink is not False,
-            known=known_labels(model, record.kind),
+            known=known_labels(model, record.kind, ignored=choice.no_known_labels),
             **changed,
         )
         runs.append(_Run(report, pair))

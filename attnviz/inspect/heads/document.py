@@ -10,6 +10,7 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.provenance import (
     advised,
+    label_source,
     label_text,
     model_words,
     notes_group,
@@ -101,6 +102,8 @@ def _provenance(
     alike = len(set(sizes)) == 1
     seed = [] if info.seed is None else [f"seed {info.seed}"]
     words = [*shared, *sizes[:alike], *seed, *_changed(found.first), *_left_out(found.first)]
+    labels = label_source(each.label for report in found.reports for each in report.heads)
+    words += [labels] if labels else []
     parts: list[doc.Part] = [doc.Facts([*model_words(info), *((word, False) for word in words)])]
     if found.first.text or not info.is_array:
         parts.append(doc.Quote("text", found.first.text))

@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 from attnviz.draw.document import Words
 from attnviz.draw.labels import token_labels, word_label
-from attnviz.draw.provenance import shape_words, share, size_words
+from attnviz.draw.provenance import (
+    LONGEST_FINDING,
+    label_source,
+    shape_words,
+    share,
+    size_words,
+    spoken_date,
+)
 from attnviz.inspect.heads.links import (
     LONGEST,
     Link,
@@ -20,24 +27,19 @@ from attnviz.inspect.heads.links import (
 from attnviz.inspect.heads.pair import PairLinks
 from attnviz.inspect.heads.report import HeadsComparison, View
 from attnviz.inspect.heads.words import variant_names
-from attnviz.measures.labels import SINK
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadScores, HeadsReport
 
-_LONGEST = 158
-"""Letters of two lines of 80 columns."""
-
 _FEW_TOKENS = 8
 _NAMED = 4
-_SINKS = (SINK, "separator")
-_SOURCES = {"card": "The model card", "patterns": "attnviz patterns", "text": "This text"}
+_SOURCES = {"card": "The model card", "patterns": "attnviz patterns ({date})", "text": "This text"}
 
 
 class Described(NamedTuple):
     """What a head is called on a first screen.
 
-    said, short: in full, and in a cell. score: NaN where this text shows none. finding: whether it
-    is more than a description of this text.
+    said, short: in full, and in a cell. score: see ``HeadLabel``. finding: whether it is more than
+    a description of this text.
     """
 
     said: str
@@ -46,12 +48,9 @@ class Described(NamedTuple):
     finding: bool
 
 
-def described(report: HeadsReport, entry: HeadScores) -> Described:
-    """A head by its label; a sink, on whichever tokens, by its weight."""
+def described(entry: HeadScores) -> Described:
+    """Return what a head is called."""
     label = entry.label
-    if label.name in _SINKS:
-        weight = report.sinks.get((entry.layer, entry.head), label.score)
-        return Described("sink", "sink", weight, False)
     return Described(label.said, label.short, label.score, label.is_finding)
 
 
@@ -78,7 +77,7 @@ def counts(report: HeadsReport) -> list[Count]:
     """The heads by what they are called: labels first, then descriptions, most heads first."""
     found: dict[str, list[tuple[Described, tuple[int, int]]]] = {}
     for entry in report.heads:
-        what = described(report, entry)
+        what = described(entry)
         found.setdefault(what.said, []).append((what, (entry.layer, entry.head)))
     counted = []
     for same in found.values():
@@ -141,8 +140,8 @@ def _of_labels(report: HeadsReport) -> str:
     named = [each for each in counts(report) if each.what.finding]
     if not named:
         return said + _no_label(report)
-    sources = {entry.label.source for entry in report.heads if entry.label.is_finding}
-    source = next(said for name, said in _SOURCES.items() if name in sources)
+    label = next(entry.label for entry in report.heads if entry.label.is_finding)
+    source = _SOURCES[label.source].format(date=spoken_date(label.date))
 
     def bare(each: Count) -> str:
         return f"{each.heads} {each.what.said}"
@@ -155,7 +154,7 @@ def _of_labels(report: HeadsReport) -> str:
         others = f" and {len(named) - most} more" if most < len(named) else ""
         for way in (with_best, bare):
             shown = f"{said}{source} labels {', '.join(map(way, named[:most]))}{others}."
-            if len(shown) <= _LONGEST:
+            if len(shown) <= LONGEST_FINDING:
                 return shown
     return said.strip() or shown
 
@@ -206,8 +205,9 @@ def _of_pair(report: HeadsReport, pair: PairLinks) -> str:
 
 def _of_heads(report: HeadsReport, view: View) -> str:
     first = report.heads[0]
-    what, place = described(report, first), (first.layer, first.head)
+    what, place = described(first), (first.layer, first.head)
     said = f"{report.name(*place)}: {scored(what.said, what.score)}"
+    said += label_source([first.label], " ({source}, {date})")
     if place in report.sinks and what.said != "sink":
         said += f", sink weight {share(report.sinks[place])}"
     links = head_links(report, *place, len(first.scores), view.sink)

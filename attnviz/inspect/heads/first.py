@@ -16,7 +16,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.labels import token_labels, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
-from attnviz.draw.provenance import share
+from attnviz.draw.provenance import label_source, share
 from attnviz.inspect.heads.finding import Described, best_of, counts, described, scored
 from attnviz.inspect.heads.links import (
     attention_from,
@@ -145,14 +145,13 @@ def label_grid(report: HeadsReport) -> doc.HeadGrid:
 
 
 def _cell(report: HeadsReport, entry: HeadScores) -> doc.Cell:
-    what = described(report, entry)
+    what = described(entry)
     tip = f"{report.name(entry.layer, entry.head)} · {' · '.join(score_words(report, entry))}"
     score = scored("", what.score).lstrip()
     if not what.finding:
         return doc.Cell(0.0, None, score, what.short, tip)
     label = entry.label
-    strength = label.measured if math.isnan(label.score) else label.score
-    strength = 1.0 if math.isnan(strength) else strength
+    strength = 1.0 if math.isnan(label.score) else label.score
     tint = Tint(round(strength * (STEPS - 1)), shades(label_named(label.name).colour))
     return doc.Cell(strength, tint, score, what.short, tip)
 
@@ -174,7 +173,7 @@ def _lists(report: HeadsReport, view: View, lines: int) -> list[doc.Part]:
 
 
 def _counted(what: Described) -> str:
-    return what.said if what.finding else f"no label: {what.said}"
+    return what.said if what.finding else f"on this text: {what.said}"
 
 
 def _repeats(report: HeadsReport) -> bool:
@@ -201,13 +200,14 @@ def _ranking(report: HeadsReport, measure: str, most: int) -> doc.Table:
             [
                 report.name(entry.layer, entry.head),
                 "–" if value is None else f"{value:.2f}",
-                described(report, entry).said,
+                described(entry).said,
             ],
             None if value is None else (abs(value), top),
         )
         for entry, value in zip(report.heads, values, strict=True)
     ]
-    names = ("", measure.replace("_", " "), "")
+    source = label_source((each.label for each in report.heads), "{source}, {date}")
+    names = ("", measure.replace("_", " "), source)
     columns = [doc.Column(name, right=bool(place % 2)) for place, name in enumerate(names)]
     return doc.Table(columns, rows[:most], least=3, hidden=max(len(rows) - most, 0))
 
@@ -250,7 +250,7 @@ def _maps(report: HeadsReport, places: Sequence[tuple[int, int]], view: View) ->
     record = report.record
     shown = []
     for place in places:
-        what, name = described(report, report.scores(*place)), report.name(*place)
+        what, name = described(report.scores(*place)), report.name(*place)
         words = [(name, True), (scored(what.said, what.score), False)]
         weights = report.weights(*place)
         shown.append(
@@ -271,7 +271,7 @@ def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
     maps = []
     places = [(entry.layer, entry.head) for entry in report.heads]
     for place, shown in zip(places, _maps(report, places, View()).maps, strict=True):
-        what = described(report, report.scores(*place))
+        what = described(report.scores(*place))
         title = f"{shown.name} {scored(what.short, what.score)}"
         maps.append(shown._replace(words=[(title, what.finding)]))
     return [doc.Maps(maps, small=size, across=heads, scale=None)]

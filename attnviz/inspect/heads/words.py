@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from attnviz.draw.document import Words
-from attnviz.draw.provenance import label_words, share
+from attnviz.draw.provenance import entropy_words, label_words, share
 from attnviz.inspect.heads.report import HeadsComparison
-from attnviz.measures.labels import SINK
 from attnviz.measures.registry import label_named
 from attnviz.records import (
     NO_LABEL,
+    SINKS,
     AttentionRecord,
     HeadLabel,
     HeadScores,
@@ -109,11 +109,12 @@ def name_words(report: HeadsReport, scores: HeadScores) -> Words:
 
 
 def score_words(report: HeadsReport, scores: HeadScores) -> list[str]:
-    """A head's label and its source, its sink weight, entropy, and what it is sorted by."""
-    words, measure = label_words(scores), report.sorted_by
+    """Return a head's label, its sink weight, its entropy, and what it is sorted by."""
+    words, measure = label_words(scores.label), report.sorted_by
     sink = report.sinks.get((scores.layer, scores.head))
-    if sink is not None and scores.label.name != SINK and scores.label is not NO_LABEL:
-        words.insert(2, f"sink weight {share(sink)}")
+    if sink is not None and scores.label.name not in SINKS and scores.label is not NO_LABEL:
+        words.append(f"sink weight {share(sink)}")
+    words += entropy_words(scores)
     if measure and measure not in ("entropy", scores.label.name):
         value = scores.scores[measure]
         shown = "not measured" if value is None else f"{value:.2f}"

@@ -10,7 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from attnviz.draw.values import json_number, model_facts, table_of, token_facts
+from attnviz.draw.values import (
+    json_number,
+    known_label_facts,
+    model_facts,
+    table_of,
+    token_facts,
+)
 from attnviz.inspect.patch.records import Effect, PairRuns, PatchReport, Word
 from attnviz.inspect.patch.words import base_tokens
 
@@ -109,7 +115,7 @@ def _effect(report: PatchReport, effect: Effect) -> dict[str, Any]:
         entry["gradient"] = json_number(effect.gradient)
     known = report.labels.get(effect.places[0]) if one else None
     if known is not None:
-        entry["label"] = {"name": known.name, "score": json_number(known.score)}
+        entry["label"] = known_label_facts(known)
     return entry
 
 

@@ -12,7 +12,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
 from attnviz.draw.labels import token_labels
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import advised, counted, notes_group, share
+from attnviz.draw.provenance import advised, counted, known_text, label_title, notes_group
 from attnviz.draw.signed import (
     interval_text,
     layer_grid,
@@ -35,7 +35,6 @@ from attnviz.inspect.patch.words import (
     runs,
     token_title,
 )
-from attnviz.measures.registry import label_named
 from attnviz.records import Tokens
 
 _LONGEST = 100
@@ -203,7 +202,10 @@ def ranking_table(report: PatchReport, shown: Sequence[Effect], title: str = "")
         (("estimate" if estimated else name) + scale.times, _numbers(values, scale)),
         ("95% interval", [interval_text(effect.interval, scale) for effect in shown]),
         ("base rate", _numbers([effect.base_rate for effect in shown], scale)),
-        (doc.Column("label", right=False), [_label(report, effect) for effect in shown]),
+        (
+            doc.Column(label_title(report.labels.values()), right=False),
+            [_label(report, effect) for effect in shown],
+        ),
     ]
     if report.method == "both":
         columns.append(("gradient", _numbers([effect.gradient for effect in shown], scale)))
@@ -220,10 +222,7 @@ def _numbers(values: Sequence[float], scale: NumberScale) -> list[str]:
 
 def _label(report: PatchReport, effect: Effect) -> str:
     known = report.labels.get(effect.places[0]) if len(effect.places) == 1 else None
-    if known is None or known.name is None:
-        return ""
-    said = label_named(known.name).said
-    return said if math.isnan(known.score) else f"{said} {share(known.score)}"
+    return "" if known is None else known_text(known)
 
 
 def _small(value: float) -> str:

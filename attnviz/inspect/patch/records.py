@@ -14,8 +14,7 @@ from attnviz.draw.report import Report
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
 from attnviz.inspect.patch.request import Asked as Method
 from attnviz.inspect.patch.request import At
-from attnviz.measures.labels import KnownLabel
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import HeadLabel, Kind, ModelInfo, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -156,7 +155,7 @@ class PatchReport(Report):
     control: str
     group: int = 1
     rank_correlation: float | None = None
-    labels: Mapping[Place, KnownLabel] = field(default_factory=dict)
+    labels: Mapping[Place, HeadLabel] = field(default_factory=dict)
     text: str = ""
     source: str = ""
     pairs_wanted: int = 1

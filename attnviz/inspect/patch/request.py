@@ -14,6 +14,7 @@ from attnviz.options import (
     HeadChoice,
     IndexBase,
     Kind,
+    Known,
     Options,
     Seed,
     argument,
@@ -140,7 +141,9 @@ class _View(Options, panel="View"):
 
 
 @dataclass(frozen=True)
-class PatchRequest(_PromptChoice, _Patching, HeadChoice, _Measure, Kind, _View, IndexBase, Seed):
+class PatchRequest(
+    _PromptChoice, _Patching, HeadChoice, _Measure, Kind, _View, Known, IndexBase, Seed
+):
     """Everything that a person asked of patching.
 
     Raises UsageError for options that do not go together.

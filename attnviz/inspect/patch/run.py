@@ -196,8 +196,9 @@ class Measured:
     def _labels(self) -> Mapping[Place, Any]:
         if self.job.what in WHOLE_LAYER or self.job.group > 1:
             return {}
-        known = known_labels(self.job.model, self.job.kind)
-        return {} if known is None else {at: one for at, one in known.heads.items() if one.name}
+        job = self.job
+        known = known_labels(job.model, job.kind, ignored=job.request.no_known_labels)
+        return {} if known is None else known.named()
 
 
 def measure(job: Job, file: ResumeFile | None, advance: Advance) -> Measured:

@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import date
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from attnviz import options
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.errors import LoadError, UsageError
+from attnviz.errors import AttnvizError, UsageError
 from attnviz.measures.registry import LABELS
 from attnviz.options import Options, flag, option
 
@@ -111,6 +112,7 @@ def patterns(
     choice: options.HeadChoice,
     scoring: Scoring,
     shown: Shown,
+    known: options.Known,
     counted: options.IndexBase,
     model: ScoredModel,
     own: shared.OwnShape,
@@ -168,6 +170,7 @@ def patterns(
             ),
             progress=lambda done, total: scanned(done / max(total, 1)),
             index_base=counted.index_base,
+            no_known_labels=known.no_known_labels,
         )
     if not given and scoring == Scoring() and not (choice.layer or choice.head):
         keep_labels(opened, report, outlet.notices)
@@ -209,13 +212,13 @@ def keep_labels(model: Model, report: PatternReport, notices: Console) -> None:
         )
         for entry in report.heads
     }
-    known = KnownLabels("patterns", labels)
+    known = KnownLabels("patterns", labels, date.today().isoformat())
     content = labels_json(place.stem.split("-")[0], report.kind, known, model.info)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(place) as stream:
             stream.write(content)
-    except (OSError, LoadError) as error:
+    except (OSError, AttnvizError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         told = f"labels are not kept for heads and ablate: {why}"
         notices.print(told, markup=False, soft_wrap=True)

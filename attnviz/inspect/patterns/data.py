@@ -83,6 +83,7 @@ def patterns_data(report: PatternReport, watch: str | None) -> dict[str, Any]:
             for name in report.labels
         },
         "labels_from": None if report.labels_from == "none" else report.labels_from,
+        "labels_date": report.labels_date or None,
         "not_measured": dict(report.not_measured),
         "untestable": _numbers(report.untestable),
         "control": control

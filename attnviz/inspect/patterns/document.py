@@ -155,7 +155,7 @@ def _leaders(report: PatternReport) -> doc.Table:
             label_named(name).said,
             report.name(best.layer, best.head),
             short(best.score),
-            short(best.base_rate.get(name)),
+            short(best.chance),
             *([interval(best, name)] if told else []),
             behind(best, name),
             str(len(heads)),

@@ -15,7 +15,7 @@ from attnviz.inspect.patterns.records import Example, PatternReport, PatternScor
 from attnviz.inspect.patterns.sums import in_view
 from attnviz.measures.registry import label_named
 from attnviz.measures.rows import View
-from attnviz.records import Input, Kind, Tokens
+from attnviz.records import Input, Kind
 
 _SENTENCE = "The cat sat on the mat, and the dog slept by the door."
 _COPIES = (8, 2, 0)
@@ -73,12 +73,7 @@ def _passage(probing: Probing, texts: Sequence[ProbeText], label: str) -> Input 
 
 def _shortened(passage: Input) -> Input:
     target = passage.target
-    return Input(_begin(passage.text), None if target is None else _begin(target))
-
-
-def _begin(tokens: Tokens) -> Tokens:
-    kept = slice(_LONGEST)
-    return Tokens(tokens.ids[kept], tokens.texts[kept], tokens.special[kept])
+    return Input(passage.text.cut(_LONGEST), None if target is None else target.cut(_LONGEST))
 
 
 def _maps(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.measures.rows import View
-from attnviz.records import Kind, ModelInfo, Source, Tokens
+from attnviz.records import HeadLabel, Kind, ModelInfo, Source, Tokens
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class PatternScores:
     example: a small map to look at; None for heads that are not among their label's best.
     intervals: of the scores that have one, the ends of the 95% interval: Student's over texts, and
         of a relation Wilson's over pairs.
-    events: of a person's own text, how many of its places stand behind the label; else None.
+    said: what the rule of a single text calls the head, of a person's own text; else None.
     by_text: of each score its values over single texts (or seeds, or folds), in their order.
     """
 
@@ -132,7 +132,7 @@ class PatternScores:
     control: Mapping[str, float | None] = field(default_factory=dict)
     example: Example | None = None
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    events: int | None = None
+    said: HeadLabel | None = None
     by_text: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -141,8 +141,32 @@ class PatternScores:
 
     @property
     def score(self) -> float | None:
-        """The label's score; None without a label."""
-        return None if self.label is None else self.scores[self.label]
+        """The label's score, of an attention sink of a single text its whole weight.
+
+        None without a label.
+        """
+        if self.label is None:
+            return None
+        return self._sink.on_text if self._sink else self.scores[self.label]
+
+    @property
+    def chance(self) -> float | None:
+        """What the label's score would be by chance; None without a label."""
+        if self.label is None:
+            return None
+        return self._sink.base_rate if self._sink else self.base_rate[self.label]
+
+    @property
+    def events(self) -> int | None:
+        """How many places of a single text stand behind the label; else None."""
+        return None if self.said is None or self.said.name != self.label else self.said.events
+
+    @property
+    def _sink(self) -> HeadLabel | None:
+        said = self.said
+        return (
+            said if said is not None and said.name == self.label and not said.is_finding else None
+        )
 
 
 @dataclass(frozen=True)
@@ -180,6 +204,7 @@ class PatternReport:
     notes: sentences a reader of the result must know.
     index_base: 0, or 1 for names that start at one; indices inside records start at 0.
     labels_from: where the labels of a person's own text come from; ``none`` for those of probes.
+    labels_date: when ``patterns`` kept them; empty for other sources.
     """
 
     model: ModelInfo
@@ -200,6 +225,7 @@ class PatternReport:
     notes: tuple[str, ...] = ()
     index_base: int = 0
     labels_from: Source = "none"
+    labels_date: str = ""
 
     def __post_init__(self) -> None:
         if set(self.labels) != set(self.thresholds):

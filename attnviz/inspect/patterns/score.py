@@ -30,8 +30,8 @@ from attnviz.inspect.patterns.records import (
 from attnviz.inspect.patterns.summary import ON_TEXT, SCORES_OF, HeadSummary, summaries
 from attnviz.inspect.patterns.sums import cells_of, measure
 from attnviz.measures.labels import (
-    SINKS,
     THRESHOLD,
+    KnownLabels,
     best_label,
     clear_deviations,
     strengths,
@@ -41,7 +41,7 @@ from attnviz.measures.one_text import head_scores
 from attnviz.measures.registry import LABELS, MEASURES, NEEDS, label_named
 from attnviz.measures.rows import Conditions, View
 from attnviz.models.model import Model
-from attnviz.records import HeadLabel, Kind, Source, Tokens
+from attnviz.records import SINKS, HeadLabel, Kind, Source, Tokens
 
 Place = tuple[int, int]
 
@@ -64,6 +64,7 @@ def score_patterns(
     progress: Callable[[int, int], None] | None = None,
     index_base: int = 0,
     examples: bool = True,
+    no_known_labels: bool = False,
 ) -> PatternReport:
     """Score and name the heads of ``model``.
 
@@ -79,6 +80,7 @@ def score_patterns(
     threshold: the strength from which a score names a head.
     progress: called as ``progress(done, total)``, in pairs of tokens.
     examples: run the model over short texts for maps to look at, too.
+    no_known_labels: over a person's own text, ignore labels that were measured before.
 
     Raises UsageError where a text is too short or a choice does not fit the model, UnsupportedError
     where its attention, or with it what a view needs, cannot be observed.
@@ -105,7 +107,10 @@ def score_patterns(
     names = _labels(found, relations)
     floors = _floors(twin)
     least = clear_deviations(len(found) * len(relations))
-    said = None if texts is None else _said(probing, texts[0], targets, heads)
+    said = None
+    if texts is not None:
+        before = known_labels(model, probing.kind, ignored=no_known_labels)
+        said = _said(probing, texts[0], targets, heads, before)
     rule = _Rule(math.inf if model.info.weights == "random" else threshold, least, said)
     lost = {place for result in results for place in result.lost}
     scored = tuple(
@@ -135,6 +140,7 @@ def score_patterns(
         notes=_notes(probing, probes, relations, lost=bool(lost)),
         index_base=index_base,
         labels_from=_source(said),
+        labels_date=max((label.date for label in (said or {}).values()), default=""),
     )
     return examples_of(probing, probes, report) if examples else report
 
@@ -177,11 +183,12 @@ def _said(
     text: Tokens,
     targets: Sequence[Tokens],
     heads: Mapping[int, Container[int]] | None,
+    known: KnownLabels | None,
 ) -> dict[Place, HeadLabel]:
     """By head, what ``heads`` would call it over the beginning of the text, sinks among them."""
     target = targets[0].cut(_READ) if targets else None
     record = capture(probing.model, text.cut(_READ), kind=probing.kind, target=target, heads=heads)
-    found = head_scores(record, known_labels(probing.model, probing.kind))
+    found = head_scores(record, known)
     return {
         (entry.layer, entry.head): entry.label
         for entry in found
@@ -236,8 +243,7 @@ def _source(said: Mapping[Place, HeadLabel] | None) -> Source:
     """Where the names of a person's own text come from; ``none`` for those of the probes."""
     if said is None:
         return "none"
-    known = (label.source for label in said.values() if label.source in ("card", "patterns"))
-    return next(known, "text")
+    return next((label.source for label in said.values() if label.is_known), "text")
 
 
 def _untestable(
@@ -294,7 +300,7 @@ def _head(
         statistics=summary.statistics,
         control={} if twin is None else twin.scores,
         intervals=summary.intervals,
-        events=None if said is None or said.name != label else said.events,
+        said=said,
         by_text={
             name: tuple(score for score, _ in pairs) for name, pairs in summary.single.items()
         },

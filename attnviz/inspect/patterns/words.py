@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from attnviz.draw.provenance import counted
+from attnviz.draw.provenance import LONGEST_FINDING, counted, spoken_date
 from attnviz.inspect.patterns.records import PatternReport, PatternScores, Probe
-from attnviz.measures.labels import SINKS
 from attnviz.measures.registry import BASES, label_named
 from attnviz.measures.rows import View
-from attnviz.records import Source
+from attnviz.records import SINKS, Source
 
 NOT_MEASURED = "n/m"
 """Stands where there is no number."""
@@ -84,8 +83,16 @@ _VIEWS: dict[View, str] = {
 
 _LABELS_FROM: dict[Source, str] = {
     "card": "from the model card, measured on the probes; the scores are of this text",
-    "patterns": "kept from an earlier run on the probes; the scores are of this text",
+    "patterns": "of {date}, attnviz patterns, measured on the probes; the scores are of this text",
     "text": "from this text, where at least 8 places show them, clear of chance",
+}
+
+
+_FINDING_FROM: dict[Source, str] = {
+    "card": " of the model card, scored on this text",
+    "patterns": " of {date}, attnviz patterns, scored on this text",
+    "text": " on this text",
+    "none": "",
 }
 
 
@@ -99,7 +106,8 @@ def provenance_words(report: PatternReport) -> Iterator[tuple[str, str]]:
         yield "from", report.source
     yield "view", _VIEWS[report.view]
     if report.labels_from != "none":
-        yield "labels", _LABELS_FROM[report.labels_from]
+        date = spoken_date(report.labels_date)
+        yield "labels", _LABELS_FROM[report.labels_from].format(date=date)
     control = report.control
     if control is not None:
         labelled = [
@@ -166,17 +174,23 @@ def finding(report: PatternReport, watch: str | None) -> str:
     if not found:
         return f"None of {counted(total, 'head')} reaches the threshold of a label."
     named = [name for name in found if name not in SINKS]
-    told = [f"{counts[name]} {label_named(name).said}" for name in named[:_TOLD]]
-    others = sum(counts[name] for name in named[_TOLD:])
-    told += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
     lack = "; no induction head" if counts.get("induction") == 0 else ""
     resting = sum(counts[name] for name in found if name in SINKS)
     sinks = f"attention sink{'s' * (resting > 1)}"
     also = f"; {resting} {'is an' if resting == 1 else 'are'} {sinks}" if resting else ""
     labelled = sum(counts[name] for name in named)
     have = "has" if labelled == 1 else "have"
-    listed = f": {', '.join(told)}" if told else ""
-    return f"{labelled} of {counted(total, 'head')} {have} a label{listed}{also}{lack}."
+    source = _FINDING_FROM[report.labels_from].format(date=spoken_date(report.labels_date))
+    begin = f"{labelled} of {counted(total, 'head')} {have} a label{source}"
+    for most in (_TOLD, 2, 1):
+        told = [f"{counts[name]} {label_named(name).said}" for name in named[:most]]
+        others = sum(counts[name] for name in named[most:])
+        told += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
+        listed = f": {', '.join(told)}" if told else ""
+        said = f"{begin}{listed}{also}{lack}."
+        if len(said) <= LONGEST_FINDING:
+            break
+    return said
 
 
 def found_labels(report: PatternReport) -> list[str]:

@@ -14,7 +14,6 @@ from attnviz.draw.labels import token_labels
 from attnviz.draw.provenance import advised, counted, model_words, named, notes_group, share
 from attnviz.inspect.rollout.records import RolloutReport
 from attnviz.measures.sinks import without_sink
-from attnviz.records import Tokens
 
 _NAMED = 3
 """Tokens that the finding names, after the sink."""
@@ -152,13 +151,7 @@ def _left_out(found: RolloutReport) -> str:
 
 def _maps(found: RolloutReport, kept: _Kept) -> list[doc.Map]:
     """Both matrices over the tokens that stay, so that a causal map keeps its diagonal."""
-    whole, places = found.tokens, kept.places
-    tokens = Tokens(
-        tuple(whole.ids[place] for place in places),
-        tuple(whole.texts[place] for place in places),
-        tuple(whole.special[place] for place in places),
-    )
-    square = np.ix_(places, places)
+    tokens, square = found.tokens.taken(kept.places), np.ix_(kept.places, kept.places)
     matrices = {
         f"rollout through {counted(found.layers, 'layer')}": kept.rollout,
         "last layer, mean of its heads": kept.layer,
@@ -176,7 +169,7 @@ def _texts(found: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
     """
     tokens, place = found.tokens, found.last
     name = _label(found, place)
-    asking = Tokens((tokens.ids[place],), (tokens.texts[place],), (tokens.special[place],))
+    asking = tokens.taken([place])
     rows = {
         f"rollout: where “{name}” comes from, relative to the largest": kept.rollout[place],
         f"last layer: what “{name}” attends to, relative to the largest": kept.layer[place],

@@ -11,7 +11,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from attnviz.draw.values import json_number, model_facts, table_of, token_facts
+from attnviz.draw.values import (
+    json_number,
+    known_label_facts,
+    model_facts,
+    table_of,
+    token_facts,
+)
 from attnviz.engine.attribution.parts import Part
 from attnviz.inspect.why.records import Explained, HeadEffect, WhyReport
 
@@ -110,7 +116,7 @@ def _part(report: WhyReport, part: Part, effects: Mapping[Any, HeadEffect]) -> d
         entry["copying"] = report.copying.copying.get(key)
         entry["suppressing"] = report.copying.suppressing.get(key)
     if label is not None:
-        entry["label"] = {"name": label.name, "score": json_number(label.score)}
+        entry["label"] = known_label_facts(label)
     return entry
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import advised, notes_group, share
+from attnviz.draw.provenance import advised, label_title, notes_group, share
 from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed_scale
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.records import HeadEffect, WhyReport
@@ -202,7 +202,10 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
         ("95% interval", [interval_text(each.interval, scale) for each in effects]),
         ("base rate", ["" if each.base is None else scale.text(each.base) for each in effects]),
         ("copies", [share(copies[each.head]) if each.head in copies else "" for each in effects]),
-        (doc.Column("label", right=False), [label_of(report, each.head) for each in effects]),
+        (
+            doc.Column(label_title(report.labels.values()), right=False),
+            [label_of(report, each.head) for each in effects],
+        ),
         (doc.Column("from", right=False), from_words),
         ("", ["" if each is None else scale.text(each.contribution) for each in sources]),
         ("share", [_of_whole(report, each.value) for each in effects]),

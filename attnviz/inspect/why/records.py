@@ -15,8 +15,7 @@ from attnviz.draw.report import Report
 from attnviz.engine.attribution.parts import Attribution, HeadKey, PartKind
 from attnviz.errors import UnsupportedError
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
-from attnviz.measures.labels import KnownLabel
-from attnviz.records import Input, ModelInfo, Tokens
+from attnviz.records import HeadLabel, Input, ModelInfo, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -127,7 +126,7 @@ class WhyReport(Report):
     prompts: tuple[Explained, ...]
     shown: tuple[HeadKey, ...] = ()
     kinds: tuple[str, ...] = ("self",)
-    labels: Mapping[HeadKey, KnownLabel] = field(default_factory=dict)
+    labels: Mapping[HeadKey, HeadLabel] = field(default_factory=dict)
     copying: CopyingScores | None = None
     seed: int = 0
     source: str = ""

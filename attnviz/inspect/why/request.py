@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from attnviz.options import HeadChoice, IndexBase, Kind, Options, Seed, Truncation, flag, option
+from attnviz.options import (
+    HeadChoice,
+    IndexBase,
+    Kind,
+    Known,
+    Options,
+    Seed,
+    Truncation,
+    flag,
+    option,
+)
 
 
 @dataclass(frozen=True)
@@ -56,5 +66,5 @@ class _View(Options, panel="View"):
 
 
 @dataclass(frozen=True)
-class WhyRequest(_Question, HeadChoice, _WrittenKind, Truncation, _View, IndexBase, Seed):
+class WhyRequest(_Question, HeadChoice, _WrittenKind, Truncation, _View, Known, IndexBase, Seed):
     """Everything that a person asked of a prediction."""

@@ -26,13 +26,12 @@ from attnviz.errors import UsageError
 from attnviz.inspect.why.records import Explained, WhyReport
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.measures.bootstrap import copies_note
-from attnviz.measures.labels import KnownLabel
 from attnviz.measures.words import find_in
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model, Vocabulary, require_number
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 from attnviz.models.stack_model import StackModel
-from attnviz.records import Advance, Input, Tokens
+from attnviz.records import Advance, HeadLabel, Input, Tokens
 from attnviz.texts import Texts, answer_and_foil, read_rows, read_text, read_texts_file
 
 _CONTROLS, _FEW = 20, 5
@@ -140,7 +139,7 @@ def why(
         prompts=tuple(found),
         shown=shown,
         kinds=_kinds(model, found[0].found, request),
-        labels=_labels(model, found[0].found),
+        labels={} if request.no_known_labels else _labels(model, found[0].found),
         copying=copying,
         seed=request.seed,
         source=source,
@@ -267,12 +266,12 @@ def _sizes(given: Input, shown: Collection[HeadKey]) -> tuple[int, int]:
     )
 
 
-def _labels(model: Model, found: Attribution) -> Mapping[HeadKey, KnownLabel]:
-    labels: dict[HeadKey, KnownLabel] = {}
+def _labels(model: Model, found: Attribution) -> Mapping[HeadKey, HeadLabel]:
+    labels: dict[HeadKey, HeadLabel] = {}
     for kind in dict.fromkeys(kind for kind, _, _ in found.heads):
         known = known_labels(model, kind)
-        for (layer, head), label in known.heads.items() if known is not None else ():
-            if label.name is not None and (kind, layer, head) in found.heads:
+        for (layer, head), label in known.named().items() if known is not None else ():
+            if (kind, layer, head) in found.heads:
                 labels[kind, layer, head] = label
     return labels
 

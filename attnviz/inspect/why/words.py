@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnviz.draw.document import Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, token_label, token_labels
-from attnviz.draw.provenance import counted, listed, model_words, named, share
+from attnviz.draw.provenance import counted, known_text, listed, model_words, named
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
@@ -47,7 +47,7 @@ def logits(value: float) -> str:
 def label_of(report: WhyReport, head: HeadKey) -> str:
     """What the head is called, and the score behind it."""
     label = report.labels.get(head)
-    return "" if label is None else f"{label_named(str(label.name)).said} {share(label.score)}"
+    return "" if label is None else known_text(label)
 
 
 def explained_logit(report: WhyReport) -> str:

@@ -151,7 +151,7 @@ def test_a_reader_who_leaves_makes_no_rule_hold(
 def test_a_report_that_cannot_be_written_loses_nothing(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: float, code: int
 ) -> None:
-    def full(path: Path) -> None:
+    def full(path: Path, named: bool) -> None:
         raise LoadError(f"cannot write {path}: No space left on device")
 
     monkeypatch.setattr(ci, "whole_file", full)

@@ -110,8 +110,10 @@ def test_the_documented_fields(reports: Reports) -> None:
     assert first["trait"] == {
         "name": scores.label.name,
         "score": scores.label.score,
+        "on_text": scores.label.score,
         "base_rate": scores.label.base_rate,
         "source": scores.label.source,
+        "date": None,
         "events": scores.label.events,
         "measured": None,
     }

@@ -12,7 +12,7 @@ import pytest
 
 from attnviz.engine.patching import WHOLE_LAYER
 from attnviz.inspect.patch.records import Effect, PairRuns, PatchReport, Place, TokenEffects, Word
-from attnviz.measures.labels import KnownLabel
+from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.records import ModelInfo, Tokens
 
 CLEAN = ("<s>", "Tom", " Brown", " saw", " Ann", ",", " and", " Tom")
@@ -49,10 +49,11 @@ def make_report(
         -4,
     )
     info = ModelInfo("made", None, "None", "float32", layers, heads, heads, 8, "checkpoint")
+    named = KnownLabels("card", {places[0]: KnownLabel("induction", 0.87)}).named()
     report = PatchReport(
         info, "self", (runs,) * pairs, "output", "denoise", "all", "logit_diff", "exact",
         tuple(effects), None, None, 4.0, -4.0, True, "", "the source of another pair",
-        labels={} if whole else {places[0]: KnownLabel("induction", 0.87)},
+        labels={} if whole else named,
         text="Tom Brown saw Ann, and Tom", pairs_wanted=pairs,
     )  # fmt: skip
     if by_token:

@@ -24,8 +24,8 @@ from attnviz.inspect.patterns.document import patterns_document
 from attnviz.inspect.patterns.grids import label_grid, label_tint, score_grid
 from attnviz.inspect.patterns.records import PatternReport, Probe
 from attnviz.inspect.patterns.words import finding, short
-from attnviz.measures.labels import SINKS
 from attnviz.measures.registry import LABELS, label_named
+from attnviz.records import SINKS
 
 Reports = Callable[..., PatternReport]
 

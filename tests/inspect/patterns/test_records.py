@@ -12,7 +12,7 @@ from attnviz.inspect.patterns.records import (
     PatternScores,
     WordPair,
 )
-from attnviz.inspect.rollout.flow import Rollout
+from attnviz.inspect.rollout.records import RolloutReport
 from attnviz.records import ModelInfo, Tokens
 
 INFO = ModelInfo("made", None, "None", "float32", 1, 3, 3, 2)
@@ -53,7 +53,7 @@ def test_names_begin_where_the_report_says() -> None:
         lambda: head(0, "previous", None),
         lambda: report(thresholds=("first",)),
         lambda: Example(TOKENS, TOKENS, np.zeros((2, 3))),
-        lambda: Rollout(INFO, "self", True, TOKENS, np.zeros((2, 2)), np.zeros((3, 2)), 1),
+        lambda: RolloutReport(INFO, "self", True, TOKENS, np.zeros((2, 2)), np.zeros((3, 2)), 1),
         lambda: AnnotatedSentence("a b", (range(1), range(2, 3)), (WordPair("x", 0, 2),), 1),
     ],
 )

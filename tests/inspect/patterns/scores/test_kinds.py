@@ -10,7 +10,7 @@ import transformers
 
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.patterns.score import score_patterns
-from attnviz.inspect.rollout.flow import rollout
+from attnviz.inspect.rollout.flow import follow
 from attnviz.measures.registry import RELATIONS
 from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
@@ -70,10 +70,10 @@ def test_a_persons_texts_of_both_stacks(bart: TransformersModel) -> None:
     report = score_patterns(bart, [text], targets=[target], kind="cross")
     assert report.probes[0].longest == len(target)
     with pytest.raises(UsageError, match="one text"):
-        rollout(bart, text, kind="cross")
+        follow(bart, text, kind="cross")
     with pytest.raises(UsageError, match="--target"):
-        rollout(bart, text, kind="decoder")
-    found = rollout(bart, text, kind="decoder", target=target)
+        follow(bart, text, kind="decoder")
+    found = follow(bart, text, kind="decoder", target=target)
     assert found.tokens == target
     assert found.matrix.sum(-1) == pytest.approx(1, abs=1e-5)
 
