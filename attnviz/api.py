@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.cli.python import Analysis, analysis, in_python_words, loading_given, named
 from attnviz.errors import UsageError
+from attnviz.models.threads import ASKED, in_turns, suit, threads_kept, wait_passively
 from attnviz.options import spelled_head, spelled_heads
 from attnviz.texts import built_in_texts, texts_of
 
@@ -39,13 +40,17 @@ if TYPE_CHECKING:
     AnyPairs = str | os.PathLike[str] | Iterable[Mapping[str, str]] | None
     AnyHeads = HeadChoice | list[HeadChoice] | None
 
+wait_passively()
 
+
+@threads_kept()
 def load(
     name: str | os.PathLike[str],
     *,
     device: str = "cpu",
     dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] = "auto",
     backend: Literal["auto", "numpy", "torch"] = "auto",
+    threads: int | None = None,
     revision: str | None = None,
     offline: bool = False,
     trust_remote_code: bool = False,
@@ -64,6 +69,8 @@ def load(
         with random weights over the words of the text; a directory, a Hugging Face id, a shape.
     device, dtype, backend, revision, offline, trust_remote_code, allow_pickle: as on the command
         line. With the backend ``auto`` torch runs a checkpoint, so that every function can use it.
+    threads: of the processor, for every function that takes the result; by default as many as suit
+        the model's size. What torch and NumPy are set to elsewhere stays as it is.
     progress: is called as ``progress(file, done, total)`` with bytes while files are downloaded.
     seed: of random weights. d_model, heads, kv_heads, causal, score: the shape of ``mha``.
 
@@ -77,9 +84,13 @@ def load(
     if backend == "numpy":
         options = replace(options, tokens=0)
     refuse_ignored(os.fspath(name), options, [key for key in SHAPING if key in given])
-    return load(os.fspath(name), options)
+    model = load(os.fspath(name), options)
+    if threads is not None:
+        ASKED[model] = threads
+    return model
 
 
+@threads_kept()
 def capture(
     model: AnyModel,
     text: str,
@@ -122,6 +133,7 @@ def capture(
     return HeadMaps(heads_report(record, selected, text=read, target=target, known=known))
 
 
+@threads_kept()
 def patterns(
     model: AnyModel = "tiny", tokenizer: Any = None, text: str | None = None, **options: Any
 ) -> Analysis:
@@ -139,6 +151,7 @@ def patterns(
     return analysis(command, model, tokenizer, options, text=_text(text))
 
 
+@threads_kept()
 def ablate(
     model: AnyModel = "tiny",
     texts: str | Iterable[str] | None = None,
@@ -186,6 +199,7 @@ def ablate(
     return question.ablate(_opened(model, tokenizer), read, request)
 
 
+@threads_kept()
 def prune(
     model: AnyModel = "tiny",
     texts: str | Iterable[str] | None = None,
@@ -222,6 +236,7 @@ def prune(
     return question.prune(_opened(model, tokenizer), read, request)
 
 
+@threads_kept()
 def patch(
     model: AnyModel = "tiny",
     clean: str | None = None,
@@ -270,6 +285,7 @@ def patch(
     return question.patch(_opened(model, tokenizer), read, request)
 
 
+@threads_kept()
 def path(
     model: AnyModel,
     sender: str | tuple[int, int],
@@ -301,6 +317,7 @@ def path(
     return question.path(_opened(model, tokenizer), read, request)
 
 
+@threads_kept()
 def diff(
     a: AnyModel = "tiny",
     b: AnyModel | None = None,
@@ -333,6 +350,7 @@ def diff(
     return analysis(command, a, tokenizer if loaded[0] else None, options, **inputs)
 
 
+@threads_kept()
 def rollout(
     model: AnyModel = "tiny", tokenizer: Any = None, text: str | None = None, **options: Any
 ) -> Analysis:
@@ -350,6 +368,7 @@ def rollout(
     return analysis(command, model, tokenizer, options, text=_text(text))
 
 
+@threads_kept()
 def why(
     model: AnyModel,
     prompts: str | Iterable[str],
@@ -392,6 +411,7 @@ def why(
     return report
 
 
+@threads_kept()
 def params(
     model: AnyModel | Sequence[str] | None = None,
     *,
@@ -458,6 +478,7 @@ def params(
     return question.params(models, request)
 
 
+@threads_kept()
 def generate(
     model: AnyModel = "tiny",
     prompt: str | None = None,
@@ -491,13 +512,14 @@ def generate(
     opened = _opened(model, tokenizer, _for_one_pass(text, tokens))
     info = opened.info
     removed = choose_heads(None, spelled_heads(ablate), info.layers, info.heads, 0) or {}
-    return generate(
+    steps = generate(
         opened,
         encoded(opened, text, None),
         sampling,
         kind=kind,
         removed=[(layer, head) for layer, some in removed.items() for head in some],
     )
+    return in_turns(opened, steps)
 
 
 def _text(text: str | None) -> str | None:
@@ -535,11 +557,12 @@ def _opened(
         return (opening or load)(os.fspath(model))
     from attnviz.models.model import Model
 
-    if isinstance(model, Model):
-        return model
-    from attnviz.models.prepare import handed_over  # imports transformers
+    if not isinstance(model, Model):
+        from attnviz.models.prepare import handed_over  # imports transformers
 
-    return handed_over(model, tokenizer, reads=reads)
+        model = handed_over(model, tokenizer, reads=reads)
+    suit(model)
+    return model
 
 
 def _for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:

@@ -6,6 +6,10 @@ import gc
 import os
 import sys
 
+from attnviz.models.threads import wait_passively
+
+wait_passively()
+
 # NumPy's own threads cost more than they give on the small arrays of one sentence; the variable
 # is read when NumPy is imported and does not touch torch.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -101,6 +101,7 @@ def sweep(heads: Heads, learned: Learned, shape: Shape, device: Device, output: 
     from attnviz.learn.sweep.run import train_and_compare
     from attnviz.learn.sweep.training import SweepPlan
     from attnviz.models.placement import find_device
+    from attnviz.models.threads import threads_for, use_threads
 
     outlet = open_outlet(output)
     plan = SweepPlan(
@@ -110,4 +111,5 @@ def sweep(heads: Heads, learned: Learned, shape: Shape, device: Device, output: 
         **vars(shape),
         steps=learned.steps,
     )
+    use_threads(threads_for(12 * plan.layers * plan.d_model**2), device.threads)
     train_and_compare(plan, find_device(device.device), outlet)

@@ -16,7 +16,7 @@ from attnviz.learn.sweep.data import sweep_data, sweep_rows
 from attnviz.learn.sweep.document import curves_plot, sweep_document
 from attnviz.learn.sweep.findings import nats
 from attnviz.learn.sweep.records import SweepModel, SweepReport
-from attnviz.learn.sweep.training import HeadsTraining, SweepPlan, few_threads
+from attnviz.learn.sweep.training import HeadsTraining, SweepPlan
 from attnviz.learn.train.progress import Pace, Watch, watching
 from attnviz.learn.train.records import CurvePoint
 
@@ -75,13 +75,10 @@ def train_and_compare(plan: SweepPlan, device: torch.device, outlet: Outlet) -> 
     began = time.monotonic()
     wanted = len(plan.heads) * len(plan.seeds)
     progress = Progress(wanted, plan.steps)
-    with (
-        watching(outlet, lambda: progress.words, lambda: progress.plot) as watch,
-        few_threads(plan) as threads,
-    ):
+    with watching(outlet, lambda: progress.words, lambda: progress.plot) as watch:
         models = _train(plan, device, progress, watch)
     if models:
-        report = _report(plan, device, threads, models, time.monotonic() - began)
+        report = _report(plan, device, models, time.monotonic() - began)
         hints = () if output.quiet else _hints(report, output.explain)
         drawn = partial(sweep_document, report, hints, output.explain)
         outlet.show(Found(partial(sweep_data, report), partial(sweep_rows, report), drawn))
@@ -118,7 +115,6 @@ def _train(
 def _report(
     plan: SweepPlan,
     device: torch.device,
-    threads: int,
     models: tuple[SweepModel, ...],
     seconds: float,
 ) -> SweepReport:
@@ -142,7 +138,7 @@ def _report(
         held_out=len(samples.ids),
         predictions=samples.predictions,
         device=str(device),
-        threads=threads,
+        threads=torch.get_num_threads(),
         models=models,
         seconds=seconds,
         notes=tuple(notes),

@@ -172,11 +172,13 @@ def train(trained: Trained, duration: Duration, device: Device, output: Output) 
     from attnviz.learn.train.directory import check_directory
     from attnviz.learn.train.session import train_and_show
     from attnviz.models.placement import find_device
+    from attnviz.models.threads import allowed_processors, use_threads
 
     outlet = open_outlet(output)
     trained.check_kept(output.save)
     recipe = trained.recipe(duration)
     check_directory(trained.out, duration.resume)
     place = find_device(device.device)
+    use_threads(allowed_processors(), device.threads)  # a step has many texts at once
     texts = trained.texts()
     train_and_show(*texts, recipe, trained.out, place, outlet, resume=duration.resume)
