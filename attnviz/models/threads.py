@@ -149,9 +149,10 @@ def _openblas() -> Functions | None:
     """
     import ctypes
 
-    from numpy._core import _multiarray_umath
-
-    library = ctypes.CDLL(_multiarray_umath.__file__)
+    linked = getattr(sys.modules.get("numpy._core._multiarray_umath"), "__file__", None)
+    if linked is None:
+        return None
+    library = ctypes.CDLL(linked)
     for name in ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads"):
         get, put = (getattr(library, name.format(verb), None) for verb in ("get", "set"))
         if get is not None and put is not None:

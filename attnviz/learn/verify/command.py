@@ -135,7 +135,7 @@ def verify(
     """Check attention against reference implementations."""
     if model.model is None:
         _refuse_model_options(text, truncation, own, loading)
-        _verify_own(own, loading.dtype, model.seed, output)
+        _verify_own(own, loading, model.seed, output)
         return
     _refuse_own_options(own, model.model)
     options = shared.load_options(model.model, loading, model.seed, own)
@@ -148,8 +148,9 @@ def _refuse_model_options(
     """Raise UsageError for options that say nothing about the own attention."""
     if text.text is not None or text.file is not None:
         raise UsageError("a text is for a model to read: add --model tiny, or leave the text out")
-    # The dtype is that of the own attention as well.
-    for name in (*replace(loading, dtype="auto").given(), *text.given(), *truncation.given()):
+    # The dtype and the threads are those of the own attention as well.
+    of_models = replace(loading, dtype="auto", threads=None)
+    for name in (*of_models.given(), *text.given(), *truncation.given()):
         raise UsageError(f"{name} is for a model: add --model NAME, or leave it out")
     if own.causal is not None and not own.steps:
         raise UsageError(
@@ -169,18 +170,19 @@ def _refuse_own_options(own: Own, model: str) -> None:
             )
 
 
-def _verify_own(own: Own, dtype: str, seed: int, output: shared.Output) -> None:
+def _verify_own(own: Own, loading: shared.Loading, seed: int, output: shared.Output) -> None:
     """Compare the library's own attention. Raises AttnvizError, once all is shown, on a FAIL."""
     from attnviz.cli.outlet import open_outlet
 
     outlet = open_outlet(output)
     sizes = own.sizes(seed)
-    if dtype not in ("auto", "float32", "float64"):
+    if loading.dtype not in ("auto", "float32", "float64"):
         raise UsageError(
-            f"the library's own attention is verified in float32 or float64, got --dtype {dtype}"
+            "the library's own attention is verified in float32 or float64, got --dtype "
+            f"{loading.dtype}"
         )
     with _telling(outlet.notices) as tell:
-        found = _test_own(own, sizes, "float32" if dtype == "auto" else dtype, tell)
+        found = _test_own(own, sizes, loading, tell)
     hints = (
         ("--seed 1: other numbers",)
         if own.steps
@@ -193,14 +195,19 @@ def _verify_own(own: Own, dtype: str, seed: int, output: shared.Output) -> None:
     _show(Tested(found, output, hints), outlet)
 
 
-def _test_own(own: Own, sizes: Sizes, dtype: str, tell: Callable[[str], None]) -> Verification:
+def _test_own(
+    own: Own, sizes: Sizes, loading: shared.Loading, tell: Callable[[str], None]
+) -> Verification:
     # torch takes seconds; what can be refused was refused before.
     import numpy as np
 
     from attnviz.learn.verify.own import own_checks
     from attnviz.learn.verify.records import Step, Verification
     from attnviz.learn.verify.steps import attention_steps, steps_check
+    from attnviz.models.threads import use_threads
 
+    use_threads(1, loading.threads)
+    dtype = "float32" if loading.dtype == "auto" else loading.dtype
     cases: dict[str, str] = {}
 
     def on_case(name: str, words: str) -> None:
