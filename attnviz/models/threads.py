@@ -70,7 +70,8 @@ def suit(model: Model, asked: int | None = None) -> None:
     """
     info = model.info
     weights = 12 * info.layers * (info.heads * info.head_dim) ** 2
-    use_threads(threads_for(weights), asked or ASKED.get(model))
+    ask_for(asked or ASKED.get(model))
+    use_threads(threads_for(weights))
 
 
 def threads_for(weights: int) -> int:
@@ -78,13 +79,17 @@ def threads_for(weights: int) -> int:
     return 1 if weights < _SMALL else allowed_processors()
 
 
-def use_threads(number: int, asked: int | None = None) -> None:
+def ask_for(number: int | None) -> None:
+    """Let ``number``, unless it is None, go before all others until ``threads_kept`` ends."""
+    _process.asked = number or _process.asked
+
+
+def use_threads(number: int) -> None:
     """Let torch and NumPy compute with ``number`` threads, or with fewer where they have fewer.
 
-    asked: what a person wants instead, up to the number of processors; it holds until the end of
-        ``threads_kept``.
+    What was asked for goes before it, up to the number of processors.
     """
-    _process.asked = asked = asked or _process.asked
+    asked = _process.asked
     for name, (get, put) in _libraries().items():
         own = _process.own.setdefault(name, get())
         if asked is not None:
