@@ -190,6 +190,23 @@ def test_functions_set_the_threads_and_give_them_back(
     assert numbers() == {3}
 
 
+@pytest.mark.parametrize("command", ["heads", "ablate"])
+@pytest.mark.parametrize(("given", "expected"), [((), 1), (("--threads", "2"), 2)])
+def test_the_command_line_asks_for_threads(
+    command: str, given: tuple[str, ...], expected: int, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = seen_by(monkeypatch)
+    assert run(command, SENTENCE, *given, "--json").code == 0
+    assert seen
+    assert all(one == {expected} for one in seen)
+    assert numbers() == {3}
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "x", "1.5"])
+def test_what_is_no_number_of_threads_is_refused(given: str, refused: Any) -> None:
+    assert "--threads" in refused(2, "heads", SENTENCE, "--threads", given)
+
+
 def test_an_error_gives_the_threads_back() -> None:
     with pytest.raises(attnviz.errors.UsageError):
         attnviz.ablate("tiny", SENTENCE, head="L99H0")
