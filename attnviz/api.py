@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from attnviz.cli.python import Analysis, analysis, in_python_words, loading_given, named
 from attnviz.errors import UsageError
+from attnviz.models.threads import ASKED, in_turns, suit, threads_kept, wait_passively
 from attnviz.options import spelled_head, spelled_heads
 from attnviz.texts import built_in_texts, texts_of
 
@@ -47,31 +48,35 @@ if TYPE_CHECKING:
     AnyFiles = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     AnyHeads = HeadChoice | list[HeadChoice] | None
 
+wait_passively()
 
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")
 
 
-def _recording_gradients(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
-    """Let torch record gradients inside a function, whatever its caller has switched off."""
+def _in_own_modes(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
+    """Let a function choose torch's threads and record gradients; its caller's modes come back."""
 
     @wraps(function)
-    def recording(*args: _Given.args, **given: _Given.kwargs) -> _Found:
+    def in_own_modes(*args: _Given.args, **given: _Given.kwargs) -> _Found:
         torch = sys.modules.get("torch")
-        if torch is None:  # nobody can have switched anything off
-            return function(*args, **given)
-        with torch.inference_mode(False), torch.enable_grad():
-            return function(*args, **given)
+        with threads_kept():
+            if torch is None:  # nobody can have switched gradients off
+                return function(*args, **given)
+            with torch.inference_mode(False), torch.enable_grad():
+                return function(*args, **given)
 
-    return recording
+    return in_own_modes
 
 
+@threads_kept()
 def load(
     name: str | os.PathLike[str],
     *,
     device: str = "cpu",
     dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] = "auto",
     backend: Literal["auto", "numpy", "torch"] = "auto",
+    threads: int | None = None,
     revision: str | None = None,
     offline: bool = False,
     trust_remote_code: bool = False,
@@ -90,6 +95,8 @@ def load(
         with random weights over the words of the text; a directory, a Hugging Face id, a shape.
     device, dtype, backend, revision, offline, trust_remote_code, allow_pickle: as on the command
         line. With the backend ``auto`` torch runs a checkpoint, so that every function can use it.
+    threads: of the processor, for every function that takes the result; by default as many as suit
+        the model's size. What torch and NumPy are set to elsewhere stays as it is.
     progress: is called as ``progress(file, done, total)`` with bytes while files are downloaded.
     seed: of random weights. d_model, heads, kv_heads, causal, score: the shape of ``mha``.
 
@@ -103,10 +110,13 @@ def load(
     if backend == "numpy":
         options = replace(options, tokens=0)
     refuse_ignored(os.fspath(name), options, [key for key in SHAPING if key in given])
-    return load(os.fspath(name), options)
+    model = load(os.fspath(name), options)
+    if threads is not None:
+        ASKED[model] = threads
+    return model
 
 
-@_recording_gradients
+@_in_own_modes
 def capture(
     model: AnyModel,
     text: str,
@@ -158,7 +168,7 @@ def capture(
     return HeadMaps(heads_report(record, selected, text=read, target=target, known=known))
 
 
-@_recording_gradients
+@_in_own_modes
 def patterns(
     model: AnyModel = "tiny", tokenizer: Any = None, text: str | None = None, **options: Any
 ) -> Analysis:
@@ -176,7 +186,7 @@ def patterns(
     return analysis(command, model, tokenizer, options, text=_text(text))
 
 
-@_recording_gradients
+@_in_own_modes
 def ablate(
     model: AnyModel = "tiny",
     texts: str | Iterable[str] | None = None,
@@ -225,7 +235,7 @@ def ablate(
     return question.ablate(_opened(model, tokenizer), read, request)
 
 
-@_recording_gradients
+@_in_own_modes
 def prune(
     model: AnyModel = "tiny",
     texts: str | Iterable[str] | None = None,
@@ -262,7 +272,7 @@ def prune(
     return question.prune(_opened(model, tokenizer), read, request)
 
 
-@_recording_gradients
+@_in_own_modes
 def patch(
     model: AnyModel = "tiny",
     clean: str | None = None,
@@ -312,7 +322,7 @@ def patch(
     return question.patch(_opened(model, tokenizer), read, request)
 
 
-@_recording_gradients
+@_in_own_modes
 def path(
     model: AnyModel,
     sender: str | tuple[int, int],
@@ -344,7 +354,7 @@ def path(
     return question.path(_opened(model, tokenizer), read, request)
 
 
-@_recording_gradients
+@_in_own_modes
 def diff(
     a: AnyModel = "tiny",
     b: AnyModel | None = None,
@@ -377,7 +387,7 @@ def diff(
     return analysis(command, a, tokenizer if loaded[0] else None, options, **inputs)
 
 
-@_recording_gradients
+@_in_own_modes
 def rollout(
     model: AnyModel,
     text: str,
@@ -407,7 +417,7 @@ def rollout(
     return question.rollout(_opened(model, tokenizer, _for_one_pass(read)), read, request)
 
 
-@_recording_gradients
+@_in_own_modes
 def why(
     model: AnyModel,
     prompts: str | Iterable[str],
@@ -451,6 +461,7 @@ def why(
     return report
 
 
+@threads_kept()
 def params(
     model: AnyModel | Sequence[str] | None = None,
     *,
@@ -517,7 +528,7 @@ def params(
     return question.params(models, request)
 
 
-@_recording_gradients
+@_in_own_modes
 def scaling(
     model: AnyModel | None = None,
     text: str | None = None,
@@ -554,7 +565,7 @@ def scaling(
     return question.scaling(opened, read, request)
 
 
-@_recording_gradients
+@_in_own_modes
 def verify(
     model: AnyModel | None = None,
     text: str | None = None,
@@ -598,6 +609,7 @@ def verify(
     return question.verify_model(_opened(model, tokenizer), read, request, name=name)
 
 
+@threads_kept()
 def sweep(
     *,
     heads: str = "1,2,4,8",
@@ -626,6 +638,7 @@ def sweep(
     return question.sweep(SweepRequest.of(given), device=device)
 
 
+@threads_kept()
 def train(
     files: AnyFiles,
     *,
@@ -656,6 +669,7 @@ def train(
     return question.train(TrainRequest.of(given), device=device)
 
 
+@threads_kept()
 def generate(
     model: AnyModel = "tiny",
     prompt: str | None = None,
@@ -689,13 +703,14 @@ def generate(
     opened = _opened(model, tokenizer, _for_one_pass(text, tokens))
     info = opened.info
     removed = choose_heads(None, spelled_heads(ablate), info.layers, info.heads, 0) or {}
-    return generate(
+    steps = generate(
         opened,
         encoded(opened, text, None),
         sampling,
         kind=kind,
         removed=[(layer, head) for layer, some in removed.items() for head in some],
     )
+    return in_turns(opened, steps)
 
 
 def _text(text: str | None) -> str | None:
@@ -733,11 +748,12 @@ def _opened(
         return (opening or load)(os.fspath(model))
     from attnviz.models.model import Model
 
-    if isinstance(model, Model):
-        return model
-    from attnviz.models.prepare import handed_over  # imports transformers
+    if not isinstance(model, Model):
+        from attnviz.models.prepare import handed_over  # imports transformers
 
-    return handed_over(model, tokenizer, reads=reads)
+        model = handed_over(model, tokenizer, reads=reads)
+    suit(model)
+    return model
 
 
 def _for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:

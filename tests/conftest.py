@@ -319,6 +319,16 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
     return get
 
 
+@pytest.fixture(scope="session")
+def trained_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a BERT whose heads attend as trained ones do."""
+    from .bert_by_hand import write_bert
+
+    directory = tmp_path_factory.mktemp("checkpoints") / "bert-by-hand"
+    write_bert(directory)
+    return directory
+
+
 _SHOWN = ("<s>", " The", " cat", " saw", " the", " cat", ".")
 
 

@@ -62,6 +62,13 @@ def test_the_top_level_stays_small() -> None:
     assert tops <= {"pyproject.toml", "attnviz", "tests", "README.md", "configs", "LICENSE"}
 
 
+def test_an_editable_install_copies_nothing() -> None:
+    """A copied folder of the package's name would stay behind, and be imported instead."""
+    told = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert told["dev-mode-dirs"] == ["."]
+    assert "force-include" not in told["targets"]["wheel"]
+
+
 def test_the_licence() -> None:
     text = (PACKAGE.parent / "LICENSE").read_text()
     assert "Apache License" in text

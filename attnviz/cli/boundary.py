@@ -16,6 +16,7 @@ from attnviz.cli.app import app
 from attnviz.cli.terminal import discard_output, steady_streams
 from attnviz.draw.labels import cut, visible, width
 from attnviz.errors import AttnvizError, LoadError
+from attnviz.models.threads import threads_kept
 
 _INTERRUPTED = 130
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -48,7 +49,8 @@ def run() -> int:
     _guard_torch()
     try:
         command = typer.main.get_command(app)
-        code = command.main(prog_name="attnviz", standalone_mode=False)
+        with threads_kept():
+            code = command.main(prog_name="attnviz", standalone_mode=False)
         sys.stdout.flush()
     except AttnvizError as error:
         return _say(str(error), error.exit_code)

@@ -8,6 +8,10 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
+from attnviz.models.threads import wait_passively
+
+wait_passively()
+
 # NumPy's own threads cost more than they give on the small arrays of one sentence; the variable
 # is read when NumPy is imported and does not touch torch.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

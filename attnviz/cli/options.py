@@ -87,6 +87,11 @@ class Device(Options, panel="Loading"):
     """Where it runs."""
 
     device: str = option("DEVICE", "Where to compute: cpu, cuda, cuda:1 or mps.", "cpu")
+    threads: int | None = option(
+        "N",
+        "Threads of the processor, at most one a core (default: by the size of the model).",
+        min=1,
+    )
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,9 @@ def sweep(request: SweepRequest, device: Device, output: Output) -> None:
     from attnviz.cli.watcher import TerminalWatcher
     from attnviz.draw.numbers import spoken_time
     from attnviz.learn.sweep import sweep as question
+    from attnviz.models.threads import ask_for
 
+    ask_for(device.threads)
     outlet = open_outlet(output)
     report = question.sweep(request, device=device.device, watcher=TerminalWatcher(outlet))
     if report.models:

@@ -67,7 +67,9 @@ def train(request: TrainRequest, device: Device, output: Output) -> None:
     from attnviz.cli.terminal import messages
     from attnviz.cli.watcher import TerminalWatcher
     from attnviz.learn.train import train as question
+    from attnviz.models.threads import ask_for
 
+    ask_for(device.threads)
     outlet = open_outlet(output)
     request.check_kept(output.save)
     watcher = TerminalWatcher(outlet)

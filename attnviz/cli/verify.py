@@ -72,7 +72,9 @@ def verify(
         outlet = open_outlet(output)
         with _telling(outlet.notices) as tell:
             from attnviz.learn.verify import verify as question  # brings torch
+            from attnviz.models.threads import ask_for
 
+            ask_for(loading.threads)
             report = question.verify_own(request, loading.dtype, tell=tell)
     else:
         from attnviz.texts import read_text
@@ -97,8 +99,8 @@ def _refuse_model_options(text: _ModelText, loading: shared.Loading) -> None:
     """Raise UsageError for options that say nothing about the library's own attention."""
     if text.text is not None or text.file is not None:
         raise UsageError("a text is for a model to read: add --model tiny, or leave the text out")
-    # The dtype is that of the own attention as well.
-    for name in replace(loading, dtype="auto").given():
+    # The dtype and the threads are those of the own attention as well.
+    for name in replace(loading, dtype="auto", threads=None).given():
         raise UsageError(f"{name} is for a model: add --model NAME, or leave it out")
 
 

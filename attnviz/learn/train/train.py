@@ -16,6 +16,7 @@ from attnviz.learn.train.request import TrainRequest
 from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.trainer import Trainer
 from attnviz.models.placement import find_device
+from attnviz.models.threads import allowed_processors, use_threads
 
 _BETWEEN_SAVES = 30.0
 """Seconds that are lost at most when a process is killed; more where saving takes long."""
@@ -44,6 +45,7 @@ def train(
     recipe = request.recipe()
     check_directory(request.out, request.resume)
     place = find_device(device)
+    use_threads(allowed_processors())  # a step has many texts at once
     learned, valid = request.texts()
     size = learned.bytes + valid.bytes
     said = f"turning {size / 1e6:,.0f} MB of text into tokens"

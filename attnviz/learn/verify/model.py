@@ -15,6 +15,7 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
 from attnviz.models.resolve import LoadOptions
+from attnviz.models.threads import suit
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Tokens
 
@@ -25,6 +26,7 @@ def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) ->
     Raises UnsupportedError for a model that does not read text.
     """
     passage = Input(tokens, target)
+    suit(model)  # torch may have been imported only now
     if isinstance(model, TransformersModel):
         return TransformersExaminee(model, passage)
     if isinstance(model, Bundled):

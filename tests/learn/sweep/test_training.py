@@ -11,7 +11,7 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.learn.sweep import training as sweep
 from attnviz.learn.sweep.records import SweepModel
 from attnviz.learn.sweep.tasks import Induction, Majority, back
-from attnviz.learn.sweep.training import HeadsTraining, SweepPlan, best_heads, few_threads
+from attnviz.learn.sweep.training import HeadsTraining, SweepPlan, best_heads
 
 CPU = torch.device("cpu")
 
@@ -156,16 +156,3 @@ def test_wider_models_take_smaller_steps() -> None:
     assert plan(d_model=32).optimiser.learning_rate == pytest.approx(0.01)
     assert plan(d_model=128).optimiser.learning_rate == pytest.approx(0.005)
     assert plan(d_model=16).optimiser.learning_rate == pytest.approx(0.01)
-
-
-def test_narrow_models_have_one_thread_and_put_the_others_back() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with few_threads(plan(d_model=128)) as threads:
-            assert threads == torch.get_num_threads() == 1
-        assert torch.get_num_threads() == 2
-        with few_threads(plan(d_model=144)) as threads:
-            assert threads == torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)

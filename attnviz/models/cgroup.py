@@ -1,0 +1,70 @@
+"""What the control groups of Linux, with which containers are limited, allow this process.
+
+Their first version has a tree of folders for each resource, the second has one for all of them.
+Both are read, for a machine may have either; a file that is missing or cannot be read limits
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+_SELF = Path("/proc/self/cgroup")
+
+
+def processors() -> float | None:
+    """Return how many processors' time the process may use, or None where nothing limits it."""
+    found = []
+    for group in _groups("cpu"):
+        most, period = [*_words(group / "cpu.max"), "", ""][:2]
+        if not most:
+            most, period = (
+                "".join(_words(group / f"cpu.cfs_{name}_us")) for name in ("quota", "period")
+            )
+        if most.isdecimal() and period.isdecimal() and int(period):
+            found.append(int(most) / int(period))
+    return min(found, default=None)
+
+
+def memory() -> int | None:
+    """Return the bytes that are left; pages of files count as free, for they can be dropped."""
+    found = []
+    for group in _groups("memory"):
+        for limit, used, cached in (
+            ("memory.max", "memory.current", "file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache"),
+        ):
+            most, now = ("".join(_words(group / name)) for name in (limit, used))
+            if most.isdecimal() and now.isdecimal():
+                pages = _words(group / "memory.stat")
+                dropped = dict(zip(pages[::2], pages[1::2], strict=False)).get(cached, "0")
+                found.append(int(most) - int(now) + int(dropped))
+    return min(found, default=None)
+
+
+def _words(path: Path) -> list[str]:
+    """Return the words of a file; none of one that is not there or may not be read."""
+    return _text(path).split()
+
+
+def _text(path: Path) -> str:
+    with suppress(OSError, UnicodeDecodeError):
+        return path.read_text()
+    return ""
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """Yield the folders of the process's groups and of all groups around them.
+
+    A container may see its own group as the root of the tree, or the whole path to it.
+    """
+    for line in _text(_SELF).splitlines():
+        _, names, path = [*line.split(":", 2), "", ""][:3]
+        if names and controller not in names.split(","):
+            continue
+        tree = _ROOT / controller if names else _ROOT
+        inner = tree / path.lstrip("/")
+        yield from (group for group in (inner, *inner.parents) if group.is_relative_to(tree))

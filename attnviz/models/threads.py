@@ -1,0 +1,165 @@
+"""How many threads torch and NumPy compute with, by the size of the model.
+
+As soon as another program keeps a processor busy, the threads of a small model wait for each other
+far longer than they compute: it runs on one. A larger one takes the processors that the process
+may use. ``OMP_NUM_THREADS`` decides where it is set; what was asked for goes before it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from threading import Lock, local
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from attnviz.models import cgroup
+
+if TYPE_CHECKING:  # the entry point imports this module before all others
+    from attnviz.models.model import Model
+
+Item = TypeVar("Item")
+
+_SMALL = 20_000_000
+"""Weights, without embeddings, below which several threads gain little on an idle machine."""
+
+ASKED: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
+"""The number of threads that a Python program asked for when it loaded a model."""
+
+
+class _Process:
+    """What attnviz has changed in this process.
+
+    own: by library, the numbers of threads before attnviz changed them.
+    asked: the number that a person wants in place of that which suits the model.
+    users: how many threads of a Python program are in a function of attnviz.
+    """
+
+    def __init__(self) -> None:
+        self.own: dict[str, int] = {}
+        self.asked: int | None = None
+        self.users = 0
+
+
+_process, _lock, _thread = _Process(), Lock(), local()
+
+
+def wait_passively() -> None:
+    """Let threads that wait for others sleep; the libraries read this when they are imported."""
+    if "torch" not in sys.modules:
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        os.environ.setdefault("KMP_BLOCKTIME", "0")
+
+
+def allowed_processors() -> int:
+    """Return how many processors this process may use: by its affinity and its container."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    count = len(affinity(0)) if affinity else os.cpu_count() or 1
+    quota = cgroup.processors()
+    return count if quota is None else max(1, min(count, int(quota)))
+
+
+def suit(model: Model, asked: int | None = None) -> None:
+    """Let torch, once it is imported, and NumPy compute with as many threads as suit a model.
+
+    asked: the number that a person wants instead.
+    """
+    info = model.info
+    weights = 12 * info.layers * (info.heads * info.head_dim) ** 2
+    ask_for(asked or ASKED.get(model))
+    use_threads(threads_for(weights))
+
+
+def threads_for(weights: int) -> int:
+    """Return how many threads suit a model of about so many weights, without embeddings."""
+    return 1 if weights < _SMALL else allowed_processors()
+
+
+def ask_for(number: int | None) -> None:
+    """Let ``number``, unless it is None, go before all others until ``threads_kept`` ends."""
+    _process.asked = number or _process.asked
+
+
+def use_threads(number: int) -> None:
+    """Let torch and NumPy compute with ``number`` threads, or with fewer where they have fewer.
+
+    What was asked for goes before it, up to the number of processors.
+    """
+    asked = _process.asked
+    for name, (get, put) in _libraries().items():
+        own = _process.own.setdefault(name, get())
+        if asked is not None:
+            put(min(asked, allowed_processors()))
+        elif not re.match(r"\s*[1-9]", os.environ.get("OMP_NUM_THREADS", "")):
+            put(min(own, number))
+
+
+@contextmanager
+def threads_kept() -> Iterator[None]:
+    """Set torch and NumPy back at the end to the numbers of threads that a program gave them."""
+    if getattr(_thread, "inside", False):
+        yield
+        return
+    _thread.inside = True
+    with _lock:
+        _process.users += 1
+    try:
+        yield
+    finally:
+        _thread.inside = False
+        with _lock:
+            for name, number in _process.own.items():
+                _libraries()[name][1](number)
+            _process.users -= 1
+            if not _process.users:
+                _process.own, _process.asked = {}, None
+
+
+def in_turns(model: Model, items: Iterator[Item]) -> Iterator[Item]:
+    """Yield the items; ``model`` computes each with the threads that suit it."""
+    while True:
+        with threads_kept():
+            suit(model)
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+        yield item
+
+
+Functions = tuple[Callable[[], int], Callable[[int], Any]]
+"""What gets a library's number of threads, and what sets it."""
+
+
+def _libraries() -> dict[str, Functions]:
+    """Return the libraries that are imported by now, torch and the one of NumPy's products."""
+    found = {}
+    torch: Any = sys.modules.get("torch")
+    if hasattr(torch, "set_num_threads"):
+        found["torch"] = (torch.get_num_threads, torch.set_num_threads)
+    if "numpy" in sys.modules and (blas := _openblas()) is not None:
+        found["blas"] = blas
+    return found
+
+
+@cache
+def _openblas() -> Functions | None:
+    """Return the functions of the OpenBLAS that NumPy was linked with; None for another library.
+
+    NumPy itself has none. The names are those of its wheels and of OpenBLAS elsewhere.
+    """
+    import ctypes
+
+    linked = getattr(sys.modules.get("numpy._core._multiarray_umath"), "__file__", None)
+    if linked is None:
+        return None
+    library = ctypes.CDLL(linked)
+    for name in ("scipy_openblas_{}_num_threads64_", "openblas_{}_num_threads"):
+        get, put = (getattr(library, name.format(verb), None) for verb in ("get", "set"))
+        if get is not None and put is not None:
+            return get, put
+    return None

@@ -1,0 +1,283 @@
+"""How many threads torch and NumPy get, and that a Python program keeps its own numbers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+import attnviz
+from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.attention.stack_reader import StackReader
+from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.models import cgroup, threads
+from attnviz.models.bundled import Bundled
+from attnviz.models.model import Model
+from attnviz.models.threads import (
+    allowed_processors,
+    suit,
+    threads_for,
+    threads_kept,
+    use_threads,
+)
+
+SENTENCE, OTHER = "The cat sat on the mat.", "The dog sat on the mat."
+LARGE = 10**9
+
+
+HELD: dict[str, int] = {}
+"""The numbers of threads of what stands in for torch and OpenBLAS."""
+
+
+@pytest.fixture(autouse=True)
+def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand in for both, of three threads each, on eight processors without a quota.
+
+    Real threads would wait for one another where the machine is busy.
+    """
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(8)), raising=False)
+    monkeypatch.setattr(cgroup, "processors", lambda: None)
+    HELD.update(torch=3, blas=3)
+    functions = {
+        name: (partial(HELD.__getitem__, name), partial(HELD.__setitem__, name)) for name in HELD
+    }
+    monkeypatch.setattr(threads, "_libraries", lambda: functions)
+
+
+def numbers() -> set[int]:
+    """Return the numbers of threads of both."""
+    return set(HELD.values())
+
+
+REAL = threads._libraries
+
+
+def test_the_libraries_are_those_that_compute() -> None:
+    import torch
+
+    found = REAL()
+    assert found["torch"][0]() == torch.get_num_threads()
+    for get, put in found.values():
+        before = get()
+        put(2)
+        assert get() == 2
+        put(before)
+        assert get() == before
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"), [(None, 8), (0.5, 1), (1.9, 1), (2.0, 2), (64.0, 8)]
+)
+def test_the_processors_allowed_are_those_of_affinity_and_quota(
+    quota: float | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroup, "processors", lambda: quota)
+    assert allowed_processors() == expected
+
+
+def test_without_affinity_the_processors_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 5)
+    assert allowed_processors() == 5
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert allowed_processors() == 1
+
+
+def test_small_models_have_one_thread_and_larger_ones_what_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cgroup, "processors", lambda: 2.0)
+    assert threads_for(19_999_999) == 1
+    assert threads_for(20_000_000) == 2
+
+
+def test_a_model_gets_fewer_threads_never_more_than_the_program_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with threads_kept():
+        use_threads(1)
+        assert numbers() == {1}
+        use_threads(threads_for(LARGE))
+        assert numbers() == {3}
+        monkeypatch.setattr(cgroup, "processors", lambda: 2.0)
+        use_threads(threads_for(LARGE))
+        assert numbers() == {2}
+    assert numbers() == {3}
+
+
+@pytest.mark.parametrize("number", ["3", "3,2", " 3"])
+def test_what_a_person_set_stays(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", number)
+    with threads_kept():
+        suit(Bundled())
+        assert numbers() == {3}
+
+
+@pytest.mark.parametrize("number", ["", "0", "many"])
+def test_what_is_no_number_decides_nothing(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", number)
+    with threads_kept():
+        suit(Bundled())
+        assert numbers() == {1}
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(1, 1), (2, 2), (5, 5), (100, 8)])
+def test_what_is_asked_for_goes_before_all_up_to_the_processors(
+    asked: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    model = Bundled()
+    with threads_kept():
+        suit(model, asked)
+        assert numbers() == {expected}
+        suit(Bundled())  # such as its random twin
+        assert numbers() == {expected}
+    assert numbers() == {3}
+    with threads_kept():
+        suit(model)
+        assert numbers() == {3}
+
+
+def seen_by(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
+    """Return a list to which each run of the bundled model adds the numbers of threads."""
+    seen: list[set[int]] = []
+
+    def noting(name: str, owner: type) -> None:
+        plain = getattr(owner, name)
+
+        def run(*given: Any, **more: Any) -> Any:
+            seen.append(numbers())
+            return plain(*given, **more)
+
+        monkeypatch.setattr(owner, name, run)
+
+    for name in ("run_rows", "run_outputs", "reader"):
+        noting(name, Bundled)
+    noting("traced", NumpyStack)
+    noting("forward", TorchDecoder)
+    return seen
+
+
+CALLS: dict[str, Callable[[Model | str], object]] = {
+    "capture": lambda model: attnviz.capture(model, SENTENCE),
+    "rollout": lambda model: attnviz.rollout(model, text=SENTENCE),
+    "why": lambda model: attnviz.why(model, SENTENCE),
+    "ablate": lambda model: attnviz.ablate(model, SENTENCE, head="L0H0"),
+    "patch": lambda model: attnviz.patch(
+        model, SENTENCE, OTHER, head="L0H0", answer=" a", foil=" on"
+    ),
+    "prune": lambda model: attnviz.prune(model, [SENTENCE, OTHER], heads="L0H0", draws=1),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("by_name", [True, False])
+def test_functions_set_the_threads_and_give_them_back(
+    name: str, by_name: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = "tiny" if by_name else attnviz.load("tiny", threads=2)
+    seen = seen_by(monkeypatch)
+    CALLS[name](model)
+    assert seen
+    assert all(one == {1 if by_name else 2} for one in seen)
+    assert numbers() == {3}
+
+
+@pytest.mark.parametrize("command", ["heads", "ablate"])
+@pytest.mark.parametrize(("given", "expected"), [((), 1), (("--threads", "2"), 2)])
+def test_the_command_line_asks_for_threads(
+    command: str, given: tuple[str, ...], expected: int, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = seen_by(monkeypatch)
+    assert run(command, SENTENCE, *given, "--json").code == 0
+    assert seen
+    assert all(one == {expected} for one in seen)
+    assert numbers() == {3}
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "x", "1.5"])
+def test_what_is_no_number_of_threads_is_refused(given: str, refused: Any) -> None:
+    assert "--threads" in refused(2, "heads", SENTENCE, "--threads", given)
+
+
+def test_an_error_gives_the_threads_back() -> None:
+    with pytest.raises(attnviz.errors.UsageError):
+        attnviz.ablate("tiny", SENTENCE, head="L99H0")
+    assert numbers() == {3}
+
+
+def test_between_the_steps_of_a_text_the_threads_are_the_programs_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen, plain = [], StackReader.read
+
+    def read(self: StackReader, *given: Any) -> Any:
+        seen.append(numbers())
+        return plain(self, *given)
+
+    monkeypatch.setattr(StackReader, "read", read)
+    for count, _ in enumerate(attnviz.generate("tiny", SENTENCE, tokens=3)):
+        assert numbers() == {3}
+        assert seen == [{1}] * (count + 1)
+    assert len(seen) == 3
+
+
+def test_a_function_within_another_gives_nothing_back_before_its_end() -> None:
+    with threads_kept():
+        use_threads(1)
+        attnviz.capture("tiny", SENTENCE)
+        assert numbers() == {1}
+    assert numbers() == {3}
+
+
+def test_two_threads_of_a_program_leave_its_number_as_it_was() -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with threads_kept():
+            use_threads(1)
+            begun.set()
+            done.wait(10)
+
+    beside = threading.Thread(target=other)
+    beside.start()
+    begun.wait(10)
+    with threads_kept():
+        use_threads(1)
+    done.set()
+    beside.join()
+    assert numbers() == {3}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, "PASSIVE 0"),
+        ({"OMP_WAIT_POLICY": "ACTIVE", "KMP_BLOCKTIME": "9"}, "ACTIVE 9"),
+    ],
+)
+@pytest.mark.parametrize("first", ["attnviz.cli.main", "attnviz.api"])
+def test_threads_wait_without_spinning_but_where_a_person_wants_it(
+    environment: dict[str, str], expected: str, first: str
+) -> None:
+    names = ("OMP_WAIT_POLICY", "KMP_BLOCKTIME")
+    told = (
+        f"import {first}, os, sys; assert 'torch' not in sys.modules; "
+        f"print(*map(os.environ.get, {names}))"
+    )
+    plain = {name: text for name, text in os.environ.items() if name not in names}
+    done = subprocess.run(
+        [sys.executable, "-c", told],
+        env=plain | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == expected
