@@ -3,8 +3,8 @@
 Run as ``python tests/benchmarks/bench_load.py``; prints ratios of wall time, loaded to idle, as
 medians over the turns. The yardstick is a loop of one thread that takes as much processor time as
 the command. At most twice its ratio is asked for. OMP_NUM_THREADS and its like are taken out of the
-environment, for a command is to choose by itself; ``--threads`` of torch's own is what the busy
-processes of ``--beside torch`` take.
+environment, for a command is to choose by itself; the processes of ``--beside torch`` keep as many
+threads busy as torch takes by itself.
 """
 
 from __future__ import annotations
