@@ -31,7 +31,6 @@ KNOWS_THE_COMMAND_LINE = {
 SEVERAL_CLASSES = {
     "Asked",
     "AttentionShape",
-    "Beside",
     "Bounds",
     "Budget",
     "Case",

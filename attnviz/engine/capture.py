@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from attnviz.engine.observer import (
     BLOCK_CELLS,
-    Beside,
+    BlockFacts,
     KeepWeights,
     ObserveHeads,
     Observer,
@@ -291,7 +291,7 @@ def _observe_rows(
         mask = model.mask(layer, start, *weights.shape[-2:])
         for text, block in enumerate(weights):
             norm = None if norms is None else norms[text]
-            observer.observe(text, "self", layer, start, block, Beside(norm, mask))
+            observer.observe(text, "self", layer, start, block, BlockFacts(norm, mask))
 
     rows = len(inputs[0].text)
     if cells is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.capture import capture, observe
-from attnviz.engine.observer import Beside, KeepWeights, to_numpy
+from attnviz.engine.observer import BlockFacts, KeepWeights, to_numpy
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model, NumpyModel
 from attnviz.records import Input, Kind, LayerWeights
@@ -30,7 +30,7 @@ class HeadRun:
     the output projection; empty where they cannot be seen.
     logits: (token, word) of the next token; None where none is predicted from what came before.
     norms: (head, key), ‖v_j W_O^h‖ of each layer, where they were asked for.
-    masks: (query, key) of the layers whose mask is known, as in ``Beside``.
+    masks: (query, key) of the layers whose mask is known, as in ``BlockFacts``.
     """
 
     weights: Mapping[int, Floats]
@@ -125,7 +125,7 @@ class _KeepNorms:
         return kind == self._kind
 
     def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: Beside
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
     ) -> None:
         if beside.norms is not None:
             self.norms_of[layer] = beside.norms

@@ -28,7 +28,14 @@ from attnviz.engine.attention_calls import (
 )
 from attnviz.engine.forward_pass import ForwardPass, plan_pass, wanted_kinds
 from attnviz.engine.hook_points import HeadOutputs
-from attnviz.engine.observer import Beside, Observer, hand_over, on_host, rows_of_a_block, to_numpy
+from attnviz.engine.observer import (
+    BlockFacts,
+    Observer,
+    hand_over,
+    on_host,
+    rows_of_a_block,
+    to_numpy,
+)
 from attnviz.engine.passes import PlainCheck, WatchedCall, watched
 from attnviz.engine.projections import ValueNorms
 from attnviz.errors import UnsupportedError, UsageError
@@ -240,7 +247,7 @@ def _observe_blocks(
                 seen = call.visible(start, *weights.shape[-2:])
                 for text, block in enumerate(weights):
                     mask = None if seen is None else on_host(seen[text])
-                    beside = Beside(of_texts[text], mask)
+                    beside = BlockFacts(of_texts[text], mask)
                     observer.observe(text, watch.kind, watch.layer, start, to_numpy(block), beside)
         output, _ = call.own()
         if last is not None:
@@ -342,7 +349,7 @@ class _Collected:
         return kind in self._kinds
 
     def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: Beside
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
     ) -> None:
         for row in range(weights.shape[-2]):
             self.rows[kind, layer, start + row] = weights[:, row]

@@ -23,7 +23,7 @@ BLOCK_CELLS = 2**20
 """Weights of a block, all heads and texts together: 4 MB as float32."""
 
 
-class Beside(NamedTuple):
+class BlockFacts(NamedTuple):
     """What a block of weights comes with.
 
     norms: ‖v_j W_O^h‖ of each key's value, (head, key); None unless they are wanted.
@@ -48,7 +48,7 @@ class Observer(Protocol):
         ...
 
     def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: Beside
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
     ) -> None:
         """Take the weights (head, rows, keys) of one text's queries from ``start`` on.
 
@@ -71,7 +71,7 @@ def hand_over(
 ) -> None:
     """Pass on a layer's whole matrices (text, head, query, key).
 
-    norms: (text, head, key) or None. masks: (text, query, key) as in ``Beside``, or None.
+    norms: (text, head, key) or None. masks: (text, query, key) as in ``BlockFacts``, or None.
     cells: of a NumPy block; None passes matrices on as they are. first: the number of the first
         text.
     """
@@ -79,7 +79,7 @@ def hand_over(
         norm = None if norms is None else to_numpy(norms[text])
         mask = None if masks is None else masks[text]
         if cells is None:
-            observer.observe(first + text, kind, layer, 0, matrix, Beside(norm, mask))
+            observer.observe(first + text, kind, layer, 0, matrix, BlockFacts(norm, mask))
             continue
         mask = None if mask is None else on_host(mask)
         whole = to_numpy(matrix)
@@ -88,7 +88,7 @@ def hand_over(
         for start in range(0, queries, rows):
             block = whole[:, start : start + rows]
             seen = None if mask is None else mask[start : start + rows]
-            observer.observe(first + text, kind, layer, start, block, Beside(norm, seen))
+            observer.observe(first + text, kind, layer, start, block, BlockFacts(norm, seen))
 
 
 def rows_of_a_block(texts: int, heads: int, keys: int, cells: int = BLOCK_CELLS) -> int:
@@ -131,7 +131,7 @@ class KeepWeights:
         return kind == self._kind and (self._heads is None or layer in self._heads)
 
     def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: Beside
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
     ) -> None:
         if text or not self.wants(kind, layer):
             return

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from attnviz.engine.capture import Asked, no_such_head, record_of
 from attnviz.engine.head_run import Head, HeadRun, Run, open_heads
-from attnviz.engine.observer import Beside, KeepWeights
+from attnviz.engine.observer import BlockFacts, KeepWeights
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
 from attnviz.models.model import Model, NumpyModel
@@ -53,7 +53,7 @@ class TextReader:
         keep = KeepWeights(kind, wanted.heads)
         for layer, weights in seen.weights.items():
             if keep.wants(kind, layer):
-                keep.observe(0, kind, layer, 0, weights, Beside(mask=seen.masks.get(layer)))
+                keep.observe(0, kind, layer, 0, weights, BlockFacts(mask=seen.masks.get(layer)))
         if not keep.layers:
             raise no_such_head()
         return TextPass(record_of(self.model, wanted.given, kind, keep.layers), seen.logits)

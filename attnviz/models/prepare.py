@@ -19,6 +19,7 @@ from attnviz.models.placement import drawing
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.whole import require_whole, unwrapped
 from attnviz.records import Kind, ModelInfo
 
 _WITH_EXTREMES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -51,6 +52,7 @@ def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> Transforme
 
     Raises UsageError for what is no transformers model, and without a tokenizer where it reads.
     """
+    model = unwrapped(model)
     if not isinstance(model, PreTrainedModel):
         raise UsageError(
             f"expected the name of a model or a loaded transformers model, got a "
@@ -93,6 +95,7 @@ def _described(
     notes: tuple[str, ...],
 ) -> TransformersModel:
     shape = read_shape(model.config, name)
+    require_whole(model, name, shape.layers)
     broken = () if weights == "random" else _not_finite(model)
     kinds = _kinds(model)
     target = context_length(model.config, model, decoder=True) if "decoder" in kinds else None

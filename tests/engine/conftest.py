@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from attnviz.engine.observer import Beside
+from attnviz.engine.observer import BlockFacts
 
 
 class Recorder:
@@ -24,7 +24,7 @@ class Recorder:
         return self.wanted is None or (kind, layer) in self.wanted
 
     def observe(
-        self, text: int, kind: str, layer: int, start: int, weights: Any, beside: Beside
+        self, text: int, kind: str, layer: int, start: int, weights: Any, beside: BlockFacts
     ) -> None:
         assert self.wants(kind, layer)
         assert (start, beside.norms) == (0, None)

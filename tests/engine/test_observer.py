@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.observer import Beside, KeepWeights, hand_over, to_numpy
+from attnviz.engine.observer import BlockFacts, KeepWeights, hand_over, to_numpy
 
 
 def weights(layer: int = 0, heads: int = 5) -> np.ndarray:
@@ -44,7 +44,7 @@ def test_arrays_keep_their_precision_or_gain_some(
 def test_everything_of_the_kind_is_kept_in_order() -> None:
     keep = KeepWeights("decoder")
     for layer in (2, 0, 1):
-        keep.observe(0, "decoder", layer, 0, weights(layer), Beside())
+        keep.observe(0, "decoder", layer, 0, weights(layer), BlockFacts())
     assert [kept.layer for kept in keep.layers] == [0, 1, 2]
     assert all(kept.heads == (0, 1, 2, 3, 4) for kept in keep.layers)
     np.testing.assert_array_equal(keep.layers[2].weights, weights(2))
@@ -53,7 +53,7 @@ def test_everything_of_the_kind_is_kept_in_order() -> None:
 def test_another_kind_passes_unseen() -> None:
     keep = KeepWeights("cross")
     assert not keep.wants("decoder", 0)
-    keep.observe(0, "decoder", 0, 0, weights(), Beside())
+    keep.observe(0, "decoder", 0, 0, weights(), BlockFacts())
     assert keep.layers == ()
 
 
@@ -64,7 +64,12 @@ def test_chosen_heads_of_chosen_layers(library: str) -> None:
     for layer in range(5):
         given = weights(layer)
         keep.observe(
-            0, "self", layer, 0, torch.from_numpy(given) if library == "torch" else given, Beside()
+            0,
+            "self",
+            layer,
+            0,
+            torch.from_numpy(given) if library == "torch" else given,
+            BlockFacts(),
         )
     one, three = keep.layers
     assert (one.layer, one.heads) == (1, (2, 4))
@@ -79,7 +84,12 @@ def test_a_layer_without_the_chosen_head_keeps_nothing(library: str) -> None:
     for layer, heads in ((0, 5), (1, 3)):
         given = weights(layer, heads)
         keep.observe(
-            0, "self", layer, 0, torch.from_numpy(given) if library == "torch" else given, Beside()
+            0,
+            "self",
+            layer,
+            0,
+            torch.from_numpy(given) if library == "torch" else given,
+            BlockFacts(),
         )
     assert [(kept.layer, kept.heads) for kept in keep.layers] == [(0, (4,))]
 

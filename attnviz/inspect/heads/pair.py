@@ -18,7 +18,7 @@ from attnviz.draw.document import Column, Row, Table
 from attnviz.draw.labels import word_label
 from attnviz.draw.provenance import share
 from attnviz.engine.capture import observe
-from attnviz.engine.observer import Beside, to_numpy
+from attnviz.engine.observer import BlockFacts, to_numpy
 from attnviz.errors import UsageError
 from attnviz.measures.words import WordPlaces
 from attnviz.models.model import Model
@@ -219,7 +219,7 @@ class _PairWeights:
         return kind == self._kind and layer in self._heads
 
     def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: Beside
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
     ) -> None:
         if not self.wants(kind, layer):
             return

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.observer import Beside, Floats
+from attnviz.engine.observer import BlockFacts, Floats
 from attnviz.engine.probing import Probing
 from attnviz.inspect.patterns.probes import COPIES, OWN, ProbeText
 from attnviz.inspect.patterns.records import Example, PatternReport, PatternScores
@@ -104,7 +104,7 @@ class _Keep:
         return kind == self._kind and any(layer == at for at, _ in self.maps)
 
     def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: Beside
+        self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: BlockFacts
     ) -> None:
         shown = in_view(self._view, weights, beside.norms)
         rows, keys = shown.shape[1:]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.observer import Beside
+from attnviz.engine.observer import BlockFacts
 from attnviz.engine.probing import Probing
 from attnviz.inspect.patterns.probes import ProbeText, batches
 from attnviz.inspect.patterns.relations import Found
@@ -242,7 +242,7 @@ class _Scoring:
         layer: int,
         start: int,
         weights: NDArray[np.floating],
-        beside: Beside,
+        beside: BlockFacts,
     ) -> None:
         norms, mask = beside
         kept = self._heads_of(layer, weights.shape[0])

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.observer import Beside, Floats, no_numbers
+from attnviz.engine.observer import BlockFacts, Floats, no_numbers
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
 from attnviz.inspect.rollout.records import Matrix, RolloutReport
@@ -80,7 +80,7 @@ class _Follow:
         return kind == self._kind
 
     def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: Beside
+        self, text: int, kind: Kind, layer: int, start: int, weights: Floats, beside: BlockFacts
     ) -> None:
         rows, keys = weights.shape[1:]
         if self._seen == 0:

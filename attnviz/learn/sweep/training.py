@@ -17,7 +17,7 @@ from torch import Tensor
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.engine.hook_points import observe_hook_points
-from attnviz.engine.observer import Beside, to_numpy
+from attnviz.engine.observer import BlockFacts, to_numpy
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.learn.sweep.records import PatternScore, SweepModel
 from attnviz.learn.sweep.tasks import BEGINNING, Pattern, Samples, Task
@@ -264,7 +264,7 @@ class _KeepAll:
         return True
 
     def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Tensor, beside: Beside
+        self, text: int, kind: Kind, layer: int, start: int, weights: Tensor, beside: BlockFacts
     ) -> None:
         self.layers[layer].append(weights)
 

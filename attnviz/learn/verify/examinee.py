@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from attnviz.engine.observer import Beside, to_numpy
+from attnviz.engine.observer import BlockFacts, to_numpy
 from attnviz.learn.verify.torch_module import HeadSum, dropout_of, module_state
 from attnviz.models.model import Model
 from attnviz.records import Input, Kind
@@ -48,7 +48,7 @@ class KeepAll:
         return True
 
     def observe(
-        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: Beside
+        self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
     ) -> None:
         # A copy: what a model computes in place later must not change what was seen.
         if text == 0:

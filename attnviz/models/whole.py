@@ -1,0 +1,91 @@
+"""Refuses a part of a model: every layer and head that its config names is shown, or nothing.
+
+Under tensor parallelism a process has some of the heads, under pipeline parallelism some of the
+layers, and under full sharding a piece of each weight. Each looks like a smaller model, whose heads
+have other numbers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from attnviz.errors import UnsupportedError
+from attnviz.models.architecture import text_config
+
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
+"""Classes that hold the whole model as it is, and where they hold it."""
+
+_DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
+
+
+def unwrapped(model: Any) -> Any:
+    """Return the model inside wrappers that hold all of it in each process."""
+    while type(model).__name__ in _WRAPPERS:
+        model = getattr(model, "_orig_mod", None) or model.module
+    return model
+
+
+def require_whole(model: Any, name: str, layers: int) -> None:
+    """Raise UnsupportedError if a loaded model is only a part of what its config describes.
+
+    layers: of its text stack, as the config has them; of an encoder–decoder the encoder's.
+    """
+    for found, way in _splits(model):
+        if found:
+            raise UnsupportedError(
+                f"{name!r} is a part of a model: {way}; load it whole, in one process"
+            )
+    text, expected = model, [layers]
+    if getattr(model.config, "is_encoder_decoder", False):
+        decoder = text_config(model.config, decoder=True)
+        expected += [getattr(decoder, field, None) or layers for field in _DECODER_LAYERS][:1]
+    elif hasattr(model, "get_decoder"):  # next to it there may be one for images
+        text = model.get_decoder() or model
+    shared = _named_counts(model.config)
+    stacks = sorted(_stack_lengths(text), reverse=True)
+    for stack, count in zip(stacks, sorted(expected, reverse=True), strict=False):
+        if stack < count and stack not in shared:
+            raise UnsupportedError(
+                f"{name!r} is a part of a model: it has {stack} layers, and its config names "
+                f"{count}; load it whole, or correct the config"
+            )
+
+
+def _splits(model: Any) -> Iterator[tuple[bool, str]]:
+    """Yield each way in which a model may be split over processes, and whether this one is."""
+    distributed = sys.modules.get("torch.distributed.tensor")
+    sharded: Any = getattr(distributed, "DTensor", ())
+    classes = [type(module).__name__ for module in model.modules()]
+    yield (
+        any(name.startswith("PipelineIdentity") for name in classes),
+        "it has some of the layers (pipeline parallelism)",
+    )
+    yield (
+        any(name.startswith(("FullySharded", "FSDP")) for name in classes),
+        "its weights are split over processes (fully sharded)",
+    )
+    yield (
+        any(isinstance(weight, sharded) for weight in model.parameters())
+        or (getattr(model, "_tp_size", None) or 1) > 1,
+        "its weights are split over processes (tensor parallelism)",
+    )
+
+
+def _stack_lengths(module: nn.Module) -> Iterator[int]:
+    """Yield how many layers each stack has; what stands inside a layer does not count."""
+    for child in module.children():
+        if isinstance(child, nn.ModuleList | nn.Sequential) and len(child):
+            yield len(child)
+        else:
+            yield from _stack_lengths(child)
+
+
+def _named_counts(config: Any) -> set[int]:
+    """Return the numbers of layers, or of groups that share their weights, that a config names."""
+    found = {**vars(config), **vars(text_config(config))}
+    named = (value for field, value in found.items() if "layers" in field or "groups" in field)
+    return {value for value in named if isinstance(value, int) and not isinstance(value, bool)}
