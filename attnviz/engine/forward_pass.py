@@ -17,6 +17,7 @@ from attnviz.engine.hook_points import hooked
 from attnviz.engine.observer import Observer
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.third_party import running
+from attnviz.models.whole import require_token_ids
 from attnviz.records import Kind
 
 if TYPE_CHECKING:
@@ -142,15 +143,6 @@ def plan_pass(
         )
     inputs[_TARGET] = decoder_input_ids.to(model.device)
     return ForwardPass(model, model.base_model, inputs, TWO_STACKS, kinds)
-
-
-def require_token_ids(model: PreTrainedModel) -> None:
-    """UnsupportedError for a model of images or sound."""
-    if model.main_input_name != "input_ids":
-        raise UnsupportedError(
-            f"{type(model).__name__} reads {model.main_input_name}, not text: "
-            "choose a model that reads token ids."
-        )
 
 
 def wanted_kinds(observer: Observer, model: nn.Module) -> frozenset[Kind]:

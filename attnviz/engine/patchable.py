@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.engine.forward_pass import TWO_STACKS, ForwardPass, require_token_ids
+from attnviz.engine.forward_pass import TWO_STACKS, ForwardPass
 from attnviz.engine.hook_points import (
     HookPoint,
     HookPoints,
@@ -30,6 +30,7 @@ from attnviz.models.model import Model
 from attnviz.models.third_party import running
 from attnviz.models.threads import suit
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.models.whole import require_token_ids
 from attnviz.records import Input, Kind, Tokens
 
 if TYPE_CHECKING:

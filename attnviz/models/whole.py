@@ -1,4 +1,4 @@
-"""Refuses a part of a model: every layer and head that its config names is shown, or nothing.
+"""Refuses what is not a model of text, and a part of one: all that its config names, or nothing.
 
 Under tensor parallelism a process has some of the heads, under pipeline parallelism some of the
 layers, and under full sharding a piece of each weight. Each looks like a smaller model, whose heads
@@ -27,6 +27,15 @@ def unwrapped(model: Any) -> Any:
     while type(model).__name__ in _WRAPPERS:
         model = getattr(model, "_orig_mod", None) or model.module
     return model
+
+
+def require_token_ids(model: Any) -> None:
+    """Raise UnsupportedError for a model of images or sound."""
+    if model.main_input_name != "input_ids":
+        raise UnsupportedError(
+            f"{type(model).__name__} reads {model.main_input_name}, not text: "
+            "choose a model that reads token ids."
+        )
 
 
 def require_whole(model: Any, name: str, layers: int) -> None:

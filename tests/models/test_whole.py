@@ -1,0 +1,169 @@
+"""A part of a model is refused in words: split over two real processes, or with layers gone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import attnviz
+from attnviz.errors import UnsupportedError
+from attnviz.models.whole import require_whole
+
+from ..small_models import llama_fields
+
+PROCESS = """
+import sys
+import torch, torch.distributed as dist
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.distributed import DistributedConfig
+import attnviz
+
+dist.init_process_group("gloo")
+path, way = sys.argv[1:]
+config = DistributedConfig(**{way: 2}, **({"tp_plan": "auto"} if way == "tp_size" else {}))
+model = AutoModelForCausalLM.from_pretrained(path, distributed_config=config).eval()
+tokenizer = AutoTokenizer.from_pretrained(path)
+text = "the cat sat"
+asked = {
+    "capture": lambda: attnviz.capture(model, text, tokenizer=tokenizer),
+    "rollout": lambda: attnviz.rollout(model, text, tokenizer=tokenizer),
+    "patterns": lambda: attnviz.patterns(model, tokenizer),
+    "ablate": lambda: attnviz.ablate(model, [text], tokenizer=tokenizer),
+    "why": lambda: attnviz.why(model, text, tokenizer=tokenizer),
+    "patch": lambda: attnviz.patch(model, text, "the dog sat", tokenizer=tokenizer),
+    "generate": lambda: list(attnviz.generate(model, text, tokenizer=tokenizer)),
+    "params": lambda: attnviz.params(model),
+}
+for name, call in asked.items():
+    try:
+        call()
+        print(name, "shown")
+    except attnviz.errors.UnsupportedError as error:
+        print(name, "refused:", error)
+dist.destroy_process_group()
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("tp_size", "tensor parallelism"),
+        ("pp_size", "pipeline parallelism"),
+        ("fsdp_size", "split over processes"),
+    ],
+)
+def test_a_split_model_is_refused_on_every_rank(
+    checkpoint: Callable[[str], Path], way: str, said: str
+) -> None:
+    port = free_port()
+    path = checkpoint("llama")
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROCESS, str(path), way],
+            env=os.environ
+            | {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    printed = [rank.communicate(timeout=300) for rank in ranks]
+    for rank, (out, err) in zip(ranks, printed, strict=True):
+        assert rank.returncode == 0, err[-2000:]
+        lines = [line for line in out.splitlines() if " shown" in line or " refused" in line]
+        assert len(lines) == 8, out
+        for line in lines:
+            assert "is a part of a model" in line, line
+            assert said in line, line
+
+
+def made(**changes: Any) -> Any:
+    torch.manual_seed(0)
+    fields = llama_fields(12, 13, 31, (3, 1, 4)) | {"num_hidden_layers": 4} | changes
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=11, **fields))
+
+
+@pytest.mark.parametrize("gone", [1, 2])
+def test_layers_that_are_gone_are_missed(gone: int) -> None:
+    model = made()
+    del model.model.layers[:gone]
+    with pytest.raises(UnsupportedError, match=f"it has {4 - gone} layers, and its config names 4"):
+        attnviz.params(model)
+
+
+def test_an_encoder_decoder_without_a_decoder_layer_is_refused(
+    checkpoint: Callable[[str], Path],
+) -> None:
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(checkpoint("t5"))
+    layers = len(model.decoder.block)
+    require_whole(model, "t5", len(model.encoder.block))
+    del model.decoder.block[0]
+    with pytest.raises(UnsupportedError, match=f"it has {layers - 1} layers"):
+        require_whole(model, "t5", len(model.encoder.block))
+
+
+def test_layers_that_share_their_weights_are_whole() -> None:
+    config = transformers.AlbertConfig(
+        vocab_size=11,
+        hidden_size=12,
+        embedding_size=6,
+        num_hidden_layers=5,
+        num_attention_heads=3,
+        intermediate_size=13,
+    )
+    require_whole(transformers.AlbertModel(config), "albert", 5)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile itself
+@pytest.mark.parametrize("wrap", [nn.DataParallel, torch.compile])
+def test_a_wrapper_that_holds_the_whole_model_is_opened(
+    wrap: Any, checkpoint: Callable[[str], Path]
+) -> None:
+    path = checkpoint("llama")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(path).eval()
+    inside = attnviz.capture(model, "the cat sat", tokenizer=tokenizer)
+    found = attnviz.capture(wrap(model), "the cat sat", tokenizer=tokenizer)
+    assert (found["L0H0"] == inside["L0H0"]).all()
+
+
+def test_a_model_of_images_is_named_as_one(tmp_path: Path, run: Any) -> None:
+    config = transformers.ViTConfig(
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=13,
+        image_size=8,
+        patch_size=4,
+    )
+    model = transformers.ViTModel(config)
+    with pytest.raises(UnsupportedError, match="reads pixel_values, not text"):
+        attnviz.capture(model, "a cat", tokenizer=object())
+    model.save_pretrained(tmp_path / "vit")
+    result = run("heads", "a cat", "--model", str(tmp_path / "vit"))
+    assert result.code == 5
+    assert "takes no text" in result.err
