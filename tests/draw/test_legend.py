@@ -53,8 +53,11 @@ def test_a_share_takes_three_characters(value: float, shown: str) -> None:
 
 def test_a_label_is_short_where_its_name_does_not_fit() -> None:
     label = HeadLabel("duplicate", "D", 0.98, 0.1, "dup", "duplicate token")
-    assert label_text(label, 19) == "duplicate token .98"
-    assert label_text(label, 18) == "dup .98"
+    known = label._replace(source="card")
+    assert label_text(known, 19) == "duplicate token .98"
+    assert label_text(known, 18) == "dup .98"
+    assert label_text(label, 27) == "duplicate token .98 on text"
+    assert label_text(label, 19) == "dup .98 on text"
     assert label_text(label, 6) == "dup"
     assert label_text(label._replace(score=math.nan), 19) == "duplicate token"
 
