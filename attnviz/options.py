@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
+from fractions import Fraction
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
@@ -288,8 +289,10 @@ def spelled_head(choice: Any) -> str:
 
 _NUMBER = r"([0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)"
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
-_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BYTES |= {f"{prefix}i": 1024**power for power, prefix in enumerate(("k", "m", "g", "t"), start=1)}
+_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
+_BYTES |= {
+    f"{prefix}i": 1024**power for power, prefix in enumerate(("k", "m", "g", "t", "p"), start=1)
+}
 
 
 @dataclass(frozen=True)
@@ -320,14 +323,20 @@ def read_budget(typed: str) -> Budget:
     return Budget(count=int(match[1]))
 
 
-def read_bytes(typed: str) -> int:
-    """``2GB``, ``512MiB`` or plain bytes; UsageError for anything else."""
-    match = re.fullmatch(rf"{_NUMBER}\s*([kmgt]i?)?b?", typed.strip().lower())
+def read_bytes(typed: str, option: str = "--max-memory") -> int:
+    """Return the bytes of ``2GB`` (10⁹ each), ``512MiB`` (2²⁰ each) or ``64B``.
+
+    option: that it was given to. Raises UsageError for anything else, as for a bare number, which
+    could mean any unit.
+    """
+    match = re.fullmatch(rf"{_NUMBER}\s*(?:([kmgtp]i?)b?|b)", typed.strip().lower())
     if match is None:
+        bare = re.fullmatch(_NUMBER, typed.strip()) is not None
+        instead = f"{typed.strip()}GB" if bare else "24GB or 512MiB"
         raise UsageError(
-            f"cannot read --max-memory {typed!r}: expected a size such as 2GB or 512MiB"
+            f"cannot read {option} {typed!r}: expected a size with its unit, such as {instead}"
         )
-    size = int(float(match[1]) * _BYTES[match[2] or ""])
+    size = int(Fraction(match[1]) * _BYTES[match[2] or ""])
     if size == 0:
-        raise UsageError("--max-memory 0 leaves no room: expected a size such as 2GB or 512MiB")
+        raise UsageError(f"{option} {typed.strip()} leaves no room: expected a size such as 24GB")
     return size

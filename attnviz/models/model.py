@@ -203,11 +203,26 @@ def trained_tokens(metadata: Mapping[str, str]) -> int | None:
     return int(stated) if re.fullmatch(r"[0-9]{1,9}", stated) else None
 
 
-def beyond_training(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
-    """A note where a text is longer than every one of the training."""
-    if trained is None or len(tokens) <= trained:
-        return ()
-    return (f"trained on sequences of up to {trained:,} tokens, not {len(tokens):,}",)
+_UNKNOWN = ("[UNK]", "<unk>", "<UNK>")
+_MANY = 0.1
+"""The share of a text's tokens from which unknown ones are told."""
+
+
+def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
+    """Return what a reader must know of running over a text.
+
+    trained: tokens of the longest sequence of the training, or None.
+    """
+    notes = []
+    if trained is not None and len(tokens) > trained:
+        notes.append(f"trained on sequences of up to {trained:,} tokens, not {len(tokens):,}")
+    unknown = sum(text in _UNKNOWN for text in tokens.texts)
+    if unknown > _MANY * len(tokens):
+        notes.append(
+            f"{unknown:,} of {len(tokens):,} tokens are unknown to the tokenizer: the model cannot "
+            "tell them apart"
+        )
+    return tuple(notes)
 
 
 _NAMED = 3

@@ -23,9 +23,9 @@ from attnviz.models.model import (
     ObserveQueriesKeys,
     Vocabulary,
     Wants,
-    beyond_training,
     frame_of,
     known_ids,
+    text_notes,
 )
 from attnviz.models.pieces import check_ids, check_limit, token_texts
 from attnviz.models.third_party import tokenizing
@@ -128,7 +128,7 @@ class StackModel:
         return token_texts(self.tokenizer, pieces)
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
-        return beyond_training(self._trained_tokens, tokens)
+        return text_notes(self._trained_tokens, tokens)
 
     def mask(self, layer: int, start: int, rows: int, keys: int) -> NDArray[np.bool_] | None:
         windows = self.stack.shape.windows

@@ -15,10 +15,10 @@ from attnviz.errors import UsageError
 from attnviz.models.growth import Growth
 from attnviz.models.model import (
     Vocabulary,
-    beyond_training,
     frame_of,
     known_ids,
     split_words,
+    text_notes,
     word_tokens,
 )
 from attnviz.models.pieces import check_ids, check_limit, token_texts
@@ -74,7 +74,7 @@ class TransformersModel:
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         """Whether the text is longer than those of the training."""
-        return beyond_training(self.trained_tokens, tokens)
+        return text_notes(self.trained_tokens, tokens)
 
     def encode_target(self, text: str, limit: int | None = None) -> Tokens:
         """Decoder text as the model is trained on it: shifted right behind its start token."""

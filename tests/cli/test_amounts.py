@@ -47,7 +47,6 @@ def test_no_budget(typed: str) -> None:
         ("1.5 GiB", 3 * 2**29),
         ("512MiB", 2**29),
         ("700k", 700_000),
-        ("1024", 1024),
         ("7 B", 7),
     ],
 )
@@ -55,10 +54,15 @@ def test_sizes(typed: str, size: int) -> None:
     assert read_bytes(typed) == size
 
 
-@pytest.mark.parametrize("typed", ["", "much", "-1GB", "2XB", "GB"])
+@pytest.mark.parametrize("typed", ["", "much", "-1GB", "2XB", "GB", "1024", "24"])
 def test_no_size(typed: str) -> None:
     with pytest.raises(UsageError, match="cannot read --max-memory"):
         read_bytes(typed)
+
+
+def test_a_bare_number_could_mean_any_unit() -> None:
+    with pytest.raises(UsageError, match=r"cannot read --memory '24': .* such as 24GB"):
+        read_bytes("24", "--memory")
 
 
 def test_no_memory_at_all() -> None:

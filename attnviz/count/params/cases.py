@@ -28,12 +28,12 @@ from attnviz.count.params.request import (
     Running,
     check_size,
     parse_choices,
-    parse_memory,
 )
 from attnviz.count.params.shapes import spec_from_options
 from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.shapes import nearest
+from attnviz.options import read_bytes
 
 if TYPE_CHECKING:  # a shape typed in needs no names
     from attnviz.count.params.find_spec import FoundSpec
@@ -269,7 +269,7 @@ def _counted(spec: ModelSpec, running: Running, stored: Stored | None = None) ->
     if running.memory is not None:
         fit = longest_context(
             spec,
-            parse_memory(running.memory),
+            read_bytes(running.memory, "--memory"),
             batch=running.batch,
             dtype=types.dtype,
             cache_dtype=types.cache,

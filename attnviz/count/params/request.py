@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields
-from fractions import Fraction
 from typing import Any, Literal
 
 from attnviz.count.params.specs import MOST
@@ -12,11 +10,6 @@ from attnviz.errors import UsageError
 from attnviz.options import Options, flag, option
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
-
-_SIZE = re.compile(
-    r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?:([kmgtp])(i?)b?|bytes?|b)?", re.IGNORECASE
-)
-_POWERS = " kmgtp"
 
 
 @dataclass(frozen=True)
@@ -173,24 +166,6 @@ def check_size(name: str, value: object) -> None:
     if isinstance(value, int) and value > MOST:
         typed = "--" + name.replace("_", "-")
         raise UsageError(f"{typed} is more than {MOST:,}: is this the number you meant?")
-
-
-def parse_memory(text: str) -> int:
-    """The bytes of ``24GB`` (10⁹ each), ``24GiB`` (2³⁰ each) or a bare number of bytes.
-
-    Raises UsageError for what is no size, and for none.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(
-            f"cannot read --memory {text!r}: expected a size such as 24GB, 80GiB or 512MB"
-        )
-    number, letter, binary = match.groups()
-    unit = (1024 if binary else 1000) ** _POWERS.index((letter or " ").lower())
-    size = int(Fraction(number) * unit)
-    if not size:
-        raise UsageError(f"--memory {text} is nothing: expected a size such as 24GB")
-    return size
 
 
 def parse_choices(text: str) -> tuple[str, tuple[str, ...]]:

@@ -84,7 +84,8 @@ def _memory(case: Case, cost: CostReport, maps: bool) -> list[_Line]:
         free = ""
         if case.fit is not None:
             left, memory = case.fit.memory - cost.needed_bytes, bytes_text(case.fit.memory)
-            free = f"{bytes_text(abs(left))} {'free of' if left >= 0 else 'more than'} {memory}"
+            beyond = "left for activations" if left >= 0 else f"more than {memory}"
+            free = f"{bytes_text(abs(left))} {beyond}"
         lines.append(("total", bytes_text(cost.needed_bytes), free, 0))
     if maps and cost.maps.values:
         note = "weights if materialised, else none"

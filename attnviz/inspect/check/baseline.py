@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,8 +169,17 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
         stream.write(content.encode("ascii"))
 
 
-def check_renewable(path: Path) -> None:
-    """Raise where ``path`` cannot be written, or is a file that never was a baseline."""
+def check_renewable(path: Path, folder: Path) -> None:
+    """Raise where ``path`` cannot be written, or is a file that never was a baseline.
+
+    folder: that of the rules. Their author is often another person than the one who runs them, so
+    that nothing outside of it is written.
+    """
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        raise UsageError(
+            f"--update writes beside the rules, and {visible(str(path))!r} is not in their folder: "
+            "move it there, or write it with --init"
+        )
     check_writable(path)
     content = read_bytes(path, most=SETTINGS_BYTES) if path.exists() else b""
     if content and b'"attnviz.baseline/' not in content[:_OPENING]:

@@ -72,7 +72,7 @@ def check(
         if not checked.baselines:
             raise UsageError(f"{str(rules.file)!r} names no baseline: there is nothing to update")
         for path in checked.baselines:
-            check_renewable(path)
+            check_renewable(path, rules.file.parent)
     name = model.model or (checked.model if checked is not None else None) or "tiny"
     measured = _measured(name, model.seed, loading, outlet)
     if checked is None or not checked.of_config:
