@@ -145,9 +145,12 @@ def test_what_is_written_looks_alike_at_all_it_sees(name: str) -> None:
 def _written(model: Any) -> Any:
     choice = options.HeadChoice()
     sampling = Sampling(tokens=9)
-    begun = job.Job.prepare(model, TEXT, sampling, None, choice, (), 0, cancelled=lambda: False)
-    shown = begun.write(lambda: False, lambda share, run: None)
+    begun = job.Job.prepare(
+        model, TEXT, sampling, None, choice, ablate=(), index_base=0, cancelled=lambda: False
+    )
+    shown, early = begun.write(lambda: False, lambda share, run: None)
     assert shown is not None
+    assert early is None
     return shown
 
 

@@ -18,7 +18,6 @@ from attnviz.draw.files import CsvTable, Writer, csv_text, text_file
 from attnviz.draw.scale import visible_cells
 from attnviz.draw.values import json_number, label_facts, model_facts, shortest
 from attnviz.inspect.heads.links import word_links
-from attnviz.inspect.heads.pair import SEED, PairLinks
 from attnviz.inspect.heads.report import HeadsComparison, View
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import WordPlaces
@@ -26,6 +25,8 @@ from attnviz.records import HeadScores, HeadsReport
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+
+    from attnviz.inspect.heads.pair import PairLinks
 
 SCHEMA = "attnviz.heads/1"
 _VARIED = ("kind", "causal", "score")
@@ -144,6 +145,8 @@ def _word_facts(report: HeadsReport, word: WordPlaces, sink: bool) -> dict[str, 
 
 def _pair_facts(pair: PairLinks) -> dict[str, Any]:
     """Return the pair's weights in the text and in the shuffled ones, clearest of chance first."""
+    from attnviz.inspect.heads.pair import SEED  # it runs models: only where one was asked
+
     directions = [
         {"queries": list(each.queries), "keys": list(each.keys)} for each in pair.directions
     ]

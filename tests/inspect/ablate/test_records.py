@@ -182,5 +182,5 @@ def test_rows_hold_every_ablation_and_what_was_only_estimated(scans: Scans) -> N
     assert (single["ci_low"], single["ci_high"]) == effect.intervals["loss_delta"]
     assert single["gradient"] == 0.5
     assert joint["removed"] == "L0H3 L1H3 L2H3"
-    assert (joint["layer"], joint["head"], joint["gradient"]) == ("", "", "")
-    assert (hint["name"], hint["loss_delta"], hint["gradient"]) == ("L1H1", "", 2.0)
+    assert (joint["layer"], joint["head"], joint["gradient"]) == (None, None, None)
+    assert (hint["name"], hint["loss_delta"], hint["gradient"]) == ("L1H1", None, 2.0)
