@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from attnviz.attention.family import NotUnderstoodError
-from attnviz.models.checkpoint_files import tensor_header
 
 Floats = NDArray[np.floating]
 
@@ -51,6 +50,8 @@ class StoredTensors:
     """
 
     def __init__(self, files: Sequence[Path], fields: Mapping[str, Any] | None = None) -> None:
+        from attnviz.models.checkpoint_files import tensor_header  # the bundled model needs none
+
         self._fields = fields or {}
         self.read: set[str] = set()
         self._mapped: WeakValueDictionary[str, np.memmap[Any, Any]] = WeakValueDictionary()

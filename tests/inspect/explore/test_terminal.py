@@ -196,7 +196,7 @@ def test_a_late_signal_does_not_begin_it_anew(environment) -> None:
 
 def test_a_terminal_that_closes_gives_the_documented_code(opened) -> None:
     child, _ = opened(SENTENCE)
-    os.close(child.child_fd)
+    child.ptyproc.fileobj.close()
     _, status = os.waitpid(child.pid, 0)
     child.closed = child.terminated = child.ptyproc.closed = child.ptyproc.terminated = True
     assert os.waitstatus_to_exitcode(status) == 130
