@@ -49,6 +49,7 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
         name: (partial(HELD.__getitem__, name), partial(HELD.__setitem__, name)) for name in HELD
     }
     monkeypatch.setattr(threads, "_libraries", lambda: functions)
+    monkeypatch.setattr(threads, "_process", type(threads._process)())  # whoever ran before
 
 
 def numbers() -> set[int]:
