@@ -1,8 +1,9 @@
 """attnviz: see where each attention head of a transformer looks, in the terminal.
 
 From Python: ``capture(model, text)`` and ``heatmap(weights, tokens)`` give maps to look at;
-``patterns``, ``ablate``, ``patch``, ``diff``, ``rollout``, ``params`` and ``prune`` are the
-commands of these names; ``generate`` writes on, step by step;
+``why``, ``patterns``, ``ablate``, ``patch``, ``path``, ``rollout``, ``diff``, ``params``,
+``prune``, ``scaling``, ``verify``, ``sweep`` and ``train`` are the commands of these names;
+``load`` loads a model once for all of them; ``generate`` writes on, step by step;
 ``scaled_dot_product_attention`` and ``MultiHeadAttention`` are the mechanism itself. Each is
 imported when it is first asked for, so that ``import attnviz`` costs nothing.
 """
