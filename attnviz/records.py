@@ -118,7 +118,7 @@ class ModelInfo:
     """Where the numbers on screen come from.
 
     name: as the user gave it.
-    revision: commit, content hash, or None where there is none (a plain directory).
+    revision: commit, content hash, or None if there is none (a plain directory).
     architecture: the class that was run.
     dtype: of the computation, such as ``float32``.
     layers, heads, kv_heads, head_dim: the shape; heads share a key/value head in groups of

@@ -167,7 +167,7 @@ def _short(value: object) -> str:
 
 
 def stored(values: Iterable[float]) -> list[float | None]:
-    """Numbers as JSON values; those that are none become None."""
+    """Numbers as JSON values; those that are not finite become None."""
     return [number if math.isfinite(number) else None for number in map(float, values)]
 
 

@@ -240,7 +240,7 @@ def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
 def answer_and_foil(
     model: Model, answer: str | None, foil: str | None
 ) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
-    """The tokens of ``--answer`` and ``--foil`` as (id, text), None for what nobody asked.
+    """The tokens of ``--answer`` and ``--foil`` as (id, text), None for what was not requested.
 
     Raises UsageError for what is not one token, and where both are the same.
     """

@@ -69,7 +69,7 @@ class ConvertedTensors:
         self._most = max(self._most, most)
 
     def optional(self, name: str) -> Floats | None:
-        """The tensor, None where there is none."""
+        """The tensor, None if there is none."""
         return self[name] if name in self._names else None
 
     def rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:

@@ -42,7 +42,7 @@ class DecoderConfig:
     attention_bias, mlp_bias: whether those projections have biases.
     attention_dropout: share of attention weights dropped in training, in [0, 1).
     initializer_range: standard deviation of fresh weights.
-    bos, eos: ids of the tokens that begin and end a text, None where there is none.
+    bos, eos: ids of the tokens that begin and end a text, None if there is none.
 
     Raises UsageError where the sizes do not fit together.
     """

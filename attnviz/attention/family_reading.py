@@ -260,7 +260,7 @@ _FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
     ),
     "longrope": ({"short_factor", "long_factor"}, {_CONTEXT, "factor", "attention_factor"}),
 }
-"""What each way of stretching says beside the base and the share: always, and where it likes."""
+"""What each way of stretching says next to the base and the share: always, and where it likes."""
 
 
 def _rotary(

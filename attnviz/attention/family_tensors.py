@@ -1,4 +1,4 @@
-"""Where a checkpoint keeps the tensor of each role, held against the description of its family."""
+"""Where a checkpoint keeps the tensor of each role, compared with the description of its family."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Part:
 def parts_of(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], stored: Shapes
 ) -> tuple[str, dict[str, Part]]:
-    """What stands before the names, and where each role's tensors are, held against the stored."""
+    """What stands before the names, and where each role's tensors are, compared with the stored."""
     first = f"{family.tensors['tokens']}.weight"
     prefix = next((one for one in family.prefixes if one + first in stored), None)
     if prefix is None:
@@ -142,7 +142,7 @@ def head_of(
     stored: Shapes,
     prefix: str,
 ) -> dict[str, Part]:
-    """The roles of a class's head, its tensors held against what is stored."""
+    """The roles of a class's head, its tensors compared with what is stored."""
     if architecture not in family.heads:
         raise NotUnderstoodError(f"no description of a {architecture}")
     tied = fields.get("tie_word_embeddings", family.tied)

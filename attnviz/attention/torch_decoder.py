@@ -150,7 +150,7 @@ def _llama_name(name: str) -> str:
 def grown(small: TorchDecoder, config: DecoderConfig) -> TorchDecoder:
     """A decoder of the larger shape ``config`` with the logits of ``small``.
 
-    Equal but for the norms' ``norm_eps``, which weighs more beside a mean square that new, empty
+    Equal but for the norms' ``norm_eps``, which weighs more next to a mean square that new, empty
     dimensions of the residual stream have lowered. Fresh weights come from torch's random state.
 
     Raises UsageError as ``require_growth`` does.

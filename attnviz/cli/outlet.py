@@ -96,7 +96,7 @@ class Outlet:
 
     @cached_property
     def notices(self) -> Console:
-        """For words beside the result."""
+        """For words next to the result."""
         return messages(self.output.quiet or self.output.json)
 
     @contextmanager

@@ -106,7 +106,7 @@ def _refuse_model_options(text: _ModelText, loading: shared.Loading) -> None:
 
 @contextmanager
 def _telling(notices: Console) -> Iterator[Callable[[str], None]]:
-    """Show a spinner that says what is being done; nothing where no terminal listens."""
+    """Show a spinner that says what is being done; nothing if no terminal listens."""
     if notices.quiet or not notices.is_interactive:
         yield lambda words: None
         return

@@ -23,7 +23,7 @@ _PATIENCE = 30.0
 """Seconds between two lines where no terminal shows a picture."""
 
 _ROWS, _LEAST_ROWS, _FRAME = 12, 3, 6
-"""Lines of the curves, and beside them: title, axis, legend, words."""
+"""Lines of the curves, and next to them: title, axis, legend, words."""
 
 
 @dataclass(frozen=True)

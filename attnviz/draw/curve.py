@@ -239,7 +239,7 @@ def _floor(
 ) -> str:
     """The numbers below the canvas, the unit behind the last one that leaves room for it.
 
-    named: both ends are numbers that matter; those beside them give way.
+    named: both ends are numbers that matter; those next to them give way.
     """
     ticks, _ = round_ticks(min(ends), max(ends), max(canvas.width // 10, 6))
     if named:

@@ -49,7 +49,7 @@ class Quote(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A sentence beside the result. longest: columns of a line at most, 0 for all there are."""
+    """A sentence next to the result. longest: columns of a line at most, 0 for all there are."""
 
     text: str
     longest: int = 0
@@ -283,7 +283,7 @@ class Mark(NamedTuple):
 
 
 class Level(NamedTuple):
-    """A value that curves are held against. name: what it is, in the legend."""
+    """A value that curves are compared with. name: what it is, in the legend."""
 
     value: float
     name: str
@@ -308,7 +308,7 @@ class Histogram(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """Curves over one axis, or histograms beside each other.
+    """Curves over one axis, or histograms next to each other.
 
     across: the unit of the horizontal axis. ends: of that axis, left first; from 0 to the largest
     place where there are none. marks: vertical lines, levels: horizontal ones.

@@ -152,7 +152,7 @@ def _room_for_values(axes: Axes, room: int) -> list[Line]:
 
 
 def _dense_labels(axes: Axes, room: int) -> int:
-    """The columns of the labels beside a dense map, which gets at least half of the room."""
+    """The columns of the labels next to a dense map, which gets at least half of the room."""
     labels = _LEAST_NAME if axes.diagonal else min(axes.label_width - 1, LONGEST_LABEL)
     return min(axes.digits + 1 + labels + 1, max(room // 2, 2))
 

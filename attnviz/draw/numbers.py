@@ -44,7 +44,7 @@ class NumberScale:
 
     @property
     def times(self) -> str:
-        """The power behind a unit or a value, such as `` ×1e-3``; empty where there is none."""
+        """The power behind a unit or a value, such as `` ×1e-3``; empty if there is none."""
         return f" ×1e{self.power}" if self.power else ""
 
     @property

@@ -30,7 +30,7 @@ _ROOM = 1000.0
 
 
 def plot_figure(plot: Plot) -> Drawing:
-    """The curves of a plot with axes and a legend, or its histograms beside each other."""
+    """The curves of a plot with axes and a legend, or its histograms next to each other."""
     name = plot.title[0][0] if plot.title else "plot"
     if plot.histograms:
         drawings = [_histogram(each) for each in plot.histograms]

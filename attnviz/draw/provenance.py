@@ -75,7 +75,7 @@ def label_words(label: HeadLabel) -> list[str]:
 
 
 def entropy_words(scores: HeadScores) -> list[str]:
-    """Return the entropy of a head; nothing where it was not measured."""
+    """Return the entropy of a head; nothing if it was not measured."""
     entropy = scores.scores.get("entropy")
     return [] if entropy is None else [f"entropy {entropy:.2f} nats"]
 

@@ -226,7 +226,7 @@ def _bar(row: Row, table: Table, cells: int, theme: Theme) -> Segment:
 def _hanging(
     row: Row, table: Table, band: Sequence[int], widths: dict[int, int], theme: Theme, room: int
 ) -> list[Line]:
-    """A row whose last cell is broken: beside the others, or below where they leave no room."""
+    """A row whose last cell is broken: next to the others, or below where they leave no room."""
     *others, last = band
     start = _used_by(others, widths) + _GAP
     if start - _GAP <= room:

@@ -1,4 +1,4 @@
-"""A document on a terminal: each part as a block, groups below or beside each other."""
+"""A document on a terminal: each part as a block, groups below or next to each other."""
 
 from __future__ import annotations
 

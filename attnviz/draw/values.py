@@ -87,9 +87,9 @@ _MOST = 2**17
 
 
 def model_of(facts: Mapping[str, Any]) -> ModelInfo:
-    """The model that ``model_facts`` told of, read from a file that anyone may have written.
+    """The model that ``model_facts`` informed about, read from a file that anyone may have written.
 
-    Raises KeyError, TypeError or ValueError for what is none.
+    Raises KeyError, TypeError or ValueError for anything else.
     """
     given = {name: facts[name] for name in _PLAIN}
     if facts["weights"] == "given":

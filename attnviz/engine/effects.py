@@ -40,7 +40,7 @@ class MetricInfo(NamedTuple):
     signed: whether an ablation can make it negative; else it is at least zero.
     factor: from the stored number to the shown one. percent: shown as a percentage.
     matters: the sign that an ablation has where the head did what the metric asks for.
-    aside: whether it has a column beside the metric that ranks.
+    aside: whether it has a column next to the metric that ranks.
     """
 
     label: str

@@ -43,7 +43,7 @@ class ForwardPass:
         ``decoder_input_ids``.
     kinds: the kinds of attention that it computes.
     wanted: those of them of which something is wanted.
-    compare: whether what is observed may be held against a plain pass first.
+    compare: whether what is observed may be compared with a plain pass first.
     cached: whether it runs with a cache of keys and values where it can.
     logits: whether the vocabulary projection sees every token, not one.
     """

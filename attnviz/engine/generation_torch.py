@@ -1,6 +1,6 @@
 """A growing text through a model that torch runs, with the model's own cache of keys and values.
 
-What the last token gives is held against a pass over the whole text at the first step of every
+What the last token gives is compared with a pass over the whole text at the first step of every
 length class (up to 2, 4, 8 … tokens). A model whose cached steps differ, or that has no cache of
 its own, reads the whole text for every token.
 """

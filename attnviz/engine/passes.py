@@ -1,4 +1,4 @@
-"""One watched pass: every attention call of it is named, answered, and held against a plain pass.
+"""One watched pass: every attention call of it is named, answered, and compared with a plain pass.
 
 A model is entered where it looks its attention function up. What answers in that function's place
 mostly delegates to the eager function of the calling module's own file, so that the weights are bit
@@ -103,7 +103,7 @@ class WatchedCall:
     """An attention call of a pass.
 
     kind, layer: whose it is; layers are numbered as the model numbers them.
-    check: what the pass is held against.
+    check: what the pass is compared with.
     """
 
     kind: Kind

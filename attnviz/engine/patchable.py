@@ -57,7 +57,7 @@ def require_two(given: Input) -> None:
 
 
 def words_to_mask(given: Input, mask: int) -> list[int]:
-    """The positions at which a masked model may be asked; UsageError where there is none."""
+    """The positions at which a masked model may be asked; UsageError if there is none."""
     read = given.predicted
     words = [
         position
@@ -85,7 +85,7 @@ class PatchableModel:
     hook_points: where they are.
     inputs: the keyword arguments of one call, for token ids.
     options: more keyword arguments of every call.
-    mask_id: the token that hides a word from a masked model, None where there is none.
+    mask_id: the token that hides a word from a masked model, None if there is none.
     ours: whether it is the library's own decoder, whose behaviour need not be tried.
     """
 
@@ -205,7 +205,7 @@ class Untouched:
     def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
         """The outputs (row, token, head, dim) of the rows from ``first`` on, changed in place.
 
-        What a batch is told of ``inside`` its calls comes too, and is not changed in place.
+        What a batch is informed about ``inside`` its calls comes too, and is not changed in place.
         """
         return outputs
 

@@ -81,7 +81,7 @@ class Probing:
         return Input(tokens) if _fits(tokens, context) else None
 
     def notes_for(self, inputs: Sequence[Input]) -> tuple[str, ...]:
-        """What a reader must know of running over these, beside the model's own notes."""
+        """What a reader must know of running over these, next to the model's own notes."""
         if not inputs:
             return ()
         return self.model.notes_for(max((given.text for given in inputs), key=len))

@@ -1,6 +1,6 @@
 """Means over a few texts or pairs with their doubt: intervals and p by the bootstrap, sign flips.
 
-Rank correlation stands beside them.
+Rank correlation stands next to them.
 """
 
 from __future__ import annotations

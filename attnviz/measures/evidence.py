@@ -1,7 +1,7 @@
 """Whether one text shows that a head does what a name says, or chance could have done it.
 
 A name says which key each query attends to: an *event* is a query with that key. What a head puts
-on the keys of the events is held against two things. The effect: the same head's own attention to
+on the keys of the events is compared with two things. The effect: the same head's own attention to
 the same keys from its other queries (a column, such as a sink, is no pattern). The evidence: a draw
 of a key of each query at random among those that it sees. Under it S = Σ A[i, J_i] has the mean,
 variance and third cumulant that are the sums of those of the rows, and its upper tail is that of
@@ -128,7 +128,7 @@ def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> E
     chosen = np.flatnonzero(known)
     chosen = _some(chosen[np.argsort(last[chosen])])
     before, aims = earlier[chosen], members[:, chosen]
-    # One head at a time, (event, key): all of them would be held beside the layer.
+    # One head at a time, (event, key): all of them would be held next to the layer.
     mass = np.stack([np.where(before, head[last[chosen]], 0.0) @ aims for head in weights])
     sees = before @ aims > 0  # (event, event), mass (head, event, event)
     hits = np.einsum("hee->he", mass)

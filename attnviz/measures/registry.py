@@ -201,7 +201,7 @@ RELATIONS = of_family("relation")
 _ALWAYS = tuple(name for name in of_family("statistic") if "the future" not in MEASURES[name].needs)
 
 STATISTICS = (*_ALWAYS, "first")
-"""What is told of every head beside its label."""
+"""What is informed about every head beside its label."""
 
 DESCRIBED = (*STATISTICS, *(name for name in of_family("statistic") if name not in _ALWAYS))
 """The same with what only attention in both directions has."""

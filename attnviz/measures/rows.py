@@ -100,7 +100,7 @@ class TextFacts:
 
     queries, keys: the tokens of the two axes; the same object for self-attention.
     attention: what is measured.
-    shuffles: orders of the tokens that identity is measured in beside the text's own.
+    shuffles: orders of the tokens that identity is measured in next to the text's own.
     passing: whether attention passes by in blocks, of which no second one should be held.
     """
 

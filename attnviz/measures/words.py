@@ -33,7 +33,7 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
 
 
 def _is_whole(texts: Sequence[str], span: range) -> bool:
-    """Whether no letter stands beside the tokens; true where the tokens do not show blanks."""
+    """Whether no letter stands next to the tokens; true where the tokens do not show blanks."""
     if not any(text.startswith(" ") for text in texts):
         return True
     before = texts[span.start - 1][-1:] if span.start else ""

@@ -40,7 +40,7 @@ def needed_memory(
     stored: int,
     dtype: torch.dtype | None,
 ) -> int:
-    """The bytes of the model that a config asks for, once it is held against its files.
+    """The bytes of the model that a config asks for, once it is compared with its files.
 
     It is built without memory for its tensors. Weights that are quantised, whose shapes in
     the files are others, or of a class with code of its own are taken to need what they need there.

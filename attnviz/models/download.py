@@ -276,7 +276,7 @@ class _Bar:
         self._tell()
 
     def update_transfer(self, step: int) -> None:
-        """Bytes on the wire, beside the bytes of the file: not shown."""
+        """Bytes on the wire, next to the bytes of the file: not shown."""
 
     def set_postfix_str(self, *_: object, **__: object) -> None:
         """The client's own idea of the speed: not shown."""

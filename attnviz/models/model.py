@@ -260,7 +260,7 @@ def cannot_write(info: ModelInfo) -> UnsupportedError:
 
 
 def split_words(text: str, limit: int | None = None) -> list[str]:
-    """The words of a text, at most ``limit``; UsageError where there is none."""
+    """The words of a text, at most ``limit``; UsageError if there is none."""
     words = text.split()[:limit]
     if not words:
         raise UsageError("expected a text of at least one word, got none")

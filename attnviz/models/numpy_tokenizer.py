@@ -60,7 +60,7 @@ class _Class:
 
     named: the contents of its special tokens where no file says others.
     parts: of ``tokenizer_config.json`` and the special tokens, what the class puts in place of the
-        file's parts; under ``model`` what it sets of that beside the plain settings.
+        file's parts; under ``model`` what it sets of that next to the plain settings.
     model: of which kind that is.
     """
 
@@ -296,7 +296,7 @@ def _named(tokenizer: Tokenizer, said: Fields, usual: Mapping[str, str]) -> dict
 def _check_added(
     tokenizer: Tokenizer, said: Fields, named: Mapping[str, tuple[str, int]], rebuilt: bool
 ) -> None:
-    """Raise NotUnderstoodError where the files do not agree on tokens beside the vocabulary."""
+    """Raise NotUnderstoodError where the files do not agree on tokens next to the vocabulary."""
     there: dict[int, AddedToken] = tokenizer.get_added_tokens_decoder()
     by_content = {token.content: token for token in there.values()}
     for name, (content, _) in named.items():

@@ -34,7 +34,7 @@ class Shape:
         the first of ``architectures``.
     stacks: without a config, the options of each stack.
     tables, matrices: without a config, what lies outside the stacks.
-    notes: sentences that a person should read beside the numbers.
+    notes: sentences that a person should read next to the numbers.
     """
 
     name: str
@@ -131,6 +131,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _directory() -> Path:
-    """Inside an installed package, beside the package in a source checkout."""
+    """Inside an installed package, next to the package in a source checkout."""
     installed = _PACKAGE / "configs"
     return installed if installed.is_dir() else _PACKAGE.parent / "configs"

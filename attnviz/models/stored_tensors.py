@@ -45,7 +45,7 @@ class _Place(NamedTuple):
 class StoredTensors:
     """The tensors of files by their names.
 
-    fields: of the ``config.json`` beside them, for the digest.
+    fields: of the ``config.json`` next to them, for the digest.
     read: the names of the tensors that were taken.
     """
 

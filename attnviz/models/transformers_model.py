@@ -120,7 +120,7 @@ class TransformersModel:
 
     @contextmanager
     def _plainly_greedy(self) -> Iterator[None]:
-        """Generation as if no file said anything of it, beside the tokens it begins and ends with.
+        """Generation as if no file said anything of it, next to the tokens it begins and ends with.
 
         A generation_config.json may ask for beams, penalties, constraints or an assistant.
         """

@@ -72,7 +72,7 @@ class BuiltCount(NamedTuple):
 
     name, source, revision: as it was asked for, where its config is, its commit on the hub.
     architecture: the class that was built.
-    total: its parameters, tied ones once. buffers: numbers stored beside them.
+    total: its parameters, tied ones once. buffers: numbers stored next to them.
     parts: the direct children of the model, in order, with their parameters.
     dtype, weight_bytes: what the parameters take; others, stated: as of a ``CostReport``.
     cache: what its layers keep; None where transformers does not show it.

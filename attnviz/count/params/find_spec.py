@@ -28,7 +28,7 @@ class FoundSpec(NamedTuple):
     spec: its architecture, or None where the arithmetic does not claim its class; then
         ``meta_count.count_on_meta`` counts ``config``.
     architecture: the class to count where it is not the config's own.
-    stored: what the weights beside a config are stored in, where they are on this machine.
+    stored: what the weights next to a config are stored in, where they are on this machine.
     """
 
     name: str

@@ -37,7 +37,7 @@ class MetaCount(NamedTuple):
 
     architecture: its class.
     total: its parameters, tied ones once.
-    buffers: what it stores beside them, apart from the total.
+    buffers: what it stores next to them, apart from the total.
     parts: each direct child of the model that has parameters, with their number, in order; those
         that two children share count in the first.
     kept: what each layer that keeps something keeps of a sequence; None where it cannot be told.

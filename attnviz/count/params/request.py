@@ -115,7 +115,7 @@ class Running(Options, panel="Running it"):
 
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
-    """What is to be seen."""
+    """What is shown."""
 
     compare: tuple[str, ...] = option(
         "OPTION=A,B,…",

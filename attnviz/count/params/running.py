@@ -22,7 +22,7 @@ from attnviz.draw.document import Column, Row, Table
 
 LENGTHS = (-4, -2, -1, 0, 1, 2, 3, 4)
 FEW_LENGTHS = (-2, 0, 1, 2)
-"""Lengths beside the one that was asked for, as powers of two of it."""
+"""Lengths next to the one that was asked for, as powers of two of it."""
 
 _EXACT_BESIDE = 100_000
 _STATES = {"linear": "states", "convolution": "convolutions"}
@@ -125,7 +125,7 @@ def _context(case: Case, cost: CostReport) -> list[_Line]:
 
 
 def _longest(fit: Fit) -> _Line:
-    """The longest context that a memory holds beside the weights, and what ends it."""
+    """The longest context that a memory holds next to the weights, and what ends it."""
     found, why = f"{count(fit.by_memory or 0)} tokens{' each' * (fit.batch > 1)}", ""
     if fit.binds == "weights":
         found, why = "none", ", the weights alone do not fit"

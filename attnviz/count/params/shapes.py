@@ -29,7 +29,7 @@ _STACK_KEYS = {
     "matrices": list,
     "norms": list,
 }
-"""What a stack may tell beside the options of the command line."""
+"""What a stack may tell next to the options of the command line."""
 
 
 def spec_from_options(*, name: str = "", **options: object) -> specs.ModelSpec:

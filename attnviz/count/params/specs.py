@@ -213,8 +213,8 @@ class ModelSpec(NamedTuple):
     stacks: in the order in which a sequence passes through them.
     embeddings: the tables that several stacks share.
     parts: what belongs to no stack, as projectors between them.
-    notes: sentences that a person should read beside the numbers.
-    architecture: the model class whose weights are counted; empty where there is none.
+    notes: sentences that a person should read next to the numbers.
+    architecture: the model class whose weights are counted; empty if there is none.
     dtype: the checkpoint's own dtype where its config names one, else empty.
     """
 

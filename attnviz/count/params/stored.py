@@ -46,7 +46,7 @@ class Stored(NamedTuple):
 
 
 def stored_weights(directory: Path) -> Stored:
-    """What the weights that lie in a directory are stored in; nothing where no header tells."""
+    """What the weights that lie in a directory are stored in; nothing if no header tells."""
     numbers: Counter[str] = Counter()
     every = packed = 0
     try:

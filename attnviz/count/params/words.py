@@ -175,7 +175,7 @@ def _depths(cost: CostReport, brief: bool = False) -> str:
 
 
 def origin_lines(cost: CostReport) -> tuple[str, ...]:
-    """Where the numbers come from, and what a person should read beside them."""
+    """Where the numbers come from, and what a person should read next to them."""
     spec = cost.spec
     origin = {"source": spec.source, "counted as": spec.architecture}
     lines = [f"{what}: {where}" for what, where in origin.items() if where]

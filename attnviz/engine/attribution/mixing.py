@@ -44,7 +44,7 @@ class MixingWatch(SoftmaxWatch):
 
     def __init__(self, given: Input) -> None:
         lengths = {len(given.text), len(given.predicted)}
-        # A sink may stand beside the keys.
+        # A sink may stand next to the keys.
         super().__init__(1, lengths | {length + 1 for length in lengths})
         self._last: tuple[Callable[[slice], Tensor], Tensor] | None = None
 

@@ -1,6 +1,6 @@
 """Direct logit attribution of a running torch model: one forward and one backward pass.
 
-The pass is ``ResidualPass``'s; the logit that the sum is held against is that of a plain pass,
+The pass is ``ResidualPass``'s; the logit that the sum is compared with is that of a plain pass,
 which nobody watches. A model in half precision runs in it, both times: the tolerance is its own.
 """
 

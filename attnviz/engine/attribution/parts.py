@@ -159,7 +159,7 @@ class Attributor(ABC):
 
 
 def place_of(position: int | None, tokens: int, default: int) -> int:
-    """A position from 0 among so many tokens; UsageError where there is none."""
+    """A position from 0 among so many tokens; UsageError if there is none."""
     place = default if position is None else position + tokens * (position < 0)
     if not 0 <= place < tokens:
         raise UsageError(

@@ -87,7 +87,7 @@ class Leaf:
 class ResidualPass(FunctionWatch):
     """Follows one pass of a borrowed model over one text.
 
-    watch: is told of each head's output. reading: whether what is read is followed as well.
+    watch: is informed about each head's output. reading: whether what is read is followed as well.
     leaves: in the order in which they enter the stream.
     read: by attention call and sort the queries, keys and values (1, token, head, dim).
     squeezed: what the logits' soft-capping was given in place of which they stay as they are; None

@@ -56,7 +56,7 @@ STRATEGIES: tuple[Strategy, ...] = tuple(
 
 @dataclass(frozen=True)
 class Inside:
-    """What is edited beside the outputs of heads.
+    """What is edited next to the outputs of heads.
 
     attention: as ``HookPoints.intervening`` takes it.
     residual: by the number of a block call, whose residual stream enters it.

@@ -46,7 +46,7 @@ class Room:
 
     limit: bytes; None where the system does not tell what is free.
     row: bytes of one row of the batch.
-    fixed: bytes that a scan needs beside the rows.
+    fixed: bytes that a scan needs next to the rows.
     """
 
     limit: int | None
@@ -55,7 +55,7 @@ class Room:
 
     @property
     def ablations(self) -> int | None:
-        """How many ablations fit beside the clean row; None for any number."""
+        """How many ablations fit next to the clean row; None for any number."""
         return None if self.limit is None else (self.limit - self.fixed) // self.row - 1
 
     def needed(self, ablations: int) -> int:

@@ -214,7 +214,7 @@ class _Chunk:
 
 @dataclass(frozen=True)
 class _Run:
-    """One pass, and the positions at which its predictions are held against the clean ones.
+    """One pass, and the positions at which its predictions are compared with the clean ones.
 
     wanted: the token that each position is to predict, -1 where none is known.
     counted: whether a position counts for what needs no known token.

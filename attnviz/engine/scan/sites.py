@@ -32,7 +32,7 @@ _ALONE = Strategy("leave", late=False)
 class Way:
     """How some sorts of sites are patched.
 
-    inside: what is edited beside the outputs of heads.
+    inside: what is edited next to the outputs of heads.
     heads: of each sort by layer how many sites there are.
     strategy: how to grow the batch; None where patches run one at a time.
     ends_short: whether the last block can go on with the ``ENDING`` alone.

@@ -68,7 +68,7 @@ def _metrics(effect: Effect) -> dict[str, float | None]:
 
 
 def _effect(report: AblationReport, effect: Effect) -> dict[str, Any]:
-    """One ablation: its heads, its metrics, and what is known of their doubt."""
+    """One ablation: its heads, its metrics, and what is known of their confidence interval."""
     variant, head = effect.variant, effect.head
     entry: dict[str, Any] = {
         "layer": variant.layer if len(variant.layers) == 1 else None,

@@ -209,7 +209,7 @@ def _label_column(report: AblationReport, heads: Sequence[Head | None]) -> list[
 
 
 def together(report: AblationReport) -> list[doc.Part]:
-    """What heads cost that were ablated at once, beside the sum of what each costs alone."""
+    """What heads cost that were ablated at once, next to the sum of what each costs alone."""
     joint = report.joint
     if not joint:
         return []
@@ -398,7 +398,7 @@ def _few_texts(report: AblationReport, texts: list[doc.Map], lines: int) -> list
 
 
 def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
-    """The texts as far as they fit beside the shortest ranking."""
+    """The texts as far as they fit next to the shortest ranking."""
     (part,) = where_it_hurts(report)
     if not isinstance(part, doc.Maps):
         return doc.Group([part])

@@ -1,4 +1,4 @@
-"""From the pieces of a scan to one effect an ablation: means over texts, with their doubt."""
+"""From the pieces of a scan to one effect an ablation: means over texts, with their intervals."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _effect(
 
 
 def store_scores(scores: Scores) -> dict[str, Any]:
-    """A piece as JSON values; numbers that are none become None."""
+    """A piece as JSON values; numbers that are not valid become None."""
     return {
         "variants": list(scores.variants),
         "metrics": {name: stored(values) for name, values in scores.metrics.items()},

@@ -180,7 +180,7 @@ class Job:
         return {head: score for head, score in found.items() if head in asked}
 
     def identity(self) -> Mapping[str, Any]:
-        """All that the results depend on, for a resume file to be held against."""
+        """All that the results depend on, for a resume file to be compared with."""
         info, options = self.model.info, self.options
         heads = [variant.heads for variant in self.variants]
         return {

@@ -126,7 +126,7 @@ class _Measure(Options, panel="What is measured"):
 
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
-    """What is to be seen."""
+    """What is shown."""
 
     by_token: bool = flag("Show the text coloured by Δ loss of each token.")
     top: int = option("N", "List so many heads in the ranking.", 8, min=1)

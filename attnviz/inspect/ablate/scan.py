@@ -246,7 +246,7 @@ class Measured:
 def measure(job: Job, file: ResumeFile | None, advance: Advance) -> Measured:
     """Run the job as far as it goes: to its end, or to Ctrl-C.
 
-    Where there are several texts, what the ranking shows is held against random directions.
+    Where there are several texts, what the ranking shows is compared with random directions.
     """
     lengths = [*map(len, job.targets or job.texts)]
     found = Measured(job, Part(_ABLATIONS, job.scan(), job.variants, lengths, file))

@@ -190,7 +190,7 @@ def check_renewable(path: Path, folder: Path) -> None:
 
 
 def read_baseline(path: Path, now: Baseline) -> Baseline:
-    """A saved baseline that ``now`` may be held against.
+    """A saved baseline that ``now`` may be compared with.
 
     Raises LoadError for a file that cannot be read or is damaged, UsageError for one of another
     schema, or of a model of another architecture, shape or tokenizer.

@@ -34,7 +34,7 @@ _LEAST_ROW = 2.0**-8
 
 
 def baseline_path(path: Path) -> Path:
-    """Where the baseline of a file of rules stands: ``checks.attnviz.json`` beside it."""
+    """Where the baseline of a file of rules stands: ``checks.attnviz.json`` next to it."""
     return path.with_name(f"{path.stem}.attnviz.json")
 
 

@@ -170,7 +170,7 @@ class Measured:
 
     @cached_property
     def baseline(self) -> Baseline:
-        """What the model does, to be saved or held against what was."""
+        """What the model does, to be saved or compared with what was."""
         from attnviz.resume import digest
 
         sums = np.sum([each.sums for each in self.built_in], axis=0)

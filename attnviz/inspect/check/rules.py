@@ -62,7 +62,7 @@ class _Given(NamedTuple):
         return kind(name, bounds or _bounds(self.table), **self.common, **more)
 
     def path(self, key: str) -> Path:
-        """Return a file beside the rules; ValueError for a pipe, which would be waited for."""
+        """Return a file next to the rules; ValueError for a pipe, which would be waited for."""
         name = self.word(key)
         path = self.folder / os.path.expanduser(name)
         is_pipe = os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
@@ -109,7 +109,7 @@ def read_rules(path: Path) -> RuleFile:
 
 
 def _model(name: str | None, folder: Path) -> str | None:
-    """A directory beside the rules, else what ``--model`` takes."""
+    """A directory next to the rules, else what ``--model`` takes."""
     beside = name is not None and name[:1] == "." and os.path.isdir(folder / name)
     return str(folder / name) if beside and name is not None else name
 

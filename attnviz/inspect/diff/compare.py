@@ -27,14 +27,14 @@ from attnviz.measures.sinks import without_sink
 Values = NDArray[np.floating]
 
 Pair = tuple[Head, Head]
-"""A head of the first model, and the one of the second that it is held against."""
+"""A head of the first model, and the one of the second that it is compared with."""
 
 _ROUNDED = 2.0
 """The floor over the divergence of one rounded side from an exact one: where both are rounded,
 squared errors add up, and a divergence is a squared error to first order."""
 
 _MOST_PAIRS = 2**18
-"""Of heads that are held against each other for a match."""
+"""Of heads that are compared with each other for a match."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +220,7 @@ class Noise(NamedTuple):
         )
 
 
-# Which head is held against which ------------------------------------------------------------
+# Which head is compared with which ------------------------------------------------------------
 
 
 def pairs_by_index(first: Mapping[int, int], second: Mapping[int, int]) -> list[Pair]:

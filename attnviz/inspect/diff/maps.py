@@ -1,4 +1,4 @@
-"""What is kept of a model over texts, so that another one can be held against it later.
+"""What is kept of a model over texts, so that another one can be compared with it later.
 
 The models are loaded one after the other. Of each, attention rows, the heads' outputs and the
 predictions are kept for all queries of a text, or for evenly spaced ones where all would take more
@@ -34,7 +34,7 @@ class TextMaps:
     kept: (row,) the queries that were kept, in order. sink: (key,) which keys are the sink.
     rows: of each layer the weights (head, row, key). outputs: (head, row, dim) before the output
         projection; empty where they cannot be seen.
-    predictions: (row, word) log-probabilities of the next token; None where there are none.
+    predictions: (row, word) log-probabilities of the next token; None if there are none.
     """
 
     queries: Tokens

@@ -56,7 +56,7 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class HeadChange:
-    """One head of A beside the one of B that it is held against.
+    """One head of A next to the one of B that it is compared with.
 
     place, other: (layer, head) in A and in B. a, b: what it does there.
     js: Jensen–Shannon divergence of the rows, bits; ends: of its 95 % interval, None without one;
@@ -135,7 +135,7 @@ class DiffReport:
     changes: an entry a pair of heads, layer by layer. unmatched_a, unmatched_b: heads without one.
     matched: whether they were paired by divergence; crossed: how many of them changed their place.
     floor: see ``compare.Floor``; floor_words: what it was measured against; None without one.
-    predictions: None where there are none; floor_predictions: A against itself in other numbers.
+    predictions: None if there are none; floor_predictions: A against itself in other numbers.
     family: how many signs were tested.
     example: maps of the one that attends elsewhere most; None where none does.
     stride: every so many queries were compared. importance: whether effects were compared.

@@ -43,7 +43,7 @@ from attnviz.records import LayerWeights
 _PLAIN = Style.null()  # textual's filters want one
 _LEAST_COLUMNS, _LEAST_ROWS = 40, 12
 _BESIDE = 40
-"""Columns beside a map from which lists stand there."""
+"""Columns next to a map from which lists stand there."""
 
 _BETWEEN, _LEAST_NAME, _LABELS = 3, 8, 12
 _LEAST_LIST, _MOST_LIST = 3, 12
@@ -63,7 +63,7 @@ class Pane(Widget):
         self._drawn_for: geometry.Size | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        """What is to be seen now, in at most so many columns and rows."""
+        """What is shown now, in at most so many columns and rows."""
         raise NotImplementedError
 
     def show(self, view: View, theme: Theme) -> None:
@@ -254,7 +254,7 @@ def _darker(segment: Segment) -> Segment:
 
 @lru_cache(maxsize=4)
 def _strongest(frame: Frame, count: int) -> Sequence[Link]:
-    """What all heads together link most; nothing where there are too many weights to sort."""
+    """What all heads together link most; nothing if there are too many weights to sort."""
     record = frame.report.record
     if sum(layer.weights.size for layer in record.layers) > _SORTED:
         return []
@@ -339,7 +339,7 @@ class MapPane(Pane, can_focus=True):
         ]
 
     def _fits(self, columns: int, rows: int) -> bool:
-        """Whether the two sides and their difference have room beside each other."""
+        """Whether the two sides and their difference have room next to each other."""
         view = self.view
         asked = view.other is not None or view.scene.side != "a"
         return asked and view.comparable and 2 * len(view.record.keys) + _LEAST_NAME <= columns

@@ -256,7 +256,7 @@ def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
 
 def _session(facts: dict[str, Any], arrays: Arrays) -> SavedSession:
-    """The first variant, with the second one beside it."""
+    """The first variant, with the second one next to it."""
     variants: list[dict[str, Any]] = facts.get("variants") or [{}]
     sides = []
     for variant, differs in enumerate(variants[:2]):

@@ -266,7 +266,7 @@ class View:
 
     @property
     def unlike(self) -> str:
-        """Why the two sides have no difference of this head; nothing where they have one."""
+        """Why the two sides have no difference of this head; nothing if they have one."""
         if self.against is None:
             return ""
         return unlike(self.frame, self.against, self.scene.head)

@@ -56,7 +56,7 @@ class Frame:
     removed: (layer, head) whose outputs were zero.
     likely: the likeliest tokens behind the last one, the first is the likeliest; empty where
         nothing is predicted.
-    loss: nats per token of the text; None where there is none.
+    loss: nats per token of the text; None if there is none.
     measure_norms: gives ``norms``, in one more pass.
     """
 
@@ -121,7 +121,7 @@ def weighed(frame: Frame | None, head: Head, mode: Mode) -> None:
 
 
 def unlike(frame: Frame, other: Frame, head: Head) -> str:
-    """Why two frames have no difference of a head; nothing where they have one.
+    """Why two frames have no difference of a head; nothing if they have one.
 
     Two texts in one model are compared by position; two models only where the text has the same
     tokens in both, and their attention is causal in both or in neither.

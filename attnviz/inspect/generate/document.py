@@ -62,7 +62,7 @@ _EXPLANATION = (
 
 
 class Shown(NamedTuple):
-    """What is to be seen of a run.
+    """What is shown of a run.
 
     found: what each head did. heads: those in full, the first one in the text.
     chosen: whether a person chose them.
@@ -119,7 +119,7 @@ def _another(shown: Shown) -> Head:
 
 
 def _first(shown: Shown, columns: int, lines: int) -> Sequence[doc.Group]:
-    """The text; then the heads and a map beside the steps."""
+    """The text; then the heads and a map next to the steps."""
     run, grids = shown.run, [] if shown.chosen else [_grid(shown)]
     told = [doc.Quote("written", run.text_written, 8)] if run.kind == "cross" else []
     text = doc.Group([*told, texts(run, shown.head, max(lines // 2, lines - _OTHERS))])

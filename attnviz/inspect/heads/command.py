@@ -66,7 +66,7 @@ class Kinds(Options):
 
 @dataclass(frozen=True)
 class Views(Options, panel="View"):
-    """What is to be seen."""
+    """What is shown."""
 
     values: bool = flag("Write the weights in the cells.")
     top: int | None = option("N", "List the N strongest token pairs of each head.", min=1)
@@ -199,7 +199,7 @@ def make_variants(
 
     kind, score: as typed, several with commas between.
 
-    A causal mask is for self-attention: beside it, cross attention goes without. The target is
+    A causal mask is for self-attention: next to it, cross attention goes without. The target is
     only for the kinds that have one.
 
     Raises UsageError where a name is unknown or given twice, or a mask is compared where none

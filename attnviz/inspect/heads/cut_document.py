@@ -19,7 +19,7 @@ _TABLE, _GAP = 36, 4
 """Columns that a table of predictions takes, and those between two."""
 
 _HALF = 76
-"""Columns from which the heads stand beside the predictions."""
+"""Columns from which the heads stand next to the predictions."""
 
 _TEXT_LINES = 6
 

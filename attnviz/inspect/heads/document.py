@@ -43,7 +43,7 @@ _CAPTION = 14  # letters below a small map of a picture
 
 
 def heads_document(found: HeadsComparison, view: View) -> doc.Document:
-    """One run, or several side by side: each head's maps then stand beside each other.
+    """One run, or several side by side: each head's maps then stand next to each other.
 
     Tables, words and the small maps of all heads stand below each other, a group for each run.
     """

@@ -68,7 +68,7 @@ def scored(name: str, score: float) -> str:
 
 
 def best_of(report: HeadsReport, count: Count) -> str:
-    """The clearest head and its score; nothing where this text shows no score."""
+    """The clearest head and its score; nothing if this text shows no score."""
     score = count.what.score
     return "" if math.isnan(score) else scored(report.name(*count.place), score)
 

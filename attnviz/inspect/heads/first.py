@@ -260,7 +260,7 @@ def _maps(report: HeadsReport, places: Sequence[tuple[int, int]], view: View) ->
 
 
 def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
-    """A small map a head, a row a layer; nothing where words say more."""
+    """A small map a head, a row a layer; nothing if words say more."""
     record = report.record
     queries, keys = len(record.queries), len(record.keys)
     layers = sorted({entry.layer for entry in report.heads})

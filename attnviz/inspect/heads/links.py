@@ -194,7 +194,7 @@ def word_maps(report: HeadsReport, word: WordPlaces, values: bool) -> Maps:
 
 
 def sink_words(report: HeadsReport, sink: bool) -> str:
-    """What a list of links says of the sink; nothing where there is none."""
+    """What a list of links says of the sink; nothing if there is none."""
     words = ["norm-weighted"] * report.norm_weighted
     if sink_of(report.record)[1].any():
         kept = "sink included" if sink else "sink left out"

@@ -1,6 +1,6 @@
 """From records of weights to the report of their heads: scored, in order, side by side.
 
-And what is to be seen of it.
+And what is shown of it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def heads_report(
 
 
 def _sinks(record: AttentionRecord) -> dict[tuple[int, int], float]:
-    """The weight of each head (layer, head) on the sink; empty where there is none."""
+    """The weight of each head (layer, head) on the sink; empty if there is none."""
     queries, keys = sink_of(record)
     if not keys.any() or queries.all():
         return {}
@@ -98,7 +98,7 @@ def _norm_weighted(
 
 
 def _without_sink(record: AttentionRecord) -> AttentionRecord:
-    """Raises UsageError where there is none."""
+    """Raises UsageError if there is none."""
     keys = sink_of(record)[1]
     if not keys.any():
         raise UsageError(
@@ -192,11 +192,11 @@ def compare_heads(reports: Sequence[HeadsReport]) -> HeadsComparison:
     return HeadsComparison(tuple(reports), tuple(moved))
 
 
-# What is to be seen --------------------------------------------------------------------------
+# What is shown --------------------------------------------------------------------------
 
 
 class View(NamedTuple):
-    """What is to be seen of a report.
+    """What is shown of a report.
 
     values: write the weights into the cells.
     top: strongest pairs of each head, or None.

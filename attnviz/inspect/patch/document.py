@@ -40,11 +40,11 @@ from attnviz.records import Tokens
 _LONGEST = 100
 _GAP = 3
 _PROMPTS, _TABLE = 34, 87
-"""Columns of the prompts, and of the ranking, beside the grid."""
+"""Columns of the prompts, and of the ranking, next to the grid."""
 
 _LEAST_ROWS = 3
 _AROUND_TOKENS = 10
-"""Lines beside the tokens of a first screen."""
+"""Lines next to the tokens of a first screen."""
 
 
 def patch_document(
@@ -244,7 +244,7 @@ def together(report: PatchReport) -> list[doc.Part]:
 
 
 def first_groups(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
-    """The metric of both runs, the prompts beside the grid where there is room, the ranking."""
+    """The metric of both runs, the prompts next to the grid where there is room, the ranking."""
     grid = head_grid(report, scaled=False)
     table = ranking_table(report, report.ranking(len(report.effects)))._replace(least=_LEAST_ROWS)
     joint = together(report)[1:]

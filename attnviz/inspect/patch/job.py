@@ -150,7 +150,7 @@ class Job:
         return found
 
     def identity(self) -> Mapping[str, Any]:
-        """All that the results depend on, for a resume file to be held against."""
+        """All that the results depend on, for a resume file to be compared with."""
         info, request = self.model.info, self.request
         runs = [
             [*_ids(one.tokens), one.answer.id, one.foil.id if one.foil is not None else None]

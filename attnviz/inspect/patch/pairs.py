@@ -86,7 +86,7 @@ def read_pairs(
 
 
 def given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
-    """Pairs of Python code; UsageError for what is none."""
+    """Pairs of Python code; UsageError for anything else."""
     made = []
     for row in rows:
         if not isinstance(row, Mapping) or not {*_NEEDED} <= {*row} <= {*_NEEDED, *_ALLOWED}:

@@ -81,7 +81,7 @@ def path_document(
 
 
 def first_groups(report: PathReport, columns: int) -> list[doc.Group]:
-    """The grid of what reads most, the others beside it where there is room; the ranking."""
+    """The grid of what reads most, the others next to it where there is room; the ranking."""
     strongest = report.listeners[0].into
     order = [strongest, *(into for into in INTO if into != strongest and _of(report, into))]
     grids: list[doc.HeadGrid] = []

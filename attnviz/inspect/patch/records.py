@@ -1,4 +1,4 @@
-"""What ``attnviz patch`` found: the effect of each patch, with its doubt and its base rate."""
+"""What ``attnviz patch`` found: the effect of each patch, with its interval and its base rate."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ class Effect:
     interval: ends of its 95% interval over pairs; None below five of them.
     base_rate: the effect of a source that says nothing of the pair; NaN where not measured.
     adjusted: two-sided p of effect − base rate over pairs, adjusted for all patches; NaN if none.
-    q: the same by itself, by Benjamini and Hochberg; NaN where nobody asked.
-    gradient: the first-order estimate of ``effect``; NaN where nobody asked.
+    q: the same by itself, by Benjamini and Hochberg; NaN if it was not requested.
+    gradient: the first-order estimate of ``effect``; NaN if it was not requested.
     """
 
     places: tuple[Place, ...]
@@ -126,7 +126,7 @@ class PatchReport(Report):
 
     pairs: those that were measured, the first of which is shown.
     effects: of every single patch, in the order of the grid. together: of the heads at once.
-    by_token: None where nobody asked.
+    by_token: None if it was not requested.
     clean_metric, corrupt_metric: of the plain runs, mean over pairs.
     ratio: whether effects are shares; else the runs hardly differ, ``why`` says how little, and
         the changes of the metric are shown.

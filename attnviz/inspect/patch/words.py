@@ -245,7 +245,7 @@ def token_title(report: PatchReport) -> str:
 
 
 def joint_words(report: PatchReport, joint: Effect) -> str:
-    """What heads carry at once beside the sum of what each carries alone."""
+    """What heads carry at once next to the sum of what each carries alone."""
     total, found = sum(_alone(report, joint)), report.shown(joint)
     if not report.ratio:
         unit = METRICS[report.metric].unit

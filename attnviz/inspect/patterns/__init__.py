@@ -1,1 +1,1 @@
-"""``attnviz patterns``: every head scored, held against a base rate, labelled."""
+"""``attnviz patterns``: every head scored, compared with a base rate, labelled."""

@@ -1,4 +1,4 @@
-"""``attnviz patterns``: what every head does, scored, labelled and held against a base rate."""
+"""``attnviz patterns``: what every head does, scored, labelled and compared with a base rate."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Scoring(Options, panel="What is scored"):
 
 @dataclass(frozen=True)
 class Shown(Options, panel="View"):
-    """What is to be seen."""
+    """What is shown."""
 
     watch: str | None = option(
         "LABEL",

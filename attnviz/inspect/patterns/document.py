@@ -115,7 +115,7 @@ def _first(
 ) -> list[doc.Group]:
     """The overview and the best head of each label, or all heads by the watched one.
 
-    They stand beside each other where there is room, and then a map below has some.
+    They stand next to each other where there is room, and then a map below has some.
     """
     if watch is not None and not report.ranked(watch):
         return []
@@ -173,9 +173,9 @@ _BESIDE = {"alignment": {"monotone": "monotone"}, "induction": {"prefix_matching
 def _ranking(
     report: PatternReport, name: str, heads: Sequence[PatternScores], everyone: bool
 ) -> doc.Table:
-    """A row a head: the bar of its score, what it is held against, its statistics.
+    """A row a head: the bar of its score, what it is compared with, its statistics.
 
-    everyone: the heads need not have the label: its own one stands beside the score.
+    everyone: the heads need not have the label: its own one stands next to the score.
     """
     columns = {
         doc.Column("score"): [score(entry.scores.get(name)) for entry in heads],
@@ -209,7 +209,7 @@ def _margin(entry: PatternScores, name: str) -> float | None:
 
 
 def _statistic_columns(heads: Sequence[PatternScores]) -> dict[doc.Column, list[str]]:
-    """What is told of every head beside its label, where it was measured."""
+    """What is informed about every head beside its label, where it was measured."""
     columns = {}
     for name in STATISTICS:
         if name == "normalised_entropy":  # the bar of ``--stats``
@@ -250,7 +250,7 @@ def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
 
 
 def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
-    """The grid of one score and the ranking of all heads; nothing where there is none."""
+    """The grid of one score and the ranking of all heads; nothing if there is none."""
     ranked = report.ranked(name)
     if not ranked:
         return

@@ -198,7 +198,7 @@ class PatternReport:
         offset find it, that base rate.
     control: of the randomly initialised twin; None without one.
     text: a person's own as given; None where the probes were scored.
-    target: what a decoder read beside it; None where there is none.
+    target: what a decoder read next to it; None if there is none.
     source: where texts or probes come from, in words; empty for what was typed or is built in.
     seconds: it took.
     notes: sentences a reader of the result must know.

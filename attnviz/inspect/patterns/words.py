@@ -290,7 +290,7 @@ _FURTHER = {
     "alignment": "monotone: how steadily the attended place moves on as the output is written, "
     "from -1 (backwards) to 1.",
 }
-"""Scores that stand beside a label's own."""
+"""Scores that stand next to a label's own."""
 
 _SINK = (
     "sink or induction: a head that reaches both thresholds is called induction. Where nothing "

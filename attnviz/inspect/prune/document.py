@@ -15,7 +15,7 @@ _CURVE_ROWS, _CURVE_COLUMNS = 8, 25
 _AROUND_CURVE = 9
 """Lines of a first screen that are no curve: title, axis, legend, and what stands below."""
 _GRID_ONLY, _WIDE, _WIDEST = 60, 110, 165
-"""Columns from which the grid stands beside the curve, the steps below the grid, and the curve has
+"""Columns from which the grid stands next to the curve, the steps below the grid, and the curve has
 all the room that it takes."""
 
 _EXPLANATION = (
@@ -140,7 +140,7 @@ def _about(report: PruneReport) -> list[doc.Part]:
 
 
 def _first(report: PruneReport, columns: int, lines: int) -> list[doc.Group]:
-    """Curve and grid, beside each other where there is room, the steps where there is more."""
+    """Curve and grid, next to each other where there is room, the steps where there is more."""
     result = doc.Group([doc.Say(text) for text in _result(report)], yields=2)
     if not report.steps:
         return [doc.Group([doc.Note(note) for note in report.model.notes], yields=1), result]

@@ -65,7 +65,7 @@ class _Removal(Options, panel="What is removed"):
 
 @dataclass(frozen=True)
 class _Measure(Options, panel="What is measured"):
-    """In which order heads go, and what that is held against."""
+    """In which order heads go, and what that is compared with."""
 
     method: Importance = option(
         "METHOD",

@@ -44,7 +44,7 @@ Difference = Callable[[Any], tuple[float, float]]
 and the largest that is allowed."""
 
 _COMPARED = 64
-"""Tokens over which outputs are held against each other, at most."""
+"""Tokens over which outputs are compared with each other, at most."""
 
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 _STEPS = 4

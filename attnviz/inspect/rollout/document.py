@@ -25,7 +25,7 @@ _BESIDE = 3
 """Columns between two maps, or a map and the text."""
 
 _LABEL = 14
-"""Columns of a label beside a map's row."""
+"""Columns of a label next to a map's row."""
 
 _TALL = 30
 """Lines from which the largest shares are listed below each text."""
@@ -182,7 +182,7 @@ def _texts(found: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
 
 
 def _first(found: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequence[doc.Group]:
-    """The text coloured, and beside it the map where it can be read, or both maps."""
+    """The text coloured, and next to it the map where it can be read, or both maps."""
     count = len(kept.places)
     drawn = [doc.Maps([one], values=found.values, scale=None) for one in _maps(found, kept)]
     key = doc.Group([doc.Maps(())], yields=2)

@@ -93,7 +93,7 @@ def _prompt(each: Explained) -> dict[str, Any]:
 
 
 def _part(report: WhyReport, part: Part, effects: Mapping[Any, HeadEffect]) -> dict[str, Any]:
-    """One part; a head with its sources, its label and what is known of its doubt."""
+    """One part; a head with its sources, its label and what is known of its confidence interval."""
     entry: dict[str, Any] = {"kind": part.kind, "layer": part.layer, "head": part.head}
     if part.attention is None or part.layer is None or part.head is None:
         mean = report.part(part.kind, part.layer) if part.layer is not None else part.contribution

@@ -131,7 +131,7 @@ def _probability(value: float) -> str:
 
 
 def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
-    """What each head writes towards the answer, the feed-forward blocks beside them.
+    """What each head writes towards the answer, the feed-forward blocks next to them.
 
     scaled: with a colour bar; a first screen has the numbers alone.
     """

@@ -115,7 +115,7 @@ class WhyReport(Report):
 
     model: where the numbers come from. prompts: at least one; all of them tally, or it is the one.
     shown: the heads whose write maps were asked for. kinds: the attention whose heads are shown.
-    labels: of heads that have one. copying: how often each copies; None where nobody asked.
+    labels: of heads that have one. copying: how often each copies; None if it was not requested.
     seed: of the base rate and the bootstrap.
     source: where the prompts come from, in words; empty where the person typed it.
     top: heads in the ranking. index_base: 0, or 1 for names that start at one.

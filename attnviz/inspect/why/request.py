@@ -57,7 +57,7 @@ class _WrittenKind(Kind):
 
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
-    """What is to be seen."""
+    """What is shown."""
 
     top: int = option("N", "List so many heads that write for the answer.", 8, min=1)
     copying: bool = flag(

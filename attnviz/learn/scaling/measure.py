@@ -42,7 +42,7 @@ def jacobian_norms(weights: Floats) -> Floats:
     keys share evenly, and 0 where one key has everything.
     """
     place = weights.argmax(-1, keepdims=True)
-    # The largest weight apart: near one all others are lost beside it.
+    # The largest weight apart: near one all others are lost next to it.
     top = np.take_along_axis(weights, place, -1)[..., 0]
     others = weights.copy()
     np.put_along_axis(others, place, 0, -1)

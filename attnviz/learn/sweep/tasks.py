@@ -352,7 +352,7 @@ TASKS: Mapping[str, Callable[[], Task]] = {
 
 
 def named_task(name: str) -> Task:
-    """The task of this name, of its usual size; UsageError where there is none."""
+    """The task of this name, of its usual size; UsageError if there is none."""
     if name not in TASKS:
         raise UsageError(f"unknown task {name!r}: expected {', '.join(TASKS)}, or --text FILE")
     return TASKS[name]()

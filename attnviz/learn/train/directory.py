@@ -29,7 +29,7 @@ _PARTS = (".attnviz-*.part", ".*.tmp")
 """Names of what a killed process may leave half written."""
 
 STATE_FILE = "training.pt"
-"""The file beside the model's; it may be deleted when a run is finished."""
+"""The file next to the model's; it may be deleted when a run is finished."""
 
 
 _FORM = 1

@@ -1,4 +1,4 @@
-"""How far a training is, in numbers, and who is told of it."""
+"""How far a training is, in numbers, and who is informed about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The five cases in which the own attention is held against others, with seeded numbers."""
+"""The five cases in which the own attention is compared with others, with seeded numbers."""
 
 from __future__ import annotations
 

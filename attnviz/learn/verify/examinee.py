@@ -182,7 +182,7 @@ class Examinee(ABC):
         """The outputs of the same run while nobody observes."""
 
     def sinks(self) -> Maps:
-        """What a learned sink takes of each row, (head, query, 1); empty where there is none."""
+        """What a learned sink takes of each row, (head, query, 1); empty if there is none."""
         return {}
 
     @abstractmethod

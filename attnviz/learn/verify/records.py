@@ -64,12 +64,12 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Measure:
-    """One number held against its tolerance.
+    """One number compared with its tolerance.
 
     name: what was measured, such as ``outputs``.
     difference: the largest absolute difference from what is expected; NaN never passes.
     reason: where the tolerance comes from, in words.
-    where: the place of the largest difference, such as ``L2H5``; empty where there is none.
+    where: the place of the largest difference, such as ``L2H5``; empty if there is none.
     """
 
     name: str
@@ -93,7 +93,7 @@ class Check:
     """One line of a verification.
 
     group: what it belongs to: a case of the own attention, or empty.
-    name: what is checked. against: what it is held against; empty where the name says it.
+    name: what is checked. against: what it is compared with; empty where the name says it.
     claim: what must be true, in one sentence.
     measures: its numbers; every one must pass.
     skipped: why it was not made; None where it was.
@@ -214,7 +214,7 @@ class VerifyReport(Report):
     cases: of the own attention, what each group of checks is about, in words.
     steps: the own attention step by step; empty where they were not asked for.
     causal: whether the steps hide later tokens.
-    text, target: what a model read; None where there is none. tokens: their numbers.
+    text, target: what a model read; None if there is none. tokens: their numbers.
     versions: of the libraries that took part.
     backends: of a checkpoint that NumPy and torch have run.
     """

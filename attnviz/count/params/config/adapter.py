@@ -66,7 +66,7 @@ class Fields:
         return key if isinstance(key, bool) else bool(self.get(key))
 
     def listed(self, key: str, length: int) -> list[Any] | None:
-        """A list with an entry per layer, or None where there is none."""
+        """A list with an entry per layer, or None if there is none."""
         value = self.get(key)
         if value is None:
             return None

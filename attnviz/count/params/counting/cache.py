@@ -271,7 +271,7 @@ def longest_context(
     source_tokens: int | None = None,
     others: Mapping[str, int] = NO_OTHERS,
 ) -> Fit:
-    """The longest context that ``memory`` bytes hold beside the weights, exactly.
+    """The longest context that ``memory`` bytes hold next to the weights, exactly.
 
     others: how many weights are stored in which other dtypes.
 
