@@ -2,94 +2,81 @@
 
 From Python: ``capture(model, text)`` and ``heatmap(weights, tokens)`` give maps to look at;
 ``patterns``, ``ablate``, ``patch``, ``diff``, ``rollout``, ``params`` and ``prune`` are the
-commands of these names, ``attribute`` is ``attnviz why``; ``generate`` writes on, step by step;
+commands of these names; ``generate`` writes on, step by step;
 ``scaled_dot_product_attention`` and ``MultiHeadAttention`` are the mechanism itself. Each is
 imported when it is first asked for, so that ``import attnviz`` costs nothing.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Analysis",
     "AttentionResult",
     "HeadMaps",
     "MultiHeadAttention",
+    "Report",
     "__version__",
     "ablate",
-    "attribute",
     "capture",
     "diff",
     "errors",
     "generate",
     "heatmap",
+    "load",
     "params",
     "patch",
+    "path",
     "patterns",
     "prune",
     "rollout",
     "scaled_dot_product_attention",
+    "why",
 ]
 
-_ANALYSES = "attnviz.api.analyses"
+if TYPE_CHECKING:
+    from attnviz import errors
+    from attnviz.api import (
+        ablate,
+        capture,
+        diff,
+        generate,
+        load,
+        params,
+        patch,
+        path,
+        patterns,
+        prune,
+        rollout,
+        why,
+    )
+    from attnviz.attention.module import MultiHeadAttention
+    from attnviz.draw.report import Report
+    from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.heads.heatmap import heatmap
+    from attnviz.learn.mechanism import AttentionResult, scaled_dot_product_attention
 
-_PLACES = {
-    "Analysis": "attnviz.api.analysis",
-    "AttentionResult": "attnviz.api.attention",
-    "HeadMaps": "attnviz.api.head_maps",
+_ELSEWHERE = {
+    "AttentionResult": "attnviz.learn.mechanism",
+    "HeadMaps": "attnviz.inspect.heads.head_maps",
     "MultiHeadAttention": "attnviz.attention.module",
-    "attribute": _ANALYSES,
-    "capture": "attnviz.api.capture",
-    "heatmap": "attnviz.api.heatmap",
-    "rollout": _ANALYSES,
-    "scaled_dot_product_attention": "attnviz.api.attention",
+    "Report": "attnviz.draw.report",
+    "heatmap": "attnviz.inspect.heads.heatmap",
+    "scaled_dot_product_attention": "attnviz.learn.mechanism",
 }
-
-
-_MODULES = ("ablate", "diff", "errors", "generate", "params", "patch", "patterns", "prune")
+"""The module of each name that is not one of ``attnviz.api``."""
 
 
 def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return import_module(f"attnviz.{name}")
-    if name not in _PLACES:
+    if name == "errors":
+        return import_module("attnviz.errors")
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_PLACES[name]), name)
+    found = getattr(import_module(_ELSEWHERE.get(name, "attnviz.api")), name)
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-class _CallablePackage(ModuleType):
-    """A package whose name is that of an analysis as well: calling it runs that.
-
-    The import system sets ``attnviz.patterns`` to the package once any of its modules is imported,
-    so that the package itself must be what is called.
-    """
-
-    @property
-    def _analysis(self) -> object:
-        return getattr(import_module(_ANALYSES), self.__name__.rpartition(".")[2])
-
-    @property
-    def __wrapped__(self) -> object:
-        """What help and signatures are taken from."""
-        return self._analysis
-
-    def __call__(self, *args: object, **options: object) -> object:
-        return self._analysis(*args, **options)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """As a function goes to another process: by its name."""
-        return import_module, (self.__name__,)
-
-
-def _callable(package: str) -> None:
-    """Let a package of this name be called; it asks for that itself, when it is imported."""
-    sys.modules[package].__class__ = _CallablePackage

@@ -18,6 +18,9 @@ from typing import Any, BinaryIO, TypeVar
 
 from attnviz.errors import LoadError, UsageError
 
+PACKAGED = Path(__file__).resolve().parent / "data"
+"""The files that ship with the package: the bundled model and the built-in texts."""
+
 TEXT_BYTES = 2**28
 """256 MiB of a text, a list of texts or annotated sentences: some 60 million tokens."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 Kind = Literal["self", "encoder", "decoder", "cross"]
 """Which attention: ``self`` of a model with one stack, or one of an encoder–decoder's three."""
+
+Advance = Callable[[float], None]
+"""Called with the share of the work that is done, from 0 to 1."""
 
 Score = Literal["scaled-dot", "dot", "additive"]
 """How well a query and a key match: q·k/√d_k, q·k, or Σ v·tanh(q + k)."""

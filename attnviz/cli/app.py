@@ -43,8 +43,26 @@ GROUPS = {
 
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
-_ELSEWHERE = {"rollout": "attnviz.heads.rollout_command", "path": "attnviz.patch.path_command"}
-"""Where a command does not stand in ``attnviz.NAME.command``."""
+_FOLDERS = {
+    "Look": "attnviz.inspect",
+    "Measure": "attnviz.inspect",
+    "Count": "attnviz.count",
+    "Learn": "attnviz.learn",
+}
+
+MODULES = {
+    **{
+        name: f"{_FOLDERS[group]}.{name}.command"
+        for group, names in GROUPS.items()
+        for name in names
+    },
+    **{
+        name: f"attnviz.cli.{name}"
+        for name in ("ablate", "why", "prune", "patch", "path", "params")
+    },
+    "docs": "attnviz.docs.command",
+}
+"""The module in which each command stands."""
 
 
 class _Lazy(TyperGroup):
@@ -73,8 +91,7 @@ class _Lazy(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in COMMANDS:
-            place = _ELSEWHERE.get(args[0], f"attnviz.{args[0]}.command")
-            found = getattr(import_module(place), args[0])
+            found = getattr(import_module(MODULES[args[0]]), args[0])
             self.add_command(typer.main.get_command(found), args[0])
         return super().resolve_command(ctx, args)
 

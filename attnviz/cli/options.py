@@ -1,34 +1,24 @@
-"""The groups of options that commands share: each option means the same everywhere.
+"""The groups of options that only the command line has: texts, the model, where the result goes.
 
-With them stands what the shell is offered for a value, and how an amount is read: ``30s`` or ``20``
-of a budget, ``2GB`` of memory.
+With them stands what the shell offers for a value.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.cli.groups import Options, argument, flag, option
 from attnviz.cli.terminal import ColourChoice
-from attnviz.errors import UsageError
+from attnviz.draw.report import SCREEN_ENDING
+from attnviz.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
     from attnviz.models.resolve import LoadOptions
 
-SCREEN_ENDING = ".txt"
-"""The file that holds the screen itself."""
-
 EVERY = ".json .csv .md .txt .html .svg .png .pdf"
 """What every report can be written as."""
-
-_NUMBER = r"([0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)"
-_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
-_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_BYTES |= {f"{prefix}i": 1024**power for power, prefix in enumerate(("k", "m", "g", "t"), start=1)}
 
 
 def complete_model(incomplete: str) -> list[str]:
@@ -68,47 +58,6 @@ class Texts(Text):
     texts: Path | None = option(
         "FILE", "Many texts: one a line, or JSON lines with a text field; - reads standard input."
     )
-
-
-@dataclass(frozen=True)
-class Truncation(Options):
-    """What becomes of a text that is too long."""
-
-    truncate: bool = flag("Cut texts that are longer than the model's context.")
-
-
-@dataclass(frozen=True)
-class Kind(Options):
-    """Which attention of a model that has several."""
-
-    kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
-        "KIND", "Which attention of an encoder–decoder: encoder (default), decoder or cross."
-    )
-    target: str | None = option(
-        "TEXT",
-        "Decoder text for --kind decoder and cross (default: the model's own greedy output).",
-        words=True,
-    )
-
-
-@dataclass(frozen=True)
-class HeadChoice(Options):
-    """Which heads."""
-
-    layer: str | None = option("LAYERS", "Layers: 2, 0-3, 0,5, -1 is the last.", short="-l")
-    head: tuple[str, ...] = option(
-        "HEADS",
-        "Heads: L2H5, 3 (of every layer), 2.5, 2.*, 0-3.1,4, -1; may be repeated.",
-        (),
-        short="-H",
-    )
-
-
-@dataclass(frozen=True)
-class IndexBase(Options):
-    """How layers and heads are numbered, in what is typed and in what is shown."""
-
-    index_base: int = option("0|1", "Index base for layers and heads (0 or 1).", 0, min=0, max=1)
 
 
 @dataclass(frozen=True)
@@ -237,44 +186,3 @@ def load_options(
     options = LoadOptions(**vars(loading), seed=seed, **shape)
     refuse_ignored(name, options, (*shape, *shaping))
     return options
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much may be measured exactly: a time, or a number of removals; one of them is None."""
-
-    seconds: float | None = None
-    count: int | None = None
-
-
-def read_budget(typed: str) -> Budget:
-    """``30s``, ``5m``, ``1h``, ``20`` or ``20 heads``; UsageError for anything else."""
-    match = re.fullmatch(rf"{_NUMBER}\s*(s|m|min|h|heads?)?", typed.strip().lower())
-    unit = match[2] if match is not None else None
-    if match is None or (unit not in _SECONDS and not match[1].isdigit()):
-        raise UsageError(
-            f"cannot read --budget {typed!r}: expected a time such as 30s or 5m, or a number of "
-            "heads such as 20"
-        )
-    amount = float(match[1])
-    if amount == 0:
-        raise UsageError(
-            "--budget 0 leaves nothing to measure: expected a time such as 30s or a number of "
-            "heads such as 20; --method gradient measures nothing exactly"
-        )
-    if unit in _SECONDS:
-        return Budget(seconds=amount * _SECONDS[unit])
-    return Budget(count=int(match[1]))
-
-
-def read_bytes(typed: str) -> int:
-    """``2GB``, ``512MiB`` or plain bytes; UsageError for anything else."""
-    match = re.fullmatch(rf"{_NUMBER}\s*([kmgt]i?)?b?", typed.strip().lower())
-    if match is None:
-        raise UsageError(
-            f"cannot read --max-memory {typed!r}: expected a size such as 2GB or 512MiB"
-        )
-    size = int(float(match[1]) * _BYTES[match[2] or ""])
-    if size == 0:
-        raise UsageError("--max-memory 0 leaves no room: expected a size such as 2GB or 512MiB")
-    return size

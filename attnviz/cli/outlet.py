@@ -7,24 +7,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
-from attnviz.cli.options import SCREEN_ENDING, Output
+from attnviz.cli.options import Output
 from attnviz.cli.terminal import messages, open_console, printing
 from attnviz.draw.labels import visible
+from attnviz.draw.report import Report as CompleteReport
+from attnviz.draw.report import report_files
 from attnviz.errors import AttnvizError
 
 if TYPE_CHECKING:  # an answer for a program needs nothing that draws
     from _typeshed import SupportsWrite
     from rich.console import Console
 
-    from attnviz.cli.progress import Advance
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
     from attnviz.models.model import Model
     from attnviz.models.resolve import LoadOptions
+    from attnviz.records import Advance
 
 
 @runtime_checkable
@@ -112,6 +114,29 @@ class Outlet:
 
         return scanning(what, messages(self.output.quiet) if long else self.notices)
 
+    @contextmanager
+    def loading(self, name: str, options: LoadOptions) -> Iterator[LoadOptions]:
+        """Show a spinner, and the files that are downloaded with the options given here."""
+        from attnviz.cli.progress import loading
+
+        with loading(name, self.notices) as progress:
+            yield replace(options, progress=progress)
+
+    def load(self, name: str, options: LoadOptions) -> Model:
+        """Return the model, loaded under a spinner."""
+        from attnviz.models.resolve import load
+
+        with self.loading(name, options) as watched:
+            return load(name, watched)
+
+    @contextmanager
+    def resumable(self, resume: Path | None) -> Iterator[None]:
+        """Say how what is kept in ``resume`` is used, if Ctrl-C ends the block."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.interrupted(resume)
+
     def interrupted(self, resume: Path | None) -> NoReturn:
         """End a run as Ctrl-C did, and say how what is kept in ``resume`` is used."""
         if resume is not None:
@@ -127,7 +152,12 @@ class Outlet:
         if (taken := _taken.get()) is not None:
             taken.append(report)
             return
-        document = cache(report.document)  # made once for all outlets, and only if one draws
+        drawn = report.document
+        if isinstance(report, CompleteReport):
+            drawn = partial(
+                report.document, explain=self.output.explain, hints=not self.output.quiet
+            )
+        document = cache(drawn)  # made once for all outlets, and only if one draws
         failed: AttnvizError | None = None
         saved = []
         for path in self.output.save:
@@ -174,21 +204,6 @@ class Outlet:
         else:  # the prompt takes a line
             drawn = first_screen(document, theme, console.width, console.height - 1)
         console.print(drawn, end="")
-
-
-def report_files(
-    report: Report, document: Callable[[], Document], palette: str, screen: Callable[[], str]
-) -> dict[str, Writer]:
-    """What writes a report to a file, by the ending of its name."""
-    from attnviz.draw.files import document_files, table_file, text_file
-
-    return {
-        ".json": text_file(report.write_json),
-        ".csv": table_file(report.rows),
-        SCREEN_ENDING: text_file(lambda stream: stream.write(screen())),
-        **document_files(document, palette),
-        **(report.arrays() if isinstance(report, ArrayReport) else {}),
-    }
 
 
 _taken: ContextVar[list[Report] | None] = ContextVar("attnviz reports", default=None)

@@ -11,14 +11,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from attnviz.draw.labels import visible
+from attnviz.draw.numbers import spoken_time
+from attnviz.records import Advance
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from attnviz.models.download import Progress
-
-Advance = Callable[[float], None]
-"""Called with the share of the work that is done, from 0 to 1."""
 
 _BUILT_IN = ("tiny", "mha")
 
@@ -120,12 +119,3 @@ def _a_line_now_and_then(
         console.print(f"{what}: {share:.0%} done, about {spoken_time(left)} left")
 
     return advance
-
-
-def spoken_time(seconds: float) -> str:
-    """Such as ``40 s``, ``3 min`` or ``2.5 h``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from attnviz.cli.app import COMMANDS
-from attnviz.cli.groups import Options, argument, command, option
+from attnviz.cli.groups import command
 from attnviz.cli.terminal import ColourChoice, printing, text_console
 from attnviz.errors import UsageError
+from attnviz.options import Options, argument, option
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -127,3 +127,12 @@ def round_ticks(low: float, high: float, most: int = 6) -> tuple[list[float], in
     first, last = math.ceil(low / size - _SLACK), math.floor(high / size + _SLACK)
     digits = max(0, -power - (factor == 10))
     return [number * size for number in range(first, last + 1)], digits
+
+
+def spoken_time(seconds: float) -> str:
+    """Such as ``40 s``, ``3 min`` or ``2.5 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

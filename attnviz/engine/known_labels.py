@@ -18,7 +18,7 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.registry import LABELS
 from attnviz.models.model import Model, weights_fingerprint
-from attnviz.reading import SETTINGS_BYTES, parse_json, read_bytes
+from attnviz.reading import PACKAGED, SETTINGS_BYTES, parse_json, read_bytes
 from attnviz.records import Kind, ModelInfo
 
 SCHEMA = "attnviz.labels/1"
@@ -26,7 +26,7 @@ SCHEMA = "attnviz.labels/1"
 _BEGIN = 400
 """Bytes of a file of labels that hold all but its heads."""
 
-_CARD = Path(__file__).resolve().parent.parent / "data" / "tiny" / "labels.json"
+_CARD = PACKAGED / "tiny" / "labels.json"
 
 
 def known_labels(model: Model, kind: Kind) -> KnownLabels | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
@@ -14,9 +12,10 @@ from attnviz.attention.family_reading import llama_stack
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.model import trained_tokens
 from attnviz.models.stack_model import StackModel
+from attnviz.reading import PACKAGED
 from attnviz.records import ModelInfo
 
-_DIRECTORY = Path(__file__).resolve().parent.parent / "data" / "tiny"
+_DIRECTORY = PACKAGED / "tiny"
 
 
 class Bundled(StackModel):

@@ -36,6 +36,7 @@ ObserveOutputs = Callable[[int, Floats, Floats], None]
 before the output projection."""
 
 
+@runtime_checkable
 class Model(Protocol):
     """A model that can turn a text into tokens and be observed by ``attnviz.engine``.
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:  # the records bring NumPy, which counting parameters does wit
     from attnviz.models.model import Model
     from attnviz.models.numpy_checkpoint import NumpyCheckpoint
 
+SHAPING = ("d_model", "heads", "kv_heads", "causal", "score")
+"""The options that shape ``mha`` alone."""
+
 _CONFIGS = "configs/"
 _NEEDS_TORCH = "this command runs on torch"
 _PATH_STARTS = tuple(start for start in ("./", "../", "/", "~", os.sep) if start)

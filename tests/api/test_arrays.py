@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.api.heatmap import as_numpy, weight_matrices
 from attnviz.errors import UsageError
+from attnviz.inspect.heads.heatmap import as_numpy, weight_matrices
 
 WEIGHTS = np.array([[0.25, 0.75], [1.0, 0.0]])
 

@@ -22,8 +22,8 @@ from rich.pretty import install
 from rich.table import Table
 
 import attnviz
-from attnviz.api.head_maps import HeadMaps
 from attnviz.errors import LoadError, UsageError
+from attnviz.inspect.heads.head_maps import HeadMaps
 from attnviz.models.bundled import Bundled
 
 TEXT = "The cat sat on the mat because it was tired."
@@ -112,8 +112,8 @@ def test_one_head_is_one(maps: HeadMaps) -> None:
         maps.scores(3)
 
 
-def test_options_are_named_as_keywords(maps: HeadMaps) -> None:
-    with pytest.raises(UsageError, match="head= L1H0 names no head of layer= 2"):
+def test_a_head_of_another_layer(maps: HeadMaps) -> None:
+    with pytest.raises(UsageError, match="--head L1H0 names no head of --layer 2"):
         maps.heads("L1H0", layer=2)
 
 

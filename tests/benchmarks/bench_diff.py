@@ -25,9 +25,9 @@ import pytest
 from safetensors.numpy import save_file
 
 import attnviz
-from attnviz.cli.inputs import built_in_texts, natural_texts
 from attnviz.engine import patchable
 from attnviz.models.bundled import Bundled
+from attnviz.texts import built_in_texts, natural_texts
 
 from ..diff.planted import (
     EVERY,

@@ -12,10 +12,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from attnviz.cli.inputs import natural_texts
+from attnviz.inspect.patterns.score import score_patterns
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
-from attnviz.patterns.score import score_patterns
+from attnviz.texts import natural_texts
 
 pytestmark = pytest.mark.benchmark
 

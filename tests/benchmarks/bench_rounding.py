@@ -23,12 +23,12 @@ import numpy as np
 import pytest
 
 import attnviz
-from attnviz.cli.inputs import built_in_texts
-from attnviz.diff.compare import divergences, pairs_by_index
-from attnviz.diff.maps import ModelMaps, model_maps
 from attnviz.engine.probing import open_probing
+from attnviz.inspect.diff.compare import divergences, pairs_by_index
+from attnviz.inspect.diff.maps import ModelMaps, model_maps
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load
+from attnviz.texts import built_in_texts
 
 from ..small_models import bert_fields, gpt_fields, llama_fields, random_model
 

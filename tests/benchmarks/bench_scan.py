@@ -26,13 +26,13 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import attnviz
-from attnviz.cli.inputs import BUILT_IN_TEXT
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.gradient import gradient_importance
 from attnviz.engine.patchable import PatchableModel, open_patchable, patchable_transformers
 from attnviz.engine.scan.on_torch import TorchScan
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input
+from attnviz.texts import BUILT_IN_TEXT
 
 Seconds: TypeAlias = np.ndarray
 """Wall time and processor time."""

@@ -22,8 +22,8 @@ from transformers.utils import logging
 from attnviz.attention.checkpoint import save_checkpoint
 from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.train.recipe import Optimiser, read_recipe
-from attnviz.train.trainer import make_optimiser, take_step
+from attnviz.learn.train.recipe import Optimiser, read_recipe
+from attnviz.learn.train.trainer import make_optimiser, take_step
 
 TOKENIZER = '{"added_tokens": []}'
 TINY = Path(__file__).parents[2] / "configs" / "tiny.toml"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.cli.options import Budget, read_budget, read_bytes
-from attnviz.cli.progress import spoken_time
+from attnviz.draw.numbers import spoken_time
 from attnviz.errors import UsageError
+from attnviz.options import Budget, read_budget, read_bytes
 
 
 @pytest.mark.parametrize(

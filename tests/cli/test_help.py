@@ -14,7 +14,7 @@ import pytest
 import attnviz
 from attnviz.cli.app import COMMANDS
 from attnviz.cli.options import complete_model
-from attnviz.heads.command import EXAMPLES
+from attnviz.inspect.heads.command import EXAMPLES
 from attnviz.models.shapes import shape_names
 
 

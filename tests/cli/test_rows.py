@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.cli.inputs import read_rows
 from attnviz.errors import AttnvizError, LoadError, UsageError
+from attnviz.texts import read_rows
 
 JSON = '{"a": "one, \\"two\\"", "b": "3"}\n\n{"b": "é", "a": "x", "c": null}\n'
 CSV = '\ufeffb,a\r\n3,"one, ""two"""\r\n\r\né,x\r\n'

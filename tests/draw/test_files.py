@@ -16,10 +16,10 @@ import pytest
 
 from attnviz.draw.files import check_path, document_files, save, text_file
 from attnviz.errors import LoadError, UsageError
-from attnviz.heads.command import HeadsOutput
-from attnviz.heads.data import array_files, write_heads_json
-from attnviz.heads.document import heads_document
-from attnviz.heads.report import View, compare_heads
+from attnviz.inspect.heads.command import HeadsOutput
+from attnviz.inspect.heads.data import array_files, write_heads_json
+from attnviz.inspect.heads.document import heads_document
+from attnviz.inspect.heads.report import View, compare_heads
 from attnviz.records import HeadsReport
 
 ENDINGS = HeadsOutput().endings

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from attnviz.engine.projections import find_output_projections
+from attnviz.inspect.prune.store import difference_from_masked
 from attnviz.models.prepare import prepared
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.prune.store import difference_from_masked
 
 from .ablation_loop import PROJECTIONS
 from .architectures import ARCHITECTURES, inputs_of, small_model, state_of

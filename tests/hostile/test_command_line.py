@@ -46,7 +46,7 @@ def test_a_file_that_cannot_be_written_costs_neither_the_screen_nor_the_others(
     def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("attnviz.heads.data.write_heads_csv", fail)
+    monkeypatch.setattr("attnviz.inspect.heads.data.write_heads_csv", fail)
     done = run("heads", "the cat", "--save", "a.csv", "--save", "b.json")
     assert done.code == 3
     assert done.out.startswith("tiny")
@@ -242,7 +242,7 @@ def test_a_target_of_many_words(run: Any) -> None:
 def test_a_word_of_a_megabyte_trains_no_tokenizer_for_minutes() -> None:
     import random
 
-    from attnviz.train.texts import make_tokenizer
+    from attnviz.learn.train.texts import make_tokenizer
 
     word = "".join(random.Random(1).choices("abcdefghij", k=200_000))
     tokenizer = make_tokenizer([word], 400)

@@ -56,7 +56,7 @@ FROM_PYTHON = """
 import sys, transformers
 assert transformers.utils.is_kernels_available()
 from attnviz.models.resolve import load, LoadOptions
-from attnviz.params.meta_count import count_on_meta
+from attnviz.count.params.meta_count import count_on_meta
 from attnviz.reading import read_json
 from pathlib import Path
 load(sys.argv[1], LoadOptions(offline=True)).encode("the cat")

@@ -46,7 +46,7 @@ LOAD = _SCRIPT.format(
     found = {"revision": found.info.revision, "ids": found.encode("the cat").ids}""",
 )
 SPEC = _SCRIPT.format(
-    imports="from attnviz.params.find_spec import find_spec",
+    imports="from attnviz.count.params.find_spec import find_spec",
     call="""options = json.loads(sys.argv[2])
     spec = find_spec(sys.argv[1], **options)
     heavy = {"torch", "transformers", "numpy"} & set(sys.modules)

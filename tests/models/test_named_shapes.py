@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from attnviz.count.params.counting.cost import CostReport, count_cost
+from attnviz.count.params.find_spec import find_spec, spec_of_shape
+from attnviz.count.params.meta_count import count_on_meta
+from attnviz.count.params.shapes import spec_from_shape
+from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError
 from attnviz.models.shapes import find_shape, read_shape_file, shape_names
-from attnviz.params.counting.cost import CostReport, count_cost
-from attnviz.params.find_spec import find_spec, spec_of_shape
-from attnviz.params.meta_count import count_on_meta
-from attnviz.params.shapes import spec_from_shape
-from attnviz.params.specs import ModelSpec
 
 PUBLISHED = {
     "gpt2": 124_439_808,

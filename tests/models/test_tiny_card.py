@@ -14,9 +14,9 @@ import torch
 from transformers import LlamaForCausalLM
 
 import attnviz.models.bundled
-from attnviz.train.recipe import read_recipe
-from attnviz.train.records import ModelScores
-from attnviz.train.scores import head_scores, open_decoder
+from attnviz.learn.train.recipe import read_recipe
+from attnviz.learn.train.records import ModelScores
+from attnviz.learn.train.scores import head_scores, open_decoder
 
 TINY = Path(attnviz.models.bundled.__file__).parent.parent / "data" / "tiny"
 ROOT = Path(__file__).parents[2]

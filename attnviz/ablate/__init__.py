@@ -1,5 +1,0 @@
-"""``attnviz ablate``: what is lost without a head, with its interval, by head and by token."""
-
-from attnviz import _callable
-
-_callable(__name__)

@@ -1,0 +1,549 @@
+"""The questions of attnviz as functions: each has the name and the options of its command.
+
+The order of arguments is the same everywhere: the model, the text or texts, then keywords.
+``--index-base 1`` is ``index_base=1``. Errors name options as the command line does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from attnviz.cli.python import Analysis, analysis, in_python_words, loading_given, named
+from attnviz.errors import UsageError
+from attnviz.options import spelled_head, spelled_heads
+from attnviz.texts import built_in_texts, texts_of
+
+if TYPE_CHECKING:
+    from attnviz.count.params.params import ParamsReport
+    from attnviz.count.params.request import Dtype as CountedDtype
+    from attnviz.engine.effects import Method, Metric, Mode, Positions, Unit
+    from attnviz.engine.generation import Step
+    from attnviz.engine.patching import Direction, PatchMetric, What
+    from attnviz.inspect.ablate.records import AblationReport
+    from attnviz.inspect.heads.chosen import HeadChoice
+    from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.patch.path import PathReport
+    from attnviz.inspect.patch.records import PatchReport
+    from attnviz.inspect.patch.request import Asked, At
+    from attnviz.inspect.prune.records import PruneReport
+    from attnviz.inspect.prune.request import Importance
+    from attnviz.inspect.why.records import WhyReport
+    from attnviz.models.attention_interface import PreTrainedModel
+    from attnviz.models.model import Model
+    from attnviz.records import Kind, Score
+
+    AnyModel = str | os.PathLike[str] | PreTrainedModel | Model
+    AnyPairs = str | os.PathLike[str] | Iterable[Mapping[str, str]] | None
+    AnyHeads = HeadChoice | list[HeadChoice] | None
+
+
+def load(
+    name: str | os.PathLike[str],
+    *,
+    device: str = "cpu",
+    dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] = "auto",
+    backend: Literal["auto", "numpy", "torch"] = "auto",
+    revision: str | None = None,
+    offline: bool = False,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+    progress: Callable[[str, int, int | None], None] | None = None,
+    seed: int | None = None,
+    d_model: int | None = None,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    causal: bool | None = None,
+    score: Score | None = None,
+) -> Model:
+    """Load a model once; every function of attnviz takes the result.
+
+    name: what ``--model`` takes: ``tiny``, which is bundled; ``mha``, the library's own attention
+        with random weights over the words of the text; a directory, a Hugging Face id, a shape.
+    device, dtype, backend, revision, offline, trust_remote_code, allow_pickle: as on the command
+        line. With the backend ``auto`` torch runs a checkpoint, so that every function can use it.
+    progress: is called as ``progress(file, done, total)`` with bytes while files are downloaded.
+    seed: of random weights. d_model, heads, kv_heads, causal, score: the shape of ``mha``.
+
+    Raises UsageError (also a ValueError) for an option that this model does not heed, LoadError,
+    OfflineError or UnsupportedError if it cannot be loaded.
+    """
+    given = {key: value for key, value in locals().items() if value is not None and key != "name"}
+    from attnviz.models.resolve import SHAPING, LoadOptions, load, refuse_ignored
+
+    options = LoadOptions(**given)
+    if backend == "numpy":
+        options = replace(options, tokens=0)
+    refuse_ignored(os.fspath(name), options, [key for key in SHAPING if key in given])
+    return load(os.fspath(name), options)
+
+
+def capture(
+    model: AnyModel,
+    text: str,
+    *,
+    tokenizer: Any = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+) -> HeadMaps:
+    """Return the attention of every head of a model over a text, or of the chosen heads alone.
+
+    model: a name that ``attnviz.load`` takes, what that returns, or a loaded transformers model,
+        which is left exactly as it is; tokenizer: of the latter.
+    layer, head: the heads to keep, as ``--layer`` and ``--head`` take them (``"L2H5"``, ``"2.*"``,
+        ``3``: of every layer, ``(2, 5)``); several in a list. All by default.
+    kind, target: of an encoder–decoder, ``encoder`` (its default), ``decoder`` or ``cross``, and
+        the decoder's text, by default what the model writes itself; ``mha`` takes ``cross`` with
+        the text that looks at the other.
+    truncate: cut a text that is longer than the model's context.
+
+    The weights are those of the model's own eager attention; each row sums to one.
+    Raises UsageError (also a ValueError) for a choice or text that does not fit the model,
+    LoadError or OfflineError if it cannot be loaded, UnsupportedError if its attention cannot be
+    observed.
+    """
+    from attnviz.engine.capture import Choice, capture_text
+    from attnviz.engine.known_labels import known_labels
+    from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.heads.report import heads_report
+
+    if (read := _text(text)) is None:
+        raise UsageError('expected a text: attnviz.capture("tiny", "The cat sat.")')
+    layers = None if layer is None else str(layer)
+    choice = Choice(layers, spelled_heads(head), 0, kind, target, truncate)
+    opened = _opened(model, tokenizer, _for_one_pass(read))
+    record, selected = capture_text(opened, read, choice)
+    known = known_labels(opened, record.kind)
+    return HeadMaps(heads_report(record, selected, text=read, target=target, known=known))
+
+
+def patterns(
+    model: AnyModel = "tiny", tokenizer: Any = None, text: str | None = None, **options: Any
+) -> Analysis:
+    """What each head attends to: every measure with its chance level, and the labels that hold.
+
+    model: a name that ``--model`` takes, or a loaded transformers model, which stays as it is.
+    tokenizer: of a loaded model. text: to score on, in place of the built-in probes.
+    options: those of ``attnviz patterns``, such as ``head="L1H0"``, ``without_first=True``.
+
+    Raises UsageError (also a ValueError), LoadError, UnsupportedError as the command ends with;
+    TypeError for an option that there is not.
+    """
+    from attnviz.inspect.patterns.command import patterns as command
+
+    return analysis(command, model, tokenizer, options, text=_text(text))
+
+
+def ablate(
+    model: AnyModel = "tiny",
+    texts: str | Iterable[str] | None = None,
+    *,
+    tokenizer: Any = None,
+    head: AnyHeads = None,
+    layer: str | int | None = None,
+    together: bool = False,
+    unit: Unit = "head",
+    mode: Mode = "zero",
+    reference: str | Iterable[str] | None = None,
+    draws: int | None = None,
+    metric: Metric | None = None,
+    answer: str | None = None,
+    foil: str | None = None,
+    positions: Positions = "all",
+    method: Method | None = None,
+    budget: str | None = None,
+    max_memory: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    by_token: bool = False,
+    top: int = 8,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> AblationReport:
+    """Ablate each head and measure exactly how much the loss rises, over one text or many.
+
+    model: a name that ``attnviz.load`` takes, what that returns, or a loaded transformers model,
+        which stays as it is; tokenizer: of the latter.
+    texts: one or several; the built-in ones by default.
+    The options are those of ``attnviz ablate``: see ``AblateRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
+    a model or a file that cannot be read, UnsupportedError if the heads cannot be ablated.
+    """
+    given = locals()
+    from attnviz.inspect.ablate import ablate as question
+    from attnviz.inspect.ablate.request import AblateRequest
+
+    request = AblateRequest.of(given)
+    read = texts_of(texts) or built_in_texts()
+    return question.ablate(_opened(model, tokenizer), read, request)
+
+
+def prune(
+    model: AnyModel = "tiny",
+    texts: str | Iterable[str] | None = None,
+    *,
+    tokenizer: Any = None,
+    fraction: float | None = None,
+    heads: AnyHeads = None,
+    until_loss: float | None = None,
+    uniform: bool = False,
+    empty_layers: bool = False,
+    out: str | os.PathLike[str] | None = None,
+    method: Importance = "exact",
+    rerank: bool = False,
+    draws: int = 5,
+    max_memory: str | None = None,
+    truncate: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> PruneReport:
+    """Remove the least important heads for good; compare the loss with as many removed at random.
+
+    model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default.
+    The options are those of ``attnviz prune``; see ``PruneRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
+    what cannot be read or written, UnsupportedError if the heads cannot be removed for good.
+    """
+    given = locals()
+    from attnviz.inspect.prune import prune as question
+    from attnviz.inspect.prune.request import PruneRequest
+
+    request = PruneRequest.of(given)
+    read = texts_of(texts) or built_in_texts()
+    return question.prune(_opened(model, tokenizer), read, request)
+
+
+def patch(
+    model: AnyModel = "tiny",
+    clean: str | None = None,
+    corrupt: str | None = None,
+    *,
+    pairs: AnyPairs = None,
+    tokenizer: Any = None,
+    align: Literal["start", "end"] | None = None,
+    what: What = "output",
+    direction: Direction = "denoise",
+    at: At | None = None,
+    by_token: bool = False,
+    together: AnyHeads = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    metric: PatchMetric = "logit_diff",
+    answer: str | None = None,
+    foil: str | None = None,
+    method: Asked = "exact",
+    fdr: bool = False,
+    max_memory: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    top: int = 8,
+    index_base: int = 0,
+    seed: int = 0,
+) -> PatchReport:
+    """Patch activations between two prompts; measure which heads carry the difference.
+
+    model, tokenizer: see ``capture``. clean, corrupt: the prompts. pairs: many of them instead, a
+        file or mappings with ``clean``, ``corrupt`` and, if wanted, ``answer`` and ``foil``; the
+        built-in ones by default.
+    The options are those of ``attnviz patch``; see ``PatchRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
+    for a model or a file that cannot be read, UnsupportedError if the model cannot be patched.
+    """
+    given = locals()
+    from attnviz.inspect.patch import patch as question
+    from attnviz.inspect.patch.pairs import read_pairs
+    from attnviz.inspect.patch.request import PatchRequest
+
+    request = PatchRequest.of(given)
+    read = read_pairs(_text(clean), _text(corrupt), request.pairs)
+    return question.patch(_opened(model, tokenizer), read, request)
+
+
+def path(
+    model: AnyModel,
+    sender: str | tuple[int, int],
+    clean: str | None = None,
+    corrupt: str | None = None,
+    *,
+    pairs: AnyPairs = None,
+    tokenizer: Any = None,
+    into: Literal["query", "key", "value"] | None = None,
+    top: int = 8,
+    index_base: int = 0,
+    seed: int = 0,
+) -> PathReport:
+    """Follow one head: measure which later heads read what it writes, over pairs of prompts.
+
+    model, tokenizer: see ``capture``. sender: the head, such as ``"L0H0"``.
+    clean, corrupt, pairs: see ``patch``. The other options are those of ``attnviz path``.
+
+    Raises UsageError (also a ValueError) for what is not one head, or is one of the last layer;
+    else as ``patch`` does.
+    """
+    given = locals()
+    from attnviz.inspect.patch import path as question
+    from attnviz.inspect.patch.pairs import read_pairs
+    from attnviz.inspect.patch.request import PathRequest
+
+    request = PathRequest.of({**given, "sender": spelled_head(sender)})
+    read = read_pairs(_text(clean), _text(corrupt), request.pairs)
+    return question.path(_opened(model, tokenizer), read, request)
+
+
+def diff(
+    a: AnyModel = "tiny",
+    b: AnyModel | None = None,
+    tokenizer: Any = None,
+    texts: str | Iterable[str] | None = None,
+    **options: Any,
+) -> Analysis:
+    """What changed between two models, head by head, beyond a noise floor.
+
+    a, b: see ``patterns``, or results saved as JSON; b: a again where it is left out.
+    tokenizer: of the loaded ones. texts: one or several; by default the built-in ones.
+    options: those of ``attnviz diff``, such as ``dtype_b="bfloat16"``, ``importance=True``.
+
+    Raises as ``patterns`` does.
+    """
+    from attnviz.inspect.diff.command import diff as command
+
+    loaded = [not isinstance(side, str | os.PathLike) for side in (a, a if b is None else b)]
+    if tokenizer is not None and not any(loaded):
+        raise UsageError("tokenizer is for a loaded model: a name brings its own")
+    for option in ("dtype_b", "revision_b", "backend_b"):
+        if loaded[1] and options.get(option) is not None:
+            raise UsageError(f"{option} is for a model that is loaded by its name: b is loaded")
+    inputs: dict[str, Any] = (
+        {"text": _text(texts)} if isinstance(texts, str) else {"texts": _texts(texts)}
+    )
+    if b is not None:
+        with in_python_words():
+            inputs["b"] = named(b, tokenizer if loaded[1] else None, loading_given(options))
+    return analysis(command, a, tokenizer if loaded[0] else None, options, **inputs)
+
+
+def rollout(
+    model: AnyModel = "tiny", tokenizer: Any = None, text: str | None = None, **options: Any
+) -> Analysis:
+    """Attention followed through all layers to the input (Abnar & Zuidema 2020), of one text.
+
+    model, tokenizer: see ``patterns``.
+    options: those of ``attnviz rollout``, such as ``sink=True``, ``kind="decoder"``.
+
+    Raises as ``patterns`` does.
+    """
+    if text is None and not isinstance(tokenizer, str):
+        raise UsageError('expected a text: attnviz.rollout("tiny", text="The cat sat.")')
+    from attnviz.inspect.rollout.command import rollout as command
+
+    return analysis(command, model, tokenizer, options, text=_text(text))
+
+
+def why(
+    model: AnyModel,
+    prompts: str | Iterable[str],
+    *,
+    tokenizer: Any = None,
+    answer: str | None = None,
+    foil: str | None = None,
+    position: str | int | None = None,
+    controls: int | None = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Literal["decoder", "cross"] | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    top: int = 8,
+    copying: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> WhyReport:
+    """Take a prediction apart, exactly: what each head writes towards the predicted token.
+
+    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals.
+    The options are those of ``attnviz why``; see ``WhyRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
+    for a model that cannot be read, UnsupportedError if the parts do not sum to its logit.
+    """
+    given = locals()
+    from attnviz.inspect.why import why as question
+    from attnviz.inspect.why.request import WhyRequest
+    from attnviz.models.resolve import LoadOptions
+
+    request = WhyRequest.of(given)
+    read, source = question.read_prompts(request, texts=texts_of(prompts))
+    loaded = _opened(
+        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read, request)
+    )
+    report = question.why(loaded, read, request, source=source)
+    report.require_tally()
+    return report
+
+
+def params(
+    model: AnyModel | Sequence[str] | None = None,
+    *,
+    d_model: int | None = None,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    head_dim: int | None = None,
+    v_head_dim: int | None = None,
+    bias: bool | None = None,
+    window: int | None = None,
+    linear: bool = False,
+    kv_lora: int | None = None,
+    q_lora: int | None = None,
+    rope_dim: int | None = None,
+    nope_dim: int | None = None,
+    d_ff: int | None = None,
+    ffn: str | None = None,
+    experts: int | None = None,
+    active_experts: int | None = None,
+    shared_experts: int | None = None,
+    d_expert: int | None = None,
+    layers: int | None = None,
+    vocab: int | None = None,
+    tied: bool | None = None,
+    norm: str | None = None,
+    positions: str | None = None,
+    max_positions: int | None = None,
+    tokens: int | None = None,
+    source_tokens: int | None = None,
+    batch: int = 1,
+    dtype: CountedDtype = "auto",
+    cache_dtype: CountedDtype = "auto",
+    memory: str | None = None,
+    compare: str | Sequence[str] = (),
+    formula: bool = False,
+    per_layer: bool = False,
+    revision: str | None = None,
+    offline: bool = False,
+) -> ParamsReport:
+    """Count parameters, KV cache, FLOPs and memory of a model or of a shape, exactly.
+
+    model: a name, several that stand side by side, or a loaded model; None for a shape, which
+        ``d_model``, ``heads`` and what follows them describe.
+    The options are those of ``attnviz params``; see ``ParamsRequest``.
+
+    Raises UsageError (also a ValueError) for numbers that do not go together, LoadError or
+    OfflineError for a name that stands for nothing that can be read.
+    """
+    given = locals()
+    from attnviz.count.params import params as question
+    from attnviz.count.params.cases import NamedModel
+    from attnviz.count.params.request import ParamsRequest
+
+    request = ParamsRequest.of(given)
+    if isinstance(model, str | os.PathLike):
+        models = [NamedModel(os.fspath(model), shapes_first=True)]
+    elif isinstance(model, Sequence):
+        models = [NamedModel(os.fspath(name), shapes_first=True) for name in model]
+    elif model is not None:
+        loaded = _opened(model, None, reads=False)
+        models = [NamedModel(loaded.info.name, loaded=loaded)]
+    else:
+        models = []
+    return question.params(models, request)
+
+
+def generate(
+    model: AnyModel = "tiny",
+    prompt: str | None = None,
+    *,
+    tokenizer: Any = None,
+    tokens: int = 40,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    ablate: AnyHeads = None,
+    kind: Literal["decoder", "cross"] | None = None,
+) -> Iterator[Step]:
+    """Let a model write on: each token with its probability and the weights that led to it.
+
+    model, tokenizer: see ``patterns``. prompt: what it goes on from. tokens: at most so many.
+    temperature, top_k, top_p, seed: how they are chosen, see ``attnviz generate``; 0 is greedy.
+    ablate: heads whose outputs are zero. kind: of an encoder–decoder, which attention is given.
+
+    Each step has ``text``, ``id``, ``probability``, ``likely``, ``entropy`` and ``rows``: by layer
+    the weights (head, key) of the token that was read last. Raises as ``patterns`` does, and
+    UnsupportedError for a model that does not tell the next token.
+    """
+    from attnviz.engine.capture import encoded
+    from attnviz.engine.generation import Sampling, generate
+    from attnviz.engine.selection import choose_heads
+
+    if (text := _text(prompt)) is None:
+        raise UsageError('expected a prompt: attnviz.generate("tiny", "The cat sat on the")')
+    sampling = Sampling(tokens, temperature, top_k, top_p, seed)
+    opened = _opened(model, tokenizer, _for_one_pass(text, tokens))
+    info = opened.info
+    removed = choose_heads(None, spelled_heads(ablate), info.layers, info.heads, 0) or {}
+    return generate(
+        opened,
+        encoded(opened, text, None),
+        sampling,
+        kind=kind,
+        removed=[(layer, head) for layer, some in removed.items() for head in some],
+    )
+
+
+def _text(text: str | None) -> str | None:
+    """UsageError for what is no text, or would read standard input."""
+    if text is None:
+        return None
+    if not isinstance(text, str) or not text.strip() or text == "-":
+        raise UsageError(f"expected one text of at least one word, got {text!r:.40}")
+    return text
+
+
+def _texts(texts: str | Iterable[str] | None) -> Any:
+    with in_python_words():
+        return texts_of(texts)
+
+
+def _opened(
+    model: AnyModel,
+    tokenizer: Any,
+    opening: Callable[[str], Model] | None = None,
+    reads: bool = True,
+) -> Model:
+    """Return the model of a name, what ``load`` returned, or the loaded one as it stands.
+
+    opening: loads a named model; by default for torch. reads: whether it is to read a text.
+    Raises UsageError for a tokenizer next to a name, and for a loaded model without one.
+    """
+    if isinstance(tokenizer, str):
+        raise UsageError(f"expected a tokenizer, got a text: write text={tokenizer!r}")
+    if isinstance(model, str | os.PathLike):
+        from attnviz.models.resolve import load
+
+        if tokenizer is not None:
+            raise UsageError("tokenizer is for a loaded model: a name brings its own")
+        return (opening or load)(os.fspath(model))
+    from attnviz.models.model import Model
+
+    if isinstance(model, Model):
+        return model
+    from attnviz.models.prepare import handed_over  # imports transformers
+
+    return handed_over(model, tokenizer, reads=reads)
+
+
+def _for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
+    """Return what loads a named model for one pass over a text and ``tokens`` more."""
+    from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+
+    return lambda name: load(name, LoadOptions(tokens=reckoned_tokens(text) + tokens))

@@ -1,0 +1,66 @@
+"""``attnviz ablate``: what is lost when heads are ablated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.inspect.ablate.request import AblateRequest
+from attnviz.options import option
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz ablate
+
+attnviz ablate --head 3
+
+attnviz ablate "When Mary and John went out, John gave a book to Mary." --head L1H0 --by-token
+
+attnviz ablate --texts stories.txt --mode mean --resume scan.jsonl --save scan.csv
+
+attnviz ablate --model openai-community/gpt2 --method budget --budget 30s
+"""
+
+_FOLLOWED = 3
+"""Heads whose losses by token a first screen may show."""
+
+
+@dataclass(frozen=True)
+class _Model(shared.Model):
+    """The model whose heads are ablated."""
+
+    seed: int = option("N", "Random seed (weights, resampling, bootstrap, control).", 0, min=0)
+
+
+@command(EXAMPLES)
+def ablate(
+    texts: shared.Texts,
+    request: AblateRequest,
+    model: _Model,
+    own: shared.OwnShape,
+    loading: shared.Loading,
+    output: shared.Output,
+) -> None:
+    """Ablate each head and measure how much the loss rises."""
+    # What can be refused is refused before a model is loaded. Ctrl-C shows what is done.
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.inspect.ablate import ablate as question
+    from attnviz.texts import read_texts
+
+    options = shared.load_options(model.model, loading, model.seed, own)
+    outlet = open_outlet(output)
+    read = read_texts(texts.text, texts.file, texts.texts)
+    loaded = outlet.load(model.model, options)
+    drawn = outlet.console is not None and not output.whole
+    with (
+        outlet.resumable(request.resume),
+        outlet.advancing("ablating heads", long=True) as advance,
+    ):
+        report = question.ablate(
+            loaded, read, request, followed=_FOLLOWED if drawn else 0, advance=advance
+        )
+    outlet.show(report)
+    if not report.complete:
+        outlet.interrupted(request.resume)

@@ -1,0 +1,60 @@
+"""``attnviz params``: from a shape or a model's name to what it costs, exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnviz.cli.groups import command
+from attnviz.cli.options import Output, complete_shape
+from attnviz.count.params.request import ParamsRequest
+from attnviz.options import Options, argument, option
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz params --d-model 4096 --heads 32
+
+attnviz params --d-model 4096 --heads 32 --compare kv-heads=32,8,1
+
+attnviz params --d-model 512 --heads 8 --layers 6 --d-ff 2048 --formula
+
+attnviz params llama-2-70b --tokens 4096 --memory 160GB
+
+attnviz params gpt2 bert-base llama-2-7b --save models.md
+"""
+
+
+@dataclass(frozen=True)
+class _Models(Options):
+    """Models that have a name; several stand side by side."""
+
+    names: tuple[str, ...] = argument(
+        "MODEL",
+        "A named shape such as llama-2-7b, a directory with a config.json, or a Hugging Face id; "
+        "several stand side by side.",
+        (),
+        autocompletion=complete_shape,
+        show_default=False,
+    )
+    models: tuple[str, ...] = option(
+        "NAME",
+        "Same as MODEL; a bare name means the Hugging Face id where there is one.",
+        (),
+        name="--model",
+        short="-m",
+        autocompletion=complete_shape,
+    )
+
+
+@command(EXAMPLES)
+def params(named: _Models, request: ParamsRequest, output: Output) -> None:
+    """Count parameters, KV cache, operations and memory of any attention design, exactly."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.count.params import params as question
+    from attnviz.count.params.cases import NamedModel
+
+    outlet = open_outlet(output)
+    first = dict.fromkeys(named.names, True)
+    each = first | {name: False for name in named.models if name not in first}
+    models = [NamedModel(name, shapes_first) for name, shapes_first in each.items()]
+    outlet.show(question.params(models, request))

@@ -1,0 +1,45 @@
+"""``attnviz patch``: what carries the difference between two prompts."""
+
+from __future__ import annotations
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.inspect.patch.request import PatchRequest
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz patch
+
+attnviz patch "Tom Brown met Jane Green, and Tom" "Tom Harris met Jane Green, and Tom"
+
+attnviz patch CLEAN CORRUPT --by-token --head L1H0,L1H2
+
+attnviz patch CLEAN CORRUPT --what residual
+
+attnviz patch --pairs pairs.jsonl --together L1H0,L1H2 --fdr --save effects.csv
+"""
+
+
+@command(EXAMPLES)
+def patch(
+    request: PatchRequest,
+    model: shared.Model,
+    loading: shared.Loading,
+    output: shared.Output,
+) -> None:
+    """Patch activations between two prompts: which heads carry the difference."""
+    # What can be refused is refused before a model is loaded. Ctrl-C shows what is done.
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.inspect.patch import patch as question
+    from attnviz.inspect.patch.pairs import read_pairs
+
+    options = shared.load_options(model.model, loading, model.seed)
+    outlet = open_outlet(output)
+    pairs = read_pairs(request.clean, request.corrupt, request.pairs)
+    loaded = outlet.load(model.model, options)
+    with outlet.resumable(request.resume), outlet.advancing("patching", long=True) as advance:
+        report = question.patch(loaded, pairs, request, advance=advance)
+    outlet.show(report)
+    if not report.complete:
+        outlet.interrupted(request.resume)

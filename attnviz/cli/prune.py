@@ -1,0 +1,52 @@
+"""``attnviz prune``: remove the least important heads for good."""
+
+from __future__ import annotations
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.errors import UsageError
+from attnviz.inspect.prune.request import PruneRequest
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz prune --fraction 0.3
+
+attnviz prune --fraction 0.25 --uniform --out smaller
+
+attnviz prune --until-loss 1.05 --rerank --texts stories.txt
+
+attnviz prune --heads L0H1,L2H3 --out without-two
+
+attnviz prune --model openai-community/gpt2 --fraction 0.2 --method gradient
+"""
+
+
+@command(EXAMPLES)
+def prune(
+    texts: shared.Texts,
+    request: PruneRequest,
+    model: shared.ModelName,
+    loading: shared.Loading,
+    output: shared.Output,
+) -> None:
+    """Remove the least important heads, beside as many at random."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.draw.whole_file import check_new_directory
+    from attnviz.texts import read_texts
+
+    options = shared.load_options(model.model, loading, request.seed)
+    if model.model == "mha":
+        raise UsageError(
+            "'mha' is attention with random weights, without a loss to prune by: choose tiny or a "
+            "language model"
+        )
+    outlet = open_outlet(output)
+    if request.out is not None:
+        check_new_directory(request.out)
+    read = read_texts(texts.text, texts.file, texts.texts)
+    with outlet.opened(model.model, options) as loaded:
+        from attnviz.inspect.prune import prune as question  # brings torch
+    with outlet.advancing("removing heads") as advance:
+        report = question.prune(loaded, read, request, advance=advance)
+    outlet.show(report)

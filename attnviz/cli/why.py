@@ -1,0 +1,73 @@
+"""``attnviz why``: what each head writes towards a prediction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.inspect.why.request import WhyRequest
+from attnviz.options import argument, option
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz why "Then Mary saw Tom. Then Mary saw"
+
+attnviz why "Then Mary saw Tom. Then Mary saw" --answer Tom --foil Mary --head L1H0
+
+attnviz why --texts prompts.jsonl --save parts.csv
+
+attnviz why "The Eiffel Tower stands in the city of" --model openai-community/gpt2
+"""
+
+
+@dataclass(frozen=True)
+class _Prompts(shared.Text):
+    """One prompt or many."""
+
+    text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
+    texts: Path | None = option(
+        "FILE",
+        "Many prompts: one a line, or JSON lines or CSV with prompt, and where wanted answer, foil "
+        "and position.",
+    )
+
+
+@dataclass(frozen=True)
+class _Model(shared.Model):
+    """The model whose prediction is explained."""
+
+    seed: int = option("N", "Random seed (weights, base rate, bootstrap).", 0, min=0)
+
+
+@dataclass(frozen=True)
+class _Output(shared.Output):
+    """As everywhere, and files of arrays."""
+
+    save: tuple[Path, ...] = shared.saved(f"{shared.EVERY} .npz")
+
+
+@command(EXAMPLES)
+def why(
+    prompts: _Prompts,
+    request: WhyRequest,
+    model: _Model,
+    own: shared.OwnShape,
+    loading: shared.Loading,
+    output: _Output,
+) -> None:
+    """Show what each head writes towards the predicted token, exactly."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.inspect.why import why as question
+
+    options = shared.load_options(model.model, loading, model.seed, own)
+    outlet = open_outlet(output)
+    read, source = question.read_prompts(request, prompts.text, prompts.file, prompts.texts)
+    with outlet.loading(model.model, options) as watched:
+        loaded = question.open_model(model.model, watched, read, request)
+    with outlet.advancing("taking logits apart") as advance:
+        report = question.why(loaded, read, request, source=source, advance=advance)
+    outlet.show(report)
+    report.require_tally()

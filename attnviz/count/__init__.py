@@ -1,0 +1,1 @@
+"""What attention costs: parameters, caches, FLOPs and memory, counted from a shape or a config."""

@@ -1,0 +1,1 @@
+"""``attnviz params``: what an architecture costs, from its options or its config."""

@@ -1,0 +1,344 @@
+"""What is asked for, counted: one case for a shape, for each model, for each compared value."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from attnviz.count.params.counting.cache import (
+    NO_OTHERS,
+    CacheCount,
+    Fit,
+    Lengths,
+    bits,
+    byte_count,
+    count_kept,
+    longest_context,
+)
+from attnviz.count.params.counting.cost import DEFAULT_TOKENS, CostReport, Stated, count_cost
+from attnviz.count.params.counting.parameters import count_parameters
+from attnviz.count.params.request import (
+    RUNNING,
+    SHAPE,
+    ParamsRequest,
+    Running,
+    check_size,
+    parse_choices,
+    parse_memory,
+)
+from attnviz.count.params.shapes import spec_from_options
+from attnviz.count.params.specs import ModelSpec
+from attnviz.errors import LoadError, UsageError
+from attnviz.models.shapes import nearest
+
+if TYPE_CHECKING:  # a shape typed in needs no names
+    from attnviz.count.params.find_spec import FoundSpec
+    from attnviz.count.params.stored import Stored
+
+Shape = Mapping[str, Any]
+"""The options that describe a shape, those that were given."""
+
+_NARROW = ("int8", "int4")
+_USUAL = "bfloat16"
+_WORDS = {"yes": True, "true": True, "no": False, "false": False}
+_MOST_ROWS = 500
+
+
+class Case(NamedTuple):
+    """One architecture, counted.
+
+    name: how a person tells it from the others.
+    values: the values of the compared options, as they were given.
+    cost: what it costs; None where the values do not go together.
+    fit: what fits into the memory that was asked for.
+    refusal: why the values do not go together.
+    revision: the commit of a model of the hub.
+    """
+
+    name: str
+    values: tuple[str, ...] = ()
+    cost: CostReport | None = None
+    fit: Fit | None = None
+    refusal: str = ""
+    revision: str | None = None
+
+
+class BuiltCount(NamedTuple):
+    """What a model holds whose class no arithmetic claims: its parts by name, and no more.
+
+    name, source, revision: as it was asked for, where its config is, its commit on the hub.
+    architecture: the class that was built.
+    total: its parameters, tied ones once. buffers: numbers stored beside them.
+    parts: the direct children of the model, in order, with their parameters.
+    dtype, weight_bytes: what the parameters take; others, stated: as of a ``CostReport``.
+    cache: what its layers keep; None where transformers does not show it.
+    """
+
+    name: str
+    source: str
+    revision: str | None
+    architecture: str
+    total: int
+    buffers: int
+    parts: tuple[tuple[str, int], ...]
+    dtype: str
+    weight_bytes: int
+    cache: CacheCount | None = None
+    others: Mapping[str, int] = NO_OTHERS
+    stated: Stated = "option"
+
+
+class Counted(NamedTuple):
+    """All that was counted: cases, by ``options`` if some were compared, or a model as built."""
+
+    options: tuple[str, ...] = ()
+    cases: tuple[Case, ...] = ()
+    built: BuiltCount | None = None
+
+
+class NamedModel(NamedTuple):
+    """A model that is counted.
+
+    shapes_first: whether a bare name means a named shape even if it is a hub id as well.
+    loaded: the model itself, if Python code has loaded it.
+    """
+
+    name: str
+    shapes_first: bool = False
+    loaded: Any = None
+
+
+def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Counted:
+    """What was asked for, counted; one case for a shape, one for each name.
+
+    A lone model whose class the arithmetic does not know is counted by building it.
+
+    Raises:
+        UsageError: neither a shape nor a name, both, or numbers that do not go together.
+        LoadError, OfflineError: a name that stands for nothing that can be read.
+    """
+    shape, running = request.shape, request.running
+    _refuse_both(models, shape)
+    if request.revision is not None and not models:
+        raise UsageError("--revision is for models of the hub: a shape has none")
+    found = [_found(model, request) for model in models]
+    if len(found) == 1 and found[0].spec is None and running.memory is None:
+        return Counted(built=_built(found[0], running))
+    if found:
+        return Counted(cases=tuple(_named_case(item, running) for item in found))
+    if not shape:
+        raise UsageError(
+            "expected a shape or a model: attnviz params --d-model 4096 --heads 32, or attnviz "
+            "params llama-2-7b"
+        )
+    return Counted(cases=(_shape_case(shape, running),))
+
+
+def compared_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Counted:
+    """A case for each combination of the values of the compared options, the last fastest.
+
+    Raises UsageError where nothing can be compared; values that do not go together become a case
+    with the reason, unless that holds for all of them.
+    """
+    choices = [parse_choices(text) for text in request.compare]
+    options = tuple(name for name, _ in choices)
+    for option in options:
+        _check_option(option, models)
+    if len(set(options)) < len(options):
+        raise UsageError("--compare names an option twice: put all its values into one")
+    if math.prod(len(values) for _, values in choices) > _MOST_ROWS:
+        raise UsageError(f"--compare would make more than {_MOST_ROWS} rows: give fewer values")
+    shape, running = request.shape, request.running
+    _refuse_both(models, shape)
+    found = [_found(model, request) for model in models]
+    cases: list[Case] = []
+    failure: UsageError | None = None
+    for values in itertools.product(*(values for _, values in choices)):
+        try:
+            shaped, run = _changed(shape, running, options, values)
+            case = _named_case(found[0], run) if found else _shape_case(shaped, run)
+            cases.append(case._replace(values=values))
+        except UsageError as error:
+            failure = failure or error
+            cases.append(Case("", values, refusal=str(error)))
+    if failure is not None and all(case.cost is None for case in cases):
+        raise failure
+    return Counted(options, tuple(cases))
+
+
+def _refuse_both(models: Sequence[NamedModel], shape: Shape) -> None:
+    if models and shape:
+        option = "--" + next(iter(shape)).replace("_", "-")
+        raise UsageError(
+            f"{option} describes a shape, and {models[0].name!r} has its own: give one of the two"
+        )
+
+
+def _check_option(option: str, models: Sequence[NamedModel]) -> None:
+    """Raise UsageError for a compared option that does not exist or means nothing here."""
+    name = option.replace("-", "_")
+    if len(models) > 1:
+        raise UsageError("--compare takes one design: name one model, or describe one shape")
+    known = (*SHAPE, *RUNNING)
+    if name not in known:
+        written = [other.replace("_", "-") for other in known]
+        raise UsageError(f"--compare {option}=…: no such option{nearest(option, written)}")
+    if models and name not in RUNNING:
+        others = ", ".join(other.replace("_", "-") for other in RUNNING)
+        raise UsageError(
+            f"--compare {option}=… changes a shape, and {models[0].name!r} has its own: "
+            f"compare {others}, or describe the shape with --d-model, --heads, …"
+        )
+
+
+def _changed(
+    shape: Shape, running: Running, options: Sequence[str], values: Sequence[str]
+) -> tuple[Shape, Running]:
+    """What was asked for with the compared options set."""
+    shaped, run = dict(shape), dict[str, Any]()
+    for option, text in zip(options, values, strict=True):
+        name = option.replace("-", "_")
+        target = run if name in RUNNING else shaped
+        target[name] = text if name in ("dtype", "cache_dtype", "memory") else _value(text)
+    return shaped, replace(running, **run)
+
+
+def _value(text: str) -> object:
+    """A number, yes or no, or a word."""
+    try:
+        return int(text)
+    except ValueError:
+        return _WORDS.get(text.lower(), text)
+
+
+def _found(model: NamedModel, request: ParamsRequest) -> FoundSpec:
+    from attnviz.count.params.find_spec import find_spec, spec_of_loaded
+
+    if model.loaded is not None:
+        return spec_of_loaded(model.loaded)
+    found = find_spec(
+        model.name,
+        revision=request.revision,
+        offline=request.offline,
+        shapes_first=model.shapes_first,
+    )
+    if request.revision is not None and found.revision is None:
+        raise UsageError(f"--revision is for models of the hub: {model.name!r} has none")
+    return found
+
+
+def _named_case(found: FoundSpec, running: Running) -> Case:
+    """A named model with what it costs; UsageError where the arithmetic does not know its class."""
+    if found.spec is None:
+        raise UsageError(
+            f"the arithmetic does not know the class of {found.name!r}, so only its parameters can "
+            f"be counted, and alone: attnviz params {found.name}"
+        )
+    return _counted(found.spec, running, found.stored)._replace(revision=found.revision)
+
+
+def _shape_case(shape: Shape, running: Running) -> Case:
+    for name, value in shape.items():
+        check_size(name, value)
+    return _counted(spec_from_options(**shape), running)
+
+
+def _counted(spec: ModelSpec, running: Running, stored: Stored | None = None) -> Case:
+    types = _dtypes(running, spec.dtype, spec.name, stored, count_parameters(spec).total)
+    if stored is not None and stored.quantised and types.stated != "option":
+        note = (
+            f"quantised, {stored.bytes:,} bytes in its files; counted as {types.dtype}, or give "
+            "--dtype int4"
+        )
+        spec = spec._replace(notes=(*spec.notes, note))
+    cost = count_cost(
+        spec,
+        tokens=running.tokens,
+        source_tokens=running.source_tokens,
+        batch=running.batch,
+        dtype=types.dtype,
+        cache_dtype=types.cache,
+        others=types.others,
+        stated=types.stated,
+    )
+    fit = None
+    if running.memory is not None:
+        fit = longest_context(
+            spec,
+            parse_memory(running.memory),
+            batch=running.batch,
+            dtype=types.dtype,
+            cache_dtype=types.cache,
+            source_tokens=running.source_tokens,
+            others=types.others,
+        )
+    return Case(spec.name, cost=cost, fit=fit)
+
+
+class _Dtypes(NamedTuple):
+    """Of weights and cache; ``others`` and ``stated`` as of a ``CostReport``."""
+
+    dtype: str
+    cache: str
+    others: Mapping[str, int]
+    stated: Stated
+
+
+def _dtypes(running: Running, named: str, name: str, stored: Stored | None, total: int) -> _Dtypes:
+    """What is asked for, else what the files hold, else what the config names, else the usual.
+
+    Files may hold more than the ``total`` parameters of the model: then only their main dtype is
+    believed.
+    Raises LoadError where a config names a dtype that is not known.
+    """
+    dtype: str = running.dtype
+    stated: Stated = "option"
+    others: Mapping[str, int] = NO_OTHERS
+    if dtype == "auto" and stored is not None and stored.numbers and not stored.quantised:
+        dtype, *rest = stored.numbers
+        beside = {kind: stored.numbers[kind] for kind in rest}
+        others = beside if sum(beside.values()) < total else NO_OTHERS
+        stated = "files"
+    elif dtype == "auto":
+        dtype, stated = (named, "config") if named else (_USUAL, "")
+        try:
+            bits(dtype)
+        except UsageError as error:
+            raise LoadError(f"the config of {name!r} has dtype = {dtype!r}: {error}") from error
+    cache: str = running.cache_dtype
+    if cache == "auto":
+        cache = _USUAL if dtype in _NARROW or dtype.startswith("float8_") else dtype
+    return _Dtypes(dtype, cache, others, stated)
+
+
+def _built(found: FoundSpec, running: Running) -> BuiltCount:
+    """The parameters of a model that is built without weights to count them."""
+    from attnviz.count.params.config.read import stored_dtype
+    from attnviz.count.params.meta_count import count_on_meta  # imports torch and transformers
+
+    made = count_on_meta(found.config, name=found.name, architecture=found.architecture, run=True)
+    types = _dtypes(running, stored_dtype(found.config), found.name, found.stored, made.total)
+    tokens = running.tokens or DEFAULT_TOKENS
+    cache = None
+    if made.kept is not None:
+        kept = Counter((kept, tokens) for kept in made.kept)
+        length = Lengths(tokens, tokens)
+        cache = count_kept(kept, length, batch=running.batch, dtype=types.cache)
+    return BuiltCount(
+        found.name,
+        found.source,
+        found.revision,
+        made.architecture,
+        made.total,
+        made.buffers,
+        made.parts,
+        types.dtype,
+        byte_count(made.total, types.dtype, types.others),
+        cache,
+        types.others,
+        types.stated,
+    )

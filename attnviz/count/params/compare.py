@@ -1,0 +1,320 @@
+"""Several cases held against each other: one architecture by the values of an option, or models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from attnviz.count.params.cases import Case
+from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.parts import attention_only, main_attention, main_group
+from attnviz.count.params.specs import AttentionSpec, ExpertsSpec
+from attnviz.count.params.words import (
+    bytes_text,
+    count,
+    factor,
+    operations,
+    run_words,
+    share,
+    short,
+)
+from attnviz.draw.document import Column, Row, Table
+
+MARK = "*"
+"""Stands in the heading of a column whose numbers differ, for eyes without colour or bold."""
+
+_SHARES = {
+    "attention": "attention",
+    "feed_forward": "feed-forward",
+    "embedding": "embedding",
+    "norm": "norms",
+    "head": "LM head",
+    "other": "other",
+}
+"""The shares of the parameters, and how they are called."""
+
+_MOST_TOLD = 3
+
+
+class Metric(NamedTuple):
+    """One number of a case.
+
+    key: in JSON. title: above a column and in a sentence.
+    value: the number, None where a case has none.
+    text: the number as it is written.
+    shape: whether it tells of the architecture itself and not of running it.
+    """
+
+    key: str
+    title: str
+    value: Callable[[Case], int | None]
+    text: Callable[[int], str]
+    shape: bool = False
+
+
+def _of(number: Callable[[CostReport], int]) -> Callable[[Case], int | None]:
+    return lambda case: None if case.cost is None else number(case.cost)
+
+
+def _forward(cost: CostReport) -> int:
+    forward = main_group(cost).layer.feed_forward
+    return 0 if forward is None else forward.total
+
+
+_METRICS = (
+    Metric("head_dim", "head_dim", _of(lambda a: main_attention(a).spec.head_dim), count, True),
+    Metric("attention", "attention", _of(lambda a: main_attention(a).total), count, True),
+    Metric("ffn", "feed-forward", _of(_forward), count, True),
+    Metric("total", "total", _of(lambda a: a.parameters.total), count, True),
+    Metric("active", "active", _of(lambda a: a.parameters.active), count, True),
+    Metric("weights", "weights", _of(lambda a: a.weight_bytes), bytes_text),
+    Metric("cache_per_token", "cache/token", _of(lambda a: a.cache.bytes_per_token), bytes_text),
+    Metric("cache", "cache", _of(lambda a: a.cache.bytes), bytes_text),
+    Metric("flops", "FLOPs", _of(lambda a: a.flops.total_visible), operations),
+    Metric(
+        "scores", "attention FLOPs", _of(lambda a: a.flops.attention_scores_visible), operations
+    ),
+    Metric("maps", "attention weights", _of(lambda a: a.maps.bytes), bytes_text),
+    Metric("context", "fits tokens", lambda case: case.fit.tokens if case.fit else None, count),
+)
+"""All of them, in the order of the columns."""
+
+
+def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
+    """Those that these cases have, without one that only repeats another."""
+    counted = [case for case in cases if case.cost is not None]
+    costs = [case.cost for case in cases if case.cost is not None]
+    left_out = set()
+    if all(map(attention_only, costs)):
+        left_out = {"total", "ffn", "active"}
+    elif all(cost.parameters.active == cost.parameters.total for cost in costs):
+        left_out = {"active"}
+    return tuple(
+        metric
+        for metric in _METRICS
+        if metric.key not in left_out and any(metric.value(case) for case in counted)
+    )
+
+
+def changed(metric: Metric, cases: Sequence[Case]) -> bool:
+    """Whether a metric differs between the cases that could be counted."""
+    return len({metric.value(case) for case in cases if case.cost is not None}) > 1
+
+
+def _cell(metric: Metric, case: Case) -> str:
+    """A metric of a case as it stands in a table."""
+    value = metric.value(case)
+    if metric.key == "context" and case.fit is not None:
+        return "any" if value is None else count(value) if value else "none"
+    return metric.text(value) if value else "–"
+
+
+def compared_table(
+    options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric], brief: bool = False
+) -> Table:
+    """A row for each case, a column for each compared option and each metric.
+
+    brief: columns are left out rather than broken into bands, and rows where lines are short; all
+        metrics change, and none is marked.
+    """
+    columns = [Column(option, tone="strong") for option in options]
+    for metric in metrics:
+        if changed(metric, cases):
+            keep = 8 - metrics.index(metric) % 8 if brief else 9
+            title = metric.title if brief else f"{metric.title} {MARK}"
+            columns.append(Column(title, tone="strong", keep=keep))
+        else:
+            kept = metric.key in ("attention", "total")
+            columns.append(Column(metric.title, tone="faint", keep=9 if kept else 4))
+    blank = ("–",) * len(metrics)
+    rows = [
+        Row([*case.values, *blank], tone="faint", below=[f"not possible: {case.refusal}"])
+        if case.cost is None
+        else Row([*case.values, *(_cell(metric, case) for metric in metrics)])
+        for case in cases
+    ]
+    return Table(columns, rows, lead=len(options), least=3 * brief)
+
+
+def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric]) -> str:
+    """What changes most along each option, the others held at their first value."""
+    found = []
+    for option, place, along in _along(options, cases):
+        first, last = along[0], along[-1]
+        moved = {}
+        for metric in metrics:
+            before, after = metric.value(first), metric.value(last)
+            if before and after and before != after:
+                moved[metric.title] = (max(before, after) / min(before, after), before, after)
+        told: dict[str, str] = {}
+        for title in sorted(moved, key=lambda title: -moved[title][0]):
+            told.setdefault(factor(moved[title][2], moved[title][1]), title)
+        most = [f"{title} {by}" for by, title in told.items()][:_MOST_TOLD]
+        what = ", ".join(most) or "nothing of this changes"
+        found.append(f"{option} {first.values[place]} → {last.values[place]}: {what}")
+    return "; ".join(found) + "." if found else ""
+
+
+def _along(
+    options: Sequence[str], cases: Sequence[Case]
+) -> Iterator[tuple[str, int, Sequence[Case]]]:
+    """Each option with its place and the cases along it, the others held at their first value."""
+    counted = [case for case in cases if case.cost is not None]
+    start = counted[0].values
+    for place, option in enumerate(options):
+        others = [at for at in range(len(options)) if at != place]
+        along = [case for case in counted if all(case.values[at] == start[at] for at in others)]
+        if len(along) > 1:
+            yield option, place, along
+
+
+def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:
+    """Why the numbers change as they do, where they bear it out."""
+    return [
+        reason
+        for option, _, along in _along(options, cases)
+        for reason in _why(option, [case.cost for case in along if case.cost is not None])
+    ]
+
+
+def _why(option: str, costs: Sequence[CostReport]) -> Iterator[str]:
+    """The reason behind the change, where the numbers bear it out."""
+    specs = [main_attention(cost).spec for cost in costs]
+    grows = len({main_attention(cost).total for cost in costs}) > 1
+    whole = all(spec.heads * spec.head_dim == spec.d_model for spec in specs)
+    if option == "heads":
+        yield from _why_heads(specs, grows, whole)
+    elif option == "kv-heads" and grows:
+        rest = "query and output keep their size" if whole else "query and output stay"
+        yield (
+            f"Fewer key/value heads shrink key and value and the cache; {rest}, every query head "
+            "still attends on its own, so attention FLOPs and weights stay."
+        )
+    elif option == "tokens" and len({cost.tokens for cost in costs}) > 1:
+        yield "Longer texts: cache and projections grow as n, attention FLOPs and weights as n²."
+
+
+def _why_heads(specs: Sequence[AttentionSpec], grows: bool, whole: bool) -> Iterator[str]:
+    first, last = specs[0], specs[-1]
+    if not grows and whole:
+        cuts = " = ".join(f"{count(s.heads)} × {count(s.head_dim)}" for s in (first, last))
+        yield (
+            "The count does not depend on the number of heads: head_dim = d_model / heads, so "
+            f"{cuts} = {count(first.d_model)} columns, the same matrices cut otherwise."
+        )
+    elif len({spec.head_dim for spec in specs}) == 1:
+        yield (
+            "The count grows with the number of heads: head_dim is fixed at "
+            f"{count(first.head_dim)}, so each head brings columns of its own."
+        )
+    elif grows:
+        yield (
+            "The count changes with key and value alone: they have kv_heads × head_dim columns, "
+            "and head_dim is d_model / heads."
+        )
+
+
+_KEEPS = {
+    "layers": 5,
+    "heads": 4,
+    "d_model": 4,
+    "parameters": 9,
+    "weights": 8,
+    "cache/token": 7,
+    "FLOPs/token": 3,
+    "fits": 9,
+}
+
+
+def model_table(cases: Sequence[Case]) -> Table:
+    """A row for each model, which must all have been counted, with as much as there is room for."""
+    pairs = [(case, case.cost) for case in cases if case.cost is not None]
+    most = max(cost.parameters.total for _, cost in pairs)
+    rows = []
+    for case, cost in pairs:
+        spec, total = main_attention(cost).spec, cost.parameters.total
+        fits = "yes" if case.fit and cost.needed_bytes <= case.fit.memory else "no"
+        cells = (
+            case.name,
+            count(sum(stack.depth for stack in cost.spec.stacks)),
+            count(spec.heads),
+            count(spec.d_model),
+            short(total),
+            bytes_text(cost.weight_bytes),
+            bytes_text(cost.cache.bytes_per_token) if cost.cache.lines else "–",
+            operations(cost.flops.per_token),
+            fits if case.fit else "",
+        )
+        rows.append(Row(cells, (total, most)))
+    columns = [Column(title, keep=keep) for title, keep in _KEEPS.items()]
+    return Table([Column("", right=False), *columns], rows, least=3, bars="size")
+
+
+def side_by_side_table(cases: Sequence[Case]) -> Table:
+    """A column for each case, which must all have been counted, and a row for each number."""
+    costs = [case.cost for case in cases if case.cost is not None]
+    blank = [""] * len(cases)
+    rows = [
+        *_shape_rows(costs),
+        Row(["Parameters", *blank], tone="strong", ruled=True),
+        *_share_rows(costs),
+        Row(["Running", *blank], tone="strong", ruled=True),
+        Row(["counted for", *map(run_words, costs)], tone="faint"),
+    ]
+    for metric in telling_metrics(cases):
+        if not metric.shape:
+            rows.append(Row([metric.title, *(_cell(metric, case) for case in cases)]))
+    return Table([Column("", right=False), *(Column(case.name) for case in cases)], rows)
+
+
+def _shape_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
+    yield Row(["layers", *(" + ".join(count(s.depth) for s in cost.spec.stacks) for cost in costs)])
+    labels = {"d_model": "d_model", "heads": "heads", "kv_heads": "key/value heads"}
+    for name, label in {**labels, "head_dim": "head_dim"}.items():
+        yield Row([label, *(count(getattr(main_attention(cost).spec, name)) for cost in costs)])
+    yield Row(["d_ff", *map(_inner_width, costs)])
+
+
+def _inner_width(cost: CostReport) -> str:
+    forward = main_group(cost).layer.spec.feed_forward
+    if isinstance(forward, ExpertsSpec):
+        return f"{count(forward.experts)} × {count(forward.expert.d_ff)}"
+    return "–" if forward is None else count(forward.d_ff)
+
+
+def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
+    """Counts by role, each with its share below; the counts add up to the total."""
+    totals = [cost.parameters.total for cost in costs]
+    for name, label in _SHARES.items():
+        numbers = [getattr(cost.parameters.shares, name) for cost in costs]
+        if any(numbers):
+            yield Row([label, *(count(number) if number else "–" for number in numbers)])
+            pairs = zip(numbers, totals, strict=True)
+            shares = [share(part, whole) if part else "" for part, whole in pairs]
+            yield Row(["", *shares], tone="faint")
+    yield Row(["total", *map(count, totals)], tone="strong")
+    active = [cost.parameters.active for cost in costs]
+    if active != totals:
+        yield Row(["active a token", *map(count, active)], tone="strong")
+
+
+def size_sentences(cases: Sequence[Case]) -> Iterator[str]:
+    """Which of several models fit a memory, and how the largest compares with the smallest."""
+    pairs = [(case, case.cost) for case in cases if case.cost is not None]
+    if (fit := cases[0].fit) is not None:
+        names = [case.name for case, cost in pairs if cost.needed_bytes <= fit.memory]
+        listed = f": {', '.join(names)}" if 0 < len(names) <= _MOST_TOLD else ""
+        yield f"{len(names)} of {len(pairs)} fit in {bytes_text(fit.memory)}{listed}."
+    small, few = min(pairs, key=lambda pair: pair[1].parameters.total)
+    large, many = max(pairs, key=lambda pair: pair[1].parameters.total)
+    if few.parameters.total == many.parameters.total:
+        yield f"All have {count(few.parameters.total)} parameters."
+        return
+    text = (
+        f"{large.name} against {small.name}: parameters "
+        f"{factor(many.parameters.total, few.parameters.total)}"
+    )
+    before, after = few.cache.bytes_per_token, many.cache.bytes_per_token
+    if before and after:
+        text += f", cache/token {factor(after, before)}"
+    yield f"{text}."

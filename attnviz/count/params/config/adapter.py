@@ -1,0 +1,176 @@
+"""From the fields of a config.json to a spec: what the adapters of all families share."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from attnviz.count.params import specs
+from attnviz.errors import LoadError
+
+MOST_LAYERS = 100_000
+"""So many layers are told apart at most."""
+
+_SIMILAR = 0.85
+
+
+class UnclaimedError(Exception):
+    """This config asks for something that the arithmetic does not cover."""
+
+
+class Fields:
+    """A config's fields; every question is noted, so that a misspelt field can be found."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        name: str,
+        defaults: Mapping[str, Any],
+        spellings: Mapping[str, Sequence[str]],
+    ) -> None:
+        self.name = name
+        self._config = config
+        self._defaults = defaults
+        self._spellings = spellings
+        self._asked: set[str] = set()
+
+    def get(self, key: str) -> Any:
+        """The field, or the default where it is not there; a null is a null."""
+        for spelling in (*self._spellings.get(key, ()), key):
+            self._asked.add(spelling)
+            if spelling in self._config:
+                return self._config[spelling]
+        return self._defaults.get(key)
+
+    def whole(self, key: str, least: int = 1) -> int:
+        """A field that is a whole number; LoadError where it is none, or less than ``least``."""
+        value = self.get(key)
+        if (
+            not isinstance(value, int)
+            or isinstance(value, bool)
+            or not least <= value <= specs.MOST
+        ):
+            raise self._wrong(
+                f"{key} = {value!r}: expected a whole number of {least} or more, "
+                f"{specs.MOST:,} at most"
+            )
+        return value
+
+    def optional(self, key: str, least: int = 1) -> int | None:
+        """A whole number, or None where the field is null or missing."""
+        return None if self.get(key) is None else self.whole(key, least)
+
+    def flag(self, key: bool | str) -> bool:
+        """A switch: itself where it is fixed in the family, else the field of that name."""
+        return key if isinstance(key, bool) else bool(self.get(key))
+
+    def listed(self, key: str, length: int) -> list[Any] | None:
+        """A list with an entry per layer, or None where there is none."""
+        value = self.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or len(value) < length:
+            raise self._wrong(f"{key} = {value!r}: expected a list of {length}")
+        return value[:length]
+
+    def divided(self, width: int, heads: int) -> int:
+        """The width of a head; LoadError where heads do not divide the model's width."""
+        if width % heads:
+            raise self._wrong(f"{heads} heads, which do not divide its width {width}")
+        return width // heads
+
+    def grouped(self, heads: int, kv_heads: int) -> int:
+        """The key/value heads; LoadError where they do not divide the query heads."""
+        if heads % kv_heads:
+            raise self._wrong(f"{kv_heads} key/value heads, which do not divide its {heads} heads")
+        return kv_heads
+
+    def _wrong(self, what: str) -> LoadError:
+        return LoadError(f"the config of {self.name!r} has {what}")
+
+    def misspelt(self) -> tuple[str, str] | None:
+        """A field that was not asked for, with the one that it resembles; None without one."""
+        for key in self._config:
+            if key not in self._asked:
+                close = difflib.get_close_matches(key, self._asked, n=1, cutoff=_SIMILAR)
+                if close and close[0] not in self._config:
+                    return key, close[0]
+        return None
+
+
+Reader: TypeAlias = "Callable[..., specs.ModelSpec]"
+"""Called with ``Fields`` and, by name, the purpose of the class and the family's switches."""
+
+
+class Adapter(NamedTuple):
+    """One model type.
+
+    classes: the class names that are claimed, each with what reads its spec from ``Fields``.
+    assumed: the class that is counted where a config names none.
+    defaults: the fields that its config class fills in.
+    spellings: other names of a field, the family's own first.
+    """
+
+    classes: Mapping[str, Reader]
+    assumed: str
+    defaults: Mapping[str, Any]
+    spellings: Mapping[str, Sequence[str]]
+
+
+def layer_norm(label: str, width: int) -> specs.Norm:
+    """A layer norm with scale and shift."""
+    return specs.Norm(label, width, shift=True)
+
+
+def square_attention(
+    fields: Fields, width: int, heads: int, *, bias: bool = True, kv_heads: int | None = None
+) -> specs.AttentionSpec:
+    """Attention whose heads share the model's width."""
+    dim = fields.divided(width, heads)
+    kv_heads = fields.grouped(heads, kv_heads or heads)
+    return specs.AttentionSpec(width, heads, kv_heads, dim, dim, bias, bias, bias, bias)
+
+
+def plain_feed_forward(width: int, inner: int, bias: bool = True) -> specs.FeedForwardSpec:
+    """Two matrices with one activation in between."""
+    return specs.FeedForwardSpec(width, inner, up_bias=bias, down_bias=bias)
+
+
+def block(
+    *attentions: specs.AttentionSpec,
+    feed_forward: specs.FeedForwardSpec,
+    norms: int,
+    shift: bool = True,
+    parts: tuple[specs.Part, ...] = (),
+) -> specs.LayerSpec:
+    """A layer with so many norms of the model's width."""
+    width = attentions[0].d_model
+    labels = ("attention norm", "feed-forward norm", "cross attention norm")
+    return specs.LayerSpec(
+        attentions,
+        feed_forward,
+        tuple(specs.Norm(label, width, shift=shift) for label in labels[:norms]),
+        parts,
+    )
+
+
+def tables(vocab: int, width: int, positions: int | None = None) -> tuple[specs.Table, ...]:
+    """A token table, and a position table of so many rows."""
+    token = specs.Table("token embedding", vocab, width)
+    if positions is None:
+        return (token,)
+    return (token, specs.Table("position embedding", positions, width))
+
+
+def head(fields: Fields, width: int, bias: bool | str = False) -> specs.Dense:
+    """The matrix onto the vocabulary, tied or not."""
+    tied = fields.flag("tie_word_embeddings")
+    return specs.Dense("head", width, fields.whole("vocab_size"), bias=fields.flag(bias), tied=tied)
+
+
+def model(
+    fields: Fields, *stacks: specs.StackSpec, embeddings: tuple[specs.Part, ...] = ()
+) -> specs.ModelSpec:
+    """The stacks as a model of the config's name."""
+    return specs.ModelSpec(fields.name, "", stacks, embeddings)

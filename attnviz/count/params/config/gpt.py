@@ -1,0 +1,204 @@
+"""GPT-2 and the open GPTs after it: their configs, and the specs of these."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from attnviz.count.params.config import adapter
+from attnviz.count.params.specs import (
+    Dense,
+    LayerGroup,
+    ModelSpec,
+    Norm,
+    Part,
+    StackSpec,
+    group_layers,
+)
+
+
+class _Row(NamedTuple):
+    """How a family differs from GPT-2 in switches only (Radford et al. 2019).
+
+    bias: whether the attention has biases, or the field that says so.
+    inner: the field of the feed-forward part's width, which is four times the model's without.
+    norms: in a layer. head_bias: whether the head has one.
+    shares: a single key/value head where ``multi_query`` says so (SantaCoder: Ben Allal 2023).
+    positions: a table of them. limited: they end; not so where slopes take their place.
+    first_norm: a norm behind the token table.
+    biased: feed-forward parts and norms have biases.
+    """
+
+    bias: bool | str = True
+    inner: str = "n_inner"
+    norms: int = 2
+    head_bias: bool = False
+    shares: bool = False
+    positions: bool = False
+    limited: bool = True
+    first_norm: bool = False
+    biased: bool = True
+
+
+_Purpose = Literal["bare", "generating"]
+
+
+def _gpt(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> ModelSpec:
+    row = _Row(**switches)
+    nested = fields.get("attn_config") or {}  # of MPT
+    if nested.get("kv_n_heads") or nested.get("qk_ln"):
+        raise adapter.UnclaimedError
+    if row.positions and fields.flag("add_cross_attention"):
+        raise adapter.UnclaimedError
+    width, heads, layers = _shape(fields)
+    kv_heads = 1 if row.shares and fields.flag("multi_query") else heads
+    bias = fields.flag(row.bias)
+    attention = adapter.square_attention(fields, width, heads, bias=bias, kv_heads=kv_heads)
+    inner = (fields.optional(row.inner) if row.inner else None) or 4 * width
+    layer = adapter.block(
+        attention,
+        feed_forward=adapter.plain_feed_forward(width, inner, row.biased),
+        norms=row.norms,
+        shift=row.biased,
+    )
+    return _stacked(
+        fields,
+        (LayerGroup(layer, layers),),
+        purpose=purpose,
+        table=fields.whole("max_position_embeddings") if row.positions else None,
+        norms=(adapter.layer_norm("embedding norm", width),) if row.first_norm else (),
+        head_bias=row.head_bias,
+        limited=row.limited,
+        final=Norm("final norm", width, shift=row.biased),
+    )
+
+
+def _shape(fields: adapter.Fields) -> tuple[int, int, int]:
+    """Width, heads and layers."""
+    return (
+        fields.whole("hidden_size"),
+        fields.whole("num_attention_heads"),
+        fields.whole("num_hidden_layers"),
+    )
+
+
+def _stacked(
+    fields: adapter.Fields,
+    groups: tuple[LayerGroup, ...],
+    *,
+    purpose: _Purpose,
+    table: int | None = None,
+    norms: tuple[Norm, ...] = (),
+    head_bias: bool = False,
+    limited: bool = True,
+    final: Norm | None = None,
+) -> ModelSpec:
+    """A decoder of these layers.
+
+    table: rows of its position table; None without one.
+    norms: what stands behind the token table.
+    limited: whether its positions end.
+    final: the norm behind the last layer; None for a layer norm.
+    """
+    width = groups[0].layer.attentions[0].d_model
+    stack = StackSpec(
+        name="decoder",
+        groups=groups,
+        embeddings=adapter.tables(fields.whole("vocab_size"), width, table),
+        norms=(*norms, final or adapter.layer_norm("final norm", width)),
+        head=adapter.head(fields, width, head_bias) if purpose == "generating" else None,
+        max_positions=fields.optional("max_position_embeddings") if limited else None,
+    )
+    return adapter.model(fields, stack)
+
+
+def _falcon(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
+    """Falcon: a single key/value head, or grouped ones in the newer shape."""
+    width, heads, layers = _shape(fields)
+    new = fields.flag("new_decoder_architecture")
+    if new:
+        groups = fields.optional("num_kv_heads") or heads
+    else:
+        groups = 1 if fields.flag("multi_query") else heads
+    bias = fields.flag("bias")
+    attention = adapter.square_attention(fields, width, heads, bias=bias, kv_heads=groups)
+    inner = fields.optional("ffn_hidden_size") or 4 * width
+    layer = adapter.block(
+        attention,
+        feed_forward=adapter.plain_feed_forward(width, inner, bias),
+        norms=_falcon_norms(fields, new),
+    )
+    limited = not fields.flag("alibi")
+    return _stacked(fields, (LayerGroup(layer, layers),), purpose=purpose, limited=limited)
+
+
+def _falcon_norms(fields: adapter.Fields, new: bool) -> int:
+    if not fields.flag("parallel_attn"):
+        return 2
+    count = fields.optional("num_ln_in_parallel_attn") or (2 if new else 1)
+    return count if new else 1
+
+
+def _opt(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
+    """OPT: learned positions with two rows to spare, token vectors of another width."""
+    width, heads, layers = _shape(fields)
+    bias, affine = fields.flag("enable_bias"), fields.flag("layer_norm_elementwise_affine")
+    layer = adapter.block(
+        adapter.square_attention(fields, width, heads, bias=bias),
+        feed_forward=adapter.plain_feed_forward(width, fields.whole("ffn_dim"), bias),
+        norms=2 if affine else 0,
+    )
+    narrow = fields.optional("word_embed_proj_dim") or width
+    vocab, positions = fields.whole("vocab_size"), fields.whole("max_position_embeddings")
+    closing = fields.flag("do_layer_norm_before") and not fields.flag("_remove_final_layer_norm")
+    outwards = () if narrow == width else (Dense("projection out", width, narrow),)
+    token, _ = adapter.tables(vocab, narrow, 1)
+    _, position = adapter.tables(vocab, width, positions + 2)
+    inwards: tuple[Part, ...] = () if narrow == width else (Dense("projection in", narrow, width),)
+    stack = StackSpec(
+        name="decoder",
+        groups=(LayerGroup(layer, layers),),
+        embeddings=(token, position, *inwards),
+        norms=(adapter.layer_norm("final norm", width),) if closing and affine else (),
+        parts=outwards,
+        head=adapter.head(fields, narrow) if purpose == "generating" else None,
+        max_positions=positions,
+    )
+    return adapter.model(fields, stack)
+
+
+def _gpt_neo(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
+    """GPT-Neo: global and local attention take turns."""
+    width, heads, layers = _shape(fields)
+    inner = fields.optional("intermediate_size") or 4 * width
+    kinds = fields.listed("attention_layers", layers) or _repeated(fields, layers)
+    window = fields.whole("window_size")
+    plain = adapter.square_attention(fields, width, heads, bias=False)
+    attention = plain._replace(output_bias=True, keeps_all=True)
+    feed_forward = adapter.plain_feed_forward(width, inner)
+    made = {
+        kind: adapter.block(
+            attention._replace(window=window if kind == "local" else None),
+            feed_forward=feed_forward,
+            norms=2,
+        )
+        for kind in dict.fromkeys(kinds)
+    }
+    positions = fields.whole("max_position_embeddings")
+    groups = group_layers([made[kind] for kind in kinds])
+    return _stacked(fields, groups, purpose=purpose, table=positions)
+
+
+def _repeated(fields: adapter.Fields, layers: int) -> list[str]:
+    """GPT-Neo's short form of its layers: ``[[["global", "local"], 12]]``."""
+    kinds = [kind for names, times in fields.get("attention_types") for kind in names * times]
+    if len(kinds) != layers:
+        raise adapter.UnclaimedError
+    return kinds
+
+
+READERS: dict[str, adapter.Reader] = {
+    "gpt": _gpt,
+    "gpt_neo": _gpt_neo,
+    "falcon": _falcon,
+    "opt": _opt,
+}

@@ -1,0 +1,108 @@
+"""The spec behind a config.json, where the arithmetic claims its model class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from attnviz.count.params.config import decoder, encoders, gpt, pairs
+from attnviz.count.params.config.adapter import Adapter, Fields, Reader, UnclaimedError
+from attnviz.count.params.specs import ModelSpec
+from attnviz.reading import read_toml
+
+_FAMILIES = Path(__file__).with_name("families.toml")
+_READERS = {**decoder.READERS, **gpt.READERS, **encoders.READERS, **pairs.READERS}
+
+
+@cache
+def families(kind: str = "") -> dict[str, Adapter]:
+    """What reads each model type that the arithmetic claims; those of one kind, or all."""
+    table = read_toml(_FAMILIES, "the families of models")
+    kinds = table.pop("kinds")
+    return {
+        model_type: _adapter(_READERS[name], kinds[name], **family)
+        for name, of_kind in table.items()
+        for model_type, family in of_kind.items()
+        if kind in ("", name)
+    }
+
+
+def _adapter(
+    read: Reader,
+    kind: Mapping[str, Any],
+    prefix: str,
+    classes: Mapping[str, str] | None = None,
+    sizes: Sequence[Any] = (),
+    defaults: Mapping[str, Any] | None = None,
+    spellings: Mapping[str, Sequence[str]] | None = None,
+    **switches: Any,
+) -> Adapter:
+    """The adapter of a family, of which the arguments from ``prefix`` on are the table."""
+    named = {purpose: name.format(prefix) for purpose, name in kind["classes"].items()}
+    named |= classes or {}
+    filled = dict(zip(kind.get("order", ()), sizes, strict=False))
+    return Adapter(
+        {name: partial(read, purpose=purpose, **switches) for purpose, name in named.items()},
+        named[kind["assumed"]],
+        {**kind.get("defaults", {}), **filled, **(defaults or {})},
+        spellings or kind.get("spellings", {}),
+    )
+
+
+def spec_from_config(
+    config: Mapping[str, Any],
+    *,
+    name: str = "",
+    source: str = "",
+    architecture: str | None = None,
+) -> ModelSpec | None:
+    """The spec of a Hugging Face config; None where the arithmetic does not claim it.
+
+    architecture: the class to count; None for the config's own, or the usual one where it names
+        none: the one with the head that predicts tokens, the bare one of encoders.
+
+    Raises:
+        LoadError: a field that is no fitting number.
+    """
+    read = _read(config, name, architecture)
+    if read is None:
+        return None
+    spec, _ = read
+    return spec._replace(source=source, dtype=stored_dtype(config))
+
+
+def stored_dtype(config: Mapping[str, Any]) -> str:
+    """The dtype that a config names for the checkpoint's weights; empty where it names none."""
+    stored = config.get("torch_dtype") or config.get("dtype")
+    return stored if isinstance(stored, str) else ""
+
+
+def misspelt_field(config: Mapping[str, Any]) -> tuple[str, str] | None:
+    """A field that resembles one that counts and is missing, and that one; None without such."""
+    read = _read(config, "", None)
+    return None if read is None else read[1].misspelt()
+
+
+def _read(
+    config: Mapping[str, Any], name: str, architecture: str | None
+) -> tuple[ModelSpec, Fields] | None:
+    adapter = families().get(str(config.get("model_type")))
+    if adapter is None:
+        return None
+    named = config.get("architectures") or [adapter.assumed]
+    wanted = architecture or str(named[0])
+    if wanted not in adapter.classes:
+        return None
+    fields = Fields(config, name, adapter.defaults, adapter.spellings)
+    try:
+        spec = adapter.classes[wanted](fields)
+    except UnclaimedError:
+        return None
+    notes = () if config.get("architectures") or architecture else (_assumed(wanted),)
+    return spec._replace(architecture=wanted, notes=notes), fields
+
+
+def _assumed(wanted: str) -> str:
+    return f"the config names no class; counted as {wanted}"

@@ -1,0 +1,330 @@
+"""The keys and values that a model keeps while it writes, and how long a text a memory holds.
+
+Also what such counts are made for: how many bits a number takes, how many tokens each stack sees.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from attnviz.count.params.counting.parameters import count_parameters
+from attnviz.count.params.specs import AttentionSpec, ModelSpec, StackSpec
+from attnviz.errors import UsageError
+
+BITS = {
+    "float32": 32,
+    "float16": 16,
+    "bfloat16": 16,
+    "float8": 8,
+    "int8": 8,
+    "int4": 4,
+}
+"""Bits of a number of each dtype that ``--dtype`` takes."""
+
+_OTHER_NAMES = {
+    "float64": 64,
+    "fp32": 32,
+    "fp16": 16,
+    "half": 16,
+    "bf16": 16,
+    "fp8": 8,
+    "float8_e4m3fn": 8,
+    "float8_e5m2": 8,
+}
+
+
+def bits(dtype: str) -> int:
+    """Bits of one number; UsageError for a dtype that is not known."""
+    known = {**BITS, **_OTHER_NAMES}
+    name = dtype.removeprefix("torch.").lower()
+    if name not in known:
+        raise UsageError(f"no dtype {dtype!r}: use one of {', '.join(BITS)}")
+    return known[name]
+
+
+NO_OTHERS: Mapping[str, int] = {}
+
+
+def byte_count(numbers: int, dtype: str, others: Mapping[str, int] = NO_OTHERS) -> int:
+    """Bytes of so many numbers; half a byte left over (int4) takes a whole one.
+
+    others: how many of them have which other dtype.
+    """
+    rest = max(numbers - sum(others.values()), 0)
+    total = rest * bits(dtype) + sum(many * bits(kind) for kind, many in others.items())
+    return -(-total // 8)
+
+
+class Lengths(NamedTuple):
+    """Tokens of one sequence.
+
+    target: the tokens that the model writes or, without a stack that writes, reads.
+    source: the tokens that a decoder's cross attention looks back at.
+    """
+
+    target: int
+    source: int
+
+    def of(self, stack: StackSpec) -> int:
+        """The tokens that a stack sees."""
+        if stack.tokens is not None:
+            return stack.tokens
+        return self.target if stack.reads == "target" else self.source
+
+
+def lengths(spec: ModelSpec, tokens: int, source_tokens: int | None = None) -> Lengths:
+    """The lengths for ``tokens``; the source is as long unless it is given or fixed."""
+    for name, number in (("tokens", tokens), ("source tokens", source_tokens)):
+        if number is not None and number < 1:
+            raise UsageError(f"{name} must be 1 or more, not {number}")
+    read = [stack for stack in spec.stacks if stack.reads == "source"]
+    fixed = read[-1].tokens if read else None
+    return Lengths(tokens, fixed or source_tokens or tokens)
+
+
+CacheKind = Literal["full", "sliding", "latent", "linear", "convolution", "cross"]
+"""How a layer keeps what it has read."""
+
+_STATES = ("linear", "convolution")
+
+
+class Kept(NamedTuple):
+    """What one layer keeps of a sequence.
+
+    kind, window: as of a ``CacheLine``.
+    per_token: numbers of a token; of a state, all of it.
+    dtype: its own, which a state may have; empty for the cache's.
+    """
+
+    kind: CacheKind
+    per_token: int
+    window: int | None = None
+    dtype: str = ""
+
+
+class CacheLine(NamedTuple):
+    """What equal layers keep of one sequence.
+
+    kind: ``full``, ``sliding`` (at most ``window`` tokens), ``latent`` (the squeezed vector),
+        ``linear`` (a state that does not grow, as of a state space model), ``convolution`` (the
+        last inputs of a short convolution), ``cross`` (the source's, once).
+    layers: how many layers keep it.
+    per_token: numbers that one layer keeps of a token; of a state, all of it.
+    held: for how many tokens; 1 for a state.
+    values: numbers of all these layers and one sequence.
+    formula: the arithmetic of ``values``.
+    dtype: of these numbers.
+    """
+
+    kind: CacheKind
+    layers: int
+    per_token: int
+    window: int | None
+    held: int
+    values: int
+    formula: str
+    dtype: str
+
+
+class CacheCount(NamedTuple):
+    """The cache of an architecture.
+
+    tokens, source_tokens, batch, dtype: what it was counted for; a number takes ``bits``.
+    lines: layers that keep the same, together.
+    values_per_token, bytes_per_token: what one token more adds while no window is full.
+    bytes_per_token_late: the same once all sliding windows are full.
+    cross_bytes_per_token: what one token more of the source adds.
+    bytes: for ``tokens`` and ``batch``, everything.
+    cross_bytes: the cross attention's share of it.
+    constant_bytes: the share of it that does not grow: states and convolutions.
+    """
+
+    tokens: int
+    source_tokens: int
+    batch: int
+    dtype: str
+    bits: int
+    lines: tuple[CacheLine, ...]
+    values_per_token: int
+    bytes_per_token: int
+    bytes_per_token_late: int
+    cross_bytes_per_token: int
+    bytes: int
+    cross_bytes: int
+    constant_bytes: int
+
+
+def count_cache(spec: ModelSpec, length: Lengths, *, batch: int, dtype: str) -> CacheCount:
+    """Count what the layers of an architecture keep, as ``count_kept`` does."""
+    kept: Counter[tuple[Kept, int]] = Counter()
+    for stack in spec.stacks:
+        if stack.causal:
+            for group in stack.groups:
+                for attention in group.layer.attentions:
+                    kept[_kept(attention), length.of(stack)] += group.repeat
+    return count_kept(kept, length, batch=batch, dtype=dtype)
+
+
+def count_kept(
+    kept: Mapping[tuple[Kept, int], int], length: Lengths, *, batch: int, dtype: str
+) -> CacheCount:
+    """Count 2·L·K·D·tokens numbers; windows, latent vectors, states and cross attention as such.
+
+    The current token is counted among those of a window, so a library that drops the oldest token
+    before it adds one holds one less (window − 1) between two steps.
+
+    kept: how many layers keep what, of how many tokens.
+    """
+    lines = tuple(_lines(kept, length, dtype))
+
+    def each(*kinds: str) -> int:
+        return sum(line.layers * line.per_token for line in lines if line.kind in kinds)
+
+    def held(*kinds: str) -> int:
+        values: Counter[str] = Counter()
+        for line in lines:
+            if not kinds or line.kind in kinds:
+                values[line.dtype] += batch * line.values
+        return sum(byte_count(numbers, kind) for kind, numbers in values.items())
+
+    late, per_token = each("full", "latent"), each("full", "latent", "sliding")
+    return CacheCount(
+        tokens=length.target,
+        source_tokens=length.source,
+        batch=batch,
+        dtype=dtype,
+        bits=bits(dtype),
+        lines=lines,
+        values_per_token=per_token,
+        bytes_per_token=byte_count(per_token, dtype),
+        bytes_per_token_late=byte_count(late, dtype),
+        cross_bytes_per_token=byte_count(each("cross"), dtype),
+        bytes=held(),
+        cross_bytes=held("cross"),
+        constant_bytes=held(*_STATES),
+    )
+
+
+def _kept(spec: AttentionSpec) -> Kept:
+    if spec.latent is not None:
+        return Kept("latent", spec.latent.kv_lora + spec.latent.rope_dim)
+    if spec.linear:
+        return Kept("linear", spec.heads * spec.head_dim * spec.value_dim)
+    values = spec.kv_heads * (spec.head_dim + spec.value_dim)
+    if spec.cross:
+        return Kept("cross", values)
+    if spec.window is not None and not spec.keeps_all:
+        return Kept("sliding", values, spec.window)
+    return Kept("full", values)
+
+
+def _lines(
+    kept: Mapping[tuple[Kept, int], int], length: Lengths, dtype: str
+) -> Iterator[CacheLine]:
+    for (one, tokens), layers in kept.items():
+        held = tokens if one.window is None else min(one.window, tokens)
+        if one.kind in _STATES:
+            held = 1
+        elif one.kind == "cross":
+            held = length.source
+        values = layers * one.per_token * held
+        formula = f"{layers} × {one.per_token} × {held} = {values:,}"
+        own = one.dtype or dtype
+        yield CacheLine(one.kind, layers, one.per_token, one.window, held, values, formula, own)
+
+
+class Fit(NamedTuple):
+    """What fits into a memory.
+
+    memory: its bytes.
+    weights: bytes of parameters and buffers.
+    tokens: the longest context for ``batch`` sequences; 0 where not one token fits, None where
+        nothing ends it.
+    binds: what ends it: ``weights`` (they alone do not fit), ``memory`` (the cache fills it),
+        ``positions`` (the model knows no longer ones), ``nothing`` (the cache does not grow).
+    cache: bytes of the cache at ``tokens``, or of the cache that does not grow.
+    left: bytes that stay free at ``tokens``; negative where the weights do not fit.
+    by_memory: the longest context if positions did not end it; None where the cache does not grow.
+    max_positions: the longest sequence that the model allows, or None.
+    """
+
+    memory: int
+    weights: int
+    batch: int
+    tokens: int | None
+    binds: Literal["weights", "memory", "positions", "nothing"]
+    cache: int
+    left: int
+    by_memory: int | None
+    max_positions: int | None
+
+
+def longest_context(
+    spec: ModelSpec,
+    memory: int,
+    *,
+    batch: int = 1,
+    dtype: str = "bfloat16",
+    cache_dtype: str | None = None,
+    source_tokens: int | None = None,
+    others: Mapping[str, int] = NO_OTHERS,
+) -> Fit:
+    """The longest context that ``memory`` bytes hold beside the weights, exactly.
+
+    others: how many weights are stored in which other dtypes.
+
+    Activations need room beyond that, which depends on the program that runs the model.
+
+    Raises:
+        UsageError: a memory or batch below 1, or an unknown dtype.
+    """
+    for name, number in (("memory", memory), ("batch", batch)):
+        if number < 1:
+            raise UsageError(f"{name} must be 1 or more, not {number}")
+    parameters = count_parameters(spec)
+    weights = byte_count(parameters.total + parameters.buffer_total, dtype, others)
+    room = memory - weights
+    limit = spec.main.max_positions
+    if room < 0:
+        return Fit(memory, weights, batch, 0, "weights", 0, room, 0, limit)
+
+    def cache(tokens: int) -> int:
+        length = lengths(spec, tokens, source_tokens)
+        return count_cache(spec, length, batch=batch, dtype=cache_dtype or dtype).bytes
+
+    settled = _settled(spec)
+    by_memory = _longest(cache, room, settled)
+    tokens = by_memory
+    binds: Literal["memory", "positions", "nothing"] = "memory"
+    if by_memory is None or (limit is not None and limit <= by_memory):
+        tokens, binds = limit, "nothing" if limit is None else "positions"
+    used = cache(tokens or settled) if tokens != 0 else 0
+    return Fit(memory, weights, batch, tokens, binds, used, room - used, by_memory, limit)
+
+
+def _settled(spec: ModelSpec) -> int:
+    """A length from which on every sliding window is full."""
+    windows = (
+        attention.window or 1
+        for stack in spec.stacks
+        for group in stack.groups
+        for attention in group.layer.attentions
+    )
+    return max(windows, default=1)
+
+
+def _longest(cache: Callable[[int], int], room: int, settled: int) -> int | None:
+    """The largest n with ``cache(n) <= room``; None where it fits and never grows again."""
+    if cache(1) > room:
+        return 0
+    if cache(settled) <= room and cache(settled) == cache(2 * settled + 1):
+        return None
+    fits, too_many = 1, 2
+    while cache(too_many) <= room:
+        fits, too_many = too_many, 2 * too_many
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        fits, too_many = (middle, too_many) if cache(middle) <= room else (fits, middle)
+    return fits

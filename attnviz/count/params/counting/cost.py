@@ -1,0 +1,316 @@
+"""Everything that an architecture costs: parameters, operations, cache, attention maps."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple, TypeAlias
+
+from attnviz.count.params.counting.blocks import AttentionCount, FeedForwardCount, Term
+from attnviz.count.params.counting.cache import (
+    NO_OTHERS,
+    CacheCount,
+    Lengths,
+    bits,
+    byte_count,
+    count_cache,
+    lengths,
+)
+from attnviz.count.params.counting.parameters import ParameterCount, StackCount, count_parameters
+from attnviz.count.params.specs import AttentionSpec, Dense, ExpertsSpec, ModelSpec, Part, StackSpec
+from attnviz.errors import UsageError
+
+DEFAULT_TOKENS = 2048
+"""The length that is counted where none is asked for and the positions reach as far."""
+
+_FEWEST_BITS = 16
+
+Stated: TypeAlias = Literal["option", "files", "config", ""]
+"""Who says what dtype the weights have: ``--dtype``, the files' headers, the config, or nobody."""
+
+
+class FlopCount(NamedTuple):
+    """Operations of one forward pass.
+
+    attention_projections: 2·b·n·d·(2·H·D + 2·K·D), of all layers.
+    attention_scores: scores and mixing over all pairs, 4·b·n²·H·D: the part that grows with the
+        square of the length.
+    attention_scores_visible: the same where masked pairs are left out: half where causal, a band
+        where a window slides.
+    ffn: the feed-forward parts, of experts the active ones, with their routers.
+    head: the matrix onto the vocabulary, at every token.
+    other: embeddings that multiply, poolers, projectors.
+    total: all, with ``attention_scores``. total_visible: with the visible ones instead.
+    per_token: one token more, without scores.
+    scores_per_token: the scores of one token over ``tokens`` keys.
+    terms: the lines of the total.
+    """
+
+    attention_projections: int
+    attention_scores: int
+    attention_scores_visible: int
+    ffn: int
+    head: int
+    other: int
+    total: int
+    per_token: int
+    scores_per_token: int
+    terms: tuple[Term, ...]
+
+    @property
+    def total_visible(self) -> int:
+        """What a program computes that leaves masked pairs out."""
+        return self.total - self.attention_scores + self.attention_scores_visible
+
+
+class MapCount(NamedTuple):
+    """The attention maps of a pass.
+
+    values: numbers of all maps of ``batch`` sequences.
+    bytes: what they take. bits: of one of them, 16 at least: weights may be stored in fewer, what
+        a softmax gives is not.
+    maps: how many maps there are, a head of a layer each, for one sequence.
+    shapes: layers, heads, queries and keys of equal ones, for one sequence.
+    """
+
+    values: int
+    bytes: int
+    bits: int
+    maps: int
+    shapes: tuple[tuple[int, int, int, int], ...]
+
+
+class CostReport(NamedTuple):
+    """What an architecture costs, for one length, batch and dtype.
+
+    spec: what was counted.
+    tokens, source_tokens, batch: the lengths that cache, arithmetic and maps were counted for.
+    dtype, cache_dtype: of the weights and maps, and of keys and values; a number of the weights
+        takes ``bits``.
+    others: how many weights are stored in which other dtypes. stated: who says so.
+    parameters, cache, flops, maps: the counts.
+    weight_bytes: the parameters as they are stored; buffers apart in ``buffer_bytes``.
+    """
+
+    spec: ModelSpec
+    tokens: int
+    source_tokens: int
+    batch: int
+    dtype: str
+    cache_dtype: str
+    bits: int
+    parameters: ParameterCount
+    cache: CacheCount
+    flops: FlopCount
+    maps: MapCount
+    weight_bytes: int
+    buffer_bytes: int
+    others: Mapping[str, int]
+    stated: Stated
+
+    @property
+    def needed_bytes(self) -> int:
+        """Weights, buffers and cache together."""
+        return self.weight_bytes + self.buffer_bytes + self.cache.bytes
+
+
+def count_cost(
+    spec: ModelSpec,
+    *,
+    tokens: int | None = None,
+    source_tokens: int | None = None,
+    batch: int = 1,
+    dtype: str = "bfloat16",
+    cache_dtype: str | None = None,
+    others: Mapping[str, int] = NO_OTHERS,
+    stated: Stated = "option",
+) -> CostReport:
+    """Count an architecture for ``batch`` sequences of ``tokens``.
+
+    tokens: ``DEFAULT_TOKENS`` or, where it is shorter, the longest sequence of the model.
+    source_tokens: what an encoder reads; as many as ``tokens``, unless the model fixes them.
+    cache_dtype: as ``dtype``. others, stated: as of a ``CostReport``.
+
+    Raises:
+        UsageError: an unknown dtype, or lengths and batches below 1.
+    """
+    if batch < 1:
+        raise UsageError(f"batch must be 1 or more, not {batch}")
+    if tokens is None:
+        longest = spec.main.tokens or spec.main.max_positions
+        tokens = min(DEFAULT_TOKENS, longest or DEFAULT_TOKENS)
+    length = lengths(spec, tokens, source_tokens)
+    parameters = count_parameters(spec)
+    return CostReport(
+        spec=spec,
+        tokens=length.target,
+        source_tokens=length.source,
+        batch=batch,
+        dtype=dtype,
+        cache_dtype=cache_dtype or dtype,
+        bits=bits(dtype),
+        parameters=parameters,
+        cache=count_cache(spec, length, batch=batch, dtype=cache_dtype or dtype),
+        flops=_flops(spec, parameters, length, batch),
+        maps=_maps(spec, length, batch, dtype),
+        weight_bytes=byte_count(parameters.total, dtype, others),
+        buffer_bytes=byte_count(parameters.buffer_total, dtype),
+        others=others,
+        stated=stated,
+    )
+
+
+_LINES = {
+    "projections": "attention projections",
+    "scores": "attention scores and mixing",
+    "feed-forward": "feed-forward",
+    "head": "head",
+    "other": "other",
+}
+"""The parts of a pass that add up, by the role of their term; ``visible`` is the part of the
+scores that no mask hides."""
+
+
+def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: int) -> FlopCount:
+    """The forward pass of ``batch`` sequences."""
+    stacks = [
+        (stack, _stack(stack, length.of(stack.spec), length.source)) for stack in parameters.stacks
+    ]
+    summed = {role: batch * sum(one[role] for _, one in stacks) for role in (*_LINES, "visible")}
+    summed["other"] += batch * _dense(spec.parts, length.target)
+    written = [stack for stack in parameters.stacks if _grows(stack.spec)] or [stacks[-1][0]]
+    return FlopCount(
+        attention_projections=summed["projections"],
+        attention_scores=summed["scores"],
+        attention_scores_visible=summed["visible"],
+        ffn=summed["feed-forward"],
+        head=summed["head"],
+        other=summed["other"],
+        total=sum(summed[role] for role in _LINES),
+        per_token=sum(_linear_step(stack) for stack in written),
+        scores_per_token=sum(_score_step(stack, length) for stack in written),
+        terms=tuple(term for stack, item in stacks for term in _terms(stack, item, length, batch)),
+    )
+
+
+def _stack(stack: StackCount, tokens: int, source: int) -> Counter[str]:
+    """One stack's operations for one sequence, by role."""
+    found: Counter[str] = Counter()
+    for group in stack.groups:
+        for attention in group.layer.attentions:
+            spec = attention.spec
+            keys = source if spec.cross else tokens
+            found["projections"] += group.repeat * _projections(attention, tokens, keys)
+            found["scores"] += group.repeat * _scores(spec, tokens, keys)
+            found["visible"] += group.repeat * _visible(spec, tokens, keys, stack.spec.causal)
+        if group.layer.feed_forward is not None:
+            found["feed-forward"] += group.repeat * tokens * _feed_forward(group.layer.feed_forward)
+        found["other"] += group.repeat * _dense(group.layer.spec.parts, tokens)
+    found["other"] += _dense((*stack.spec.embeddings, *stack.spec.parts), tokens)
+    found["head"] = _dense([] if stack.spec.head is None else [stack.spec.head], tokens)
+    return found
+
+
+def _projections(count: AttentionCount, tokens: int, keys: int) -> int:
+    extra = _dense(count.spec.parts, tokens)
+    here = count.query + count.output + count.latent
+    return 2 * (tokens * here + keys * (count.key + count.value)) + extra
+
+
+def _scores(spec: AttentionSpec, tokens: int, keys: int) -> int:
+    """Scores and mixing of all pairs; of linear attention, of each token with the state."""
+    if spec.linear:
+        return 4 * tokens * spec.heads * spec.head_dim * spec.value_dim
+    return 2 * tokens * keys * spec.heads * (spec.head_dim + spec.value_dim)
+
+
+def _visible(spec: AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
+    """The share of ``_scores`` that no mask hides: n²/2 pairs, less (n − window)²/2."""
+    if spec.linear or spec.cross or (not causal and spec.window is None):
+        return _scores(spec, tokens, keys)
+    hidden = 0 if spec.window is None else max(tokens - spec.window, 0)
+    halves = tokens**2 - hidden**2
+    if not causal:  # a band on both sides of the diagonal
+        halves = min(2 * halves, 2 * tokens**2)
+    return halves * spec.heads * (spec.head_dim + spec.value_dim)
+
+
+def _feed_forward(count: FeedForwardCount) -> int:
+    """One token through the feed-forward part, or through its active experts."""
+    spec = count.spec
+    if not isinstance(spec, ExpertsSpec):
+        return 2 * (count.up + count.gate + count.down)
+    wide = spec.expert.d_model * spec.expert.d_ff * (2 + spec.expert.gated)
+    shared = spec.shared
+    common = 0 if shared is None else shared.d_model * shared.d_ff * (2 + shared.gated)
+    return 2 * (spec.active * wide + common + count.router) + _dense(spec.parts, 1)
+
+
+def _dense(parts: Iterable[Part], tokens: int) -> int:
+    """What multiplies among the parts."""
+    return sum(
+        2 * (tokens if part.places is None else part.places) * part.inputs * part.outputs
+        for part in parts
+        if isinstance(part, Dense)
+    )
+
+
+def _grows(spec: StackSpec) -> bool:
+    return spec.tokens is None and spec.reads == "target"
+
+
+def _linear_step(stack: StackCount) -> int:
+    """One token more through a stack, without scores and without the source's keys and values."""
+    two, one = (_stack(stack, tokens, 0) for tokens in (2, 1))
+    return sum(two[role] - one[role] for role in _LINES if role != "scores")
+
+
+def _score_step(stack: StackCount, length: Lengths) -> int:
+    """Scores and mixing of one token that sees ``tokens`` keys, or a window of them."""
+    operations = 0
+    for group in stack.groups:
+        for attention in group.layer.attentions:
+            spec = attention.spec
+            keys = length.source if spec.cross else length.target
+            if spec.window is not None:
+                keys = min(keys, spec.window)
+            operations += group.repeat * _scores(spec, 1, keys)
+    return operations
+
+
+def _terms(
+    stack: StackCount, item: Mapping[str, int], length: Lengths, batch: int
+) -> Iterator[Term]:
+    """The lines of one stack, as 2 × batch × tokens × what each token is multiplied with."""
+    tokens = length.of(stack.spec)
+    for role, label in _LINES.items():
+        operations = item[role]
+        if not operations:
+            continue
+        squared = role == "scores"
+        each, rest = divmod(operations, 4 * tokens * tokens if squared else 2 * tokens)
+        factors = f"4 × {tokens}² × {each}" if squared else f"2 × {tokens} × {each}"
+        number = batch * operations
+        formula = f"{batch} × {operations if rest else factors} = {number:,}"
+        yield Term(f"{stack.spec.name} {label}", number, formula, role=role)
+
+
+def _maps(spec: ModelSpec, length: Lengths, batch: int, dtype: str) -> MapCount:
+    """Layers × heads × queries × keys; linear attention has no maps.
+
+    dtype: of the weights; where it has fewer than 16 bits, maps have 16.
+    """
+    layers: Counter[tuple[int, int, int]] = Counter()
+    for stack in spec.stacks:
+        tokens = length.of(stack)
+        for group in stack.groups:
+            for attention in group.layer.attentions:
+                if not attention.linear:
+                    keys = length.source if attention.cross else tokens
+                    layers[attention.heads, tokens, keys] += group.repeat
+    shapes = tuple((depth, *shape) for shape, depth in layers.items())
+    values = batch * sum(map(math.prod, shapes))
+    size = max(bits(dtype), _FEWEST_BITS)
+    maps = sum(depth * heads for depth, heads, _, _ in shapes)
+    return MapCount(values, values * size // 8, size, maps, shapes)

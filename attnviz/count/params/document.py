@@ -1,0 +1,259 @@
+"""What ``attnviz params`` has to say, in parts that every outlet draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from attnviz.count.params.cases import BuiltCount, Case, Counted
+from attnviz.count.params.compare import (
+    MARK,
+    change_finding,
+    change_reasons,
+    changed,
+    compared_table,
+    model_table,
+    side_by_side_table,
+    size_sentences,
+    telling_metrics,
+)
+from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.params import ParamsReport
+from attnviz.count.params.parts import attention_only
+from attnviz.count.params.request import ParamsRequest
+from attnviz.count.params.running import (
+    FEW_LENGTHS,
+    LENGTHS,
+    cache_facts,
+    detail_table,
+    fact,
+    facts_table,
+    length_table,
+    overview_table,
+)
+from attnviz.count.params.tables import brief_parameter_table, layer_table, parameter_table
+from attnviz.count.params.words import (
+    bytes_text,
+    count,
+    dtype_notes,
+    dtype_words,
+    explanation,
+    finding,
+    heading_words,
+    origin_lines,
+    readings,
+    run_words,
+    share,
+    short,
+    title_words,
+)
+from attnviz.draw.document import (
+    Beside,
+    Column,
+    Document,
+    Facts,
+    First,
+    Group,
+    Note,
+    Row,
+    Say,
+    Table,
+)
+
+_BESIDE = Beside(58)
+"""How the tables of a first screen stand where a terminal is wide."""
+
+
+class _Told(NamedTuple):
+    """What is to be said of what was counted.
+
+    title: a name and what stands behind it. heading, finding, first: as of a ``Document``.
+    """
+
+    title: Sequence[str]
+    notes: Sequence[str]
+    tables: Sequence[Table]
+    sentences: Sequence[str]
+    heading: Sequence[str]
+    finding: str
+    first: First
+    explanation: Sequence[str] = ()
+
+
+def params_document(
+    report: ParamsReport, *, explain: bool = False, hints: bool = False
+) -> Document:
+    """Return where the parameters are, what running costs, and what that means."""
+    counted, view = report.counted, report.request
+    advice = [] if explain or not hints else list(_hints(report))
+    costs = [case.cost for case in counted.cases if case.cost is not None]
+    if counted.built is not None:
+        told = _built(counted.built)
+    elif counted.options:
+        told = _compared(counted, costs)
+    elif len(costs) > 1:
+        told = _side_by_side(counted.cases, costs)
+    else:
+        told = _single(counted.cases[0], costs[0], view)
+    name, *words = told.title
+    asked = f"what {name} cost{'s' * (len(costs) < 2 or bool(counted.options))}"
+    facts = Facts([(name, True), *((word, False) for word in words)])
+    return Document(
+        asked,
+        f"W{asked[1:]}",
+        [
+            Group([facts, *map(Note, told.notes)]),
+            *(Group([table]) for table in told.tables),
+            Group([Say(text) for text in told.sentences]),
+        ],
+        [Say(text) for text in told.explanation] if explain else (),
+        [Facts([(hint, False) for hint in advice], tone="faint")] if advice else (),
+        heading=[(word, not place) for place, word in enumerate(told.heading)],
+        finding=told.finding,
+        first=told.first,
+    )
+
+
+def _hints(report: ParamsReport) -> Iterator[str]:
+    """Yield what to try next: nothing that was given."""
+    request = report.request
+    if request.memory is None:
+        yield "--memory 24GB: does it fit"
+    if report.models < 2 and not request.compare:
+        yield "--compare dtype=float32,int8" if report.models else "--compare heads=8,16,32"
+        if not request.formula:
+            yield "--formula: the arithmetic"
+    yield "--explain: how to read this"
+
+
+def _single(case: Case, cost: CostReport, view: ParamsRequest) -> _Told:
+    layers = [layer_table(cost)] if view.per_layer else []
+    revision = [f"revision: {case.revision}"] if case.revision else []
+    return _Told(
+        title_words(cost),
+        [*revision, *origin_lines(cost)],
+        [
+            overview_table(case, cost),
+            parameter_table(cost, view.formula),
+            *layers,
+            detail_table(cost, view.formula),
+            *length_table(case, cost, LENGTHS),
+        ],
+        list(readings(cost)),
+        heading_words(cost),
+        finding(cost, case.fit),
+        partial(_first_groups, case, cost, view),
+        explanation(cost),
+    )
+
+
+def _first_groups(
+    case: Case, cost: CostReport, view: ParamsRequest, columns: int, lines: int
+) -> list[Group]:
+    """What ``lines`` of so many columns have room for; wide terminals show tables beside."""
+    overview = overview_table(case, cost)
+    parameters = parameter_table(cost, view.formula)._replace(least=3)
+    more = [layer_table(cost)._replace(least=3)] if view.per_layer else []
+    if columns >= 2 * _BESIDE.columns + _BESIDE.gap:
+        lengths = length_table(case, cost, LENGTHS)
+        tables = [parameters, *lengths, *more]
+        return [Group([overview]), Group(tables, beside=_BESIDE._replace(most=len(tables)))]
+    if view.formula or view.per_layer:
+        shown = [*more, parameters if view.formula else brief_parameter_table(cost)]
+        taken = sum(len(row.below) + 1 for table in shown for row in table.rows)
+        shown += [overview] * (taken + 4 * len(shown) + len(overview.rows) <= lines)
+        return [Group([table]) for table in shown]
+    lengths = length_table(case, cost, FEW_LENGTHS, across=True)
+    rest = lines - len(overview.rows) - sum(len(table.rows) + 2 for table in lengths) - 1
+    if rest < _height(parameters) and not attention_only(cost):
+        parameters = brief_parameter_table(cost)
+    if rest < _height(parameters):
+        overview = overview_table(case, cost, maps=False)
+    groups = [Group([overview]), Group([parameters])]
+    return groups + [Group([table], yields=1) for table in lengths]
+
+
+def _height(table: Table) -> int:
+    """Its lines, with those of its heading and its rules."""
+    return 1 + sum(1 + row.ruled for row in table.rows)
+
+
+def _built(built: BuiltCount) -> _Told:
+    """A model that was built: its parts, which add up to the total, and what its weights take."""
+    columns = (Column("part", right=False), Column("parameters"), Column("share", keep=6))
+    rows = [
+        Row((name, count(number), share(number, built.total)), bar=(number, built.total))
+        for name, number in built.parts
+    ]
+    rest = built.total - sum(number for _, number in built.parts)
+    if rest:
+        rows.append(Row(("outside these", count(rest), share(rest, built.total))))
+    total = (count(built.total), share(built.total, built.total))
+    rows.append(Row(("total", *total), tone="strong", ruled=True))
+    memory = [fact("weights", bytes_text(built.weight_bytes), dtype_words(built))]
+    if built.buffers:
+        memory.append(fact("buffers", count(built.buffers), "numbers, not trained"))
+    kept = [] if built.cache is None else cache_facts(built.cache)
+    unknown = "operations" if built.cache is not None else "cache and operations"
+    parts = Table(columns, rows)
+    running = facts_table({"Memory": memory, "KV cache and states": kept})
+    size = bytes_text(built.weight_bytes)
+    source = (f"source: {built.source}",) if built.source else ()
+    return _Told(
+        (built.name, built.architecture, built.dtype),
+        (*source, *dtype_notes(built)),
+        (parts, running),
+        (),
+        (built.name, built.architecture, dtype_words(built)),
+        f"{short(built.total)} parameters: {size} of weights. Counted by building "
+        f"{built.architecture}: the arithmetic does not know this class, nor its {unknown}.",
+        lambda columns, lines: [Group([running, parts._replace(least=3)], beside=_BESIDE)],
+    )
+
+
+def _compared(counted: Counted, costs: Sequence[CostReport]) -> _Told:
+    """The table of all cases, of which at least one has been counted."""
+    options, cases = counted.options, counted.cases
+    metrics = telling_metrics(cases)
+    brief = [metric for metric in metrics if changed(metric, cases)]
+    titles = [(*title_words(cost), run_words(cost)) for cost in costs]
+    shared = [word for word in titles[0][1:] if all(word in title for title in titles)]
+    title = (titles[0][0], f"by {' and '.join(options)}", *shared)
+    notes = [f"{MARK} changes from row to row"] if brief else []
+    if not attention_only(costs[0]):
+        notes.append("attention and feed-forward: of one layer")
+    reasons = change_reasons(options, cases)
+    return _Told(
+        title,
+        (*origin_lines(costs[0]), *notes),
+        (compared_table(options, cases, metrics),),
+        reasons,
+        title,
+        change_finding(options, cases, metrics),
+        lambda columns, lines: [
+            Group([compared_table(options, cases, brief or metrics, True)]),
+            Group([Say(text) for text in reasons]),
+        ],
+        explanation(costs[0]),
+    )
+
+
+def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport]) -> _Told:
+    pairs = zip(cases, costs, strict=True)
+    title = (f"{len(cases)} models", *sorted({cost.dtype for cost in costs}))
+    assumed = [case.name for case, cost in zip(cases, costs, strict=True) if not cost.stated]
+    note = [f"dtype not stated, counted as bfloat16: {', '.join(assumed)}"] if assumed else []
+    full = side_by_side_table(cases)
+    return _Told(
+        title,
+        [f"{case.name}: {cost.spec.source}" for case, cost in pairs if cost.spec.source] + note,
+        (full,),
+        (),
+        title,
+        " ".join(size_sentences(cases)),
+        lambda columns, lines: [
+            Group([full if len(full.rows) < lines else model_table(cases), *map(Note, note)])
+        ],
+        explanation(costs[0]),
+    )

@@ -1,0 +1,102 @@
+"""What a model's name stands for, from its config alone and without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from attnviz.count.params.config.read import spec_from_config
+from attnviz.count.params.shapes import spec_from_options, spec_from_shape
+from attnviz.count.params.specs import ModelSpec
+from attnviz.models.resolve import resolve
+from attnviz.models.shapes import Shape, find_shape, shape_names
+from attnviz.reading import PACKAGED
+
+if TYPE_CHECKING:  # a shape has no files
+    from attnviz.count.params.stored import Stored
+
+_BUNDLED = PACKAGED / "tiny"
+
+
+class FoundSpec(NamedTuple):
+    """What a name stands for.
+
+    name: how it was asked for.
+    source: where its numbers come from: a URL, a paper, a path.
+    revision: the commit of a hub id.
+    config: the fields of its Hugging Face config; empty where it has none.
+    spec: its architecture, or None where the arithmetic does not claim its class; then
+        ``meta_count.count_on_meta`` counts ``config``.
+    architecture: the class to count where it is not the config's own.
+    stored: what the weights beside a config are stored in, where they are on this machine.
+    """
+
+    name: str
+    source: str
+    revision: str | None
+    config: Mapping[str, Any]
+    spec: ModelSpec | None
+    architecture: str | None = None
+    stored: Stored | None = None
+
+
+def spec_of_shape(name: str) -> FoundSpec:
+    """A named shape, whether or not a hub id is called the same.
+
+    Raises:
+        LoadError: no shape of this name, or one that cannot be read.
+    """
+    return _shape(find_shape(name.removeprefix("configs/").removesuffix(".toml")), name)
+
+
+def find_spec(
+    name: str, *, revision: str | None = None, offline: bool = False, shapes_first: bool = False
+) -> FoundSpec:
+    """What ``--model NAME`` stands for; of a directory or a hub id no weights are fetched.
+
+    shapes_first: a bare name of a shape means the shape even where it is a hub id as well.
+
+    Raises:
+        LoadError: no such model, no access to it, or a config that cannot be read.
+        OfflineError: not in the cache, and the network is not to be used or does not answer.
+        UsageError: a revision of a directory.
+    """
+    if shapes_first and name in shape_names():
+        return spec_of_shape(name)
+    source = resolve(name)
+    if source.kind == "shape" and source.shape is not None:
+        return _shape(source.shape, name)
+    if source.kind == "own":
+        return FoundSpec(name, "", None, {}, spec_from_options(name=name, d_model=64, heads=8))
+    from attnviz.count.params.stored import stored_weights
+    from attnviz.models.checkpoint_files import local_directory, read_config  # not for shapes
+
+    bundled = source.kind == "bundled"
+    where = str(_BUNDLED) if bundled else name
+    directory, commit = local_directory(where, revision), None
+    if directory is None:
+        from attnviz.models.hub import find_config  # its client takes longer than all counting
+
+        snapshot = find_config(where, revision=revision, offline=offline)
+        directory, commit = snapshot.directory, snapshot.revision
+    config = read_config(where, directory)
+    origin = "" if bundled else str(directory / "config.json")
+    spec = spec_from_config(config, name=name, source=origin)
+    return FoundSpec(name, origin, commit, config, spec, stored=stored_weights(directory))
+
+
+def spec_of_loaded(model: Any) -> FoundSpec:
+    """Return the spec of a model that Python code has loaded."""
+    info, whole = model.info, getattr(model, "model", None)
+    if whole is None:
+        return find_spec(str(info.name))
+    fields = {**whole.config.to_dict(), "architectures": [info.architecture], "dtype": info.dtype}
+    fields.pop("torch_dtype", None)
+    return FoundSpec(info.name, "", info.revision, fields, spec_from_config(fields, name=info.name))
+
+
+def _shape(shape: Shape, name: str) -> FoundSpec:
+    spec = spec_from_shape(shape)
+    if spec is not None:
+        spec = spec._replace(name=name)
+    return FoundSpec(name, shape.source, None, shape.config, spec, shape.counts or None)

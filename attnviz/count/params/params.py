@@ -1,0 +1,60 @@
+"""Answers ``params``: parameters, caches, operations and memory of a model or a shape, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from attnviz.count.params.cases import Counted, NamedModel, compared_cases, requested_cases
+from attnviz.count.params.request import ParamsRequest
+from attnviz.draw.report import Report
+
+if TYPE_CHECKING:  # the program's form needs no drawing
+    from _typeshed import SupportsWrite
+
+    from attnviz.draw.document import Document
+
+
+@dataclass(frozen=True, repr=False)
+class ParamsReport(Report):
+    """What was counted.
+
+    models: how many were named; 0 for a shape. request: what was asked.
+    """
+
+    counted: Counted
+    models: int
+    request: ParamsRequest
+
+    command = "params"
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.count.params.data import params_object
+
+        return params_object(self.counted)
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        from attnviz.count.params.data import write_params_json
+
+        write_params_json(self.counted, stream)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.count.params.data import params_rows
+
+        return params_rows(self.counted)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.count.params.document import params_document
+
+        return params_document(self, explain=explain, hints=hints)
+
+
+def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport:
+    """Count parameters, KV cache, operations and memory of each model, or of one shape.
+
+    Raises UsageError for neither a model nor a shape, both, or numbers that do not go together;
+    LoadError or OfflineError for a name that stands for nothing that can be read.
+    """
+    count = compared_cases if request.compare else requested_cases
+    return ParamsReport(count(models, request), len(models), request)

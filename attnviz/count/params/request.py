@@ -1,0 +1,212 @@
+"""What a person asks of ``params``: a shape, how it runs, what is shown."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any, Literal
+
+from attnviz.count.params.specs import MOST
+from attnviz.errors import UsageError
+from attnviz.options import Options, flag, option
+
+Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
+
+_SIZE = re.compile(
+    r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?:([kmgtp])(i?)b?|bytes?|b)?", re.IGNORECASE
+)
+_POWERS = " kmgtp"
+
+
+@dataclass(frozen=True)
+class _Attention(Options, panel="Shape: attention"):
+    """A shape's attention; here and below None where it is not said."""
+
+    d_model: int | None = option("D", "Model width.")
+    heads: int | None = option("H", "Number of query heads.")
+    kv_heads: int | None = option("K", "Number of key/value heads (default: H).")
+    head_dim: int | None = option("N", "Width of a head (default: D / H).")
+    v_head_dim: int | None = option("N", "Width of a head's value (default: head-dim).")
+    bias: bool | None = option("", "Biases everywhere (default: none).", name="--bias/--no-bias")
+    window: int | None = option("N", "Sliding window, in tokens (default: all).")
+    linear: bool = flag("Linear attention, with a state of fixed size.")
+
+
+@dataclass(frozen=True)
+class _Latent(Options, panel="Shape: latent attention"):
+    """A shape's latent attention."""
+
+    kv_lora: int | None = option("N", "Key and value latent dim.")
+    q_lora: int | None = option("N", "Query latent dim (default: none).")
+    rope_dim: int | None = option("N", "Head width with rotary positions.")
+    nope_dim: int | None = option("N", "Head width without positions.")
+
+
+@dataclass(frozen=True)
+class _FeedForward(Options, panel="Shape: feed-forward"):
+    """A shape's feed-forward part."""
+
+    d_ff: int | None = option("F", "Inner width of the feed-forward part (default: none).")
+    ffn: str | None = option("KIND", "Kind: relu, gelu (default), swiglu or geglu.")
+    experts: int | None = option("N", "Number of experts in each layer.")
+    active_experts: int | None = option("N", "Experts that a token passes through.")
+    shared_experts: int | None = option(
+        "N", "Experts that every token passes through (default: 0)."
+    )
+    d_expert: int | None = option("F", "Inner width of one expert.")
+
+
+@dataclass(frozen=True)
+class _Rest(Options, panel="Shape: the rest"):
+    """What else a shape has."""
+
+    layers: int | None = option("L", "Number of layers (default: 1).")
+    vocab: int | None = option("N", "Vocabulary size (default: none).")
+    tied: bool | None = option(
+        "", "Tie the LM head to the embeddings (default: tied).", name="--tied/--untied"
+    )
+    norm: str | None = option("KIND", "Kind of norms: layernorm or rmsnorm (default: none).")
+    positions: str | None = option("KIND", "Kind of positions: learned, rotary or none (default).")
+    max_positions: int | None = option("N", "Longest sequence that the positions allow.")
+
+
+@dataclass(frozen=True)
+class ShapeOptions(_Rest, _FeedForward, _Latent, _Attention):
+    """A whole shape; ``d_model`` and ``heads`` have been given, the rest means what its help says.
+
+    A position table exists where ``positions`` is ``learned``; the other kinds have no parameters.
+    """
+
+    d_model: int = 0
+    heads: int = 0
+    bias: bool = False
+
+
+@dataclass(frozen=True)
+class Running(Options, panel="Running it"):
+    """On what, and in which numbers it runs."""
+
+    tokens: int | None = option(
+        "N", "Sequence length (default: 2048, or what the positions allow)."
+    )
+    source_tokens: int | None = option("N", "Length of an encoder's input (default: as --tokens).")
+    batch: int = option("B", "Number of sequences at once.", 1)
+    dtype: Dtype = option(
+        "DTYPE",
+        "Dtype of the weights: auto (as stored or configured, else bfloat16), float32, float16, "
+        "bfloat16, float8, int8 or int4.",
+        "auto",
+    )
+    cache_dtype: Dtype = option(
+        "DTYPE",
+        "Dtype of keys and values: auto (as the weights; bfloat16 beside int8, int4 and float8 "
+        "files).",
+        "auto",
+    )
+    memory: str | None = option(
+        "SIZE", "Say whether it fits 24GB (10⁹ bytes each) or 24GiB (2³⁰ each) of memory."
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "source_tokens", "batch"):
+            typed, value = "--" + name.replace("_", "-"), getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise UsageError(f"{typed} must be a whole number, not {value!r}")
+            if value < 1:
+                raise UsageError(f"{typed} must be 1 or more, not {value}")
+            check_size(name, value)
+
+
+@dataclass(frozen=True)
+class _View(Options, panel="View"):
+    """What is to be seen."""
+
+    compare: tuple[str, ...] = option(
+        "OPTION=A,B,…",
+        "Compare values of an option, such as heads=1,2,4 or tokens=1024,4096; of several options, "
+        "all combinations.",
+        (),
+    )
+    formula: bool = flag("Show each line's arithmetic.")
+    per_layer: bool = flag("Show every kind of layer.")
+
+
+@dataclass(frozen=True)
+class _Hub(Options, panel="Loading"):
+    """Where a config comes from."""
+
+    revision: str | None = option("REVISION", "Branch, tag or commit on the hub.")
+    offline: bool = flag("Use directories and the cache only.")
+
+
+@dataclass(frozen=True)
+class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, _View, _Hub):
+    """Everything that a person asked of counting."""
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        super().__post_init__()
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The options of a shape that were given."""
+        values = {name: getattr(self, name) for name in SHAPE}
+        values["linear"] = self.linear or None
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def running(self) -> Running:
+        """How it runs, without the rest."""
+        return Running(**{name: getattr(self, name) for name in RUNNING})
+
+
+SHAPE = tuple(field.name for field in fields(ShapeOptions))
+RUNNING = tuple(field.name for field in fields(Running))
+"""The names of the options that describe a shape, and how it runs."""
+
+
+def check_size(name: str, value: object) -> None:
+    """Raise UsageError for a number that nobody means."""
+    if isinstance(value, int) and value > MOST:
+        typed = "--" + name.replace("_", "-")
+        raise UsageError(f"{typed} is more than {MOST:,}: is this the number you meant?")
+
+
+def parse_memory(text: str) -> int:
+    """The bytes of ``24GB`` (10⁹ each), ``24GiB`` (2³⁰ each) or a bare number of bytes.
+
+    Raises UsageError for what is no size, and for none.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(
+            f"cannot read --memory {text!r}: expected a size such as 24GB, 80GiB or 512MB"
+        )
+    number, letter, binary = match.groups()
+    unit = (1024 if binary else 1000) ** _POWERS.index((letter or " ").lower())
+    size = int(Fraction(number) * unit)
+    if not size:
+        raise UsageError(f"--memory {text} is nothing: expected a size such as 24GB")
+    return size
+
+
+def parse_choices(text: str) -> tuple[str, tuple[str, ...]]:
+    """``kv-heads=32,8,1`` as the option's name and its values, each still a word.
+
+    Raises UsageError where there is no name or not at least two different values.
+    """
+    name, equals, listed = text.partition("=")
+    values = tuple(dict.fromkeys(value.strip() for value in listed.split(",") if value.strip()))
+    if not equals or not name.strip() or not values:
+        raise UsageError(
+            f"cannot read --compare {text!r}: expected OPTION=VALUE,VALUE,… such as heads=1,2,4,8"
+        )
+    if len(values) < 2:
+        raise UsageError(
+            f"--compare {text} has one value: expected at least two, such as "
+            f"{name.strip()}={values[0]},…"
+        )
+    return name.strip().removeprefix("--").replace("_", "-"), values

@@ -1,0 +1,317 @@
+"""What running one architecture costs: memory, compute, context; its cache; other lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attnviz.count.params.cases import Case
+from attnviz.count.params.counting.cache import CacheCount, CacheLine, Fit, byte_count
+from attnviz.count.params.counting.cost import CostReport, count_cost
+from attnviz.count.params.parts import main_attention
+from attnviz.count.params.specs import AttentionSpec
+from attnviz.count.params.tables import LM_HEAD, TINTS
+from attnviz.count.params.words import (
+    bytes_text,
+    count,
+    counted,
+    operations,
+    run_words,
+    share,
+)
+from attnviz.draw.document import Column, Row, Table
+
+LENGTHS = (-4, -2, -1, 0, 1, 2, 3, 4)
+FEW_LENGTHS = (-2, 0, 1, 2)
+"""Lengths beside the one that was asked for, as powers of two of it."""
+
+_EXACT_BESIDE = 100_000
+_STATES = {"linear": "states", "convolution": "convolutions"}
+"""What does not grow, by its kind."""
+
+
+def overview_table(case: Case, cost: CostReport, maps: bool = True) -> Table:
+    """What it takes and does, a line each: memory, compute, the longest context.
+
+    maps: whether attention weights are told, which few programs materialise.
+    """
+    columns = [
+        Column("", right=False, tone="faint"),
+        Column("", right=False),
+        Column("", tone="strong"),
+        Column("", right=False, tone="faint", wraps=True),
+    ]
+    sections = {
+        "memory": _memory(case, cost, maps),
+        "compute": _compute(cost),
+        "context": _context(case, cost),
+    }
+    rows = []
+    for name, found in sections.items():
+        for place, (label, value, note, part) in enumerate(found):
+            cells = (name if not place else "", label, value, note)
+            bar = (part, cost.needed_bytes) if part else None
+            rows.append(Row(cells, bar=bar, tint=TINTS["feed_forward"]))
+    return Table(columns, rows)
+
+
+_Line = tuple[str, str, str, int]
+"""Label, value, note, and the part of the memory that a bar shows; 0 for none."""
+
+
+def _memory(case: Case, cost: CostReport, maps: bool) -> list[_Line]:
+    weights, cache = cost.weight_bytes + cost.buffer_bytes, cost.cache
+    made = f"{count(cost.parameters.total)} × {_size(cost.bits)} ({cost.dtype})"
+    if cost.others:
+        made = "as stored"
+    elif not cost.stated:
+        made = f"dtype not stated, counted as {cost.dtype}"
+    lines = [("weights", bytes_text(weights), made, weights)]
+    if cost.others:
+        rest = cost.parameters.total - sum(cost.others.values())
+        lines += [
+            (f"  {kind}", bytes_text(byte_count(many, kind)), f"{count(many)} numbers", 0)
+            for kind, many in {cost.dtype: rest, **cost.others}.items()
+        ]
+    if cache.bytes:
+        per_token, spec = cache.bytes_per_token, main_attention(cost).spec
+        kept = f"{bytes_text(per_token)} a token" if per_token else "at any length"
+        if spec.latent is not None:
+            kept += f", latent {count(spec.latent.kv_lora + spec.latent.rope_dim)}"
+        elif spec.kv_heads != spec.heads:
+            kept += f", {count(spec.kv_heads)} KV heads"
+        lines.append(("KV cache", bytes_text(cache.bytes), kept, cache.bytes))
+    if cache.bytes or case.fit is not None:
+        free = ""
+        if case.fit is not None:
+            left, memory = case.fit.memory - cost.needed_bytes, bytes_text(case.fit.memory)
+            free = f"{bytes_text(abs(left))} {'free of' if left >= 0 else 'more than'} {memory}"
+        lines.append(("total", bytes_text(cost.needed_bytes), free, 0))
+    if maps and cost.maps.values:
+        note = "weights if materialised, else none"
+        lines.append(("attention", bytes_text(cost.maps.bytes), note, 0))
+    return lines
+
+
+def _compute(cost: CostReport) -> list[_Line]:
+    flops, causal = cost.flops, cost.spec.main.causal
+    parts = {
+        "attention": flops.attention_scores_visible,
+        "projections": flops.attention_projections,
+        "MLP": flops.ffn,
+        LM_HEAD: flops.head,
+    }
+    largest = sorted((name for name in parts if parts[name]), key=lambda name: -parts[name])[:2]
+    total = flops.total_visible
+    shares = [f"{name} {round(100 * parts[name] / total)}%" for name in largest if total]
+    label = "prefill" if causal else "forward pass"
+    lines = [(label, operations(total), " · ".join(shares), 0)]
+    if causal and flops.per_token:
+        step = flops.per_token + flops.scores_per_token
+        both = f"{_bare(flops.per_token)} + {_bare(flops.scores_per_token)} attention"
+        lines.append(("decode", operations(step), f"a token: {both}", 0))
+    return lines
+
+
+def _bare(number: int) -> str:
+    return operations(number).removesuffix("FLOP")
+
+
+def _context(case: Case, cost: CostReport) -> list[_Line]:
+    if case.fit is not None:
+        return [_longest(case.fit)]
+    limit = cost.spec.main.max_positions
+    return [("limit", count(limit), "tokens that its positions allow", 0)] if limit else []
+
+
+def _longest(fit: Fit) -> _Line:
+    """The longest context that a memory holds beside the weights, and what ends it."""
+    found, why = f"{count(fit.by_memory or 0)} tokens{' each' * (fit.batch > 1)}", ""
+    if fit.binds == "weights":
+        found, why = "none", ", the weights alone do not fit"
+    elif fit.tokens == 0:
+        found, why = "none", ", no cache fits beside the weights"
+    elif fit.binds == "nothing":
+        found, why = "any", ", the cache does not grow"
+    elif fit.max_positions is not None:
+        why = f", its positions end at {count(fit.max_positions)}"
+        found = f"{count(fit.max_positions)} tokens" if fit.by_memory is None else found
+    return "longest", found, f"in {bytes_text(fit.memory)}{why}", 0
+
+
+# In detail --------------------------------------------------------------------------------------
+
+
+def detail_table(cost: CostReport, formulas: bool = False) -> Table:
+    """How the cache and the operations come about."""
+    sections = {
+        "KV cache": cache_facts(cost.cache, main_attention(cost).spec),
+        "Forward pass (1 MAC = 2 FLOPs)": _flops(cost, formulas),
+    }
+    return facts_table(sections)
+
+
+def facts_table(sections: Mapping[str, Sequence[Row]]) -> Table:
+    """What it is, how much, and how that comes about, under the headings that have something."""
+    columns = [
+        Column("", right=False),
+        Column("", tone="strong"),
+        Column("", right=False, tone="faint", wraps=True),
+    ]
+    rows: list[Row] = []
+    for heading, facts in sections.items():
+        if facts:
+            rows += [Row([heading], tone="strong", spaced=True), *facts]
+    return Table(columns, rows)
+
+
+def fact(label: str, value: str, note: str = "", depth: int = 1) -> Row:
+    """One line of such a table."""
+    return Row((label, value, note), depth=depth)
+
+
+def _size(bits: int) -> str:
+    """How much memory a number takes."""
+    return f"{bits // 8} byte{'s' * (bits > 8)}" if bits % 8 == 0 else f"{bits} bits"
+
+
+def cache_facts(cache: CacheCount, spec: AttentionSpec | None = None) -> list[Row]:
+    """What a token, a state and the whole length take; none where nothing is kept.
+
+    spec: the attention that most layers have, to write its cache as a product.
+    """
+    if not cache.lines:
+        return []
+    facts = []
+    if cache.bytes_per_token:
+        growing = [line for line in cache.lines if line.kind not in ("cross", *_STATES)]
+        made = " + ".join(_kept(line, spec) for line in growing)
+        made = f"({made})" if len(growing) > 1 else made
+        made += f" × {_size(cache.bits)}"
+        facts.append(fact("one token", bytes_text(cache.bytes_per_token), made))
+    if cache.bytes_per_token_late != cache.bytes_per_token:
+        late = bytes_text(cache.bytes_per_token_late)
+        facts.append(fact("one token later on", late, "once all sliding windows are full"))
+    if cache.cross_bytes_per_token:
+        size = bytes_text(cache.cross_bytes_per_token)
+        facts.append(fact("one source token", size, "kept by the cross attention"))
+    if cache.constant_bytes:
+        size = bytes_text(cache.constant_bytes)
+        made = " + ".join(_state(line) for line in cache.lines if line.kind in _STATES)
+        facts.append(fact("constant", size, f"{made}, at any length"))
+    notes = [f"{count(cache.bytes)} bytes"] if cache.bytes >= _EXACT_BESIDE else []
+    if cache.cross_bytes:
+        source = f"{count(cache.source_tokens)} source tokens"
+        notes.append(f"{bytes_text(cache.cross_bytes)} of it for {source}")
+    facts.append(fact(run_words(cache), bytes_text(cache.bytes), ", ".join(notes)))
+    return facts
+
+
+def _state(line: CacheLine) -> str:
+    """What equal layers keep at any length."""
+    layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
+    return f"{_STATES[line.kind]}: {layers}{count(line.per_token)} ({line.dtype})"
+
+
+def _kept(line: CacheLine, spec: AttentionSpec | None) -> str:
+    """What equal layers keep of a token, as a product."""
+    layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
+    inner = count(line.per_token)
+    if spec is None:
+        pass
+    elif line.kind == "latent" and spec.latent is not None:
+        inner = f"({count(spec.latent.kv_lora)} + {count(spec.latent.rope_dim)})"
+    elif line.per_token == spec.kv_heads * (spec.head_dim + spec.value_dim):
+        pair = f"({count(spec.head_dim)} + {count(spec.value_dim)})"
+        if spec.head_dim == spec.value_dim:
+            pair = f"2 × {count(spec.head_dim)}"
+        inner = f"{counted(spec.kv_heads, 'KV head')} × {pair}"
+    window = f" (at most {count(line.window)} tokens)" if line.window is not None else ""
+    return f"{layers}{inner}{window}"
+
+
+def _flops(cost: CostReport, formulas: bool) -> list[Row]:
+    """The operations of a pass that leaves masked pairs out; then those without a mask."""
+    flops = cost.flops
+    masked = flops.attention_scores_visible != flops.attention_scores
+    written: dict[str, list[str]] = {term.role: [] for term in flops.terms}
+    for term in flops.terms:
+        written[term.role].append(term.formula)
+    note = "masked pairs left out" if masked else ""
+    facts = [fact(run_words(cost), operations(flops.total_visible), note)]
+    grows = "" if main_attention(cost).spec.linear else ", grows as n²"
+    for role, label, number, more in (
+        ("projections", "projections", flops.attention_projections, ""),
+        ("scores", "attention", flops.attention_scores_visible, grows),
+        ("feed-forward", "feed-forward", flops.ffn, ""),
+        ("head", LM_HEAD, flops.head, ""),
+        ("other", "other", flops.other, ""),
+    ):
+        if number:
+            notes = [share(number, flops.total_visible) + more]
+            notes += written[role] if formulas and not (masked and role == "scores") else []
+            facts.append(fact(label, operations(number), "; ".join(notes), 2))
+    if masked:
+        notes = [f"attention over all pairs: {operations(flops.attention_scores)}"]
+        notes += written["scores"] if formulas else []
+        facts.append(fact("without a mask", operations(flops.total), "; ".join(notes)))
+    if flops.per_token:
+        scores = operations(flops.scores_per_token)
+        note = f"+ {scores} attention per token at {count(cost.tokens)}"
+        facts.append(fact("one token more", operations(flops.per_token), note))
+    return facts
+
+
+# Other lengths ------------------------------------------------------------------------------------
+
+
+def length_table(
+    case: Case, cost: CostReport, powers: Sequence[int], across: bool = False
+) -> list[Table]:
+    """What other lengths take, lengths from left to right or a row each; none where one is fixed.
+
+    powers: of two, times the length that was asked for.
+    """
+    if cost.spec.main.tokens is not None:
+        return []
+    lengths = {max((cost.tokens << max(power, 0)) >> max(-power, 0), 1) for power in powers}
+    counts = [_at(cost, tokens) for tokens in sorted(lengths)]
+    rows = {"tokens": [count(one.tokens) for one in counts]}
+    if cost.cache.bytes:
+        rows["KV cache"] = [bytes_text(one.cache.bytes) for one in counts]
+        rows["total"] = [bytes_text(one.needed_bytes) for one in counts]
+    if not cost.cache.bytes or not across:
+        label = "prefill" if cost.spec.main.causal else "forward pass"
+        rows[label] = [operations(one.flops.total_visible) for one in counts]
+        rows["attention weights"] = [bytes_text(one.maps.bytes) for one in counts]
+    if case.fit is not None and not across:
+        memory = case.fit.memory
+        fits = ["yes" if one.needed_bytes <= memory else "no" for one in counts]
+        rows[f"fits {bytes_text(memory)}"] = fits
+    if across:
+        titles, *others = [[name, *cells] for name, cells in rows.items()]
+        columns = [Column(title, right=bool(place)) for place, title in enumerate(titles)]
+        return [Table(columns, [Row(cells) for cells in others])]
+    columns = [Column(title, keep=9 - place) for place, title in enumerate(rows)]
+    return [
+        Table(
+            columns,
+            [
+                Row(cells, tone="strong" if one.tokens == cost.tokens else "plain")
+                for one, *cells in zip(counts, *rows.values(), strict=True)
+            ],
+            least=3,
+        )
+    ]
+
+
+def _at(cost: CostReport, tokens: int) -> CostReport:
+    """The same architecture at another length."""
+    return count_cost(
+        cost.spec,
+        tokens=tokens,
+        source_tokens=None if cost.source_tokens == cost.tokens else cost.source_tokens,
+        batch=cost.batch,
+        dtype=cost.dtype,
+        cache_dtype=cost.cache_dtype,
+        others=cost.others,
+    )

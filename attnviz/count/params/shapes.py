@@ -1,0 +1,279 @@
+"""The spec of a shape: of the options of ``attnviz params``, or of a named shape's TOML tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, cast, get_type_hints
+
+from attnviz.count.params import specs
+from attnviz.count.params.option_rules import check_options
+from attnviz.count.params.request import SHAPE, ShapeOptions
+from attnviz.errors import LoadError, UsageError
+from attnviz.models.shapes import Shape, nearest
+
+_Part = TypeVar("_Part", specs.Dense, specs.Table, specs.Norm)
+
+_GATED = {"relu": False, "gelu": False, "swiglu": True, "geglu": True}
+
+_STACK_KEYS = {
+    "name": str,
+    "causal": bool,
+    "reads": str,
+    "tokens": int,
+    "cross_width": int,
+    "final_norm": bool,
+    "ffn_bias": bool,
+    "scaled": bool,
+    "head": dict,
+    "tables": list,
+    "matrices": list,
+    "norms": list,
+}
+"""What a stack may tell beside the options of the command line."""
+
+
+def spec_from_options(*, name: str = "", **options: object) -> specs.ModelSpec:
+    """The spec that the options of a shape describe; None means not given.
+
+    Raises:
+        UsageError: numbers that are none or not positive, heads that do not divide, options that
+            contradict each other or miss their partner, a name that is no option.
+    """
+    given = {key: value for key, value in options.items() if value is not None}
+    check_options(given, SHAPE)
+    shape = ShapeOptions(**cast("dict[str, Any]", given))
+    return specs.ModelSpec(name=name, source="", stacks=(_stack_of(shape),))
+
+
+def _stack_of(
+    shape: ShapeOptions,
+    *,
+    name: str = "decoder",
+    causal: bool = True,
+    cross_width: int | None = None,
+    final_norm: bool | None = None,
+) -> specs.StackSpec:
+    """The stack of a checked shape.
+
+    cross_width: width of the stack that each layer's cross attention reads; None without one.
+    final_norm: whether a norm stands behind the last layer; None where there is more than one.
+    """
+    layer = _layer(shape, cross_width)
+    closing = shape.layers is not None if final_norm is None else final_norm
+    return specs.StackSpec(
+        name=name,
+        groups=(specs.LayerGroup(layer, shape.layers or 1),),
+        causal=causal,
+        embeddings=_embeddings(shape),
+        norms=_norms(shape, "final") if closing else (),
+        head=_head(shape),
+        max_positions=shape.max_positions,
+    )
+
+
+def _layer(shape: ShapeOptions, cross_width: int | None) -> specs.LayerSpec:
+    attention = _attention(shape)
+    attentions = [attention]
+    if cross_width is not None:
+        cross = attention._replace(cross=True, source_width=cross_width)
+        attentions.append(cross._replace(window=None, latent=None, linear=False))
+    feed_forward = _feed_forward(shape)
+    labels = ["attention", *(["cross attention"] if cross_width is not None else [])]
+    labels += ["feed-forward"] if feed_forward is not None else []
+    norms = tuple(norm for label in labels for norm in _norms(shape, label))
+    return specs.LayerSpec(tuple(attentions), feed_forward, norms)
+
+
+def _attention(shape: ShapeOptions) -> specs.AttentionSpec:
+    latent = None
+    if shape.kv_lora is not None:
+        rope, nope = shape.rope_dim or 0, shape.nope_dim or 0
+        latent = specs.LatentSpec(shape.kv_lora, rope, nope, shape.q_lora)
+        head_dim, value_dim = rope + nope, shape.v_head_dim or nope
+    else:
+        head_dim = shape.head_dim or shape.d_model // shape.heads
+        value_dim = shape.v_head_dim or head_dim
+    # Keys and values of latent attention are rebuilt without biases.
+    inner = shape.bias and latent is None
+    return specs.AttentionSpec(
+        d_model=shape.d_model,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads or shape.heads,
+        head_dim=head_dim,
+        value_dim=value_dim,
+        query_bias=inner,
+        key_bias=inner,
+        value_bias=inner,
+        output_bias=shape.bias,
+        window=shape.window,
+        latent=latent,
+        linear=shape.linear,
+    )
+
+
+def _feed_forward(shape: ShapeOptions) -> specs.FeedForwardSpec | specs.ExpertsSpec | None:
+    if shape.experts is None:
+        return None if shape.d_ff is None else _plain(shape, shape.d_ff)
+    width = shape.d_expert or shape.d_ff or 0
+    shared = shape.shared_experts or 0
+    return specs.ExpertsSpec(
+        expert=_plain(shape, width),
+        experts=shape.experts,
+        active=shape.active_experts or 0,
+        shared=_plain(shape, shared * width) if shared else None,
+    )
+
+
+def _plain(shape: ShapeOptions, width: int) -> specs.FeedForwardSpec:
+    kind = shape.ffn or "gelu"
+    return specs.FeedForwardSpec(shape.d_model, width, _GATED[kind], shape.bias, shape.bias, kind)
+
+
+def _norms(shape: ShapeOptions, label: str) -> tuple[specs.Norm, ...]:
+    if shape.norm is None:
+        return ()
+    return (specs.Norm(f"{label} norm", shape.d_model, shift=shape.norm == "layernorm"),)
+
+
+def _embeddings(shape: ShapeOptions) -> tuple[specs.Part, ...]:
+    tables = []
+    if shape.vocab is not None:
+        tables.append(specs.Table("token embedding", shape.vocab, shape.d_model))
+    if shape.positions == "learned" and shape.max_positions is not None:
+        tables.append(specs.Table("position embedding", shape.max_positions, shape.d_model))
+    return tuple(tables)
+
+
+def _head(shape: ShapeOptions) -> specs.Dense | None:
+    if shape.vocab is None:
+        return None
+    return specs.Dense("head", shape.d_model, shape.vocab, tied=shape.tied is not False)
+
+
+def spec_from_shape(shape: Shape) -> specs.ModelSpec | None:
+    """The spec of a named shape; None where the arithmetic does not claim its config's class.
+
+    Raises:
+        LoadError: an unknown key, with the nearest known one, or numbers that do not fit together.
+    """
+    if shape.config:
+        return _from_config(shape)
+    try:
+        stacks = tuple(_table_stack(shape, options) for options in shape.stacks)
+    except UsageError as error:
+        raise LoadError(f"the shape {shape.name!r} cannot be counted: {error}") from error
+    return specs.ModelSpec(
+        name=shape.name,
+        source=shape.source,
+        stacks=stacks,
+        embeddings=tuple(_part(shape, specs.Table, item) for item in shape.tables),
+        parts=tuple(_part(shape, specs.Dense, item) for item in shape.matrices),
+        notes=shape.notes,
+    )
+
+
+def _from_config(shape: Shape) -> specs.ModelSpec | None:
+    from attnviz.count.params.config.read import misspelt_field, spec_from_config
+
+    spec = spec_from_config(
+        shape.config, name=shape.name, source=shape.source, architecture=shape.counts or None
+    )
+    if (wrong := misspelt_field(shape.config)) is not None:
+        raise LoadError(
+            f"the shape {shape.name!r} has an unknown field {wrong[0]!r}; did you mean "
+            f"{wrong[1]!r}?"
+        )
+    return None if spec is None else spec._replace(notes=(*shape.notes, *spec.notes))
+
+
+def _table_stack(shape: Shape, table: Mapping[str, Any]) -> specs.StackSpec:
+    known = (*SHAPE, *_STACK_KEYS)
+    for key in table:
+        if key.replace("-", "_") not in known:
+            spelt = [name.replace("_", "-") for name in known] if "-" in key else known
+            raise LoadError(
+                f"the shape {shape.name!r} has an unknown key {key!r}{nearest(key, spelt)}"
+            )
+    told = {key.replace("-", "_"): value for key, value in table.items()}
+    own = {key: value for key, value in told.items() if key in _STACK_KEYS}
+    _checked(shape, own, _STACK_KEYS)
+    options = {key: value for key, value in told.items() if key in SHAPE}
+    check_options(options, SHAPE)
+    made = _stack_of(
+        ShapeOptions(**options),
+        name=own.get("name", "decoder"),
+        causal=own.get("causal", True),
+        cross_width=own.get("cross_width"),
+        final_norm=own.get("final_norm"),
+    )
+    return _completed(shape, made, own, options["d_model"])
+
+
+def _completed(
+    shape: Shape, stack: specs.StackSpec, own: Mapping[str, Any], width: int
+) -> specs.StackSpec:
+    """The stack with what the options of the command line cannot say."""
+    if own.get("reads", "target") not in ("target", "source"):
+        raise LoadError(f"the shape {shape.name!r} has reads = {own['reads']!r}: target or source")
+    groups = tuple(
+        group._replace(layer=_completed_layer(group.layer, own, width)) for group in stack.groups
+    )
+    tables = (_part(shape, specs.Table, item) for item in own.get("tables", []))
+    matrices = tuple(_part(shape, specs.Dense, item) for item in own.get("matrices", []))
+    patches = tuple(item for item in matrices if "embedding" in item.label)
+    head = stack.head
+    if "head" in own:
+        head = _part(shape, specs.Dense, own["head"], label="head", inputs=width)
+    return stack._replace(
+        groups=groups,
+        embeddings=(*patches, *stack.embeddings, *tables),
+        norms=(*stack.norms, *(_part(shape, specs.Norm, item) for item in own.get("norms", []))),
+        parts=tuple(item for item in matrices if item not in patches),
+        head=head,
+        tokens=own.get("tokens"),
+        reads=own.get("reads", "target"),
+    )
+
+
+def _completed_layer(layer: specs.LayerSpec, own: Mapping[str, Any], width: int) -> specs.LayerSpec:
+    """The layer with learned scales, or with biases in the feed-forward part alone."""
+    if own.get("scaled"):
+        places = ("attention", "feed-forward")
+        layer = layer._replace(
+            parts=tuple(specs.Table(f"{place} scale", 1, width) for place in places)
+        )
+    if own.get("ffn_bias") and isinstance(layer.feed_forward, specs.FeedForwardSpec):
+        feed_forward = layer.feed_forward._replace(up_bias=True, down_bias=True)
+        layer = layer._replace(feed_forward=feed_forward)
+    return layer
+
+
+def _part(shape: Shape, kind: type[_Part], item: object, **given: Any) -> _Part:
+    """A matrix, table or norm from a table of its fields; ``given`` are known already."""
+    hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in given}
+    kinds = {name: int if hint == int | None else hint for name, hint in hints.items()}
+    needed = [name for name in kinds if name not in kind._field_defaults]
+    return kind(**given, **_checked(shape, item, kinds, needed))
+
+
+def _checked(
+    shape: Shape, item: object, kinds: Mapping[str, type], needed: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The table itself; LoadError for a key that is unknown, missing, or of the wrong kind."""
+    if not isinstance(item, dict):
+        raise LoadError(f"the shape {shape.name!r} has {item!r} where a table was expected")
+    for key, value in item.items():
+        if key not in kinds:
+            raise LoadError(
+                f"the shape {shape.name!r} has an unknown key {key!r}{nearest(key, kinds)}"
+            )
+        if type(value) is not kinds[key] or (type(value) is int and value < 1):
+            wanted = {int: "a whole number of 1 or more", bool: "true or false"}
+            raise LoadError(
+                f"the shape {shape.name!r} has {key} = {value!r}: expected "
+                f"{wanted.get(kinds[key], f'a {kinds[key].__name__}')}"
+            )
+    for key in needed:
+        if key not in item:
+            raise LoadError(f"the shape {shape.name!r} has a part without {key!r}: {item!r}")
+    return item

@@ -1,0 +1,337 @@
+"""What is said of a cost report: numbers as people write them, titles, sentences.
+
+Counts, shares, sizes and factors are computed in integers only, exact however large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from attnviz.count.params.cases import BuiltCount
+from attnviz.count.params.counting.cache import CacheCount, Fit
+from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.counting.parameters import GroupCount
+from attnviz.count.params.parts import attention_only, main_attention, main_group
+from attnviz.count.params.specs import AttentionSpec, ExpertsSpec
+
+_SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
+_SCALES = ("", "k", "M", "G", "T", "P", "E")
+_NUMBERS = ("", "k", "M", "B", "T")
+_OPERATIONS = tuple(f"{scale}FLOP" for scale in _SCALES)
+_EXACT_BYTES = 1_000_000
+
+
+def count(number: int) -> str:
+    """An exact whole number: ``16,777,216``."""
+    return f"{number:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as ``1 layer`` or ``4,096 tokens``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def _rounded(part: int, whole: int, decimals: int) -> str:
+    """``part / whole`` rounded half up; exact however large the two are."""
+    scaled = (2 * part * 10**decimals + whole) // (2 * whole)
+    left, right = divmod(scaled, 10**decimals)
+    return f"{left:,}.{right:0{decimals}d}" if decimals else f"{left:,}"
+
+
+def share(part: int, whole: int) -> str:
+    """A part of a whole as ``25.0%``; a dash where the whole is nothing."""
+    if not whole:
+        return "–"
+    shown = _rounded(100 * part, whole, 1)
+    return "<0.1%" if part and shown == "0.0" else f"{shown}%"
+
+
+def _scaled(number: int, names: tuple[str, ...]) -> str:
+    """Three or four digits and a unit; what no unit reaches as a power of ten."""
+    place = max((len(str(number)) - 1) // 3, 0)
+    if place >= len(names):
+        power = len(str(number)) - 1
+        shown = _rounded(number, 10**power, 2)
+        if shown == "10.00":
+            shown, power = "1.00", power + 1
+        return f"{shown}e{power} {names[0]}".strip()
+    unit = 1000**place
+    for decimals in (2, 1, 0) if number % unit else (0,):
+        shown = _rounded(number, unit, decimals)
+        if len(shown) <= 5 or not decimals:
+            break
+    if shown == "1,000" and place and place + 1 < len(names):
+        return _scaled(1000 * unit, names)
+    return f"{shown} {names[place]}".strip()
+
+
+def short(number: int) -> str:
+    """A large number in three or four digits, in powers of a thousand: ``8.03 B``."""
+    return _scaled(number, _NUMBERS)
+
+
+def operations(number: int) -> str:
+    """Floating-point operations: ``137.9 GFLOP``."""
+    return _scaled(number, _OPERATIONS)
+
+
+def bytes_text(number: int) -> str:
+    """A size: exact up to six digits (``16,384 bytes``), then ``1.34 GB``, GB being 10⁹ bytes."""
+    if number < _EXACT_BYTES:
+        return f"{number:,} byte{'s' * (number != 1)}"
+    return _scaled(number, _SIZES)
+
+
+def factor(part: int, whole: int) -> str:
+    """How ``part`` compares with ``whole``: ``× 4``, ``÷ 8``, ``× 1.5``; a dash for nothing."""
+    if not part or not whole:
+        return "–"
+    large, small, sign = (part, whole, "×") if part >= whole else (whole, part, "÷")
+    exact = large % small == 0
+    return f"{sign} {large // small:,}" if exact else f"{sign} {_rounded(large, small, 2)}"
+
+
+def layer_span(group: GroupCount) -> str:
+    """Which layers a kind is: ``0–2``, ``0, 2, 4 … 30``, ``all 12``."""
+    if group.indices is None:
+        return f"all {group.repeat:,}" if group.repeat > 1 else "the only one"
+    return spans(group.indices)
+
+
+def spans(indices: tuple[int, ...]) -> str:
+    """Ascending numbers as runs; what goes on in equal steps is shortened."""
+    if len(indices) > 3:
+        steps = {after - before for before, after in pairwise(indices)}
+        if len(steps) == 1 and (step := steps.pop()) > 1:
+            return f"{indices[0]}, {indices[0] + step} … {indices[-1]}"
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+
+
+# Titles ----------------------------------------------------------------------------------------
+
+
+def dtype_words(cost: CostReport | BuiltCount) -> str:
+    """``bfloat16``, ``int4, cache bfloat16``, ``bfloat16 assumed``, ``float16 and float32``."""
+    words = " and ".join([cost.dtype, *cost.others]) + " assumed" * (not cost.stated)
+    cache = cost.dtype if cost.cache is None else cost.cache.dtype
+    return words if cache == cost.dtype else f"{words}, cache {cache}"
+
+
+def title_words(cost: CostReport) -> tuple[str, ...]:
+    """The name, the shape in detail, and the dtype, one fact each."""
+    attention = main_attention(cost).spec
+    heads = f"{counted(attention.heads, 'head')} of {count(attention.head_dim)}"
+    if attention.value_dim != attention.head_dim:
+        heads += f" (value {count(attention.value_dim)})"
+    words = [f"d_model {count(attention.d_model)}", heads + _kv_words(attention)]
+    if not attention_only(cost):
+        words.insert(0, _depths(cost))
+    if attention.latent is not None:
+        words.append(f"latent keys and values of {count(attention.latent.kv_lora)}")
+    forward = main_group(cost).layer.spec.feed_forward
+    if isinstance(forward, ExpertsSpec):
+        experts = f"{count(forward.experts)} experts of {count(forward.expert.d_ff)}"
+        words.append(f"{experts}, {count(forward.active)} active")
+    elif forward is not None:
+        words.append(f"d_ff {count(forward.d_ff)}")
+    return (_name(cost), *words, dtype_words(cost))
+
+
+def heading_words(cost: CostReport) -> tuple[str, ...]:
+    """The name, the shape and what was counted for, for one line."""
+    spec = main_attention(cost).spec
+    heads = counted(spec.heads, "head") + _kv_words(spec)
+    shape = f"{_depths(cost, brief=True)} × {heads}"
+    if attention_only(cost):
+        shape = f"d_model {count(spec.d_model)} · {heads}"
+    name = "/".join(_name(cost).rsplit("/", 2)[-2:])
+    return (name, shape, run_words(cost), dtype_words(cost))
+
+
+def _name(cost: CostReport) -> str:
+    return cost.spec.name or ("attention layer" if attention_only(cost) else "transformer")
+
+
+def _kv_words(spec: AttentionSpec) -> str:
+    """``, 8 KV heads`` where heads share them."""
+    shared = spec.kv_heads != spec.heads and spec.latent is None
+    return f", {counted(spec.kv_heads, 'KV head')}" if shared else ""
+
+
+def _depths(cost: CostReport, brief: bool = False) -> str:
+    """How many layers there are, stack by stack; brief without the names of the stacks."""
+    stacks = cost.spec.stacks
+    if len(stacks) == 1:
+        return counted(stacks[0].depth, "layer")
+    each = [f"{count(stack.depth)} {'' if brief else stack.name}".strip() for stack in stacks]
+    return f"{' + '.join(each)} layers"
+
+
+def origin_lines(cost: CostReport) -> tuple[str, ...]:
+    """Where the numbers come from, and what a person should read beside them."""
+    spec = cost.spec
+    origin = {"source": spec.source, "counted as": spec.architecture}
+    lines = [f"{what}: {where}" for what, where in origin.items() if where]
+    return (*lines, *dtype_notes(cost), *(f"note: {note}" for note in spec.notes))
+
+
+def dtype_notes(cost: CostReport | BuiltCount) -> list[str]:
+    """That nobody states a dtype."""
+    if cost.stated:
+        return []
+    return [f"dtype not stated, counted as {cost.dtype}; --dtype takes another"]
+
+
+def run_words(counted_for: CostReport | CacheCount) -> str:
+    """The length and the batch that was counted for: ``4,096 tokens``, ``8 × 4,096 tokens``."""
+    words = counted(counted_for.tokens, "token")
+    return words if counted_for.batch == 1 else f"{count(counted_for.batch)} × {words}"
+
+
+# What a count answers --------------------------------------------------------------------------
+
+
+def finding(cost: CostReport, fit: Fit | None) -> str:
+    """What it needs, whether that fits, and whether the model is made for such a length."""
+    return _need(cost, fit) + _beyond(cost)
+
+
+def _need(cost: CostReport, fit: Fit | None) -> str:
+    needed = bytes_text(cost.needed_bytes)
+    if fit is not None:
+        memory, over = bytes_text(fit.memory), cost.needed_bytes - fit.memory
+        if over <= 0:
+            return f"Fits in {memory}: needs {needed}."
+        return f"Does not fit in {memory}: needs {needed}, {bytes_text(over)} too much."
+    if attention_only(cost):
+        return f"{count(cost.parameters.total)} parameters{_why_so_many(cost)}."
+    many = f"{short(cost.parameters.total)} parameters: "
+    weights = bytes_text(cost.weight_bytes + cost.buffer_bytes)
+    if not cost.cache.bytes:
+        return f"{many}{weights} of weights, and no KV cache."
+    return f"{many}{weights} of weights + {bytes_text(cost.cache.bytes)} of KV cache = {needed}."
+
+
+def _why_so_many(cost: CostReport) -> str:
+    spec = main_attention(cost).spec
+    product = f"{count(spec.heads)} × {count(spec.head_dim)}"
+    if spec.latent is not None or spec.linear:
+        return " in one attention layer"
+    if spec.heads * spec.head_dim != spec.d_model:
+        return f" at {product} = {count(spec.heads * spec.head_dim)} columns of heads"
+    if spec.kv_heads != spec.heads:
+        return f": {count(spec.heads // spec.kv_heads)} query heads share one key/value head"
+    return f", whatever the number of heads: {product} = {count(spec.d_model)} = d_model"
+
+
+def _beyond(cost: CostReport) -> str:
+    limit = cost.spec.main.max_positions
+    if limit is None or cost.tokens <= limit:
+        return ""
+    if cost.spec.source or cost.spec.architecture:
+        return f" ! The model was trained for {count(limit)} tokens only."
+    return f" ! Its positions end at {count(limit)} tokens."
+
+
+def readings(cost: CostReport) -> Iterator[str]:
+    """What is worth knowing about this architecture, a sentence each."""
+    spec = main_attention(cost).spec
+    if spec.latent is None and not spec.linear:
+        yield _width_sentence(spec)
+    if cost.cache.bytes_per_token:
+        yield from _sharing(spec)
+    if not attention_only(cost):
+        yield from _tied(cost)
+
+
+def _width_sentence(spec: AttentionSpec) -> str:
+    """Whether the count depends on the number of heads."""
+    inner = spec.heads * spec.head_dim
+    product = f"{count(spec.heads)} × {count(spec.head_dim)} = {count(inner)}"
+    if inner != spec.d_model:
+        return (
+            f"The count depends on the number of heads: heads × head_dim = {product} is not "
+            f"d_model = {count(spec.d_model)}."
+        )
+    if spec.kv_heads != spec.heads:
+        return (
+            "Query and output do not depend on the number of heads: heads × head_dim = "
+            f"{product} = d_model. Key and value do: they have "
+            f"{count(spec.kv_heads)} × {count(spec.head_dim)} = "
+            f"{count(spec.kv_heads * spec.head_dim)} columns."
+        )
+    other = ""
+    if spec.head_dim % 2 == 0:
+        more, narrower = 2 * spec.heads, spec.head_dim // 2
+        other = f", and {count(more)} heads of {count(narrower)} make the same matrices"
+    return (
+        f"The projections do not depend on the number of heads: heads × head_dim = {product} = "
+        f"d_model{other}. The width of a head and the number of attention weights do."
+    )
+
+
+def _sharing(spec: AttentionSpec) -> Iterator[str]:
+    """What shared or squeezed keys and values save in the cache."""
+    if spec.latent is not None:
+        held = spec.latent.kv_lora + spec.latent.rope_dim
+        full = spec.heads * (spec.head_dim + spec.value_dim)
+        yield (
+            f"A token is kept as one vector of {count(held)} numbers a layer instead of "
+            f"{count(full)} for all heads: {share(full - held, full)} of the cache is saved."
+        )
+    elif spec.kv_heads != spec.heads:
+        group = spec.heads // spec.kv_heads
+        saved = share(spec.heads - spec.kv_heads, spec.heads)
+        yield (
+            f"{count(group)} query heads share one key/value head: the cache keeps "
+            f"{count(spec.kv_heads)} heads instead of {count(spec.heads)}, {saved} less."
+        )
+
+
+def _tied(cost: CostReport) -> Iterator[str]:
+    heads = [stack.head for stack in cost.spec.stacks if stack.head is not None]
+    tables = sum(head.inputs * head.outputs for head in heads if head.tied)
+    if tables:
+        yield (
+            "The LM head is tied to the token embedding, counted once; untied it would add "
+            f"{count(tables)} parameters."
+        )
+
+
+_RUNNING = (
+    "KV cache: while a model writes, the keys and values of all earlier tokens are kept, so that "
+    "they are not computed again. It grows with the length; fewer key/value heads make it smaller.",
+    "FLOP: a floating-point operation; a multiplication with its addition (1 MAC) is two. "
+    "Projections cost the same for every token; attention compares each token with every other "
+    "one, so twice the length costs four times as much. A causal model attends to earlier tokens "
+    "only, half of the n² pairs.",
+    "attention weights: one number for each head and pair of tokens. FlashAttention and its kin "
+    "never hold them; to see them, as with attnviz heads, they are materialised.",
+    "units: GB is 1,000,000,000 bytes, M a million, B (or G) a thousand millions.",
+)
+"""What running costs."""
+
+
+def explanation(cost: CostReport) -> tuple[str, ...]:
+    """What each section counts, in plain words."""
+    spec = main_attention(cost).spec
+    width = count(spec.d_model)
+    return (
+        "How to read this: a parameter is one learned number. A share says how much of all "
+        "parameters a line holds; indented lines are parts of the line above. Of compared values a "
+        "column with a star changes from row to row; × 2 is twice as much and ÷ 2 half.",
+        f"query, key, value: three matrices turn each token's {width} numbers into what it asks "
+        f"for, what it is found by, and what it passes on. Each head owns {count(spec.head_dim)} "
+        "columns of them.",
+        f"output: one matrix mixes the results of all heads back into {width} numbers a token.",
+        "feed-forward (MLP): the part of a layer that works on each token alone; in most models it "
+        "holds more parameters than attention.",
+        *_RUNNING,
+    )

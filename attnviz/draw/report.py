@@ -1,0 +1,172 @@
+"""What a question found: numbers for programs, a document for people, files for both."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:  # an answer for a program needs nothing that draws
+    from _typeshed import SupportsWrite
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.measure import Measurement
+
+    from attnviz.draw.blocks import Block
+    from attnviz.draw.document import Document
+    from attnviz.draw.files import Writer
+    from attnviz.draw.theme import Theme
+
+_LEAST_WIDTH = 20
+
+SCREEN_ENDING = ".txt"
+"""The ending of a file that holds the screen itself."""
+
+
+class Report(ABC):
+    """What a question found: everything that is printed, drawn or saved follows from it.
+
+    ``print`` draws it in plain characters, ``rich.print`` in colour; a notebook shows the page that
+    ``save("name.html")`` writes. A subclass gives ``data``, ``rows`` and ``document``.
+
+    command: the name of the question, which is that of the command and of the Python function.
+    lists: the keys of ``data`` whose entries have a line each in JSON.
+    palette, ascii: how it is drawn by default; ``palette`` is ``viridis``, ``magma``, ``blues`` or
+    ``grey``.
+    """
+
+    command = ""
+    lists: ClassVar[Sequence[str]] = ()
+    palette = "viridis"
+    ascii = False
+
+    @abstractmethod
+    def data(self) -> dict[str, Any]:
+        """Return the object of ``--json``."""
+
+    @abstractmethod
+    def rows(self) -> Iterable[Iterable[object]]:
+        """Yield the table of plain numbers and texts; the first row is the header."""
+
+    @abstractmethod
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        """Return everything that there is to see, for any outlet.
+
+        explain: add a reading for newcomers. hints: add what to try next on the command line.
+        """
+
+    def arrays(self) -> Mapping[str, Writer]:
+        """Return what writes arrays to files, by the ending of the name."""
+        return {}
+
+    @property
+    def finding(self) -> str:
+        """The answer in a sentence."""
+        return self.document().finding
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        """Write ``data`` as one JSON object in ASCII."""
+        from attnviz.draw.values import write_object
+
+        write_object(self.data(), stream, self.lists)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, as ``save("name.json")`` writes it."""
+        stream = io.StringIO()
+        self.write_json(stream)
+        found: dict[str, Any] = json.loads(stream.getvalue())
+        return found
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return a dictionary for each row of ``save("name.csv")``; a missing number is None.
+
+        ``pandas.DataFrame`` takes the result.
+        """
+        rows = iter(self.rows())
+        header = [str(name) for name in next(rows)]
+        return [
+            {name: None if value == "" else value for name, value in zip(header, row, strict=True)}
+            for row in rows
+        ]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file that the ending of its name says, whole or not at all.
+
+        Raises UsageError for another ending, LoadError where it cannot be written.
+        """
+        from attnviz.draw.files import save
+        from attnviz.draw.theme import Theme
+
+        def screen() -> str:
+            return self._plain(Theme(self.palette, colour=False, ascii=self.ascii))
+
+        save(Path(path), report_files(self, self.document, self.palette, screen))
+
+    def __repr__(self) -> str:
+        from attnviz.draw.labels import visible
+
+        document = self.document()
+        return f"<attnviz.{self.command}: {visible(document.finding or document.title)}>"
+
+    def __str__(self) -> str:
+        """Return the drawing in plain characters, as wide as the terminal."""
+        from rich.console import Console
+
+        from attnviz.draw.theme import Theme
+
+        return self._plain(Theme.of(Console(), self.palette, self.ascii)).removesuffix("\n")
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from attnviz.draw.theme import Theme
+
+        theme = Theme.of(console, self.palette, self.ascii)
+        yield self._screen(theme, options.max_width, options.height or console.height)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        from rich.measure import Measurement
+
+        return Measurement(min(_LEAST_WIDTH, options.max_width), options.max_width)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the page of ``save("name.html")`` in its own frame."""
+        from attnviz.draw.html import framed_document
+
+        return framed_document(self.document(), self.palette)
+
+    def _plain(self, theme: Theme) -> str:
+        from dataclasses import replace
+
+        from rich.console import Console
+
+        console = Console()
+        return self._screen(replace(theme, colour=False), console.width, console.height).plain
+
+    def _screen(self, theme: Theme, width: int, height: int) -> Block:
+        from dataclasses import replace
+
+        from attnviz.draw.terminal import terminal_block
+
+        return terminal_block(
+            self.document(), replace(theme, lines=height), max(width, _LEAST_WIDTH)
+        )
+
+
+def report_files(
+    report: Any, document: Callable[[], Document], palette: str, screen: Callable[[], str]
+) -> dict[str, Writer]:
+    """Return what writes a report to a file, by the ending of its name.
+
+    document, screen: the document, and the screen in plain characters, made when they are needed.
+    """
+    from attnviz.draw.files import document_files, table_file, text_file
+
+    return {
+        ".json": text_file(report.write_json),
+        ".csv": table_file(report.rows),
+        SCREEN_ENDING: text_file(lambda stream: stream.write(screen())),
+        **document_files(document, palette),
+        **getattr(report, "arrays", dict)(),
+    }

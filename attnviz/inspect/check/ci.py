@@ -1,0 +1,97 @@
+"""Where CI looks: JUnit XML, annotations of GitHub Actions, and its step summary."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from attnviz.draw.document import Document
+from attnviz.draw.labels import visible
+from attnviz.draw.markdown import document_markdown
+from attnviz.draw.whole_file import whole_file
+from attnviz.inspect.check.records import CheckReport, Outcome
+from attnviz.inspect.check.words import brief, said
+
+
+def write_junit(path: Path, report: CheckReport) -> None:
+    """A test case a rule, as JUnit's XML has it; LoadError where the file cannot be written.
+
+    Characters that XML 1.0 does not have are made visible.
+    """
+    from xml.etree.ElementTree import Element, ElementTree, SubElement, indent  # for this alone
+
+    failed = len(report.failed)
+    counts = {"tests": str(len(report.outcomes)), "failures": str(failed), "errors": "0"}
+    suites = Element("testsuites", counts)
+    told = {"name": f"attnviz check {visible(report.path.name)}", "time": f"{report.seconds:.3f}"}
+    suite = SubElement(suites, "testsuite", {**told, **counts, "skipped": "0"})
+    for outcome in report.outcomes:
+        name = {"classname": "attnviz.check", "name": visible(outcome.rule.name)}
+        case = SubElement(suite, "testcase", name)
+        if outcome in report.failed:
+            failure = {"message": brief(outcome), "type": type(outcome.rule).__name__}
+            SubElement(case, "failure", failure).text = _measured(outcome)
+        else:
+            warning = "" if outcome.passed else "warning: "
+            text = f"{warning}{brief(outcome)}; {_measured(outcome)}"
+            SubElement(case, "system-out").text = text
+    indent(suites)
+    with whole_file(path) as stream:
+        ElementTree(suites).write(stream, encoding="utf-8", xml_declaration=True)
+
+
+def _measured(outcome: Outcome) -> str:
+    words = [f"measured on {outcome.measured_on}", outcome.detail]
+    return said("; ".join(word for word in words if word))
+
+
+def github_lines(report: CheckReport, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Workflow commands of GitHub Actions, one for each rule that does not hold.
+
+    Files are named from the root of the checkout, wherever the step works.
+    """
+    path = _from_root(report.path, environment.get("GITHUB_WORKSPACE") or ".")
+    for outcome in (*report.failed, *report.warned):
+        level = "warning" if outcome.rule.warning else "error"
+        where = {"file": path.as_posix(), "title": outcome.rule.name}
+        if outcome.rule.line:
+            where["line"] = str(outcome.rule.line)
+        given = ",".join(f"{key}={_property(visible(value))}" for key, value in where.items())
+        yield f"::{level} {given}::{_escaped(f'{brief(outcome)}; {_measured(outcome)}')}"
+
+
+def _from_root(path: Path, root: str) -> Path:
+    """Return a path from the root of the checkout; as it is where it does not lie in there."""
+    try:
+        whole, top = Path(os.path.realpath(path)), Path(os.path.realpath(root))
+    except OSError:  # the working directory is gone
+        return path
+    return whole.relative_to(top) if whole.is_relative_to(top) else path
+
+
+def _escaped(text: str) -> str:
+    """A message in which nothing ends the command."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _escaped(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def add_summary(document: Document) -> None:
+    """Add the document as Markdown to the step summary, if there is one.
+
+    Raises OSError where the system refuses, and for a pipe, whose reader would be waited for.
+    """
+    named = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not named:
+        return
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+    with open(os.open(named, flags, 0o666), "wb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        text = "\n".join(document_markdown(document)) + "\n"
+        stream.write(text.encode("utf-8", "backslashreplace"))

@@ -1,0 +1,99 @@
+"""What ``attnviz check`` has to say: one line a rule, what fails first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from attnviz.draw import document as doc
+from attnviz.draw.provenance import model_words, notes_group
+from attnviz.draw.theme import Tone
+from attnviz.inspect.check.records import CheckReport, Outcome
+from attnviz.inspect.check.words import (
+    EXPLANATION,
+    bound_text,
+    finding,
+    heading,
+    measured_on,
+    said,
+    sign,
+    sources,
+    value_text,
+)
+from attnviz.records import Tokens
+
+_TONES: dict[str, Tone] = {"✓": "good", "✗": "bad", "!": "strong"}
+_ORDER = "✗!✓"
+_LEAST_ROWS = 3
+_LEAD = 9
+
+
+def check_document(
+    report: CheckReport, explain: bool = False, hints: Sequence[str] = ()
+) -> doc.Document:
+    """Everything that one run shows."""
+    about: doc.Words = [(said(report.name), True)]
+    if report.info is not None:
+        about = model_words(report.info)
+    facts: list[doc.Part] = [
+        doc.Facts(about, "model", _LEAD),
+        doc.Facts([(said(str(report.path)), False)], "rules", _LEAD),
+        *(doc.Facts([(words, False)], name, _LEAD) for name, words in sources(report)),
+    ]
+    beyond = [
+        doc.Say(f"{said(outcome.rule.name)}: {outcome.detail}")
+        for outcome in (*report.failed, *report.warned)
+        if outcome.detail
+    ]
+    return doc.Document(
+        f"rules about {report.name}",
+        f"Rules about {report.name}",
+        [
+            doc.Group(facts),
+            notes_group(report.notes, Tokens((), (), ())),
+            doc.Group([rule_table(report)]),
+            doc.Group(beyond),
+        ],
+        [doc.Say(text, 100) for text in EXPLANATION] if explain else (),
+        [doc.Facts([(hint, False) for hint in hints], tone="faint")] if hints else (),
+        heading(report),
+        "",
+        finding(report),
+        partial(_first, report),
+    )
+
+
+def rule_table(report: CheckReport, least: int = 0) -> doc.Table:
+    """A row a rule, those that do not hold first, else in the order of the file.
+
+    least: the rows that a first screen shows anyway, each with all that is to be told; 0 for all.
+    """
+    rows = [
+        doc.Row(_cells(outcome, detailed=bool(least)), tones={0: _TONES[sign(outcome)]})
+        for outcome in sorted(report.outcomes, key=lambda outcome: _ORDER.index(sign(outcome)))
+    ]
+    heads = [
+        doc.Column("", right=False),
+        doc.Column("rule", right=False, cuts=True),
+        doc.Column("value"),
+        doc.Column("bound", right=False),
+        doc.Column("measured on", right=False, tone="faint", cuts=True),
+    ]
+    return doc.Table(heads, rows, lead=2, least=least)
+
+
+def _cells(outcome: Outcome, *, detailed: bool) -> list[str]:
+    return [
+        sign(outcome),
+        said(outcome.rule.name),
+        value_text(outcome),
+        bound_text(outcome.rule.bounds),
+        measured_on(outcome, detailed=detailed),
+    ]
+
+
+def _first(report: CheckReport, columns: int, lines: int) -> list[doc.Group]:
+    """What rules share in one line, and as many of them as there is room for."""
+    shared = [(f"{name}: {words}", False) for name, words in sources(report)]
+    facts: list[doc.Part] = [doc.Facts(shared)] if shared else []
+    return [doc.Group([*facts, rule_table(report, _LEAST_ROWS)])]

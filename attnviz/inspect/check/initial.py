@@ -1,0 +1,174 @@
+"""A first file of rules from what a model does now, with margins from measured noise."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.errors import UsageError
+from attnviz.inspect.check.baseline import Baseline, check_finite
+from attnviz.inspect.check.measure import Measured
+from attnviz.inspect.diff.compare import Divergences, noise_floor
+from attnviz.inspect.patterns.records import PatternReport, PatternScores
+from attnviz.measures.labels import best_label, clear_deviations, strengths
+from attnviz.measures.registry import RELATIONS
+from attnviz.models.model import require_number
+from attnviz.models.other_numbers import in_other_numbers
+
+_COUNTS = ("total", "kv_cache.values_per_token")
+"""What ``params`` counts alike in whichever numbers a model is stored."""
+_FACTOR = 2.0
+"""Margins over the noise of one rounded side, as ``diff.compare.noise_floor`` has it."""
+
+_LEAST_SCORE, _LEAST_LOSS, _LEAST_JS = 0.005, 0.001, 1e-6
+"""The least margins, where the model is already in numbers as coarse."""
+
+_LEAST_ROW = 2.0**-8
+"""What rounding each weight to bfloat16's eight bits can move the sum of a row."""
+
+
+def baseline_path(path: Path) -> Path:
+    """Where the baseline of a file of rules stands: ``checks.attnviz.json`` beside it."""
+    return path.with_name(f"{path.stem}.attnviz.json")
+
+
+def initial_rules(measured: Measured, path: Path, name: str) -> str:
+    """The file's text. The model is not to be used afterwards, see ``in_other_numbers``.
+
+    Raises UnsupportedError for a model that cannot be run in other numbers, LoadError or UsageError
+    for one whose attention, or whose loss, is no number.
+    """
+    check_finite(measured.baseline)
+    now, report, losses = measured.baseline, measured.patterns, _losses(measured)
+    apart = max(each.apart for each in measured.built_in)
+    counts = _counts(measured)
+    other = in_other_numbers(measured.model)
+    noise = measured.beside(other.model)
+    check_finite(noise.baseline)
+    margins = _margins(now, noise.baseline)
+    lines = [
+        f"model = {_quoted(_model(name, path))}",
+        "",
+        "# Written by attnviz check --init from what the model does now. Margins are",
+        "# twice the most that noise moved any head, measured in the same run: the",
+        f"# model against itself {other.words}. For scores: {margins[False]:.2g},",
+        f"# for relations, which move by whole pairs of words: {margins[True]:.2g}.",
+    ]
+    if measured.model.info.weights == "random":
+        lines += ["# Random weights: no head has a label."]
+    for label in report.labels:
+        heads = report.labelled(label)
+        if not heads:
+            continue
+        best, least = heads[0], sum(_keeps_label(report, entry, margins) for entry in heads)
+        floor = math.floor(((best.score or 0.0) - margins[label in RELATIONS]) * 1000) / 1000
+        lines += _rule(f'head = "L{best.layer}H{best.head}"', f'score = "{label}"',
+                       f"at_least = {floor:g}")  # fmt: skip
+        if least:
+            lines += _rule(f'heads_labelled = "{label}"', f"at_least = {least}")
+    js = now.js_divergence(noise.baseline).values()
+    floor = _above(max(_js_floor([*js]), _LEAST_JS))
+    bound = f'js_divergence = {{ at_most = {floor:g}, heads = "100%" }}'
+    lines += _rule(f"against = {_quoted(baseline_path(path).name)}", bound)
+    if losses is not None:
+        coarse = _losses(noise) or losses
+        moves = [abs(b.mean() - a.mean()) for a, b in zip(losses, coarse, strict=True) if len(a)]
+        wider = max(_FACTOR * max(moves), _LEAST_LOSS)
+        at_most = math.ceil((np.concatenate(losses).mean() + wider) * 10_000) / 10_000
+        lines += _rule('loss_on = "built-in texts"', f"at_most = {at_most:g}")
+    rows = max(_FACTOR * max(each.apart for each in noise.built_in), _FACTOR * apart, _LEAST_ROW)
+    lines += _rule("rows_sum_to_one = true", f"at_most = {_above(rows):g}")
+    for number, count in counts:
+        value = f"{count:g}" if count != int(count) else str(int(count))
+        lines += _rule(f'params = "{number}"', f"at_least = {value}", f"at_most = {value}")
+    return "\n".join(lines) + "\n"
+
+
+def _js_floor(js: list[float]) -> float:
+    """The noise floor of ``diff`` over attention by distance."""
+    apart, none = np.array([js]), np.full((1, len(js)), math.nan)
+    return noise_floor(Divergences(apart, none, none)).js
+
+
+def _above(value: float) -> float:
+    """The next number of two digits."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return math.ceil(value / step) * step
+
+
+def _margins(now: Baseline, noise: Baseline) -> dict[bool, float]:
+    """Return twice the most that noise moved a score of any head: of relations, and of the rest.
+
+    A relation moves by whole pairs, so its margin would hide what happens to the other scores.
+    """
+    moved = {True: [_LEAST_SCORE], False: [_LEAST_SCORE]}
+    for head, scores in now.scores.items():
+        for name, score in scores.items():
+            other = noise.scores[head][name]
+            if score is not None and other is not None:
+                moved[name in RELATIONS].append(_FACTOR * abs(score - other))
+    return {relation: max(each) for relation, each in moved.items()}
+
+
+def _keeps_label(report: PatternReport, head: PatternScores, margins: Mapping[bool, float]) -> bool:
+    """Return whether a head has its label even if noise lowers its score and lifts all others."""
+    scores = {
+        name: None
+        if score is None
+        else score + margins[name in RELATIONS] * (-1 if name == head.label else 1)
+        for name, score in head.scores.items()
+    }
+    relations = sum(name in RELATIONS for name in report.labels)
+    return head.label == best_label(
+        strengths(report.labels, scores, head.base_rate),
+        scores,
+        head.base_rate,
+        head.measured,
+        deviations=clear_deviations(len(report.heads) * relations),
+    )
+
+
+def _losses(measured: Measured) -> list[NDArray[np.float64]] | None:
+    """Return nats per token of each built-in text; None for a model that predicts none.
+
+    Raises LoadError or UsageError where they are no numbers.
+    """
+    losses = [each.losses for each in measured.built_in if each.losses is not None]
+    if len(losses) < len(measured.built_in):
+        return None
+    every = float(np.concatenate(losses).sum())
+    require_number("loss over the built-in texts", every, measured.model.info)
+    return losses
+
+
+def _counts(measured: Measured) -> list[tuple[str, float]]:
+    """What ``params`` counts of the model, nothing of one that it cannot count."""
+    try:
+        return [(name, measured.params[name]) for name in _COUNTS if measured.params.get(name)]
+    except UsageError:
+        return []
+
+
+def _rule(*lines: str) -> Iterator[str]:
+    yield ""
+    yield "[[check]]"
+    yield from lines
+
+
+def _model(name: str, path: Path) -> str:
+    """A relative directory as it is found from the file's own."""
+    if name[:1] != "." or not os.path.isdir(name):
+        return name
+    beside = os.path.relpath(name, path.parent)
+    return f"./{Path(beside).as_posix()}" if beside[:1] != "." else beside
+
+
+def _quoted(text: str) -> str:
+    """A basic string of TOML, which has JSON's escapes but no halves of pairs."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

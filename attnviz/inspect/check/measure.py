@@ -1,0 +1,210 @@
+"""Measures what the rules need of a model: what several of them share once, the rest not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.labels import visible
+from attnviz.engine.head_run import Head, HeadRun, open_heads
+from attnviz.engine.probing import Probing, open_probing
+from attnviz.engine.selection import choose_heads
+from attnviz.engine.text_pass import token_losses
+from attnviz.errors import UsageError
+from attnviz.inspect.check.baseline import Baseline, by_distance
+from attnviz.measures.sinks import sink_keys
+from attnviz.models.model import Model
+from attnviz.records import Advance, Input
+from attnviz.texts import built_in_texts
+
+if TYPE_CHECKING:  # rules of params alone load no model
+    from attnviz.inspect.patterns.records import PatternReport
+
+_SEEDS = 3
+"""Draws of random tokens, as many as ``patterns`` takes."""
+
+PROBES, TEXTS, BASELINE = "probes", "texts", "baseline"
+"""What most rules are measured on, in a word: the texts of ``patterns``, the built-in ones, these
+beside what was."""
+
+Params = Callable[[], Mapping[str, Any]]
+"""The numbers of ``params --json``."""
+
+
+class _Pass(NamedTuple):
+    """What is kept of one text.
+
+    heads: of its rows. sums: of each of them by ``key_steps``, (head, step). apart: the largest
+    distance of a row's sum from one, NaN where a weight is no number. losses: nats of each
+    predicted token; None where none is.
+    """
+
+    tokens: int
+    heads: tuple[Head, ...]
+    sums: NDArray[np.float64]
+    apart: float
+    losses: NDArray[np.float64] | None
+
+
+class Measured:
+    """A model, and what was measured of it so far.
+
+    open_model: loads it when the first rule needs it. params: counts it. seed: of random tokens.
+    """
+
+    def __init__(self, open_model: Callable[[], Model], params: Params, seed: int) -> None:
+        self._open = open_model
+        self._params = params
+        self._seed = seed
+        self.baselines: dict[Path, Baseline] = {}
+        self.advance: Advance = lambda share: None
+        """Told of the share of the probes that is scored."""
+
+    @cached_property
+    def model(self) -> Model:
+        return self._open()
+
+    def beside(self, model: Model) -> Measured:
+        """Another model to be measured likewise."""
+        other = Measured(lambda: model, self._params, self._seed)
+        other.advance = self.advance
+        return other
+
+    @property
+    def loaded(self) -> bool:
+        """Whether any rule needed the model itself."""
+        return "model" in vars(self)
+
+    @cached_property
+    def probing(self) -> Probing:
+        return open_probing(self.model)
+
+    @cached_property
+    def params(self) -> dict[str, float]:
+        """The numbers of ``params``, by names joined with dots."""
+        return dict(_numbers(self._params()))
+
+    @cached_property
+    def patterns(self) -> PatternReport:
+        """All heads scored on the probes of ``patterns``."""
+        from attnviz.inspect.patterns.score import score_patterns
+
+        return score_patterns(
+            self.model,
+            seeds=range(self._seed, self._seed + _SEEDS),
+            progress=lambda done, total: self.advance(done / total),
+            examples=False,
+        )
+
+    @cached_property
+    def scores(self) -> dict[Head, dict[str, float | None]]:
+        """Every score and statistic of each head."""
+        return {
+            (entry.layer, entry.head): {**entry.statistics, **entry.scores}
+            for entry in self.patterns.heads
+        }
+
+    @property
+    def probed(self) -> str:
+        return f"{self._probe_texts} probe texts"
+
+    @property
+    def _probe_texts(self) -> int:
+        return sum(probe.texts for probe in self.patterns.probes)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """What rules were measured on so far, by the names that ``Outcome.over`` has for it."""
+        found = {}
+        if "patterns" in vars(self):
+            found[PROBES] = f"{self._probe_texts} texts"
+        if "built_in" in vars(self):
+            found[TEXTS] = f"{len(self.built_in)} built-in, {self.tokens:,} tokens"
+        origins = dict.fromkeys(each.origin for each in self.baselines.values())
+        return found | {BASELINE: ", ".join(origins)}
+
+    # Texts -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _inputs(self) -> list[Input]:
+        return [self.probing.input_of(text) for text in built_in_texts().texts]
+
+    @cached_property
+    def run(self) -> Callable[[Input], HeadRun]:
+        probing = self.probing
+        in_order = probing.causal if probing.kind == "self" else probing.kind != "encoder"
+        run, _ = open_heads(probing.model, probing.kind, self._inputs[0], in_order)
+        return run
+
+    @cached_property
+    def built_in(self) -> tuple[_Pass, ...]:
+        """The built-in texts, one pass each."""
+        return tuple(map(self.passed, self._inputs))
+
+    def passed(self, given: Input) -> _Pass:
+        kind, causal = self.probing.kind, self.probing.causal
+        seen, keys = self.run(given), given.keys(kind)
+        layers = sorted(seen.weights)
+        weights = [seen.weights[layer] for layer in layers]
+        heads = [(layer, head) for layer in layers for head in range(len(seen.weights[layer]))]
+        rows = np.concatenate([each.sum(-1, dtype=np.float64).ravel() for each in weights])
+        apart = float(np.abs(rows - 1).max())
+        sink = sink_keys(keys, causal)
+        sums = np.concatenate([by_distance(each, sink, causal) for each in weights])
+        losses = None if seen.logits is None else token_losses(seen.logits, given.predicted.ids)
+        return _Pass(len(keys), tuple(heads), sums, apart, losses)
+
+    @property
+    def read(self) -> str:
+        """How much the built-in texts are."""
+        return f"{len(self.built_in)} texts, {self.tokens:,} tokens"
+
+    @property
+    def tokens(self) -> int:
+        return sum(each.tokens for each in self.built_in)
+
+    @cached_property
+    def baseline(self) -> Baseline:
+        """What the model does, to be saved or held against what was."""
+        from attnviz.resume import digest
+
+        sums = np.sum([each.sums for each in self.built_in], axis=0)
+        heads = self.built_in[0].heads
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shares = sums / sums.sum(-1, keepdims=True)
+        told = [
+            [list(given.text.ids), [visible(text) for text in given.text.texts]]
+            for given in self._inputs
+        ]
+        return Baseline(
+            self.model.info,
+            self.probing.kind,
+            digest(told),
+            dict(zip(heads, shares, strict=True)),
+            {(entry.layer, entry.head): entry.scores for entry in self.patterns.heads},
+        )
+
+    def place(self, typed: str) -> Head:
+        """The one head that a rule names; UsageError for none or several."""
+        info = self.model.info
+        found = choose_heads(None, [typed], info.layers, info.heads, 0) or {}
+        heads = [(layer, head) for layer, chosen in found.items() for head in chosen]
+        if len(heads) != 1:
+            raise UsageError(f"expected one head such as L1H2, got {typed!r}")
+        return heads[0]
+
+
+def _numbers(data: Mapping[str, Any], before: str = "") -> list[tuple[str, float]]:
+    """The whole numbers of an object, by names joined with dots."""
+    found: list[tuple[str, float]] = []
+    for name, value in data.items():
+        if isinstance(value, dict):
+            found += _numbers(value, f"{before}{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found.append((before + name, value))
+    return found

@@ -1,0 +1,133 @@
+"""What is said of rules: values and bounds as short texts, the finding, a reading for newcomers."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+
+from attnviz.draw.labels import cut, short_name, visible
+from attnviz.draw.provenance import counted
+from attnviz.inspect.check.records import Bounds, CheckReport, Outcome
+
+_NAMED, _NAME = 2, 40
+"""Rules that the finding names, and the columns of a name."""
+
+EXPLANATION = (
+    "How to read this: each line is a rule of the file: ✓ it holds, ✗ it does not, ! a warning "
+    "that does not hold. The exit code is 6 where a rule fails, 0 where none does; a warning "
+    "changes neither.",
+    "score: of one head, as attnviz patterns measures it. heads labelled: how many heads "
+    "patterns gives that label.",
+    "measured on: probes, the texts of attnviz patterns; texts, the built-in ones; baseline, the "
+    "same texts now and when the baseline was saved, 23 of 24 for a rule about that many heads.",
+    "js_divergence: of each head's attention by distance (sink, 0, 1, 2, 3–4, 5–8, 9–16, further), "
+    "now and in the baseline; bits, 0 to 1. It is at most the divergence of whole rows that "
+    "attnviz diff measures. The value is that of the worst head within the share that the rule "
+    "asks for.",
+    "limits: a rule that holds says that one number lies within its bound on these texts, no more.",
+)
+
+
+def on_github() -> bool:
+    """Whether this runs in GitHub Actions."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def said(text: str) -> str:
+    """What a stranger named; where GitHub reads along, it begins no workflow command of theirs."""
+    text = visible(text)
+    return text.replace("::", ": :").replace("##[", "## [") if on_github() else text
+
+
+def number_text(value: float) -> str:
+    """Such as ``5,008,640``, ``0.6``, ``1.9e-05``; a dash for what is no number."""
+    if not math.isfinite(value):
+        return "–"
+    return f"{value:,.0f}" if value == int(value) else f"{value:.12g}"
+
+
+def value_text(outcome: Outcome) -> str:
+    """The value in as few digits as tell on which side of its bound it is, three at least."""
+    value, bounds = outcome.value, outcome.rule.bounds
+    if not math.isfinite(value) or value == int(value):
+        return number_text(value)
+    texts = (f"{value:#.{digits}g}".rstrip(".") for digits in (3, 4, 6, 9, 12))
+    ends = [end for end in (bounds.at_least, bounds.at_most) if end is not None]
+    told = (
+        text
+        for text in texts
+        if bounds.hold(float(text)) == outcome.passed and (float(text) not in ends)
+    )
+    return next(told, repr(value))
+
+
+def bound_text(bounds: Bounds) -> str:
+    """Such as ``≥ 0.6``, ``= 4`` or ``0.1 to 0.5``."""
+    low, high = bounds.at_least, bounds.at_most
+    if low is None:
+        return f"≤ {number_text(high or 0.0)}"
+    if high is None:
+        return f"≥ {number_text(low)}"
+    return f"= {number_text(low)}" if low == high else f"{number_text(low)} to {number_text(high)}"
+
+
+def sources(report: CheckReport) -> list[tuple[str, str]]:
+    """What several rules are measured on, name and words: said once."""
+    used = {outcome.over.partition(",")[0] for outcome in report.outcomes}
+    return [(name, words) for name, words in report.sources.items() if name in used]
+
+
+def measured_on(outcome: Outcome, *, detailed: bool) -> str:
+    """Over what, with the unit of the value; of what does not hold also which heads are beyond."""
+    detail = outcome.detail if detailed and not outcome.passed else ""
+    return ", ".join(word for word in (outcome.over, outcome.unit, detail) if word)
+
+
+def sign(outcome: Outcome) -> str:
+    """Whether a rule holds, in one character."""
+    if outcome.passed:
+        return "✓"
+    return "!" if outcome.rule.warning else "✗"
+
+
+def brief(outcome: Outcome) -> str:
+    """A rule, its value and its bound."""
+    name = cut(said(outcome.rule.name), _NAME)
+    return f"{name} {value_text(outcome)} ({bound_text(outcome.rule.bounds)})"
+
+
+def finding(report: CheckReport) -> str:
+    """The verdict in a sentence."""
+    total, failed, warned = len(report.outcomes), report.failed, report.warned
+    more = f" {counted(len(warned), 'warning')}: {_some(warned)}." if warned else ""
+    if failed and total == 1:
+        return f"The rule fails: {_some(failed)}."
+    if failed:
+        fail = "fails" if len(failed) == 1 else "fail"
+        return f"{len(failed)} of {counted(total, 'rule')} {fail}: {_some(failed)}.{more}"
+    holding = total - len(warned)
+    if not holding:
+        return f"No rule fails.{more}"
+    every = "The rule holds" if holding == 1 else f"All {holding} rules hold"
+    return f"{every}.{more}"
+
+
+def _some(outcomes: Sequence[Outcome]) -> str:
+    rest = len(outcomes) - _NAMED
+    named = "; ".join(map(brief, outcomes[:_NAMED]))
+    return f"{named}; and {rest} more" if rest > 0 else named
+
+
+def heading(report: CheckReport) -> list[tuple[str, bool]]:
+    """The model, the file, how many rules."""
+    info = report.info
+    name = [(said(short_name(report.name)), True)]
+    revision = info.revision if info is not None else None
+    return [
+        *name,
+        *[((revision or "")[:12], False)] * (revision is not None),
+        *[("random weights", False)] * (info is not None and info.weights == "random"),
+        (said(report.path.name), False),
+        (counted(len(report.outcomes), "rule"), False),
+    ]

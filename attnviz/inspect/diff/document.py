@@ -1,0 +1,262 @@
+"""What ``attnviz diff`` has to say: the grid of changes, the heads that changed, two maps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from attnviz.draw import document as doc
+from attnviz.draw.numbers import NumberScale
+from attnviz.draw.palette import STEPS
+from attnviz.draw.provenance import counted, notes_group
+from attnviz.draw.signed import signed_scale
+from attnviz.inspect.diff.records import DiffReport, Example, HeadChange
+from attnviz.inspect.diff.words import (
+    EXACT,
+    about,
+    bits,
+    did_and_does,
+    earliest,
+    effect_words,
+    explanation,
+    finding,
+    heading,
+    move_words,
+    pair_words,
+    prediction_words,
+    tested,
+)
+from attnviz.records import Tokens
+
+_GAP = 3
+_CELL = 6
+"""Columns of a cell with a number."""
+
+_LEAD = 7
+_LONGEST = 100
+_BARS = "the larger"
+"""Of the columns JS and output, by which heads are ranked."""
+
+_LEAST_ROWS = 3
+_AROUND = 11
+"""Lines of titles, keys and blanks of the table and of maps."""
+
+_LEAST_MAP, _MOST_CELLS, _NAMES = 12, 40, 14
+"""Lines of a map on a first screen, columns of its cells, and columns for its tokens."""
+
+
+def diff_document(
+    report: DiffReport, explain: bool = False, hints: Sequence[str] = ()
+) -> doc.Document:
+    """Everything that one run shows."""
+    facts: list[doc.Part] = [
+        doc.Facts([(words, False)], name, _LEAD) for name, words in about(report)
+    ]
+    tokens = report.example.queries if report.example else Tokens((), (), ())
+    every = [head_table(report, report.changes, [("Every head", True)])]
+    cause = earliest(report)
+    return doc.Document(
+        f"heads of {report.a.name} and {report.b.name}",
+        f"{report.a.name} and {report.b.name}",
+        [
+            doc.Group(facts),
+            notes_group(report.notes, tokens),
+            doc.Group([*_predicted(report), *([doc.Note(cause)] if cause else [])]),
+            doc.Group(_grids(report), beside=doc.Beside(0, _GAP)),
+            doc.Group(_ranked(report)),
+            doc.Group(example_maps(report, report.example) if report.example else []),
+            doc.Group(every, full=True),
+        ],
+        [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        heading(report),
+        "",
+        finding(report),
+        partial(_first, report),
+    )
+
+
+def _predicted(report: DiffReport) -> list[doc.Part]:
+    """The models as a whole."""
+    words = prediction_words(report)
+    return [doc.Facts([(text, False) for text in words])] if words else []
+
+
+# The grids -----------------------------------------------------------------------------------
+
+
+def _grids(report: DiffReport) -> list[doc.HeadGrid]:
+    """Where heads attend elsewhere, and where they put out something else."""
+    return [grid for grid in (js_grid(report), output_grid(report)) if grid is not None]
+
+
+def js_grid(report: DiffReport) -> doc.HeadGrid | None:
+    """The divergence of each head of A, or of a saved result how far its score moved.
+
+    Shaded where it changed; None for fewer than two heads.
+    """
+    what, shaded = "JS divergence, bits", tested(report, output=False)
+    values = {change.place: change.js for change in report.changes}
+    if report.saved:
+        what = "Δ loss increase" if report.importance else "Δ score"
+        values = {change.place: change.size for change in report.changes}
+    clear = {change.place for change in report.changes if change.changed}
+    return _grid(report, values, clear, what, shaded)
+
+
+def output_grid(report: DiffReport) -> doc.HeadGrid | None:
+    """How far the outputs turned; None where they were not compared."""
+    values = {change.place: change.output for change in report.changes}
+    clear = {change.place for change in report.changes if change.output_changed}
+    known = all(map(math.isfinite, values.values()))
+    shaded = tested(report, output=True)
+    return _grid(report, values, clear, "Output, 1-cosine", shaded) if known else None
+
+
+def _grid(
+    report: DiffReport,
+    values: dict[tuple[int, int], float],
+    clear: set[tuple[int, int]],
+    title: str,
+    shaded: str,
+) -> doc.HeadGrid | None:
+    if len(values) < 2:
+        return None
+    scale = NumberScale.over((each for each in values.values() if each > EXACT), signed=False)
+    layers = sorted({layer for layer, _ in values})
+    heads = sorted({head for _, head in values})
+    room = next((room for room in (4, 5, 6) if scale.fitted(scale.limit, room)), 6)
+    cells = {}
+    for (layer, head), value in values.items():
+        shown = math.isfinite(value)
+        root = math.sqrt(value / scale.limit) if shown and scale.limit > 0 else 0.0
+        coloured = (layer, head) in clear
+        tint = doc.Tint(round(root * (STEPS - 1)), "") if coloured else None
+        text = (scale.fitted(value, room) or "") if shown else "n/m"
+        tip = f"{report.name((layer, head))}: {value:.4g}"
+        place = layers.index(layer), heads.index(head)
+        cells[place] = doc.Cell(root if coloured else 0.0, tint, text, tip=tip)
+    base = report.index_base
+    return doc.HeadGrid(
+        [f"L{layer + base}" for layer in layers],
+        [f"H{head + base}" for head in heads],
+        cells,
+        [(title + scale.times, True), (shaded, False)],
+    )
+
+
+# The heads -----------------------------------------------------------------------------------
+
+
+def _ranked(report: DiffReport) -> list[doc.Part]:
+    """The heads that changed most; empty where nothing did at all."""
+    if report.ranked[0].size <= EXACT:
+        return []
+    clear = any(change.differs for change in report.changes)
+    most = "Heads that changed most: what they did and do now" if clear else "Largest differences"
+    return [head_table(report, report.ranked[: report.top], [(most, True)])]
+
+
+def head_table(
+    report: DiffReport, changes: Sequence[HeadChange], title: doc.Words = ()
+) -> doc.Table:
+    """A row a head: divergence, interval, output, what it did and does."""
+    maps = not report.saved
+    outputs = any(math.isfinite(change.output) for change in report.changes)
+    columns = [doc.Column("", right=False)]
+    if maps:
+        columns += [doc.Column("JS, bits")]
+    effects = report.importance and maps
+    columns += [doc.Column("loss increase")] if effects else []
+    columns += [doc.Column("output")] if outputs and not effects else []
+    tests = f" (*: FDR 5%, {counted(report.family, 'test')})" if report.family else ""
+    columns += [doc.Column(f"did → does{tests}", right=False)]
+    columns += [doc.Column("output")] if outputs and effects else []
+    if maps:
+        columns += [doc.Column("95% interval of JS"), doc.Column("no sink")]
+    limit = max((change.size for change in report.changes), default=0.0)
+    limit = limit if limit > EXACT else math.inf
+    rows = []
+    for change in changes:
+        cells = [report.pair_name(change), *[bits(change.js)] * maps]
+        ends = "" if change.ends is None else f"[{', '.join(map(bits, change.ends))}]"
+        cells += [effect_words(change)] if effects else []
+        cells += [bits(change.output)] if outputs and not effects else []
+        moves = move_words(change) if change.a.label != change.b.label else ""
+        cells += [did_and_does(change) + (f" ({moves})" if moves else "")]
+        cells += [bits(change.output)] if outputs and effects else []
+        cells += [ends, bits(change.no_sink)] if maps else []
+        tone: doc.Tone = "plain" if change.differs else "faint"
+        rows.append(doc.Row(cells, (change.size, limit), tone=tone))
+    return doc.Table(columns, rows, title, ranked=True, bars=_BARS if outputs and maps else "")
+
+
+# Maps ----------------------------------------------------------------------------------------
+
+
+def example_maps(report: DiffReport, example: Example, lines: int = 0) -> list[doc.Part]:
+    """One head's map in A, in B, and B minus A over the same text."""
+    change = example.change
+    named, other = report.name(change.place), report.name(change.other)
+    apart = example.b - example.a
+    limit = float(np.abs(apart).max()) or 1.0
+    shown = [
+        doc.Map(f"{named} in A", example.a, example.queries, example.keys, causal=report.causal),
+        doc.Map(f"{other} in B", example.b, example.queries, example.keys, causal=report.causal),
+    ]
+    pair = report.pair_name(change)
+    turned = doc.Map(
+        f"{pair}, B - A", apart, example.queries, example.keys, causal=report.causal, limit=limit
+    )
+    title: doc.Words = [(f"{pair} over text {example.text + 1}, where it changed most", True)]
+    return [
+        doc.Maps(shown, title, lines=lines, across=2),
+        doc.Maps(
+            [turned],
+            [("The difference", True)],
+            lines=lines,
+            scale=signed_scale(NumberScale(limit), "B - A", "B - A"),
+        ),
+    ]
+
+
+# The first screen ----------------------------------------------------------------------------
+
+
+def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
+    """The models as a whole, the grids, the heads, and maps where there is room."""
+    told = [*pair_words(report), earliest(report)]
+    top = [*_predicted(report), *(doc.Note(note) for note in told if 0 < len(note) <= columns)]
+    grids = _grids(report)
+    if len(grids) == 2 and sum(map(_grid_width, grids)) + _GAP > columns:
+        grids[1] = grids[1]._replace(title=grids[1].title[:1])
+    if len(grids) == 2 and sum(map(_grid_width, grids)) + _GAP > columns:
+        grids.pop()
+    shown = [change for change in report.ranked if change.differs] or report.ranked[: report.top]
+    hidden = len(report.changes) - len(shown)
+    table = head_table(report, shown)._replace(least=_LEAST_ROWS, hidden=hidden)
+    tables = [table] if report.ranked[0].size > EXACT else []
+    groups = [doc.Group(top), doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group(tables)]
+    tall = len(grids[0].rows) + 2 if grids else 0
+    maps = _maps(report, columns, lines - len(top) - tall - _LEAST_ROWS - _AROUND)
+    return [*groups, *([maps] if maps is not None else [])]
+
+
+def _grid_width(grid: doc.HeadGrid) -> int:
+    title = sum(len(text) for text, *_ in grid.title) + 3 * (len(grid.title) - 1)
+    return max(_CELL * len(grid.columns) + 3, title)
+
+
+def _maps(report: DiffReport, columns: int, lines: int) -> doc.Group | None:
+    """The maps of the head that changed most, below the table."""
+    example = report.example
+    if example is None:
+        return None
+    count = min(columns // (min(len(example.queries), _MOST_CELLS) + _NAMES), 3)
+    if lines < _LEAST_MAP or count < 2:
+        return None
+    parts = example_maps(report, example, lines)
+    return doc.Group(parts[: count - 1], beside=doc.Beside(0, _GAP), yields=1)

@@ -1,0 +1,372 @@
+"""Measures one side after the other and holds them against each other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.provenance import counted
+from attnviz.engine.effects import Variant
+from attnviz.engine.head_run import Head
+from attnviz.engine.probing import Probing, open_probing
+from attnviz.engine.scan.run import open_scan
+from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.inspect.diff.compare import (
+    Divergences,
+    Floor,
+    Noise,
+    Pair,
+    Predictions,
+    divergences,
+    known_mean,
+    matched_pairs,
+    noise_floor,
+    over_texts,
+    pairs_by_index,
+    predictions,
+)
+from attnviz.inspect.diff.maps import ModelMaps, model_maps
+from attnviz.inspect.diff.options import Request
+from attnviz.inspect.diff.records import DiffReport, Example, HeadChange, HeadState, Move
+from attnviz.inspect.diff.sides import LiveSide, distinct, inputs_of, require_alike
+from attnviz.inspect.patterns.score import score_patterns
+from attnviz.measures.bootstrap import LEAST_TEXTS, benjamini_hochberg, sign_flip_p
+from attnviz.models.model import Model
+from attnviz.models.other_numbers import in_other_numbers
+from attnviz.records import Advance, Input, Kind
+
+Open = Callable[[LiveSide], Model]
+
+Scanning = Callable[[], AbstractContextManager[Advance]]
+"""Shows a bar; not while a model is opened, which shows its own."""
+
+_RATE = 0.05
+"""Of false ones among the signs that are called significant."""
+
+_SEEDS = 3
+"""Draws of random tokens, as many as ``patterns`` takes."""
+
+_LARGEST = 40
+"""Tokens of a text whose maps are shown, where there is one so short."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """One model over its texts.
+
+    inputs: what it read. heads: what each one does. effects: the loss increase of each head over
+    each text, (text, head) in the order of ``heads``; None where it was not asked for.
+    """
+
+    maps: ModelMaps
+    inputs: tuple[Input, ...]
+    heads: dict[Head, HeadState]
+    effects: NDArray[np.float64] | None = None
+
+
+def head_states(
+    model: Model, kind: Kind | None, seed: int, text: str | None = None
+) -> dict[Head, HeadState]:
+    """What every head does by the probes of ``patterns``, or by one text of a person's own."""
+    tokens = None if text is None else (model.encode(text, model.context),)
+    seeds = range(seed, seed + _SEEDS)
+    report = score_patterns(model, tokens, kind=kind, seeds=seeds, examples=False)
+    return {
+        (entry.layer, entry.head): HeadState(
+            entry.label, entry.scores, entry.intervals, entry.by_text
+        )
+        for entry in report.heads
+    }
+
+
+def ablation_effects(
+    model: Model, inputs: Sequence[Input], kind: Kind, advance: Advance
+) -> tuple[list[Head], NDArray[np.float64]]:
+    """The loss increase of each head over each text, nats per token: heads, (text, head).
+
+    Raises UsageError for a model without a loss, UnsupportedError where heads cannot be ablated.
+    """
+    scan = open_scan(model, inputs, kind=kind)
+    heads = [(layer, head) for layer, count in scan.heads.items() for head in range(count)]
+    variants = [Variant((head,)) for head in heads]
+    found = np.full((len(inputs), len(heads)), np.nan)
+    for text in range(len(inputs)):
+        for piece in scan.scan(text, variants, range(len(variants))):
+            if "loss_delta" not in piece.metrics:
+                raise UsageError(
+                    f"{model.info.name!r} predicts no words: it has no loss that ablation could "
+                    "change, leave out --importance"
+                )
+            found[text, list(piece.variants)] = piece.metrics["loss_delta"]
+        advance((text + 1) / len(inputs))
+    return heads, found
+
+
+def with_effects(
+    states: Mapping[Head, HeadState],
+    heads: Sequence[Head],
+    effects: NDArray[np.float64],
+    seed: int,
+) -> dict[Head, HeadState]:
+    """What the heads do, with the effects of ``ablation_effects`` and their intervals."""
+    doubt = over_texts(effects, seed, positive=False)
+    return {
+        head: replace(
+            states.get(head, HeadState()),
+            effect=float(doubt.mean[place]),
+            effect_ends=doubt.ends(place),
+        )
+        for place, head in enumerate(heads)
+    }
+
+
+def compared(
+    request: Request, a: LiveSide, b: LiveSide, open_model: Open, scanning: Scanning
+) -> DiffReport:
+    """Two models, each loaded once, the second after the first is done with."""
+    began = time.monotonic()
+    same = a.of_model(b) and a.options == b.options
+    a, b, repeated = distinct(a, b)
+    model = open_model(a)
+    with scanning() as advance:
+        first = _measured(request, a, model, None, lambda done: advance(0.4 * done))
+        noise = _noise(request, "A", first, model)
+    del model
+    other = open_model(b)
+    with scanning() as advance:
+        advance(0.5)
+        second = _measured(
+            request, b, other, first, lambda done: advance(0.5 + 0.4 * done), same=same
+        )
+        alone: tuple[str, ...] = ()
+        if not same:
+            try:
+                noise = noise.or_more(_noise(request, "B", second, other))
+            except (LoadError, UnsupportedError) as error:  # a quantised one, or no memory for it
+                alone = (f"the noise floor is that of A alone: {error}",)
+        report = _held(request, first, second, noise.floor)
+    return replace(
+        report,
+        source=a.texts.source,
+        notes=(
+            *report.notes,
+            *alone,
+            *([f"{counted(repeated, 'repeated text')} left out"] if repeated else []),
+        ),
+        condition=_condition(request, a, b),
+        floor_words=noise.words,
+        floor_predictions=noise.predictions,
+        predictions=None if request.two_texts else _comparable(first, second),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _noise(request: Request, name: str, side: Measured, model: Model) -> Noise:
+    """Compare a side with itself in other numbers, unless a floor was given by hand.
+
+    A torch model that was loaded by name is converted by this. name: of the side, A or B.
+    """
+    if request.compared.noise_floor is not None:
+        return Noise(Floor(request.compared.noise_floor), "given")
+    whole, other = side.maps, in_other_numbers(model)
+    probing = Probing(other.model, whole.kind, whole.causal)
+    rounded = model_maps(probing, side.inputs, whole.stride)
+    pairs = pairs_by_index(whole.heads, whole.heads)
+    floor = noise_floor(divergences(whole, rounded, pairs))
+    return Noise(floor, f"{name} {other.words}", predictions(whole, rounded))
+
+
+def _comparable(first: Measured, second: Measured) -> Predictions | None:
+    """Predictions of the same token ids; None where the vocabularies differ."""
+    ids = [[given.predicted.ids for given in each.inputs] for each in (first, second)]
+    return predictions(first.maps, second.maps) if ids[0] == ids[1] else None
+
+
+def _condition(request: Request, a: LiveSide, b: LiveSide) -> str:
+    """What B is where it is A's model."""
+    if not a.of_model(b):
+        return ""
+    named = {name: value for name, value in vars(request.condition).items() if value is not None}
+    told = {"text_b": "another text", "texts_b": "other texts"}
+    words = [told.get(name, f"{name[:-2]} {value}") for name, value in named.items()]
+    return ", ".join(words) or "no other condition"
+
+
+def _measured(
+    request: Request,
+    side: LiveSide,
+    model: Model,
+    first: Measured | None,
+    advance: Advance,
+    *,
+    same: bool = False,
+) -> Measured:
+    """One side. first: A where this is B; same: whether B is loaded as A is."""
+    kind = request.compared.kind
+    probing = open_probing(model, kind)
+    inputs = inputs_of(probing, side, request.truncation.truncate)
+    if first is not None:
+        require_alike(first.inputs, inputs, probing.kind, two_texts=request.two_texts)
+    stride = None if first is None else first.maps.stride
+    share = 0.3 if request.compared.importance else 0.6
+    maps = model_maps(probing, inputs, stride, lambda done: advance(share * done))
+    known = first.heads if first is not None and same else None
+    states = head_states(model, kind, request.seed) if known is None else known
+    effects = None
+    if request.compared.importance:
+        heads, effects = ablation_effects(
+            model, inputs, probing.kind, lambda done: advance(share + (1 - share) * done)
+        )
+        states = with_effects(states, heads, effects, request.seed)
+    return Measured(maps, tuple(inputs), states, effects)
+
+
+# Held against each other ---------------------------------------------------------------------
+
+
+def _held(request: Request, first: Measured, second: Measured, floor: Floor) -> DiffReport:
+    """Everything that follows from the two sides."""
+    a, b, seed = first.maps, second.maps, request.seed
+    pairs = matched_pairs(a, b) if request.compared.match else pairs_by_index(a.heads, b.heads)
+    if not pairs:
+        raise UsageError("the models share no layer with heads: add --match to pair them")
+    apart = divergences(a, b, pairs)
+    found = _changes(first, second, pairs, apart, floor, seed)
+    changes, family = _with_moves(found, _effect_moves(first, second, pairs), seed)
+    report = DiffReport(
+        a=a.info,
+        b=b.info,
+        kind=a.kind,
+        causal=a.causal,
+        source="",
+        texts=len(a.texts),
+        tokens=sum(len(text.queries) for text in a.texts),
+        changes=changes,
+        floor=floor,
+        unmatched_a=_without(a.heads, {left for left, _ in pairs}),
+        unmatched_b=_without(b.heads, {right for _, right in pairs}),
+        matched=request.compared.match,
+        family=family,
+        stride=a.stride,
+        importance=request.compared.importance,
+        notes=_notes(first, second),
+        top=request.compared.top,
+        index_base=request.counted.index_base,
+    )
+    return replace(report, example=_example(report, a, b, pairs, apart))
+
+
+def _changes(
+    first: Measured,
+    second: Measured,
+    pairs: Sequence[Pair],
+    apart: Divergences,
+    floor: Floor,
+    seed: int,
+) -> list[HeadChange]:
+    js, output = over_texts(apart.js, seed), over_texts(apart.output, seed)
+    no_sink = known_mean(apart.no_sink.T)
+    return [
+        HeadChange(
+            left,
+            right,
+            first.heads.get(left, HeadState()),
+            second.heads.get(right, HeadState()),
+            js=float(js.mean[place]),
+            ends=js.ends(place),
+            no_sink=float(no_sink[place]),
+            output=float(output.mean[place]),
+            output_ends=output.ends(place),
+            changed=js.above(place, floor.js),
+            output_changed=output.above(place, floor.output),
+        )
+        for place, (left, right) in enumerate(pairs)
+    ]
+
+
+def _effect_moves(
+    first: Measured, second: Measured, pairs: Sequence[Pair]
+) -> NDArray[np.float64] | None:
+    """Loss increase in B minus that in A over each text, (text, pair); None where not measured."""
+    if first.effects is None or second.effects is None:
+        return None
+    places = [{head: place for place, head in enumerate(side.heads)} for side in (first, second)]
+    one = first.effects[:, [places[0][left] for left, _ in pairs]]
+    other = second.effects[:, [places[1][right] for _, right in pairs]]
+    return np.asarray(other - one)
+
+
+def _without(heads: dict[int, int], taken: set[Head]) -> tuple[Head, ...]:
+    every = [(layer, head) for layer, count in heads.items() for head in range(count)]
+    return tuple(head for head in every if head not in taken)
+
+
+def _notes(first: Measured, second: Measured) -> tuple[str, ...]:
+    a, b = first.maps, second.maps
+    notes = [*a.info.notes, *b.info.notes, *a.notes, *b.notes]
+    if a.heads != b.heads:
+        notes.append("the models differ in shape: heads without a partner are left out")
+    return tuple(dict.fromkeys(notes))
+
+
+def _example(
+    report: DiffReport, a: ModelMaps, b: ModelMaps, pairs: Sequence[Pair], apart: Divergences
+) -> Example | None:
+    """The maps of the head that changed most, over the short text in which it does most."""
+    whole = [place for place, text in enumerate(a.texts) if text.whole]
+    short = [place for place in whole if len(a.texts[place].queries) <= _LARGEST] or whole
+    if not report.changed or not short:
+        return None
+    change = max(report.changed, key=lambda change: change.js)
+    column = apart.js[:, pairs.index((change.place, change.other))]
+    text = max(short, key=lambda place: column[place])
+    one, other = a.texts[text], b.texts[text]
+    (layer, head), (layer_b, head_b) = change.place, change.other
+    maps = one.rows[layer][head], other.rows[layer_b][head_b]
+    return Example(change, text, one.queries, one.keys, *maps)
+
+
+# What went up or down -------------------------------------------------------------------------
+
+
+def _with_moves(
+    changes: Sequence[HeadChange], effects: NDArray[np.float64] | None, seed: int
+) -> tuple[tuple[HeadChange, ...], int]:
+    """The changes with what moved in them, and how many signs were tested.
+
+    effects: change of the ablation effect, (text, change). Tested are the scores behind the labels,
+    in A or B, of the heads that changed beyond the floor, and the effects of all heads, by sign
+    flips over paired texts; all of them are one family, whose false-discovery rate is held to 5 %.
+    """
+    found: list[tuple[int, str, NDArray[np.float64]]] = []
+    for place, change in enumerate(changes):
+        if change.differs:
+            found += [(place, name, values) for name, values in _paired(change)]
+    if effects is not None and len(effects) >= LEAST_TEXTS:
+        found += [(place, "loss_delta", effects[:, place]) for place in range(len(changes))]
+    p = np.ones(len(found))
+    for texts in {len(values) for _, _, values in found}:
+        same = [place for place, (_, _, values) in enumerate(found) if len(values) == texts]
+        p[same] = sign_flip_p(np.stack([found[place][2] for place in same], axis=1), seed)
+    clear = benjamini_hochberg(p) <= _RATE
+    moves: dict[int, list[Move]] = {}
+    for (place, name, values), chance, significant in zip(found, p, clear, strict=True):
+        move = Move(name, float(values.mean()), float(chance), len(values), bool(significant))
+        moves.setdefault(place, []).append(move)
+    told = (
+        replace(change, moves=tuple(moves.get(place, ()))) for place, change in enumerate(changes)
+    )
+    return tuple(told), len(found)
+
+
+def _paired(change: HeadChange) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    """The differences over texts of the scores behind a head's labels, where texts are paired."""
+    for name in change.labels:
+        one, other = change.a.by_text.get(name, ()), change.b.by_text.get(name, ())
+        if len(one) == len(other) >= LEAST_TEXTS:
+            yield name, np.asarray(other) - np.asarray(one)

@@ -1,0 +1,193 @@
+"""What ``attnviz diff`` found: each pair of heads, the noise floor, the models as a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.head_run import Head
+from attnviz.inspect.diff.compare import Floor, Predictions
+from attnviz.records import Kind, ModelInfo, Tokens
+
+
+@dataclass(frozen=True)
+class HeadState:
+    """What one head does in one of the models.
+
+    label: the name of what stands out, by the rules of ``patterns``; None without one.
+    scores: of ``patterns`` by name; intervals: 95 % ends of those that have one; by_text: over
+        single texts, in their order, empty for a saved result.
+    effect, effect_ends: loss increase when the head is ablated, nats per token, and the ends of
+        its interval; NaN and None where it was not measured.
+    """
+
+    label: str | None = None
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    by_text: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    effect: float = math.nan
+    effect_ends: tuple[float, float] | None = None
+
+    @property
+    def score(self) -> float:
+        """The label's score; NaN without a label."""
+        found = None if self.label is None else self.scores.get(self.label)
+        return math.nan if found is None else found
+
+
+class Move(NamedTuple):
+    """A number of a head in B minus that in A, over paired texts.
+
+    name: of the score, or ``loss_delta``. p: of a sign-flip test, two-sided, over ``texts``.
+    significant: among all that were tried, at a false-discovery rate of 5 %.
+    """
+
+    name: str
+    change: float
+    p: float
+    texts: int
+    significant: bool
+
+
+@dataclass(frozen=True)
+class HeadChange:
+    """One head of A beside the one of B that it is held against.
+
+    place, other: (layer, head) in A and in B. a, b: what it does there.
+    js: Jensen–Shannon divergence of the rows, bits; ends: of its 95 % interval, None without one;
+        no_sink: the same without the sink. NaN where there are no maps.
+    output: 1 − cosine of the outputs, in [0, 2]; output_ends: likewise. NaN where not compared.
+    changed: whether the interval of ``js`` lies above the floor; of saved results, whether the
+        intervals of the label's score, or of the effect, do not meet.
+    output_changed: whether that of ``output`` does.
+    moves: what went up or down of the scores behind its labels, and of its effect.
+    """
+
+    place: Head
+    other: Head
+    a: HeadState
+    b: HeadState
+    js: float = math.nan
+    ends: tuple[float, float] | None = None
+    no_sink: float = math.nan
+    output: float = math.nan
+    output_ends: tuple[float, float] | None = None
+    changed: bool = False
+    output_changed: bool = False
+    moves: tuple[Move, ...] = ()
+
+    @property
+    def differs(self) -> bool:
+        """Whether it attends elsewhere or puts out something else, beyond the floor."""
+        return self.changed or self.output_changed
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Those that it has in A or in B."""
+        named = (name for name in (self.a.label, self.b.label) if name is not None)
+        return tuple(dict.fromkeys(named))
+
+    @property
+    def size(self) -> float:
+        """What ranks it: the larger of both changes; of saved results how far its score moved."""
+        known = [value for value in (self.js, self.output) if math.isfinite(value)]
+        if known:
+            return max(known)
+        moved = [
+            abs((self.a.scores.get(name) or 0.0) - (self.b.scores.get(name) or 0.0))
+            for name in self.labels
+        ]
+        moved += [self.effect_change] if math.isfinite(self.effect_change) else []
+        return max(moved, default=0.0)
+
+    @property
+    def effect_change(self) -> float:
+        """How far the effect of ablating it moved, its size; NaN where not measured."""
+        return abs(self.b.effect - self.a.effect)
+
+
+class Example(NamedTuple):
+    """The maps of one head over one text in both models.
+
+    a, b: weights (query, key). text: its number, from 0.
+    """
+
+    change: HeadChange
+    text: int
+    queries: Tokens
+    keys: Tokens
+    a: NDArray[np.floating]
+    b: NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class DiffReport:
+    """What is different between two models, or one model under two conditions.
+
+    a, b: the models. condition: in words what B is where it is A's model, empty where it is
+        another one. saved: whether a side is a saved result, which has no maps.
+    kind, causal: the attention. source: where the texts come from; texts, tokens: how many.
+    changes: an entry a pair of heads, layer by layer. unmatched_a, unmatched_b: heads without one.
+    matched: whether they were paired by divergence; crossed: how many of them changed their place.
+    floor: see ``compare.Floor``; floor_words: what it was measured against; None without one.
+    predictions: None where there are none; floor_predictions: A against itself in other numbers.
+    family: how many signs were tested.
+    example: maps of the one that attends elsewhere most; None where none does.
+    stride: every so many queries were compared. importance: whether effects were compared.
+    notes: sentences a reader must know. seconds: it took.
+    """
+
+    a: ModelInfo
+    b: ModelInfo
+    kind: Kind
+    causal: bool
+    source: str
+    texts: int
+    tokens: int
+    changes: tuple[HeadChange, ...]
+    floor: Floor | None = None
+    floor_words: str = ""
+    condition: str = ""
+    saved: bool = False
+    unmatched_a: tuple[Head, ...] = ()
+    unmatched_b: tuple[Head, ...] = ()
+    matched: bool = False
+    predictions: Predictions | None = None
+    floor_predictions: Predictions | None = None
+    family: int = 0
+    example: Example | None = None
+    stride: int = 1
+    importance: bool = False
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    top: int = 8
+    index_base: int = 0
+
+    def name(self, head: Head) -> str:
+        """A head's name, such as ``L2H5``."""
+        return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
+
+    def pair_name(self, change: HeadChange) -> str:
+        """The head's name, and that of its partner where it is another one."""
+        name = self.name(change.place)
+        return name if change.place == change.other else f"{name}→{self.name(change.other)}"
+
+    @property
+    def ranked(self) -> tuple[HeadChange, ...]:
+        """Those that changed before those that did not, and the largest change first."""
+        return tuple(sorted(self.changes, key=lambda each: (not each.differs, -each.size)))
+
+    @property
+    def changed(self) -> tuple[HeadChange, ...]:
+        """Those that attend elsewhere, the largest change first."""
+        return tuple(each for each in self.ranked if each.changed)
+
+    @property
+    def crossed(self) -> int:
+        """How many heads have a partner at another place."""
+        return sum(each.place != each.other for each in self.changes)

@@ -1,0 +1,112 @@
+"""A result that ``patterns`` or ``ablate`` saved as JSON, as one side of a comparison."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from attnviz.draw.labels import visible
+from attnviz.draw.values import model_of
+from attnviz.engine.head_run import Head
+from attnviz.errors import LoadError
+from attnviz.inspect.diff.records import HeadState
+from attnviz.reading import CORPUS_BYTES, finite, optional, parse_json, read_bytes, typed
+from attnviz.records import Kind, ModelInfo
+
+_SCHEMAS = {"attnviz.patterns/1": "patterns", "attnviz.ablate/1": "ablate"}
+
+
+@dataclass(frozen=True)
+class SavedResult:
+    """What one file holds.
+
+    command: that wrote it. heads: by (layer, head). text: a person's own that was scored; None for
+    the probes. texts: the token ids that were ablated over. source: where they came from.
+    """
+
+    path: Path
+    command: Literal["patterns", "ablate"]
+    info: ModelInfo
+    kind: Kind
+    heads: Mapping[Head, HeadState]
+    text: str | None = None
+    texts: tuple[tuple[int, ...], ...] = ()
+    source: str = ""
+
+
+def is_saved(name: str) -> bool:
+    """Whether a name means a saved result: a file that ends in .json."""
+    return name.lower().endswith(".json") and not os.path.isdir(os.path.expanduser(name))
+
+
+def read_saved(name: str) -> SavedResult:
+    """The result in a file.
+
+    Raises LoadError for a file that cannot be read, is damaged, or holds something else.
+    """
+    path = Path(os.path.expanduser(name))
+    shown = repr(visible(str(path)))
+    data = parse_json(read_bytes(path, name=shown, most=CORPUS_BYTES), shown)
+    schema = data.get("schema") if isinstance(data, dict) else None
+    command = _SCHEMAS.get(schema) if isinstance(schema, str) else None
+    if command is None:
+        got = f"the schema {visible(str(schema))[:60]!r}" if schema else "no schema"
+        raise LoadError(
+            f"{shown} holds {got}: expected what attnviz patterns or ablate --save FILE.json "
+            f"writes ({' or '.join(_SCHEMAS)})"
+        )
+    try:
+        return _saved(path, command, data)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise LoadError(
+            f"{shown} is damaged ({type(error).__name__}: {visible(str(error))[:80]}); save it "
+            f"again with attnviz {command} --save"
+        ) from error
+
+
+def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
+    info = model_of(data["model"])
+    read = _pattern_state if command == "patterns" else _effect_state
+    entries = [entry for entry in data["heads"] if entry["head"] is not None]
+    heads = {
+        (typed(entry["layer"], int), typed(entry["head"], int)): read(entry) for entry in entries
+    }
+    if not heads or len(heads) < len(entries):
+        raise ValueError("a head that is there twice" if heads else "no heads")
+    if data["kind"] not in get_args(Kind) or min(min(head) for head in heads) < 0:
+        raise ValueError("no such attention or head")
+    source = optional(data["source"], str) or ""
+    if command == "patterns":
+        text = optional(data["text"], str)
+        return SavedResult(path, "patterns", info, data["kind"], heads, text, source=source)
+    if data["unit"] != "head" or data["mode"] != "zero" or data["metric"] != "loss_delta":
+        raise ValueError("expected single heads, --mode zero, and a loss")
+    texts = data.get("texts") or [data]
+    ids = tuple(tuple(typed(token, int) for token in text["token_ids"]) for text in texts)
+    return SavedResult(path, "ablate", info, data["kind"], heads, texts=ids, source=source)
+
+
+def _pattern_state(entry: dict[str, Any]) -> HeadState:
+    scores = {
+        str(name): None if value is None else finite(value)
+        for name, value in entry["scores"].items()
+    }
+    ends = {
+        str(name): (finite(low), finite(high))
+        for name, (low, high) in entry["intervals"].items()
+        if low is not None and high is not None
+    }
+    label = optional(entry["label"], str)
+    if label is not None and scores.get(label) is None:
+        raise ValueError(f"no score behind the label {label!r}")
+    return HeadState(label, scores, ends)
+
+
+def _effect_state(entry: dict[str, Any]) -> HeadState:
+    value, low, high = (entry.get(name) for name in ("loss_delta", "ci_low", "ci_high"))
+    known = None if low is None or high is None else (finite(low), finite(high))
+    return HeadState(effect=math.nan if value is None else finite(value), effect_ends=known)

@@ -1,0 +1,264 @@
+"""What is said of a comparison: the finding, numbers as short texts, a reading for newcomers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from attnviz.draw.labels import short_name
+from attnviz.draw.provenance import counted, shape_words, share
+from attnviz.inspect.diff.records import DiffReport, HeadChange, HeadState, Move
+from attnviz.measures.bootstrap import LEAST_TEXTS
+from attnviz.measures.registry import label_named
+from attnviz.records import ModelInfo
+
+MARK = "*"
+"""Behind a number that went up or down significantly."""
+
+_NAMED = 4
+"""Heads of a layer that are named."""
+
+_LEAST_SCORE, _LEAST_EFFECT = 0.005, 0.0005
+"""Changes of a score and of a loss increase below which what is written stays the same."""
+
+EXACT = 1e-12
+"""Bits below which a divergence is the rounding of its own formula."""
+
+
+def heading(report: DiffReport) -> list[tuple[str, bool]]:
+    """Both models, their shape, over how much."""
+    a, b = short_name(report.a.name), short_name(report.b.name)
+    both = f"{a}: {report.condition}" if report.condition else f"{a} → {b}"
+    random = [("random weights", False)] * (report.a.weights == report.b.weights == "random")
+    kind = [] if report.kind == "self" else [(f"{report.kind} attention", False)]
+    size = [(counted(report.texts, "text"), False)] * bool(report.texts)
+    tokens = [(f"{report.tokens:,} tokens", False)] * bool(report.tokens)
+    shape = shape_words(report.a)
+    if (report.a.layers, report.a.heads) != (report.b.layers, report.b.heads):
+        shape += f" → {report.b.layers} × {report.b.heads}"
+    return [(both, True), *random, *kind, (shape, False), *size, *tokens]
+
+
+# The finding ---------------------------------------------------------------------------------
+
+
+def finding(report: DiffReport) -> str:
+    """The verdict in a sentence."""
+    total, best = counted(len(report.changes), "head"), report.ranked[0]
+    count = sum(change.differs for change in report.changes)
+    some = f"All {total}" if count == len(report.changes) > 1 else f"{count} of {total}"
+    if report.saved:
+        if not count:
+            return f"None of {total} changed: the 95% intervals then and now meet."
+        return (
+            f"{some} changed (95% intervals do not meet), {report.pair_name(best)} most: "
+            f"{did_and_does(best)}."
+        )
+    if best.size <= EXACT:
+        return f"Nothing changed: all {total} attend and put out the same."
+    if report.texts < LEAST_TEXTS:
+        texts = "1 text: an anecdote" if report.texts == 1 else f"{report.texts} texts are too few"
+        return f"{texts}, no head is tested. Largest difference: {_described(report, best)}."
+    if not any(change.differs for change in report.changes):
+        return f"None of {total} changed beyond the noise floor of {floor_text(report)}."
+    return f"{some} changed beyond the noise floor, most {_described(report, best)}."
+
+
+def _described(report: DiffReport, change: HeadChange) -> str:
+    """The head, by how much it changed, and what it did and does."""
+    parts = [f"JS {bits(change.js)} bits"] * (change.changed or not change.output > change.js)
+    if change.output > change.js:
+        parts.append(f"output 1-cosine {bits(change.output)}")
+    parts += ["attends as before"] * (change.output_changed and not change.changed)
+    does = "" if change.a.label is change.b.label is None else f": {did_and_does(change)}"
+    return f"{report.pair_name(change)} ({', '.join(parts)}){does}"
+
+
+def earliest(report: DiffReport) -> str:
+    """The heads of the first layer with a change: those behind it read what it wrote."""
+    changed = [change for change in report.ranked if change.differs]
+    if report.saved or not changed:
+        return ""
+    layer = min(change.place[0] for change in changed)
+    first = [change for change in changed if change.place[0] == layer]
+    if len(first) == len(changed) or len(changed) == len(report.changes):
+        return ""
+    if layer and len(first) == sum(change.place[0] == layer for change in report.changes):
+        name = layer + report.index_base
+        return f"earliest: all heads of L{name}: theirs, or FFN or output projection of L{name - 1}"
+    names = ", ".join(report.pair_name(change) for change in first[:_NAMED])
+    more = f" and {len(first) - _NAMED} more" if len(first) > _NAMED else ""
+    return f"earliest: {names}{more}; heads of later layers read what it wrote"
+
+
+# What a head did and does --------------------------------------------------------------------
+
+
+def did_and_does(change: HeadChange) -> str:
+    """Such as ``induction .91 → .12``, or ``induction .91 → no label``."""
+    a, b = change.a, change.b
+    if a.label is None and b.label is None:
+        if math.isfinite(a.effect) and not a.scores:
+            return f"loss increase {a.effect:+.3f} → {b.effect:+.3f}"
+        return "no label"
+    if a.label == b.label and a.label is not None:
+        return f"{_state(a)} → {share(b.score)}{_marked(change, a.label)}"
+    return f"{_state(a)} → {_state(b)}"
+
+
+def _state(state: HeadState) -> str:
+    if state.label is None:
+        return "no label"
+    return f"{label_named(state.label).said} {share(state.score)}"
+
+
+def _marked(change: HeadChange, name: str) -> str:
+    return MARK * any(move.name == name for move in change.moves if _told(move))
+
+
+def _told(move: Move) -> bool:
+    """Whether it is more than chance and can be seen in what is written."""
+    least = _LEAST_EFFECT if move.name == "loss_delta" else _LEAST_SCORE
+    return move.significant and abs(move.change) >= least
+
+
+def move_words(change: HeadChange) -> str:
+    """The scores that moved, such as ``induction -.79``; empty where none did."""
+    told = (move for move in change.moves if _told(move) and move.name != "loss_delta")
+    return ", ".join(
+        f"{label_named(move.name).said} {move.change:+.2f}{MARK}".replace("0.", ".")
+        for move in told
+    )
+
+
+def effect_words(change: HeadChange) -> str:
+    """The loss increase without the head, in A and in B."""
+    mark = _marked(change, "loss_delta")
+    return f"{change.a.effect:+.3f} → {change.b.effect:+.3f}{mark}"
+
+
+# Numbers -------------------------------------------------------------------------------------
+
+
+def bits(value: float) -> str:
+    """A number that is not below zero: ``.213``, or ``1.9e-05`` where that would be zero."""
+    if math.isnan(value):
+        return "n/m"
+    if value < EXACT:
+        return "0"
+    if value >= 0.9995:
+        return f"{value:.2f}"
+    return f"{value:.1e}" if value < 0.00095 else f"{value:.{4 if value < 0.0995 else 3}f}"[1:]
+
+
+def prediction_words(report: DiffReport) -> list[str]:
+    """KL and same top as llama.cpp prints them, beside what rounding alone does."""
+    found, floor = report.predictions, report.floor_predictions
+    if found is None:
+        return []
+    words = [
+        f"KL {bits(found.kl)} ± {bits(found.kl_error)} nats",
+        f"same top {100 * found.same_top:.1f}% ± {100 * found.same_top_error:.1f}%",
+    ]
+    if floor is not None:
+        words.append(f"rounding alone: {bits(floor.kl)}, {100 * floor.same_top:.1f}%")
+    return words
+
+
+def tested(report: DiffReport, *, output: bool) -> str:
+    """Which heads of a grid are shaded, by rows or by outputs."""
+    if report.saved:
+        return "shaded: intervals do not meet"
+    floor = math.nan if report.floor is None else report.floor[output]
+    if report.texts < LEAST_TEXTS or math.isnan(floor):
+        return "not tested"
+    return f"shaded above {bits(floor)}"
+
+
+def floor_text(report: DiffReport) -> str:
+    """The floor, such as ``1.9e-05 bits``."""
+    return f"{bits(math.nan if report.floor is None else report.floor.js)} bits"
+
+
+def floor_words(report: DiffReport) -> str:
+    """What the floor is and what it was measured against."""
+    if report.floor_words == "given":
+        return f"noise floor {floor_text(report)}, as given; outputs are not tested"
+    most = f"noise floor {floor_text(report)}: twice the most that rounding moves any head"
+    return f"{most} ({report.floor_words})"
+
+
+def about(report: DiffReport) -> Iterator[tuple[str, str]]:
+    """What was compared, over what, by what rule: (name, words)."""
+    yield "A", _model(report.a)
+    yield "B", _model(report.b) + (f" ({report.condition})" if report.condition else "")
+    if report.texts:
+        over = f"{counted(report.texts, 'text')}, {report.tokens:,} tokens"
+        source = f" ({report.source})" if report.source else ""
+        every = f", one query in {report.stride}" if report.stride > 1 else ""
+        yield "over", over + source + every
+    if report.floor is not None:
+        yield "floor", floor_words(report)
+        yield "rule", "changed: the 95% bootstrap interval over texts lies above the floor"
+        if any(math.isfinite(change.output) for change in report.changes):
+            yield "ranked", "by the larger of JS divergence and 1-cosine of the output"
+    else:
+        yield "rule", "changed: 95% intervals of a saved score and the new one do not meet"
+    if report.family:
+        yield (
+            "signs",
+            f"{MARK} is significant among {counted(report.family, 'test')} "
+            "(sign flips over texts, Benjamini-Hochberg, 5%)",
+        )
+    yield from (("pairs", words) for words in pair_words(report))
+
+
+def pair_words(report: DiffReport) -> list[str]:
+    """How heads were paired, where that is not one to one by index."""
+    left = [
+        f"{len(heads)} of {side} without a partner"
+        for side, heads in (("A", report.unmatched_a), ("B", report.unmatched_b))
+        if heads
+    ]
+    if report.matched:
+        how = f"matched by least divergence: {report.crossed} at another place"
+        return ["; ".join([how, *left])]
+    return ["heads paired by index; " + "; ".join(left)] if left else []
+
+
+def _model(info: ModelInfo) -> str:
+    revision = f", revision {info.revision[:12]}" if info.revision else ""
+    return f"{info.name}{revision}, {info.weights} weights, {info.dtype}, {shape_words(info)}"
+
+
+def explanation(report: DiffReport) -> Iterator[str]:
+    """How to read it, for someone new."""
+    yield (
+        "How to read this: both models read the same texts. For each head the rows of its two "
+        "attention maps are compared by the Jensen-Shannon divergence: 0 bits where they are "
+        "equal, 1 bit where they share no key; the mean over queries, then over texts."
+    )
+    yield (
+        "noise floor: any change of any weight changes every head a little, so that "
+        "being different says nothing. Each is also run against itself in other numbers; a "
+        "head counts as changed only where the interval of its divergence lies above twice the "
+        "largest that rounding gives any head."
+    )
+    yield (
+        "output: 1 - cosine between what the head puts out for each token, before the output "
+        "projection. The cosine is taken, not CKA, which needs far more tokens than a few texts "
+        "have; it is blind to length, and means nothing where a model was rotated."
+    )
+    yield (
+        "later layers: a head reads what earlier ones wrote. A change of one head shows in most "
+        "heads of later layers; the earliest is where to look for the cause."
+    )
+    yield (
+        "KL and same top: how far the predictions of the next token are apart, and how often the "
+        "likeliest token is the same, each ± its standard error over positions."
+    )
+    if report.importance:
+        yield (
+            "loss increase: what ablating the head adds to the loss, in A and in B; a head that "
+            "attends as before may have become needless, or needed."
+        )

@@ -1,0 +1,212 @@
+"""``attnviz explore``: a model and a text, live in the terminal."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from attnviz import options
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.cli.terminal import ColourChoice
+from attnviz.draw.labels import visible
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.options import Options, argument, flag, option
+
+if TYPE_CHECKING:
+    from attnviz.inspect.explore.dialogs import Source
+    from attnviz.inspect.explore.recording import Background
+    from attnviz.inspect.explore.session import LiveSession
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz explore "The cat sat on the mat because it was tired."
+
+attnviz explore "Mary gave John a book." --with "John gave Mary a book."
+
+attnviz explore "A text." --model ./my-checkpoint --with ./tuned
+
+attnviz heads "A text." --save heads.npz && attnviz explore heads.npz
+"""
+
+_TEXT = "The cat sat on the mat because it was tired."
+_SAVED = (".npz", ".safetensors", ".json", ".jsonl")
+_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True)
+class Opened(Options):
+    """What else is opened."""
+
+    text: str | None = argument(
+        "TEXT|FILE", "The text, in quotes; or what heads or generate saved, or --record recorded."
+    )
+    file: Path | None = option("PATH", "Read the text from a UTF-8 file.")
+    other: str | None = option(
+        "TEXT|MODEL|FILE", "A second side: another text, another model or a saved file.",
+        name="--with", words=True,
+    )  # fmt: skip
+    record: Path | None = option("FILE", "Write keys and screens to a file, to be seen again.")
+
+
+@dataclass(frozen=True)
+class Kinds(options.Kind):
+    """Which attention of a model that has several."""
+
+
+@dataclass(frozen=True)
+class Screen(Options, panel="Screen"):
+    """How it is drawn."""
+
+    palette: Literal["viridis", "magma", "blues", "grey"] = option(
+        "NAME", "Colours: viridis, magma, blues or grey.", "viridis"
+    )
+    colour: ColourChoice = option(
+        "WHEN", "auto (obeys NO_COLOR), always or never.", "auto", name="--color"
+    )
+    ascii: bool = flag("Draw with ASCII only.")
+
+
+@command(EXAMPLES)
+def explore(
+    opened: Opened,
+    shown: options.HeadChoice,
+    kinds: Kinds,
+    truncation: options.Truncation,
+    counted: options.IndexBase,
+    model: shared.Model,
+    own: shared.OwnShape,
+    loading: shared.Loading,
+    screen: Screen,
+) -> None:
+    """Explore a model live: move, ablate, edit the text, generate."""
+    groups: tuple[Options, ...] = (kinds, truncation, model, own, loading)
+    typed = tuple(word for group in groups for word in group.typed())
+    _require_terminal(opened, (*shown.typed(), *typed, *counted.typed(), *screen.typed()))
+    from attnviz.cli.progress import loading as loads
+    from attnviz.cli.terminal import messages, text_console
+    from attnviz.draw.theme import Theme
+    from attnviz.engine.capture import Choice
+    from attnviz.engine.selection import choose_heads
+    from attnviz.inspect.explore.app import Explorer
+    from attnviz.inspect.explore.dialogs import Source
+    from attnviz.inspect.explore.recording import Recorder
+    from attnviz.inspect.explore.saved import open_saved
+    from attnviz.inspect.explore.session import open_session
+    from attnviz.texts import read_text
+
+    choice = Choice(
+        index_base=counted.index_base,
+        kind=kinds.kind,
+        target=kinds.target,
+        truncate=truncation.truncate,
+    )
+
+    def live(name: str, text: str) -> LiveSession:
+        options = shared.load_options(name, loading, model.seed, own)
+        with loads(name, messages(False)) as progress:
+            return open_session(name, replace(options, progress=progress), choice, text)
+
+    if opened.text is not None and Path(opened.text).suffix.lower() == ".jsonl":
+        from attnviz.inspect.explore.recording import Player, read_recording
+
+        screens = read_recording(Path(opened.text))
+        if screens is not None:
+            _run(Player(screens))
+            return
+    second: Source | None = None
+    if opened.text is not None and _is_saved(opened.text):
+        saved = open_saved(Path(opened.text))
+        first = Source(saved, saved.seen.text, typed)
+        second = None if saved.other is None else Source(saved.other, saved.other.seen.text)
+    else:
+        text = _TEXT if opened.text is None and opened.file is None else opened.text
+        if text is not None and "/" in text and Path(text).is_dir():
+            raise UsageError(
+                f"{visible(text)} is a directory: explore a text or what was saved; a model is "
+                "named by --model"
+            )
+        content = read_text(text, opened.file)
+        first = Source(live(model.model, content), content, typed)
+    if opened.other is not None:
+        second = _second(opened.other, first, live)
+    frame = first.session.frame(first.text)
+    other = None if second is None else second.session.frame(second.text or first.text)
+    console = text_console(None, screen.colour)
+    look = Theme.of(console, screen.palette, screen.ascii)
+    app = Explorer(first, frame, look, screen.palette, second, other)
+    info = first.session.info
+    heads = choose_heads(shown.layer, shown.head, info.layers, info.heads, counted.index_base)
+    if heads is not None:
+        begin = min(heads), min(heads[min(heads)])
+        app.view = replace(app.view, scene=app.view.scene.with_head(begin))
+    app.joined = console.color_system == "256"
+    if opened.record is not None:
+        app.recorder = Recorder(opened.record, first.session.info.name, first.text)
+    _run(app)
+
+
+def _run(app: Background) -> None:
+    """Raises what ended it but a key."""
+    app.run()
+    if app.recorder is not None:
+        app.recorder.close()
+    if app.failure is not None:
+        raise app.failure
+    if app.interrupted:
+        raise KeyboardInterrupt
+
+
+def _is_saved(typed: str) -> bool:
+    """Whether a file is meant, not a text."""
+    path = Path(typed)
+    return path.suffix.lower() in _SAVED and (path.is_file() or " " not in typed.strip())
+
+
+def _second(typed: str, first: Source, live: Callable[[str, str], LiveSession]) -> Source:
+    """The other side: a saved file, a model over the same text, or a text in the same model."""
+    from attnviz.inspect.explore.dialogs import Source
+    from attnviz.inspect.explore.saved import open_saved
+
+    if _is_saved(typed):
+        saved = open_saved(Path(typed))
+        return Source(saved, saved.seen.text)
+    if _NAME.fullmatch(typed) or Path(typed).is_dir() or typed in ("tiny", "mha"):
+        return Source(live(typed, first.text), "")
+    if not first.session.live:
+        raise UsageError(f"--with {typed!r} is a text, and what was saved reads no other one")
+    return Source(first.session, typed)
+
+
+def _require_terminal(opened: Opened, typed: tuple[str, ...]) -> None:
+    """Raises UsageError where there is no terminal to draw on, UnsupportedError without textual."""
+    terminal = os.environ.get("TERM", "")
+    if not sys.stdin.isatty() or not sys.stdout.isatty():
+        stream = "input" if not sys.stdin.isatty() else "output"
+        reason = f"standard {stream} is no terminal"
+    elif terminal in ("dumb", "unknown", ""):
+        reason = f"this terminal cannot move its cursor (TERM={terminal})"
+    else:
+        reason = ""
+    if reason:
+        from attnviz.inspect.explore.scene import shell_word
+
+        text = [] if opened.text is None else [opened.text]
+        file = [] if opened.file is None else ["--file", str(opened.file)]
+        words = " ".join(shell_word(word) for word in ("attnviz", "heads", *text, *file, *typed))
+        again = "" if opened.other is None else f", and again for {visible(opened.other)}"
+        raise UsageError(f"explore needs a terminal, and {reason}: use {words}{again}")
+    try:
+        import_module("textual.app")
+    except ImportError as error:
+        raise UnsupportedError(
+            "explore needs textual: pip install 'attnviz[tui]', or use attnviz heads "
+            f"({visible(str(error))})"
+        ) from error

@@ -1,0 +1,415 @@
+"""What is asked and told over the panes: a line to type in, all keys, all commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.segment import Segment
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, stack, widest
+from attnviz.draw.labels import cut, fit, visible, width
+from attnviz.draw.theme import Theme
+from attnviz.inspect.explore import facts
+from attnviz.inspect.explore.map import accent
+from attnviz.inspect.explore.pane import Lines, MapPane, Pane
+from attnviz.inspect.explore.recording import Background, save_view
+from attnviz.inspect.explore.scene import Scene, View, command_line, places_of
+from attnviz.inspect.explore.session import Session
+from attnviz.measures.words import joined
+
+
+class Key(NamedTuple):
+    """What a key does.
+
+    keys: as textual names them, with commas. shown: as a person reads them. action: of the app.
+    said: what it does. group: under which heading. hint: a word for the line of keys.
+    listed: on the sheet of keys, where one line tells of several; ``said`` by default.
+    """
+
+    keys: str
+    shown: str
+    action: str
+    said: str
+    group: str
+    hint: str = ""
+    listed: str = ""
+
+
+_MOVES = "cursor, also h j k l"
+_LAYER, _HEAD, _SAME = "layer before, after", "head before, after", "same label: last, next"
+_RANK, _SIZE, _WARM = "importance: up, down", "smaller, larger cells", "temperature down, up"
+
+KEYS = (
+    Key("left,h", "←", "move(-1, 0)", "cursor left", "Move", listed=_MOVES),
+    Key("down,j", "↓", "move(0, 1)", "cursor down", "Move", listed=_MOVES),
+    Key("up,k", "↑", "move(0, -1)", "cursor up", "Move", listed=_MOVES),
+    Key("right,l", "→", "move(1, 0)", "cursor right", "Move", listed=_MOVES),
+    Key("tab", "Tab", "pane", "grid or map", "Move", "pane"),
+    Key("slash", "/", "find", "find a token", "Move", "find"),
+    Key("minus", "-", "zoom(-1)", "smaller cells", "Move", listed=_SIZE),
+    Key("plus,equals_sign", "+", "zoom(1)", "larger cells", "Move", listed=_SIZE),
+    Key("0", "0", "fit", "the whole map", "Move"),
+    Key("left_square_bracket", "[", "layer(-1)", "layer before", "Heads", listed=_LAYER),
+    Key("right_square_bracket", "]", "layer(1)", "layer after", "Heads", listed=_LAYER),
+    Key("less_than_sign", "<", "head(-1)", "head before", "Heads", listed=_HEAD),
+    Key("greater_than_sign", ">", "head(1)", "head after", "Heads", listed=_HEAD),
+    Key("N", "N", "same(-1)", "last head with the same label", "Heads", listed=_SAME),
+    Key("n", "n", "same(1)", "next head with the same label", "Heads", listed=_SAME),
+    Key("I", "I", "important(-1)", "head before by importance", "Heads", listed=_RANK),
+    Key("i", "i", "important(1)", "next head by importance", "Heads", "rank", listed=_RANK),
+    Key("v", "v", "by_effect", "grid: labels or effects", "Heads"),
+    Key("1", "1", "mode('raw')", "weights as they are", "View"),
+    Key("2", "2", "mode('no-sink')", "without the sink", "View"),
+    Key("3", "3", "mode('value-weighted')", "weighted by value norms", "View"),
+    Key("d", "d", "side", "first, second, difference", "View"),
+    Key("p", "p", "palette", "next palette", "View"),
+    Key("x", "x", "ablate", "ablate the head, or not", "Change", "ablate"),
+    Key("X", "X", "restore", "put every head back", "Change"),
+    Key("e", "e", "edit", "edit the text", "Change", "edit"),
+    Key("g", "g", "generate", "let the model write on", "Change", "generate"),
+    Key("space", "Space", "pause", "pause; ← → step", "Change"),
+    Key("T", "T", "temperature(-0.1)", "temperature down", "Change", listed=_WARM),
+    Key("t", "t", "temperature(0.1)", "temperature up", "Change", listed=_WARM),
+    Key("r", "r", "reseed", "another seed", "Change"),
+    Key("s", "s", "save", "save what is seen", "Keep", "save"),
+    Key("y", "y", "yank", "copy this command", "Keep"),
+    Key("question_mark", "?", "keys", "all keys", "Keep", "keys"),
+    Key("colon", ":", "commands", "all commands", "Keep"),
+    Key("escape", "Esc", "stop", "stop, leave", "Keep"),
+    Key("q", "q", "leave", "quit", "Keep", "quit"),
+)
+
+HINTS = tuple((key.shown, key.hint) for key in KEYS if key.hint)
+WRITING = (
+    *(("Space", "pause"), ("← →", "step"), ("T t", "temperature"), ("r", "seed")),
+    *(("e", "edit"), ("Esc", "leave"), ("?", "keys"), ("q", "quit")),
+)
+"""What the line of keys shows, and what it shows while a text is written."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """What is typed in a line, before and behind its cursor."""
+
+    before: str = ""
+    behind: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.before + self.behind
+
+    def typed(self, key: str, character: str | None) -> Field:
+        """The same after a key; as it was after one that a line has no use for."""
+        before, behind = self.before, self.behind
+        stem = before.rstrip()
+        edits = {
+            "left": (before[:-1], before[-1:] + behind),
+            "right": (before + behind[:1], behind[1:]),
+            "home": ("", before + behind),
+            "end": (before + behind, ""),
+            "backspace": (before[:-1], behind),
+            "delete": (before, behind[1:]),
+            "ctrl+w": (stem[: len(stem) - len(stem.split(" ")[-1])], behind),
+            "ctrl+u": ("", behind),
+            "ctrl+k": (before, ""),
+        }
+        if key in edits:
+            return Field(*edits[key])
+        return self.with_text(character) if character and character.isprintable() else self
+
+    def with_text(self, text: str) -> Field:
+        """Something inserted at the cursor, in one line."""
+        return Field(self.before + " ".join(text.splitlines()), self.behind)
+
+    def line(self, room: int, theme: Theme) -> Line:
+        """What is seen of it in so many columns, the cursor among it; nothing in it acts."""
+        text = visible(self.text, theme.encoding)
+        before = visible(self.before, theme.encoding)
+        here = visible(self.before + self.behind[:1], theme.encoding)[len(before) :] or " "
+        start, left = len(before), room - width(here)
+        while start and width(before[start - 1]) <= left:
+            start, left = start - 1, left - width(before[start - 1])
+        behind = text[len(before) + len(here) :]
+        behind = fit(behind, left, theme.ellipsis) if width(behind) > left else behind
+        return [Segment(before[start:]), Segment(here, accent(theme, ground=True)), Segment(behind)]
+
+
+class Asked(NamedTuple):
+    """A question in the line of keys, which has every key until Enter or Esc.
+
+    answered: hears what was typed, at Enter. typing: hears of every change. left: of Esc.
+    """
+
+    question: str
+    field: Field
+    answered: Callable[[str], None]
+    typing: Callable[[str], None] = lambda typed: None
+    left: Callable[[], None] = lambda: None
+
+
+class KeysPane(Pane):
+    """The keys that are of use now, what was just done, or what is asked."""
+
+    asked: Asked | None = None
+
+    def ask(self, asked: Asked | None) -> None:
+        """Ask something, or with None nothing any more."""
+        self.asked = asked
+        self.redraw()
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        theme = self.look
+        if self.asked is not None:
+            question = theme.spell(cut(self.asked.question, columns * 3 // 4))
+            return [
+                [Segment(question, BOLD), *self.asked.field.line(columns - width(question), theme)]
+            ]
+        if self.note:
+            return [facts.parts([(self.note, "strong")], theme, columns)]
+        line: Line = []
+        used = 0
+        for key, said in HINTS if self.view.written is None else WRITING:
+            taken = width(key) + 1 + width(said) + (2 if line else 0)
+            if used + taken > columns:
+                continue
+            line += [Segment("  ")] * bool(line)
+            line += [Segment(theme.spell(key), theme.tone(True)), Segment(f" {said}", DIM)]
+            used += taken
+        return [line]
+
+
+class Help(ModalScreen[None]):
+    """Every key, by what it is for; any key closes it."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._look = theme
+
+    def compose(self) -> ComposeResult:
+        yield Vertical(Lines("help", self._lines()), id="sheet")
+
+    def _lines(self) -> Sequence[Line]:
+        groups = [self._group(group) for group in dict.fromkeys(key.group for key in KEYS)]
+        sides = [stack(groups[:3]), stack(groups[3:])]
+        if sum(side.width for side in sides) + 3 > self.app.size.width - 6:
+            return stack(groups).lines
+        return beside(sides, 3).lines
+
+    def _group(self, group: str) -> Block:
+        rows: dict[str, list[str]] = {}
+        for key in KEYS:
+            if key.group == group:
+                rows.setdefault(key.listed or key.said, []).append(key.shown)
+        look = self._look
+        lines: list[Line] = [[Segment(group, BOLD)]]
+        for said, shown in rows.items():
+            name = look.spell(" ".join(shown)).ljust(8)
+            lines.append([Segment(f"{name} ", accent(look)), Segment(look.spell(said))])
+        return Block(tuple(lines), widest(lines))
+
+    def on_click(self) -> None:
+        self.dismiss()
+
+
+class Palette(ModalScreen[None]):
+    """Every command by what it does; typing narrows them, Enter runs the first or the chosen."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._look, self.field = theme, Field()
+        self._found: Sequence[Key] = KEYS
+        self._place = 0
+        self._line, self._list = Lines("line"), Lines("commands")
+        self._tell()
+
+    def compose(self) -> ComposeResult:
+        yield Vertical(self._line, self._list, id="sheet")
+
+    def taken(self, event: events.Key) -> str | None:
+        """What is to be done after a key, nothing where it was Esc; None while it is asked."""
+        if event.key == "escape":
+            return ""
+        if event.key == "enter":
+            return self._found[self._place].action if self._found else ""
+        if event.key in ("up", "down"):
+            place = self._place + (1 if event.key == "down" else -1)
+            self._place = max(min(place, len(self._found) - 1), 0)
+            self._tell()
+        else:
+            self.narrow(self.field.typed(event.key, event.character))
+        return None
+
+    def narrow(self, field: Field) -> None:
+        """Show the commands with these words."""
+        self.field, words = field, field.text.casefold().split()
+        self._found = [key for key in KEYS if all(word in key.said.casefold() for word in words)]
+        self._place = 0
+        self._tell()
+
+    def _tell(self) -> None:
+        rows = max(self.app.size.height - 8, 1)
+        first = max(min(self._place - rows // 2, len(self._found) - rows), 0)
+        lines: list[Line] = []
+        for place, key in enumerate(self._found[first : first + rows], start=first):
+            said = f" {self._look.spell(key.said)} ".ljust(44)
+            style = accent(self._look, ground=True) if place == self._place else None
+            lines.append([Segment(said, style), Segment(self._look.spell(f" {key.shown}"), DIM)])
+        self._line.tell([self.field.line(56, self._look)])
+        self._list.tell(lines or [[Segment(" no such command", DIM)]])
+        self._list.refresh(layout=True)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a side comes from.
+
+    text: that it begins with; of a second side nothing where it reads what the first one does.
+    options: that chose the model, as they are typed.
+    """
+
+    session: Session
+    text: str
+    options: tuple[str, ...] = ()
+
+
+class Asking(Background):
+    """Asks for a token, a text, a file or a command, and shows all keys.
+
+    source, second: the sides, if there are two. look: how things are drawn, but for the palette.
+    """
+
+    map_pane: MapPane
+    keys_pane: KeysPane
+
+    def __init__(self, source: Source, view: View, look: Theme) -> None:
+        super().__init__()
+        self.source, self.view, self.look = source, view, look
+        self.second: Source | None = None
+        self._searched = ""
+        self._looks: dict[str, Theme] = {}
+
+    @property
+    def drawn_with(self) -> Theme:
+        """What things are drawn with; one a palette, for each keeps its styles."""
+        palette = self.view.scene.palette
+        return self._looks.setdefault(palette, replace(self.look, palette=palette))
+
+    def see(self, scene: Scene) -> None:
+        raise NotImplementedError
+
+    def read(self, text: str) -> None:
+        raise NotImplementedError
+
+    def leave_written(self) -> None:
+        raise NotImplementedError
+
+    def live(self, cannot: str) -> bool:
+        """Whether there is a model that runs; else that is said."""
+        if not self.source.session.live:
+            self.say(f"what was saved {cannot}: explore the model itself")
+        return self.source.session.live
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Paste) and not event.is_forwarded:
+            sheet, asked = self.screen, self.keys_pane.asked
+            if isinstance(sheet, Palette):
+                sheet.narrow(sheet.field.with_text(event.text))
+            elif asked is not None:
+                self._edited(asked, asked.field.with_text(event.text))
+        else:
+            await super().on_event(event)
+
+    async def answer(self, event: events.Key) -> None:
+        sheet, asked = self.screen, self.keys_pane.asked
+        if isinstance(sheet, Help):
+            sheet.dismiss()
+        elif isinstance(sheet, Palette):
+            action = sheet.taken(event)
+            if action is not None:
+                sheet.dismiss()
+                if action:
+                    await self.run_action(action)
+        elif asked is None:
+            await super().answer(event)
+        elif event.key in ("enter", "escape"):
+            self.keys_pane.ask(None)
+            asked.answered(asked.field.text) if event.key == "enter" else asked.left()
+        else:
+            self._edited(asked, asked.field.typed(event.key, event.character))
+
+    def _edited(self, asked: Asked, field: Field) -> None:
+        self.keys_pane.ask(asked._replace(field=field))
+        if field.text != asked.field.text:
+            asked.typing(field.text)
+
+    def action_keys(self) -> None:
+        self.push_screen(Help(self.drawn_with))
+
+    def action_commands(self) -> None:
+        self.push_screen(Palette(self.drawn_with))
+
+    def action_find(self) -> None:
+        start = self.view.scene
+
+        def typing(typed: str) -> None:
+            scene = start.found(self.view.record.queries, typed) if typed else start
+            self.see(scene)
+
+        def answered(typed: str) -> None:
+            if not typed and self._searched:
+                self.see(start.found(self.view.record.queries, self._searched))
+            if typed and not places_of(self.view.record.queries, typed):
+                self.say(f"no token has “{visible(typed)}” in it")
+            self._searched = typed or self._searched
+
+        self.keys_pane.ask(Asked("/", Field(), answered, typing, lambda: self.see(start)))
+
+    def action_edit(self) -> None:
+        if not self.live("has no other text"):
+            return
+
+        def answered(typed: str) -> None:
+            self.leave_written()
+            if self.second is not None and self.second.text and self.view.scene.side == "b":
+                self.second = replace(self.second, text=typed)
+                typed = self.view.frame.text
+            self.read(typed)
+
+        view = self.view
+        text = view.shown.text if view.written is None else joined(view.record.queries)
+        self.keys_pane.ask(Asked("text ", Field(text), answered))
+
+    def action_save(self) -> None:
+        def write(path: Path) -> None:
+            view, look, columns = self.view, self.drawn_with, self.size.width
+            self.later(
+                "save",
+                lambda waited: save_view(path, view, look, columns),
+                lambda _: self.say(f"saved {visible(str(path))}"),
+            )
+
+        def answered(typed: str) -> None:
+            path = Path(typed.strip()).expanduser()
+            if typed.strip() and path.exists():
+                question = f"{visible(path.name)} is there: replace it? y, or Esc "
+                yes = Asked(question, Field(), lambda said: write(path) if said == "y" else None)
+                self.keys_pane.ask(yes)
+            elif typed.strip():
+                write(path)
+
+        name = f"{self.view.scene.name(self.view.scene.head)}.svg"
+        name = "written.jsonl" if self.view.written is not None else name
+        self.keys_pane.ask(Asked("save as ", Field(name), answered))
+
+    def action_yank(self) -> None:
+        scene, shown = self.view.scene, self.view.shown
+        line = command_line(scene.without(shown.removed), shown.text, self.source.options)
+        self.copy_to_clipboard(line)
+        self.say(f"copied: {line}")

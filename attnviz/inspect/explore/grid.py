@@ -1,0 +1,363 @@
+"""All heads in a pane: a row a layer, a column a head, the chosen one in the cursor's colour."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from rich.segment import Segment
+from rich.style import Style
+
+from attnviz.draw.axes import tick_line
+from attnviz.draw.blocks import BOLD, DIM, Block, Line
+from attnviz.draw.grid import strength_glyph
+from attnviz.draw.labels import fit, token_labels, width
+from attnviz.draw.maps import small_map
+from attnviz.draw.numbers import NumberScale
+from attnviz.draw.palette import DIVERGING, STEPS, Tint
+from attnviz.draw.provenance import share
+from attnviz.draw.scale import signed_tint, weight_steps
+from attnviz.draw.theme import Theme, sign_glyph
+from attnviz.engine.generation import Step
+from attnviz.engine.head_run import Head
+from attnviz.engine.removals import Effects
+from attnviz.inspect.explore.map import accent
+from attnviz.inspect.explore.scene import View
+from attnviz.inspect.explore.session import Frame
+from attnviz.inspect.heads.finding import described
+from attnviz.inspect.heads.first import label_grid
+from attnviz.inspect.heads.report import compare_heads
+
+_WIDEST = 12
+_APART, _NAMED, _LEAST_SIDE = 2, 11, 5
+"""Columns between small maps and of one at least, and its least queries."""
+
+_LEAST_NUMBER = 4  # columns, such as +.05
+
+_FAINT = "1c2027 68707c"
+"""Greys of heads without a label, by the score of what describes them."""
+
+
+class Cell(NamedTuple):
+    """What a grid says of one head.
+
+    texts: the same ever shorter, the longest first; the last may be empty.
+    tint: its ground; None for what is faint. faint: its colour where there is none for words.
+    strength: from 0 to 1, of either sign with a tint of
+    either sign: the glyph where there is no colour.
+    """
+
+    texts: tuple[str, ...]
+    tint: Tint | None = None
+    strength: float = 0.0
+    faint: Tint | None = None
+
+
+class Heads(NamedTuple):
+    """What is drawn: names of layers and heads, a cell for each head, the chosen, the removed.
+
+    layers, numbers: what the rows and columns are of.
+    """
+
+    rows: Sequence[str]
+    columns: Sequence[str]
+    layers: Sequence[int]
+    numbers: Sequence[int]
+    cells: Mapping[Head, Cell]
+    chosen: Head
+    removed: frozenset[Head] = frozenset()
+
+    def at(self, row: int, column: int) -> Head:
+        return self.layers[row], self.numbers[column]
+
+
+class GridPicture(NamedTuple):
+    """The lines of a grid, and where its cells are.
+
+    left, top: of the first cell. wide, tall: columns and lines of one. first: the first row.
+    halves: whether two rows share a line.
+    """
+
+    lines: Sequence[Line]
+    left: int
+    wide: int
+    first: int
+    halves: bool = False
+    tall: int = 1
+    top: int = 1
+
+    def head_at(self, column: int, line: int, heads: Heads) -> Head | None:
+        """The head at a place of the pane; of two in one character that which is not chosen."""
+        row = self.first + (line - self.top) * (2 if self.halves else 1) // self.tall
+        number = (column - self.left) // self.wide
+        if (
+            line < self.top
+            or column < self.left
+            or not (number < len(heads.columns) and row < len(heads.rows))
+        ):
+            return None
+        if self.halves and heads.at(row, number) == heads.chosen and row + 1 < len(heads.rows):
+            row += 1
+        return heads.at(row, number)
+
+
+def columns_wanted(heads: Heads) -> tuple[int, ...]:
+    """The columns that each of its forms takes, the widest form first."""
+    indent = max(map(width, heads.rows)) + 1
+    count = len(heads.columns)
+    return (*(indent + (each + 1) * count for each in _widths(heads)), indent + count)
+
+
+def _widths(heads: Heads) -> list[int]:
+    forms = max((len(cell.texts) for cell in heads.cells.values()), default=1)
+    return [
+        max((width(_text(cell, form)) for cell in heads.cells.values()), default=1) or 1
+        for form in range(forms)
+    ]
+
+
+def _text(cell: Cell, form: int) -> str:
+    return cell.texts[min(form, len(cell.texts) - 1)]
+
+
+def _fitting(cell: Cell, room: int) -> str:
+    """The longest of its texts that the cell has room for."""
+    return next((text for text in cell.texts if width(text) <= room), "")
+
+
+def draw_grid(heads: Heads, theme: Theme, lines: int, columns: int, focused: bool) -> GridPicture:
+    """The grid in so many lines and columns: as much of each cell as all have room for."""
+    indent = max(map(width, heads.rows)) + 1
+    count, layers = len(heads.columns), len(heads.rows)
+    wide = max(min((columns - indent) // count, _WIDEST), 1)
+    seen = max(lines - 1, 1)
+    halves = layers > seen and theme.half_blocks
+    each = 2 if halves else 1
+    place = heads.layers.index(heads.chosen[0])
+    first = min(max(place - seen * each // 2, 0), max(layers - seen * each, 0))
+    first -= first % each
+    lit = accent(theme) if focused and theme.colour else BOLD
+    drawn: list[Line] = [_headings(heads, indent, wide, lit)]
+    for row in range(first, min(first + seen * each, layers), each):
+        here = place in range(row, row + each)
+        line = [Segment(heads.rows[place if here else row].ljust(indent), lit if here else DIM)]
+        for column in range(count):
+            if halves:
+                line += _halves(heads, row, column, wide, theme)
+            else:
+                line += _cell(heads, heads.at(row, column), wide, theme)
+        drawn.append(line)
+    return GridPicture(drawn, indent, wide, first, halves)
+
+
+# A small map a head --------------------------------------------------------------------------
+
+
+class Thumbnail(NamedTuple):
+    """The lines and columns of a small map, a cell a weight and a line of words above it."""
+
+    lines: int
+    columns: int
+
+    def columns_of(self, heads: Heads) -> int:
+        return max(map(width, heads.rows)) + 1 + (self.columns + _APART) * len(heads.columns)
+
+
+def thumbnail(heads: Heads, frame: Frame, theme: Theme, lines: int) -> Thumbnail | None:
+    """The size of small maps of which a row a layer fits; None where none does, or says much."""
+    record = frame.report.record
+    queries, keys = len(record.queries), len(record.keys)
+    size = Thumbnail((queries + 1) // 2, max(keys, _NAMED))
+    fits = (size.lines + 1) * len(heads.rows) <= lines
+    return size if fits and theme.half_blocks and queries >= _LEAST_SIDE else None
+
+
+def draw_thumbnails(
+    heads: Heads, frame: Frame, theme: Theme, size: Thumbnail, focused: bool
+) -> GridPicture:
+    """A small map a head in a row a layer, each under its name and what the grid says of it."""
+    maps = _small_maps(frame, theme, size)
+    indent = max(map(width, heads.rows)) + 1
+    lit = accent(theme) if focused else BOLD
+    drawn: list[Line] = []
+    for row, name in enumerate(heads.rows):
+        here = heads.layers[row] == heads.chosen[0]
+        lines: list[Line] = [[Segment(name.ljust(indent), lit if here else DIM)]]
+        lines += [[Segment(" " * indent)] for _ in range(size.lines)]
+        for column, number in enumerate(heads.columns):
+            head = heads.at(row, column)
+            lines[0] += _caption(heads, head, number, size.columns, theme)
+            block = () if head in heads.removed or head not in maps else maps[head].lines
+            for place, line in enumerate(lines[1:]):
+                cells = block[place] if place < len(block) else []
+                blank = size.columns + _APART - Segment.get_line_length(cells)
+                line += [*cells, Segment(" " * blank)]
+        drawn += lines
+    return GridPicture(drawn, indent, size.columns + _APART, 0, tall=size.lines + 1, top=0)
+
+
+def _caption(heads: Heads, head: Head, number: str, room: int, theme: Theme) -> Line:
+    """A head's name, then its cell as the grid has it."""
+    cell = _cell(heads, head, room - width(number), theme)
+    style = accent(theme, ground=True) if head == heads.chosen else DIM
+    return [Segment(f"{number} ", style), *cell, Segment(" " * (_APART - 1))]
+
+
+@lru_cache(maxsize=2)
+def _small_maps(frame: Frame, theme: Theme, size: Thumbnail) -> Mapping[Head, Block]:
+    record = frame.report.record
+    return {
+        (layer, head): small_map(weights, *size, record.causal, theme)
+        for layer, head, weights in record
+    }
+
+
+def _headings(heads: Heads, indent: int, wide: int, lit: Style) -> Line:
+    """The names of the columns, that of the chosen head strong."""
+    chosen = heads.numbers.index(heads.chosen[1])
+    names = heads.columns
+    if max(map(width, names)) >= wide:
+        names = [name.removeprefix("H") for name in names]
+    if max(map(width, names)) >= wide:
+        return tick_line([*map(int, names)], indent, wide)
+    return [
+        Segment(" " * indent),
+        *(
+            Segment(name.ljust(wide), lit if place == chosen else DIM)
+            for place, name in enumerate(names)
+        ),
+    ]
+
+
+def _cell(heads: Heads, head: Head, wide: int, theme: Theme) -> Line:
+    """One cell, a blank behind it where it is wide enough."""
+    cell = heads.cells.get(head)
+    inner = max(wide - 1, 1)
+    gap = [Segment(" " * (wide - inner))] * (wide > inner)
+    gone = head in heads.removed
+    if cell is None:
+        return [Segment(" " * wide)]
+    text = ("x" if theme.ascii else "×") if gone else _fitting(cell, inner)
+    style: Style | None = DIM
+    if not gone and cell.tint is not None:
+        style = theme.ground(cell.tint)
+        if style is None:
+            mark = _glyph(cell, theme)
+            text = f"{mark}{text}" if width(text) < inner else text or mark
+            style = BOLD
+    if head == heads.chosen:
+        style = accent(theme, ground=not gone)
+        text = text or ("*" if theme.ascii else "●")
+    return [Segment(text.center(inner) if gone else fit(text, inner), style), *gap]
+
+
+def _glyph(cell: Cell, theme: Theme) -> str:
+    if cell.tint is not None and cell.tint.palette == DIVERGING:
+        return sign_glyph(cell.strength * abs(cell.strength), 1.0, theme.ascii)
+    return strength_glyph(cell.strength, theme)
+
+
+def _halves(heads: Heads, row: int, column: int, wide: int, theme: Theme) -> Line:
+    """Two heads above each other, in colours alone."""
+    found: list[Style | None] = []
+    for each in range(row, min(row + 2, len(heads.rows))):
+        head = heads.at(each, column)
+        cell = heads.cells.get(head)
+        if head == heads.chosen:
+            found.append(accent(theme))
+        else:
+            tint = None if cell is None or head in heads.removed else cell.tint or cell.faint
+            found.append(None if tint is None else theme.ink(tint))
+    found += [None] * (2 - len(found))
+    above, below = found
+    if above is None:
+        return [Segment("▄" * wide, below) if below else Segment("·".ljust(wide), DIM)]
+    return [Segment("▀" * wide, above + Style(bgcolor=below.color) if below else above)]
+
+
+# What a grid shows ---------------------------------------------------------------------------
+
+
+def heads_of(view: View) -> Heads:
+    """Of each head its label, its effect, or the token that it looks at while a text is written."""
+    written = view.written
+    if written is not None and written.at:
+        return _grid(view, _sources(view, written.steps[written.at - 1]))
+    if view.scene.side == "difference" and view.against is not None:
+        moved = moved_attention(view.frame, view.against)
+        if moved:
+            return _grid(view, {head: _amount(value) for head, value in moved.items()})
+    if view.by_effect and view.effects is not None:
+        return _grid(view, _effects(view.effects))
+    return labelled(view)
+
+
+def labelled(view: View) -> Heads:
+    """Each head's label and score."""
+    return _grid(view, _labels(view.shown))
+
+
+def _grid(view: View, cells: Mapping[Head, Cell]) -> Heads:
+    scene = view.scene
+    layers = sorted({layer for layer, _ in scene.heads})
+    numbers = sorted({head for _, head in scene.heads})
+    rows = [scene.name((layer, 0)).partition("H")[0] for layer in layers]
+    columns = [f"H{number + scene.index_base}" for number in numbers]
+    return Heads(rows, columns, layers, numbers, cells, scene.head, scene.removed)
+
+
+@lru_cache(maxsize=4)
+def _labels(frame: Frame) -> Mapping[Head, Cell]:
+    report = frame.report
+    grid = label_grid(report)
+    layers = sorted({entry.layer for entry in report.heads})
+    numbers = sorted({entry.head for entry in report.heads})
+    cells = {}
+    for entry in report.heads:
+        drawn = grid.cells[layers.index(entry.layer), numbers.index(entry.head)]
+        what = described(report, entry)
+        letter = entry.label.letter if what.finding else what.short[:1]
+        texts = f"{what.short} {drawn.text}".strip(), what.short, letter
+        score = 0.0 if math.isnan(what.score) else what.score
+        faint = Tint(round(score * (STEPS - 1)), _FAINT)
+        cells[entry.layer, entry.head] = Cell(texts, drawn.tint, drawn.strength, faint)
+    return cells
+
+
+def _sources(view: View, step: Step) -> dict[Head, Cell]:
+    """The token that each head looked at most in a step, the sink left out."""
+    labels = token_labels(view.record.keys)
+    cells = {}
+    for layer, rows in step.rows.items():
+        for head, row in enumerate(rows):
+            left = view.without_sink(row)
+            place = int(left.argmax())
+            weight = float(left[place])
+            name = fit(labels[place], min(width(labels[place]), 8))
+            tint = Tint(int(weight_steps(np.array(weight)))) if weight >= 0.05 else None
+            cells[layer, head] = Cell((f"{name} {share(weight)}", name, ""), tint, weight)
+    return cells
+
+
+@lru_cache(maxsize=4)
+def moved_attention(frame: Frame, other: Frame) -> Mapping[Head, float]:
+    """The share of its attention that each head has on other keys; empty where tokens differ."""
+    return compare_heads([frame.report, other.report]).moved[1] or {}
+
+
+def _amount(value: float) -> Cell:
+    return Cell((share(value), ""), Tint(int(weight_steps(np.array(value)))), value)
+
+
+def _effects(effects: Effects) -> dict[Head, Cell]:
+    scale = NumberScale(max(map(abs, effects.values.values()), default=0.0) or 1.0)
+    cells = {}
+    for head, value in effects.values.items():
+        rooms = (scale.room, _LEAST_NUMBER)
+        texts = [(scale.fitted(value, room) or "").rjust(room) for room in rooms]
+        root = float(np.sign(value) * np.sqrt(abs(value) / scale.limit))
+        cells[head] = Cell((*texts, ""), signed_tint(value, scale.limit), root)
+    return cells

@@ -1,0 +1,409 @@
+"""The panes of the screen: each draws one ``View`` in lines, of which only the changed are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
+from textual import events, geometry
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, widest
+from attnviz.draw.document import WEIGHTS
+from attnviz.draw.grid import scale_samples
+from attnviz.draw.labels import at_blanks, wrap
+from attnviz.draw.maps import pooling
+from attnviz.draw.palette import STEPS
+from attnviz.draw.terminal import part_block
+from attnviz.draw.theme import Theme
+from attnviz.engine.head_run import Head
+from attnviz.inspect.explore import facts
+from attnviz.inspect.explore.grid import (
+    GridPicture,
+    columns_wanted,
+    draw_grid,
+    draw_thumbnails,
+    heads_of,
+    labelled,
+    thumbnail,
+)
+from attnviz.inspect.explore.map import NEAREST, MapPicture, Place, Shown, Size, draw_map
+from attnviz.inspect.explore.scene import SIDES, View
+from attnviz.inspect.explore.session import Frame
+from attnviz.inspect.heads.links import Link, links_table, strongest_links
+from attnviz.records import LayerWeights
+
+_PLAIN = Style.null()  # textual's filters want one
+_LEAST_COLUMNS, _LEAST_ROWS = 40, 12
+_BESIDE = 40
+"""Columns beside a map from which lists stand there."""
+
+_BETWEEN, _LEAST_NAME, _LABELS = 3, 8, 12
+_LEAST_LIST, _MOST_LIST = 3, 12
+"""Lines from which a list of links is worth its heading, and those that it takes at most."""
+
+_SORTED = 2**25
+
+
+class Pane(Widget):
+    """Draws what ``lines`` gives, and sends the terminal the lines that differ from before."""
+
+    def __init__(self, name: str, view: View, theme: Theme) -> None:
+        super().__init__(id=name)
+        self.view, self.look = view, theme
+        self.note = ""
+        self._strips: list[Strip] = []
+        self._drawn_for: geometry.Size | None = None
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        """What is to be seen now, in at most so many columns and rows."""
+        raise NotImplementedError
+
+    def show(self, view: View, theme: Theme) -> None:
+        self.view, self.look = view, theme
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw everything anew and send what is not as it was."""
+        columns, rows = self.size
+        if self._drawn_for != self.size or not columns or not rows:
+            return  # all of it is drawn when it is shown
+        before = self._strips
+        self._strips = self._draw()
+        for row, (old, new) in enumerate(zip(before, self._strips, strict=True)):
+            if old != new:  # from the left: textual sends a line from its first column on
+                self.refresh(Region(0, row, columns - _same_end(old, new), 1))
+
+    def _draw(self) -> list[Strip]:
+        columns, rows = self.size
+        across, down = self.app.size
+        if across < _LEAST_COLUMNS or down < _LEAST_ROWS:
+            lines = self.too_small()[:rows]
+        else:
+            lines = self.lines(columns, rows)[:rows]
+        return [strip_of(line, columns) for line in (*lines, *[[]] * (rows - len(lines)))]
+
+    def too_small(self) -> Sequence[Line]:
+        """What is said in place of all that has no room."""
+        return []
+
+    def render_line(self, y: int) -> Strip:
+        if self._drawn_for != self.size:
+            self._drawn_for, self._strips = self.size, self._draw()
+        return self._strips[y]
+
+    def on_focus(self) -> None:
+        self.redraw()
+
+    def on_blur(self) -> None:
+        self.redraw()
+
+
+def strip_of(line: Line, columns: int) -> Strip:
+    """A line in exactly so many columns; neighbours that look alike are joined."""
+    kept = [Segment(text, style or _PLAIN) for text, style, _ in line if text]
+    return Strip(kept, Segment.get_line_length(kept)).simplify().adjust_cell_length(columns, _PLAIN)
+
+
+class Lines(Widget):
+    """Lines that stand as they are told."""
+
+    def __init__(self, name: str, told: Sequence[Line] = ()) -> None:
+        super().__init__(id=name)
+        self._told = told
+
+    def tell(self, told: Sequence[Line]) -> None:
+        self._told = told
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        return strip_of(self._told[y] if y < len(self._told) else [], self.size.width)
+
+    def get_content_width(self, container: geometry.Size, viewport: geometry.Size) -> int:
+        return max((Segment.get_line_length(line) for line in self._told), default=0)
+
+    def get_content_height(
+        self, container: geometry.Size, viewport: geometry.Size, width: int
+    ) -> int:
+        return len(self._told)
+
+
+def _same_end(old: Strip, new: Strip) -> int:
+    """The columns at the end of two lines of one length that look alike."""
+    same = 0
+    for one, other in zip(reversed([*old]), reversed([*new]), strict=False):
+        if one.style != other.style:
+            break
+        if one.text != other.text:
+            blank = [len(each.text) - len(each.text.rstrip(" ")) for each in (one, other)]
+            return same + min(blank)
+        same += one.cell_length
+    return same
+
+
+class HeadingPane(Pane):
+    """The model and the text, then the finding."""
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        view, theme = self.view, self.look
+        return [
+            facts.heading(view, theme, columns),
+            *facts.finding_lines(view, theme, columns, rows - 1),
+        ]
+
+    def too_small(self) -> Sequence[Line]:
+        return [[Segment(f"too small: {_LEAST_COLUMNS} columns, {_LEAST_ROWS} lines", BOLD)]]
+
+
+class GridPane(Pane, can_focus=True):
+    """All heads, and below them what they link most where there is room."""
+
+    class Chosen(Message):
+        """A head was clicked."""
+
+        def __init__(self, head: Head) -> None:
+            super().__init__()
+            self.head = head
+
+    class Wheeled(Message):
+        """The wheel was turned by so many steps."""
+
+        def __init__(self, steps: int) -> None:
+            super().__init__()
+            self.steps = steps
+
+    _drawn: GridPicture | None = None
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        view, theme = self.view, self.look
+        heads = heads_of(view)
+        size = thumbnail(heads, view.shown, theme, rows) if view.written is None else None
+        if size is not None and size.columns_of(heads) <= columns:
+            self._drawn = draw_thumbnails(heads, view.shown, theme, size, self.has_focus)
+            return self._drawn.lines
+        self._drawn = draw_grid(heads, theme, rows, columns, self.has_focus)
+        drawn = list(self._drawn.lines)
+        left = rows - len(drawn) - 1
+        if left > _LEAST_LIST and view.written is None:
+            lists = _effects if view.effects is not None and view.by_effect else _links
+            drawn += [[], *lists(view, theme, columns, min(left, _MOST_LIST))]
+        return drawn
+
+    def on_click(self, event: events.Click) -> None:
+        if self._drawn is not None:
+            head = self._drawn.head_at(event.x, event.y, heads_of(self.view))
+            if head is not None:
+                self.post_message(self.Chosen(head))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self.post_message(self.Wheeled(1))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self.post_message(self.Wheeled(-1))
+
+
+def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
+    """How wide the grid is in so many columns and lines: the map comes first."""
+    keys = len(view.shown.report.record.keys)
+    keys += 0 if view.written is None else view.written.sampling.tokens
+    wanted = 2 * keys + _LABELS
+    if keys > lines - 2:  # it is not seen whole at this size anyway
+        wanted = min(keys + 2 * _LABELS, columns // 2)
+    heads = labelled(view)
+    forms = columns_wanted(heads)
+    small = thumbnail(heads, view.shown, theme, lines)
+    if small is not None:
+        forms = (small.columns_of(heads), *forms)
+    most = min(columns - _BETWEEN - wanted, columns * 11 // 20)
+    return next((form for form in forms if form <= most), min(forms[-1], columns // 2))
+
+
+def _links(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
+    """The strongest links of all heads."""
+    links = _strongest(view.shown, rows - 1)
+    table = links_table(view.shown.report, links, "strongest links", False)
+    return part_block(table, theme, columns).lines[:rows]
+
+
+def _effects(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
+    """The heads whose removal costs most."""
+    return facts.effect_lines(view, theme, columns)[:rows]
+
+
+@lru_cache(maxsize=1024)
+def _darker(segment: Segment) -> Segment:
+    """A part of a map at half its light; the cursor stays."""
+    style = segment.style or DIM
+    if style.bold:
+        return segment
+    found = [
+        None
+        if colour is None or colour.triplet is None
+        else Color.from_rgb(*(part // 2 for part in colour.triplet))
+        for colour in (style.color, style.bgcolor)
+    ]
+    return Segment(segment.text, style + Style(color=found[0], bgcolor=found[1]))
+
+
+@lru_cache(maxsize=4)
+def _strongest(frame: Frame, count: int) -> Sequence[Link]:
+    """What all heads together link most; nothing where there are too many weights to sort."""
+    record = frame.report.record
+    if sum(layer.weights.size for layer in record.layers) > _SORTED:
+        return []
+    there = tuple(
+        LayerWeights(layer, (head,), weights[None])
+        for layer, head, weights in record
+        if (layer, head) not in frame.removed
+    )
+    return strongest_links(replace(frame.report, record=replace(record, layers=there)), count)
+
+
+class MapPane(Pane, can_focus=True):
+    """The chosen head: its name and label, its map, its scores."""
+
+    class Pointed(Message):
+        """A cell was clicked."""
+
+        def __init__(self, cell: Place) -> None:
+            super().__init__()
+            self.cell = cell
+
+    class Wheeled(GridPane.Wheeled):
+        """The wheel was turned by so many steps."""
+
+    joined = False
+    size_chosen: Size | None = None
+    corner = Place(0, 0)
+    drawn: MapPicture | None = None
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        view = self.view
+        across = (columns + _BETWEEN) // 3 - _BETWEEN
+        if not self._fits(across, rows):
+            self.drawn, drawn = self._one(view, columns, rows, self.has_focus)
+            self.corner = self.drawn.corner
+            left = columns - widest(self.drawn.lines) - _BETWEEN
+            return self._with_lists(drawn, left, columns) if left >= _BESIDE else drawn
+        blocks: list[Block] = []
+        for side in SIDES:
+            chosen = side == view.scene.side
+            one = replace(view, scene=view.scene.with_side(side))
+            picture, drawn = self._one(one, across, rows, chosen)
+            if chosen:
+                self.drawn = picture._replace(left=picture.left + len(blocks) * (across + _BETWEEN))
+                self.corner = picture.corner
+            blocks.append(Block(tuple(drawn), across))
+        return beside(blocks, _BETWEEN).lines
+
+    def zoom(self, step: int) -> None:
+        """Larger cells, smaller ones, or with 0 the largest with which the whole map is seen."""
+        if self.drawn is None:
+            return
+        zoom, near = self.drawn.size
+        if not step:
+            self.size_chosen = None
+        elif step > 0:
+            nearer = Size(1, min(near + 1, NEAREST))
+            self.size_chosen = Size((zoom + 1) // 2) if zoom > 1 else nearer
+        elif near:
+            self.size_chosen = Size(1, near - 1)
+        elif not self.drawn.whole:
+            self.size_chosen = Size(zoom * 2)
+        self.redraw()
+
+    def _with_lists(self, drawn: Sequence[Line], left: int, columns: int) -> Sequence[Line]:
+        """Beside a map what small maps at the left leave no room for."""
+        view, rows = self.view, len(drawn) - 4
+        heads = heads_of(view)
+        small = thumbnail(heads, view.shown, self.look, len(drawn))
+        grid = self.app.query_one("#grid").size.width
+        if view.written is not None or small is None or small.columns_of(heads) > grid:
+            return drawn
+        lists = [*_links(view, self.look, left, min(rows, _MOST_LIST))]
+        if view.effects is not None:
+            lists += [[], *_effects(view, self.look, left, min(rows - len(lists) - 1, _MOST_LIST))]
+        right = [[], *lists]
+        return [
+            [*line, Segment(" " * (columns - left - Segment.get_line_length(line))), *beside_it]
+            if place < len(right) and (beside_it := right[place])
+            else line
+            for place, line in enumerate(drawn)
+        ]
+
+    def _fits(self, columns: int, rows: int) -> bool:
+        """Whether the two sides and their difference have room beside each other."""
+        view = self.view
+        asked = view.other is not None or view.scene.side != "a"
+        return asked and view.comparable and 2 * len(view.record.keys) + _LEAST_NAME <= columns
+
+    def _one(
+        self, view: View, columns: int, rows: int, strong: bool
+    ) -> tuple[MapPicture, Sequence[Line]]:
+        """One side with its title, its legend and the scores of the head."""
+        theme = self.look
+        room = rows - 2
+        shown = Shown(
+            view.weights,
+            view.axes(theme.encoding),
+            Place(view.scene.query, view.scene.key),
+            self.corner,
+            self.size_chosen,
+            view.limit,
+            self.joined,
+        )
+        picture = draw_map(shown, theme, room, columns)
+        body = list(picture.lines[:room])
+        if view.dark:
+            body = [[_darker(segment) for segment in line] for line in body]
+        body += [[]] * (room - len(body))
+        legend = self._legend(view, picture, columns)
+        if room - len(picture.lines) > 1 and Segment.get_line_length(legend) <= columns:
+            body[-1] = legend
+        top = facts.head_line(view, theme, columns, strong)
+        return picture, [top, *body, facts.score_line(view, theme, columns)]
+
+    def _legend(self, view: View, picture: MapPicture, columns: int) -> Line:
+        """What colours or glyphs mean, and what a cell is."""
+        theme = self.look
+        if view.limit:
+            signs = "blue −, orange +" if theme.colour else ""
+            words = [signs] * bool(signs) + [f"full at ±{view.limit:.2g}"]
+            return [Segment(theme.spell(theme.dot.join(words)), DIM)]
+        samples = scale_samples(
+            WEIGHTS, theme, columns, lambda share: theme.glyph(round(share * (STEPS - 1)))
+        )
+        line = [segment for sample in samples for segment in (*sample, Segment("  "))][:-1]
+        caption = pooling((picture.size.zoom,) * 2)
+        return [*line, Segment("  " + theme.spell(caption), DIM)] if caption else line
+
+    def on_click(self, event: events.Click) -> None:
+        if self.drawn is not None:
+            cell = self.drawn.cell_at(event.x, event.y - 1, self.view.axes(self.look.encoding))
+            if cell is not None:
+                self.post_message(self.Pointed(cell))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self.post_message(self.Wheeled(1))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self.post_message(self.Wheeled(-1))
+
+
+class WordsPane(Pane):
+    """The cell of the cursor, its row and its column, and the prediction, in words; or a note."""
+
+    def lines(self, columns: int, rows: int) -> Sequence[Line]:
+        if self.note:
+            note, end = self.look.spell(self.note), self.look.ellipsis
+            told = at_blanks(note, columns, "", end)
+            told = told if " ".join(told) == note else wrap(note, columns, rows, end)
+            return [[Segment(line, BOLD)] for line in told[:rows]]
+        return facts.word_lines(self.view, self.look, columns, rows)

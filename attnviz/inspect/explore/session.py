@@ -1,0 +1,293 @@
+"""What can be seen of one text, and the model that shows it.
+
+A frame is one pass over one text, with what heads were removed. A session makes frames: each call
+may take long, may run in any thread, and fails with the package's own exceptions. What ``advance``
+raises ends a call; nothing is left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, Protocol, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.labels import visible
+from attnviz.draw.provenance import size_words
+from attnviz.engine.capture import Asked, Choice, asked, encoded
+from attnviz.engine.generation import Sampling, Step, generate
+from attnviz.engine.head_run import Head
+from attnviz.engine.known_labels import known_labels
+from attnviz.engine.likely import Likely, likeliest
+from attnviz.engine.removals import Effects, removal_effects
+from attnviz.engine.text_pass import TextPass, TextReader, token_losses
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.heads.report import heads_report
+from attnviz.measures.labels import KnownLabels
+from attnviz.measures.rows import norm_weighted
+from attnviz.measures.sinks import sink_of, without_sink
+from attnviz.models.model import Model
+from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+from attnviz.records import HeadsReport, ModelInfo
+
+Floats = NDArray[np.floating]
+
+Mode = Literal["raw", "no-sink", "value-weighted"]
+"""Weights as they are; rows rescaled without the attention sink; or each weight times the norm of
+the value that it moves, rows rescaled to sum to one."""
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+Axis = Literal["keys", "queries"]
+"""What is ranked: the keys of a query, or the queries of a key."""
+
+_LIKELY = 10
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """One pass over one text, everything that is to be seen of it.
+
+    report: the raw weights of all heads, their scores, labels and sinks.
+    removed: (layer, head) whose outputs were zero.
+    likely: the likeliest tokens behind the last one, the first is the likeliest; empty where
+        nothing is predicted.
+    loss: nats per token of the text; None where there is none.
+    measure_norms: gives ``norms``, in one more pass.
+    """
+
+    text: str
+    report: HeadsReport
+    removed: frozenset[Head] = frozenset()
+    likely: tuple[Likely, ...] = ()
+    loss: float | None = None
+    measure_norms: Callable[[], Mapping[int, Floats]] = field(default=dict, repr=False)
+
+    @cached_property
+    def norms(self) -> Mapping[int, Floats]:
+        """By layer (head, key): ‖v_j W_O^h‖; empty where that is not known.
+
+        Computed when it is first asked for, which takes a pass: ask in a worker's thread.
+        Raises UnsupportedError where the model does not show its values.
+        """
+        return self.measure_norms()
+
+    def weights(self, head: Head, mode: Mode = "raw") -> Floats:
+        """The (query, key) weights of a head, rows summing to one but where nothing is left: NaN.
+
+        Raises KeyError for a head that is not there, UsageError where there is no sink, or no norms
+        are known.
+        """
+        weights = self.report.weights(*head)
+        if mode == "raw":
+            return weights
+        if mode == "no-sink":
+            keys = sink_of(self.report.record)[1]
+            if not keys.any():
+                raise UsageError(
+                    "there is no attention sink here, neither a special token nor a first one of "
+                    "causal attention"
+                )
+            return without_sink(weights, keys)
+        if head[0] not in self.norms:
+            raise UsageError("what values move is not known here: the weights stand alone")
+        return norm_weighted(weights, self.norms[head[0]][head[1]])
+
+    def strongest(
+        self, head: Head, place: int, axis: Axis, mode: Mode = "raw", count: int = 5
+    ) -> tuple[tuple[int, float], ...]:
+        """The keys that the query ``place`` weighs most, or the queries that weigh it most.
+
+        As (place, weight), the largest first; what is zero, hidden or left out is not among them.
+        """
+        weights = self.weights(head, mode)
+        line = weights[place] if axis == "keys" else weights[:, place]
+        line = np.nan_to_num(line, nan=0.0)
+        order = np.argsort(-line, kind="stable")[:count].tolist()
+        return tuple((at, float(line[at])) for at in order if line[at] > 0)
+
+
+def weighed(frame: Frame | None, head: Head, mode: Mode) -> None:
+    """What is slow about a way to see the weights, done once; UsageError where it cannot be had."""
+    if frame is not None and mode != "raw":
+        frame.weights(head, mode)
+
+
+# Two frames ----------------------------------------------------------------------------------
+
+
+def unlike(frame: Frame, other: Frame, head: Head) -> str:
+    """Why two frames have no difference of a head; nothing where they have one.
+
+    Two texts in one model are compared by position; two models only where the text has the same
+    tokens in both, and their attention is causal in both or in neither.
+    """
+    a, b = frame.report.record, other.report.record
+    models = two_models(frame, other)
+    if models and not same_tokens(frame, other):
+        return f"no difference: {model_name(a.model)} and {model_name(b.model)} have other tokens"
+    if a.kind != b.kind or (models and a.causal != b.causal):
+        return "no difference: the sides are of other kinds of attention"
+    if len(a.queries) != len(b.queries) or len(a.keys) != len(b.keys):
+        return f"no difference: one text has {size_words(a)}, the other {size_words(b)}"
+    known = any((entry.layer, entry.head) == head for entry in other.report.heads)
+    name = frame.report.name(*head)
+    return "" if known else f"no difference: the other side has no {name}"
+
+
+def two_models(frame: Frame, other: Frame) -> bool:
+    """Whether they are of two models."""
+    one, two = (replace(each.report.record.model, notes=()) for each in (frame, other))
+    return one != two
+
+
+def same_tokens(frame: Frame, other: Frame) -> bool:
+    """Whether they have the same tokens in the same order."""
+    records = (frame.report.record, other.report.record)
+    one, two = ((each.queries.texts, each.keys.texts) for each in records)
+    return one == two
+
+
+def model_name(info: ModelInfo) -> str:
+    """A model's name; of a path its last two parts."""
+    return visible("/".join(Path(info.name).parts[-2:]))
+
+
+class Session(Protocol):
+    """Makes frames.
+
+    live: whether texts can be edited, heads removed and texts written on.
+    context: the longest text in tokens, None where nothing limits it.
+    texts: that are there to be seen before any is typed: of a file its own, one a side.
+    sampling: of what a saved run wrote; None where it can be chosen.
+    """
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    @property
+    def live(self) -> bool: ...
+
+    @property
+    def context(self) -> int | None: ...
+
+    @property
+    def texts(self) -> tuple[str, ...]: ...
+
+    @property
+    def sampling(self) -> Sampling | None: ...
+
+    def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
+        """One pass; slow. UsageError for a text or a head that does not fit the model."""
+        ...
+
+    def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
+        """What every single removal costs over a text; ``advance`` is told the share that is done.
+
+        Raises UsageError for a text of one token, UnsupportedError where heads cannot be removed.
+        """
+        ...
+
+    def generation(
+        self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
+    ) -> Iterator[Step]:
+        """The model writes on, a token a step; each step is slow.
+
+        The rows go on from the frame of ``text``. Raises UnsupportedError for a model that does not
+        write on, UsageError where there is no room.
+        """
+        ...
+
+
+class LiveSession:
+    """A loaded model.
+
+    choice: the kind of attention and its target, whether to truncate, and how heads are numbered.
+    """
+
+    def __init__(self, model: Model, choice: Choice | None = None, text: str = "") -> None:
+        self.model = model
+        self._choice = choice or Choice()
+        self.texts = (text,) if text else ()
+        self._reader = TextReader(model)
+        self._labels: dict[str, KnownLabels | None] = {}
+
+    live = True
+    sampling: Sampling | None = None
+
+    @property
+    def info(self) -> ModelInfo:
+        return self.model.info
+
+    @property
+    def context(self) -> int | None:
+        return self.model.context
+
+    def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
+        wanted = asked(self.model, text, replace(self._choice, layers=None, heads=()))
+        passed = self._reader.read(wanted, removed)
+        likely, loss = self._predictions(wanted, passed)
+        return Frame(
+            text=text,
+            report=self._report(text, passed),
+            removed=removed,
+            likely=likely,
+            loss=loss,
+            measure_norms=lambda: self._reader.norms(wanted, removed),
+        )
+
+    def _report(self, text: str, passed: TextPass) -> HeadsReport:
+        kind = passed.record.kind
+        if kind not in self._labels:
+            self._labels[kind] = known_labels(self.model, kind)
+        return heads_report(
+            passed.record,
+            False,
+            self._choice.index_base,
+            text=text,
+            target=self._choice.target,
+            known=self._labels[kind],
+        )
+
+    def _predictions(
+        self, wanted: Asked, passed: TextPass
+    ) -> tuple[tuple[Likely, ...], float | None]:
+        if passed.logits is None or not np.isfinite(passed.logits).all():
+            return (), None
+        last = passed.logits[-1].astype(np.float64)
+        last -= last.max()
+        logs = last - np.log(np.exp(last).sum())
+        losses = token_losses(passed.logits, wanted.given.predicted.ids)
+        loss = float(losses.mean()) if len(losses) else None
+        return likeliest(logs, self.model.vocabulary().texts, _LIKELY), loss
+
+    def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
+        wanted = asked(self.model, text, replace(self._choice, layers=None, heads=()))
+        return removal_effects(self.model, wanted, advance)
+
+    def generation(
+        self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
+    ) -> Iterator[Step]:
+        if "decoder" in self.model.kinds:
+            raise UnsupportedError(
+                f"the decoder of {self.info.name!r} begins a text of its own, which does not go on "
+                "from here: attnviz generate shows it"
+            )
+        tokens = encoded(self.model, text, self._choice.truncate)
+        return generate(self.model, tokens, sampling, kind=self._choice.kind, removed=removed)
+
+
+def open_session(
+    name: str, options: LoadOptions | None = None, choice: Choice | None = None, text: str = ""
+) -> LiveSession:
+    """Load the model that ``--model NAME`` stands for.
+
+    text: what is read first; decides whether NumPy or torch is sooner.
+    Raises as ``models.resolve.load``.
+    """
+    options = replace(options or LoadOptions(), tokens=reckoned_tokens(text))
+    return LiveSession(load(name, options), choice, text)

@@ -1,0 +1,1 @@
+"""``attnviz generate``: the model writes on, and what its heads look at meanwhile."""

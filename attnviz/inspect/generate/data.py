@@ -1,0 +1,346 @@
+"""A run for programs: one JSON object, a table of its steps, and a file that it is read back from.
+
+The file of a run (``.jsonl``) has weights of four significant digits. Anyone may have written what
+is read: all of it is checked.
+
+    {"schema": "attnviz.generate/1", "model": …, "prompt": …, "sampling": …, …, "tokens": …}
+    {"prompt_rows": {"0": [[[w], [w, w], …], …], …}}     by layer: head, query, keys up to the query
+    {"token": …, "id": …, "probability": …, "likely": …, …, "rows": {"0": [[w, …], …], …}}
+    …
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+
+from attnviz.draw.labels import visible
+from attnviz.draw.values import json_number, model_facts, model_of
+from attnviz.engine.generation import Sampling, Step
+from attnviz.engine.head_run import Head
+from attnviz.engine.likely import Likely
+from attnviz.errors import LoadError, UsageError
+from attnviz.inspect.generate.records import Ending, Floats, Looked, Run
+from attnviz.reading import TEXT_BYTES, finite, one_of, parse_json, read_bytes, typed
+from attnviz.records import Kind, LayerWeights, Tokens
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+SCHEMA = "attnviz.generate/1"
+
+_DIGITS = 4
+_SOURCES = 5
+"""Tokens of each step that it attended to most."""
+
+_MOST_PROMPT = 2**23
+"""Weights of the prompt, of all heads, beyond which a file leaves them out."""
+
+_ROUNDING = 0.02
+"""How far a row of rounded weights may sum to more than one."""
+
+_DAMAGED = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    UsageError,
+    RecursionError,
+)
+
+
+def _header(run: Run) -> dict[str, Any]:
+    """The model, the prompt, and how tokens were chosen."""
+    source = run.begun if run.source is None else run.source
+    header = {
+        "schema": SCHEMA,
+        "model": model_facts(run.model),
+        "prompt": run.text,
+        "kind": run.kind,
+        **_tokens(source),
+        "sampling": vars(run.sampling),
+        "removed": [list(head) for head in run.removed],
+        "ending": run.ending,
+    }
+    return header if run.source is None else {**header, "begun": _tokens(run.begun)}
+
+
+def _tokens(tokens: Tokens) -> dict[str, Any]:
+    return {
+        "tokens": list(tokens.texts),
+        "token_ids": list(tokens.ids),
+        "special": list(tokens.special),
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {
+        "token": step.text,
+        "id": step.id,
+        "ended": step.ended,
+        "probability": step.probability,
+        "entropy": step.entropy,
+        "likely": [
+            {"token": one.text, "id": one.id, "probability": one.probability} for one in step.likely
+        ],
+    }
+
+
+# One object ----------------------------------------------------------------------------------
+
+
+def write_run_json(
+    run: Run, found: Mapping[Head, Looked], shown: Sequence[Head], stream: SupportsWrite[str]
+) -> None:
+    """Everything as one JSON object, ASCII only; indices start at 0.
+
+    shown: the heads whose weights are written; ``sources`` of a step are the first one's.
+    """
+    weights = {layer: run.weights(layer) for layer, _ in shown}
+    heads = []
+    for (layer, head), one in found.items():
+        entry = {
+            "layer": layer,
+            "head": head,
+            "name": one.name,
+            "known": one.known,
+            "score": json_number(one.score),
+            "base_rate": json_number(one.uniform),
+            "steps": one.steps,
+        }
+        if (layer, head) in shown:
+            entry["weights"] = _rounded(weights[layer][head])
+        heads.append(entry)
+    data = {
+        **_header(run),
+        "written": run.text_written,
+        "shown": {"layer": shown[0][0], "head": shown[0][1]},
+        "steps": [_told(run, shown[0], place) for place in range(len(run.steps))],
+        "heads": heads,
+    }
+    stream.write(json.dumps(data, allow_nan=False) + "\n")
+
+
+def _told(run: Run, head: Head, place: int) -> dict[str, Any]:
+    """A step, with what one head attended to at it."""
+    keys = run.keys
+    sources = [
+        {"index": at, "token": keys.texts[at], "weight": weight}
+        for at, weight in run.sources(head, place, _SOURCES)
+    ]
+    sink = json_number(run.sink_weight(head, place))
+    return {**_step(run.steps[place]), "sources": sources, "sink_weight": sink}
+
+
+def run_rows(run: Run, shown: Sequence[Head]) -> Iterator[tuple[object, ...]]:
+    """The header, and a row for each step and each head that is shown."""
+    yield (
+        *("step", "token", "id", "probability", "entropy", "layer", "head"),
+        *("source_index", "source_token", "weight", "sink_weight"),
+    )
+    for place, step in enumerate(run.steps):
+        for head in shown:
+            at, weight = next(iter(run.sources(head, place, 1)), ("", ""))
+            source = run.keys.texts[at] if isinstance(at, int) else ""
+            told = (place, step.text, step.id, step.probability, step.entropy)
+            yield (*told, *head, at, source, weight, run.sink_weight(head, place))
+
+
+# Line by line --------------------------------------------------------------------------------
+
+
+def write_run_lines(run: Run, stream: SupportsWrite[str]) -> None:
+    """The file that ``read_run`` and ``attnviz explore`` take."""
+
+    def line(value: Mapping[str, Any]) -> None:
+        stream.write(json.dumps(value, allow_nan=False) + "\n")
+
+    line(_header(run))
+    line({"prompt_rows": {str(one.layer): _prompt(run, one) for one in _kept(run)}})
+    for step in run.steps:
+        rows = {str(layer): _rounded(row) for layer, row in step.rows.items()}
+        line({**_step(step), "rows": rows})
+
+
+def _kept(run: Run) -> Sequence[LayerWeights]:
+    weights = sum(layer.weights.size for layer in run.prompt)
+    return run.prompt if weights <= _MOST_PROMPT else ()
+
+
+def _prompt(run: Run, layer: LayerWeights) -> list[list[list[float | None]]]:
+    """A layer's weights over the prompt; of self-attention without later keys."""
+    whole = _rounded(layer.weights)
+    if run.kind == "cross":
+        return whole
+    return [[row[: place + 1] for place, row in enumerate(head)] for head in whole]
+
+
+def _rounded(weights: Floats) -> list[Any]:
+    """Weights with four significant digits; None for what is no number."""
+    exact = np.asarray(weights, np.float64)
+    finite = np.isfinite(exact)
+    numbers = np.where(finite, exact, 0.0)
+    with np.errstate(divide="ignore"):
+        places = _DIGITS - 1 - np.floor(np.log10(np.abs(numbers)))
+    power = 10.0 ** np.clip(places, 0, 22)
+    found: Any = np.rint(numbers * power) / power
+    if not finite.all():
+        found = found.astype(object)
+        found[~finite] = None
+    rounded: list[Any] = found.tolist()
+    return rounded
+
+
+# Read back ------------------------------------------------------------------------------------
+
+
+def read_run(path: Path) -> Run:
+    """The run in a file of ``attnviz generate --save NAME.jsonl``.
+
+    Raises LoadError, in one line, for a file that cannot be read, is damaged or holds something
+    else.
+    """
+    name = visible(repr(str(path)))
+    lines = read_bytes(path, name=name, most=TEXT_BYTES).removesuffix(b"\n").split(b"\n")
+    number, header = 1, _object(lines[0], f"{name} line 1")
+    if header.get("schema") != SCHEMA or "steps" in header:
+        raise LoadError(
+            f"{name} is no run: expected the lines that attnviz generate --save NAME.jsonl writes, "
+            f"the first with the schema {SCHEMA!r}"
+        )
+    try:
+        read = _Header(header)
+        prompt: tuple[LayerWeights, ...] = ()
+        steps: list[Step] = []
+        for number, line in enumerate(lines[1:], start=2):
+            found = _object(line, f"{name} line {number}")
+            if number == 2:
+                prompt = read.prompt(found["prompt_rows"])
+            else:
+                steps.append(read.step(found))
+        number = 1
+        return read.run(prompt=prompt, steps=tuple(steps))
+    except _DAMAGED as error:
+        why = visible(" ".join(str(error).split()))[:120]
+        raise LoadError(f"{name} line {number} is damaged ({why}): save the run anew") from error
+
+
+def _object(line: bytes, name: str) -> dict[str, Any]:
+    found = parse_json(line, name)
+    if not isinstance(found, dict):
+        raise LoadError(f"{name} should hold a JSON object, not {type(found).__name__}")
+    return found
+
+
+class _Header:
+    """The first line, which says what the others must be."""
+
+    def __init__(self, header: Mapping[str, Any]) -> None:
+        self._info = model_of(header["model"])
+        self._kind: Kind = one_of(header["kind"], ("self", "decoder", "cross"))
+        ending: Ending = one_of(header["ending"], get_args(Ending))
+        source = _read_tokens(header)
+        self._source = None if self._kind == "self" else source
+        self._begun = source if self._kind == "self" else _read_tokens(header["begun"])
+        self._place = len(self._begun) - 1
+        removed = tuple((typed(layer, int), typed(head, int)) for layer, head in header["removed"])
+        self._check(layer for layer, _ in removed)
+        self.run = partial(
+            Run,
+            model=self._info,
+            kind=self._kind,
+            text=typed(header["prompt"], str),
+            source=self._source,
+            begun=self._begun,
+            sampling=_sampling(header["sampling"]),
+            removed=removed,
+            ending=ending,
+        )
+
+    def _check(self, layers: Iterable[int]) -> None:
+        if any(not 0 <= layer < self._info.layers for layer in layers):
+            raise ValueError(f"a layer that is none of {self._info.layers}")
+
+    def _keys(self, place: int) -> int:
+        across = self._kind == "cross" and self._source is not None
+        return len(self._source or ()) if across else place + 1
+
+    def prompt(self, given: Mapping[str, Any]) -> tuple[LayerWeights, ...]:
+        queries = len(self._begun)
+        keys = self._keys(queries - 1)
+        layers = []
+        for layer, heads in given.items():
+            rows = [
+                [_weights([row], self._keys(at)) for at, row in enumerate(head)] for head in heads
+            ]
+            if any(len(head) != queries for head in rows):
+                raise ValueError(f"the prompt has {queries} tokens, and other numbers of rows")
+            weights = np.zeros((len(rows), queries, keys), np.float32)
+            for head, each in enumerate(rows):
+                for place, row in enumerate(each):
+                    weights[head, place, : row.shape[1]] = row[0]
+            layers.append(LayerWeights(int(layer), tuple(range(len(rows))), weights))
+        self._check(one.layer for one in layers)
+        return tuple(layers)
+
+    def step(self, given: Mapping[str, Any]) -> Step:
+        keys = self._keys(self._place)
+        rows = {int(layer): _weights(heads, keys) for layer, heads in given["rows"].items()}
+        self._check(rows)
+        step = Step(
+            place=self._place,
+            id=typed(given["id"], int),
+            text=typed(given["token"], str),
+            probability=_share(given["probability"]),
+            likely=tuple(
+                Likely(typed(one["token"], str), typed(one["id"], int), _share(one["probability"]))
+                for one in given["likely"]
+            ),
+            entropy=finite(given["entropy"]),
+            rows=rows,
+            ended=typed(given["ended"], bool),
+        )
+        self._place += 1
+        return step
+
+
+def _sampling(given: Mapping[str, Any]) -> Sampling:
+    top_k, top_p = given["top_k"], given["top_p"]
+    return Sampling(
+        typed(given["tokens"], int),
+        finite(given["temperature"]),
+        None if top_k is None else typed(top_k, int),
+        None if top_p is None else finite(top_p),
+        typed(given["seed"], int),
+    )
+
+
+def _read_tokens(given: Mapping[str, Any]) -> Tokens:
+    return Tokens(
+        tuple(typed(number, int) for number in given["token_ids"]),
+        tuple(typed(text, str) for text in typed(given["tokens"], list)),
+        tuple(typed(special, bool) for special in given["special"]),
+    )
+
+
+def _weights(rows: Any, keys: int) -> Floats:
+    """(row, key) shares of one; NaN where a weight is null."""
+    found = np.asarray(rows, np.float32)
+    if found.ndim != 2 or found.shape[1] != keys:
+        raise ValueError(f"rows of shape {found.shape} where each has {keys} keys")
+    known = np.nan_to_num(found)
+    if np.isinf(found).any() or (known < 0).any() or (known.sum(-1) > 1 + _ROUNDING).any():
+        raise ValueError("weights that are no shares of one")
+    return found
+
+
+def _share(value: Any) -> float:
+    if not 0 <= (number := finite(value)) <= 1:
+        raise ValueError(f"{value!r} is no probability")
+    return number

@@ -1,0 +1,281 @@
+"""What ``attnviz generate`` has to say: the text, what the heads did, and each step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from attnviz.draw import document as doc
+from attnviz.draw.labels import cut, token_label, token_labels
+from attnviz.draw.palette import STEPS, Tint, shades
+from attnviz.draw.provenance import advised, counted, model_words, named, notes_group, share
+from attnviz.engine.generation import Sampling
+from attnviz.engine.head_run import Head
+from attnviz.inspect.generate.records import Looked, Run
+from attnviz.measures.registry import label_named
+from attnviz.records import Tokens
+
+_SOURCES = 3
+_LONGEST_TOKEN, _SHORT_TOKEN = 14, 10
+_LEAST_STEPS, _LEAST_BESIDE = 4, 72
+_LEAST_MAP, _LEAST_WIDE, _BETWEEN = 9, 50, 13
+"""Lines and columns that a map needs, and lines that other parts take."""
+
+_GAP = 3
+_CELL, _NUMBERED, _INDENT = 5, 9, 3
+"""Columns of a head's letters in a grid, of these with a number, and of the names of layers."""
+
+_STEPS, _SOURCE = 46, 24
+"""Columns that the table of the steps needs, and each further source in it."""
+
+_OTHERS = 12
+"""Lines that a longer text leaves to the heads and the steps."""
+
+_EXPLANATION = (
+    "How to read this: the model reads the prompt and writes one token after another; each time "
+    "the last token (the query) attends to the tokens before it, and what the heads gather there "
+    "goes into the next token's probabilities.",
+    "shade: the largest weight that the named head gave a token in any step, on the scale of the "
+    "maps; the attention sink has none. A late token had fewer steps to be attended to.",
+    "query: the last token that was read, whose weights stand beside it; wrote: the token that the "
+    "model put behind it. sink: the weight on the attention sink, which is left out of the rest.",
+    "p: the probability of the token that was written, under the model, before temperature, top-k "
+    "and top-p change it (Holtzman et al. 2020). entropy: of that distribution, in nats.",
+    "head: the mean of a measure over the steps, beside that of uniform attention over the same "
+    "tokens. The name is the label that the model's card or attnviz patterns gives, or, faint, the "
+    "measure that gained most over uniform on this text, which only describes it.",
+    "limits: where a head attends is not what it does. attnviz ablate and --ablate measure that.",
+)
+
+
+class Shown(NamedTuple):
+    """What is to be seen of a run.
+
+    found: what each head did. heads: those in full, the first one in the text.
+    chosen: whether a person chose them.
+    """
+
+    run: Run
+    found: Mapping[Head, Looked]
+    heads: tuple[Head, ...]
+    chosen: bool
+
+    @property
+    def head(self) -> Head:
+        return self.heads[0]
+
+
+def run_document(shown: Shown, *, explain: bool = False, hints: bool = False) -> doc.Document:
+    """Everything of one run."""
+    run, info = shown.run, shown.run.model
+    about: list[doc.Part] = [
+        doc.Facts([*model_words(info), *((word, False) for word in _how(run))]),
+        doc.Quote("prompt", run.text),
+        doc.Quote("written", run.text_written, 8),
+    ]
+    in_prompt = run.source is None  # which the text itself then shows
+    next_steps = [] if shown.chosen else [f"--head {run.name(_another(shown))}"]
+    next_steps += ["--temperature 0.8"] * run.sampling.greedy + ["--save run.jsonl"]
+    next_steps += [] if explain else ["--explain"]
+    return doc.Document(
+        f"a text that {info.name} wrote",
+        f"Where heads of {info.name} looked while it wrote",
+        [
+            doc.Group(about),
+            notes_group(info.notes, run.tokens),
+            doc.Group([texts(run, shown.head, whole=True)]),
+            *([] if shown.chosen else [doc.Group([_grid(shown)])]),
+            doc.Group([_steps(shown)]),
+            doc.Group([_maps(shown)]),
+        ],
+        [doc.Say(line, 100) for line in _EXPLANATION] if explain else (),
+        [doc.Facts([(step, False) for step in next_steps], tone="faint")] if hints else (),
+        heading=[*named(info), *((word, False) for word in _how(run))],
+        quoted="" if in_prompt else run.text,
+        finding=finding(shown),
+        first=advised(partial(_first, shown), run.tokens),
+    )
+
+
+def _another(shown: Shown) -> Head:
+    """A head to look at next: the clearest one that is called otherwise than the shown one."""
+    name = shown.found[shown.head].name
+    others = [head for head in shown.found if head != shown.head] or [shown.head]
+    clear = [head for head in others if shown.found[head].known and shown.found[head].name != name]
+    return max(clear or others, key=lambda head: np.nan_to_num(shown.found[head].score))
+
+
+def _first(shown: Shown, columns: int, lines: int) -> Sequence[doc.Group]:
+    """The text; then the heads and a map beside the steps."""
+    run, grids = shown.run, [] if shown.chosen else [_grid(shown)]
+    told = [doc.Quote("written", run.text_written, 8)] if run.kind == "cross" else []
+    text = doc.Group([*told, texts(run, shown.head, max(lines // 2, lines - _OTHERS))])
+    room, heads = columns - _GAP - _STEPS, max((len(grid.columns) for grid in grids), default=0)
+    wide = _INDENT + _NUMBERED * heads
+    if wide > room:
+        grids, wide = [_lettered(grid) for grid in grids], _INDENT + _CELL * heads
+    if wide > room or columns < _LEAST_BESIDE:
+        return [text, doc.Group(grids), doc.Group([_steps(shown, columns)], yields=1)]
+    letters = sum(map(len, run.tokens.texts))
+    rest = lines - 2 * (letters // columns) - sum(len(grid.rows) for grid in grids) - _BETWEEN
+    maps = [_maps(shown, 1, rest)] if rest >= _LEAST_MAP and room >= _LEAST_WIDE else []
+    if not grids and not maps:
+        return [text, doc.Group([_steps(shown, columns)])]
+    half = (columns - _GAP) // 2
+    halved = half >= max(wide, _STEPS)
+    left = half if halved else wide
+    parts = [doc.Group([*grids, *maps], spaced=True)]
+    parts.append(doc.Group([_steps(shown, columns - _GAP - left)]))
+    return [text, doc.Group(parts, beside=doc.Beside(left, _GAP, 2, yields=not halved))]
+
+
+# Words ---------------------------------------------------------------------------------------
+
+
+def sampling_words(sampling: Sampling) -> str:
+    """Such as ``greedy`` or ``temperature 0.8, top-p 0.9, seed 3``."""
+    if sampling.greedy:
+        return "greedy"
+    words = [f"temperature {sampling.temperature:g}"]
+    words += [] if sampling.top_k is None else [f"top-k {sampling.top_k}"]
+    words += [] if sampling.top_p is None else [f"top-p {sampling.top_p:g}"]
+    return ", ".join([*words, f"seed {sampling.seed}"])
+
+
+_ENDINGS = {"end": "end of text", "context": "context full", "interrupted": "interrupted"}
+
+
+def _how(run: Run) -> list[str]:
+    """How it was written, and how much."""
+    words = [] if run.kind == "self" else [f"{run.kind} attention"]
+    words += [sampling_words(run.sampling)]
+    words += [f"{len(run.source or run.begun)} + {len(run.steps)} tokens"]
+    words += [_ENDINGS[run.ending]] if run.ending in _ENDINGS else []
+    if run.removed:
+        few = ", ".join(map(run.name, run.removed[:_SOURCES]))
+        more = len(run.removed) - _SOURCES
+        words.append(f"without {few}" + (f" and {more} more" if more > 0 else ""))
+    return words
+
+
+def finding(shown: Shown) -> str:
+    """What the head did while the model wrote, beside uniform attention."""
+    run, one = shown.run, shown.found[shown.head]
+    over = f"the {counted(len(run.steps), 'step')}"
+    if one.steps < len(run.steps):
+        over = f"the {one.steps} of {len(run.steps)} steps that can show it"
+    here = ", the measure furthest above uniform" * one.named_here
+    return f"{run.name(shown.head)} over {over}: {looked_words(one)}{here}."
+
+
+def looked_words(one: Looked) -> str:
+    """Such as ``induction .43 (uniform .04)``."""
+    if math.isnan(one.score):
+        return "no numbers"
+    base = "1 = uniform" if one.name == "spread" else f"uniform {share(one.uniform)}"
+    return f"{one.said} {share(one.score)} ({base})"
+
+
+# Parts ---------------------------------------------------------------------------------------
+
+
+def texts(run: Run, head: Head, lines: int = 0, *, whole: bool = False) -> doc.Maps:
+    """What was read, and what was written, each token on the ground of the weight it got.
+
+    whole: both as one text. lines: of a terminal, for all; 0 for as many as it takes.
+    """
+    peaks, begun = run.peaks(head), len(run.begun)
+    if run.kind == "cross":
+        parts = [("text", peaks, run.keys)]
+    else:
+        peaks = np.append(peaks, np.nan)  # of the last token, which nothing saw
+        behind = run.tokens.taken(range(begun, len(run.tokens)))
+        parts = [("prompt", peaks[:begun], run.begun), ("written", peaks[begun:], behind)]
+        parts = [("text", peaks, run.tokens)] if whole else parts
+    asking = Tokens.bare((0,))
+    maps = [doc.Map(name, values[None], asking, tokens) for name, values, tokens in parts]
+    each = max(lines - 1 - len(maps), 1) if lines else 0
+    title = [(f"shade: largest weight from {run.name(head)} in any step", True)]
+    return doc.Maps(maps, title, texts=True, lines=each, scale=None)
+
+
+def _grid(shown: Shown) -> doc.HeadGrid:
+    """What each head did; what only describes this text is faint."""
+    layers = sorted({layer for layer, _ in shown.found})
+    heads = 1 + max(head for _, head in shown.found)
+    base = shown.run.index_base
+    return doc.HeadGrid(
+        [f"L{layer + base}" for layer in layers],
+        [f"H{head + base}" for head in range(heads)],
+        {
+            (layers.index(layer), head): _cell(shown.run.name((layer, head)), one)
+            for (layer, head), one in shown.found.items()
+        },
+    )
+
+
+def _cell(name: str, one: Looked) -> doc.Cell:
+    measure, tip = label_named(one.name), f"{name} · {looked_words(one)}"
+    if not one.known or math.isnan(one.score):
+        return doc.Cell(0.0, None, share(one.score), measure.short, tip)
+    tint = Tint(round(one.score * (STEPS - 1)), shades(measure.colour))
+    return doc.Cell(one.score, tint, share(one.score), measure.short, tip)
+
+
+def _lettered(grid: doc.HeadGrid) -> doc.HeadGrid:
+    """Without numbers, for which there is no room."""
+    cells = {place: cell._replace(text="") for place, cell in grid.cells.items()}
+    return grid._replace(cells=cells)
+
+
+def _steps(shown: Shown, room: int = 0) -> doc.Table:
+    """Each query, the token that was written behind it, and what the query attended to.
+
+    room: columns of a first screen, which has what fits there; 0 for everything.
+    """
+    run, labels = shown.run, token_labels(shown.run.keys)
+    queries = token_labels(run.queries)
+    most = min((room - _STEPS) // _SOURCE + 1, _SOURCES) if room else _SOURCES
+    longest = _LONGEST_TOKEN if not room or most > 1 else _SHORT_TOKEN
+    rows = []
+    for place, step in enumerate(run.steps):
+        sources = run.sources(shown.head, place, max(most, 1))
+        named = [f"{cut(labels[at], longest)} {share(weight)}" for at, weight in sources]
+        cells = [cut(queries[step.place], longest), cut(token_label(step.text), longest)]
+        cells += [share(step.probability)]
+        cells += [f"{step.entropy:.2f}"] if most > 1 else []
+        cells += [share(run.sink_weight(shown.head, place)), " · ".join(named) or "–"]
+        rows.append(doc.Row(cells))
+    columns = [
+        doc.Column("query", right=False),
+        doc.Column("wrote", right=False),
+        doc.Column("p"),
+        *[doc.Column("entropy")] * (most > 1),
+        doc.Column("sink"),
+        doc.Column(f"{run.name(shown.head)} attended to", right=False),
+    ]
+    return doc.Table(columns, rows, least=_LEAST_STEPS if room else 0)
+
+
+def _maps(shown: Shown, most: int | None = None, lines: int = 0) -> doc.Maps:
+    """The rows of the heads that are shown: a row a step, a column a token.
+
+    most: of the heads, None for all. lines: of a terminal that a map takes, 0 for what it needs.
+    """
+    run = shown.run
+    looking = run.queries.taken(range(run.start, len(run.queries)))
+    maps = []
+    for layer, head in shown.heads[:most]:
+        weights = run.weights(layer)[head].astype(float)
+        if run.kind != "cross":
+            later = np.arange(weights.shape[1]) > run.start + np.arange(len(weights))[:, None]
+            weights[later] = np.nan
+        words = [(run.name((layer, head)), True), (looked_words(shown.found[layer, head]), False)]
+        maps.append(doc.Map(run.name((layer, head)), weights, looking, run.keys, words))
+    title = [] if lines else [("Rows of the steps", True)]
+    base, scale = run.index_base, None if lines else doc.WEIGHTS
+    return doc.Maps(maps, title, lines=lines, index_base=base, scale=scale)

@@ -1,0 +1,132 @@
+"""One run of ``attnviz generate``: what is asked of a model, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from attnviz import options
+from attnviz.engine.capture import Asked, encoded, require_maps
+from attnviz.engine.generation import Sampling, Step, begun, generate, written_kind
+from attnviz.engine.head_run import Head
+from attnviz.engine.known_labels import known_labels
+from attnviz.engine.selection import choose_heads
+from attnviz.engine.text_pass import TextReader
+from attnviz.errors import UsageError
+from attnviz.inspect.generate.document import Shown
+from attnviz.inspect.generate.records import TELLING, Ending, Run, looked
+from attnviz.measures.labels import KnownLabels
+from attnviz.measures.one_text import head_scores, notable_heads
+from attnviz.models.model import Model
+from attnviz.records import AttentionRecord, Input, Kind
+
+Advance = Callable[[float, Callable[[], Run]], None]
+"""Told after each step of the share that is done, and what gives the run so far."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What is to be written.
+
+    steps: the tokens, as they come. so_far: makes the run of some of them and how it ends.
+    heads: those that are shown, the first one in the text; chosen: whether a person chose them, or
+    they are the most distinctive ones of the prompt.
+    """
+
+    model: Model
+    steps: Iterator[Step]
+    so_far: partial[Run]
+    known: KnownLabels | None
+    heads: tuple[Head, ...]
+    chosen: bool
+
+    @classmethod
+    def prepare(
+        cls,
+        model: Model,
+        text: str,
+        sampling: Sampling,
+        kind: Kind | None,
+        heads: options.HeadChoice,
+        ablate: tuple[str, ...],
+        index_base: int,
+        cancelled: Callable[[], bool],
+    ) -> Job:
+        """Read the prompt.
+
+        Raises UsageError for heads that are not there and a prompt that leaves no room,
+        UnsupportedError for a model that does not write.
+        """
+
+        def named(layers: str | None, typed: tuple[str, ...]) -> tuple[Head, ...]:
+            each = choose_heads(layers, typed, model.info.layers, model.info.heads, index_base)
+            return tuple(
+                (layer, head) for layer, some in (each or {}).items() for head in sorted(some)
+            )
+
+        kind = written_kind(model, kind)
+        tokens, removed = encoded(model, text, None), named(None, ablate)
+        steps = generate(model, tokens, sampling, kind=kind, removed=removed, cancelled=cancelled)
+        start = begun(model, tokens, kind)
+        given = Input(tokens, None if kind == "self" else start)
+        _require_room(model, given, kind, sampling)
+        record = TextReader(model).read(Asked(given, kind, None), removed).record
+        known, chosen = known_labels(model, kind), named(heads.layer, heads.head)
+        if not {(layer, head) for layer, head, _ in record}.issuperset(chosen):
+            raise UsageError("none of the chosen layers has such a head: choose others")
+        so_far = partial(
+            Run,
+            model=record.model,
+            kind=kind,
+            text=text,
+            source=None if kind == "self" else tokens,
+            begun=start,
+            prompt=record.layers,
+            sampling=sampling,
+            removed=removed,
+            index_base=index_base,
+        )
+        shown = chosen or (_distinctive(record, known),)
+        return cls(model, steps, so_far, known, shown, bool(chosen))
+
+    def write(self, asked: Callable[[], bool], advance: Advance) -> Shown | None:
+        """Let the model write to its end, or until ``asked``; None where nothing was written."""
+        steps: list[Step] = []
+
+        def run(ending: Ending = "tokens") -> Run:
+            return self.so_far(steps=tuple(steps), ending=ending)
+
+        most = self.so_far.keywords["sampling"].tokens
+        for step in self.steps:
+            steps.append(step)
+            advance(len(steps) / most, run)
+        if not steps:
+            return None
+        ending: Ending = "interrupted" if asked() else "context"
+        if len(steps) == most or steps[-1].ended:
+            ending = "end" if steps[-1].ended else "tokens"
+        whole = run(ending)
+        told = self.model.notes_for(whole.tokens)
+        notes = (*whole.model.notes, *(note for note in told if note not in whole.model.notes))
+        whole = replace(whole, model=replace(whole.model, notes=notes))
+        return Shown(whole, looked(whole, self.known), self.heads, self.chosen)
+
+
+def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) -> None:
+    """UsageError for rows, of the prompt or of what is written, that the memory does not hold."""
+    heads, keys = model.info.layers * model.info.heads, len(given.keys(kind))
+    require_maps(heads, len(given.queries(kind)), keys, "shorten the prompt")
+    most = min(sampling.tokens, model.context or sampling.tokens)
+    require_maps(heads, most, keys + most, "write fewer --tokens")
+
+
+def _distinctive(record: AttentionRecord, known: KnownLabels | None) -> Head:
+    """The head that says most: by its label if the text can show one, else by its weights."""
+    scores = head_scores(record, known)
+    named = {
+        label.measured if known else label.score: (layer, head)
+        for layer, head, _, label in scores
+        if label.is_finding and label.name in TELLING
+    }
+    return named[max(named)] if named else notable_heads(scores, 1)[0]

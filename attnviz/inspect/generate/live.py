@@ -1,0 +1,102 @@
+"""The text on a terminal while it is written: its last lines, and what the head attends to."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
+
+from attnviz.draw import document as doc
+from attnviz.draw.blocks import Block, stack
+from attnviz.draw.coloured_text import pieces_of, rows_of, text_block
+from attnviz.draw.labels import token_label, token_labels
+from attnviz.draw.provenance import share
+from attnviz.draw.terminal import part_block
+from attnviz.draw.theme import Theme
+from attnviz.engine.head_run import Head
+from attnviz.inspect.generate.document import texts
+from attnviz.inspect.generate.job import Advance
+from attnviz.inspect.generate.records import Run
+from attnviz.records import Tokens
+
+_LINES = 12
+_PAUSE = 0.1
+"""Seconds between two pictures at least."""
+
+_SOURCES = 3
+
+_BYTES, _END = re.compile("<0x([0-9A-F]{2})>"), re.compile("(?:<0x[0-9A-F]{2}>)*$")
+_LONGEST_CHARACTER = 4
+"""Bytes that it has in UTF-8 at most."""
+
+
+@contextmanager
+def shown_live(
+    console: Console, theme: Theme, head: Head, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Advance]:
+    """Draws a run after each of its steps; the picture is gone at the end."""
+    drawn = -_PAUSE
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+
+        def advance(share: float, run: Callable[[], Run]) -> None:
+            nonlocal drawn
+            if clock() - drawn >= _PAUSE:
+                block = picture(run(), head, theme, console.width, console.height)
+                live.update(block, refresh=True)
+                drawn = clock()
+
+        yield advance
+
+
+def picture(run: Run, head: Head, theme: Theme, room: int, lines: int) -> Block:
+    """The end of the text in at most so many lines, each token on the ground of what it got."""
+    words = [(run.name(head), True), (f"{len(run.steps)} of {run.sampling.tokens} tokens", False)]
+    top = part_block(doc.Facts(words), theme, room)
+    tall = max(min(lines - 4, _LINES) // (1 if theme.colour else 2), 1)
+    below = part_block(doc.Facts(_sources(run, head), tone="faint"), theme, room)
+    return stack([top, _ending(run, head, theme, room, tall), below], gap=0)
+
+
+def _ending(run: Run, head: Head, theme: Theme, room: int, rows: int) -> Block:
+    """The last rows of the text that grows."""
+    shown = texts(run, head, whole=True).maps[0]
+    if run.kind != "cross":
+        whole = range(len(run.tokens) - unfinished(run.tokens))
+        shown = shown._replace(weights=shown.weights[:, whole], keys=shown.keys.taken(whole))
+    drawn = rows_of(pieces_of(shown, theme, room - 4), room - 4)
+    first = drawn[-rows][0].place if len(drawn) > rows else 0
+    places = range(first, len(shown.keys))
+    tail = shown._replace(weights=shown.weights[:, first:], keys=shown.keys.taken(places))
+    return text_block(tail, theme, room, 10**6)
+
+
+def unfinished(tokens: Tokens) -> int:
+    """How many tokens at the end are the beginning of a character that others may complete."""
+    found = _END.search("".join(tokens.texts[-_LONGEST_CHARACTER:]))
+    ending = _BYTES.findall(found[0]) if found else []
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(bytes(int(number, 16) for number in ending))
+    pending, count = len(decoder.getstate()[0]), 0
+    while pending > 0:
+        count += 1
+        pending -= len(_BYTES.findall(tokens.texts[-count]))
+    return count
+
+
+def _sources(run: Run, head: Head) -> doc.Words:
+    """The last token, and what it came from: ``“mat” ← “cat” .53``."""
+    place = len(run.steps) - 1
+    labels, step = token_labels(run.keys), run.steps[-1]
+    asking = token_labels(run.queries)[step.place]
+    found = [f"“{labels[at]}” {share(weight)}" for at, weight in run.sources(head, place, _SOURCES)]
+    found.append(f"sink {share(run.sink_weight(head, place))}")
+    words: list[tuple[str, bool | doc.Tone]] = [
+        (f"“{token_label(step.text)}” {share(step.probability)}", "strong"),
+        (f"“{asking}” attended to {found[0]}", False),
+    ]
+    return [*words, *((word, False) for word in found[1:])]

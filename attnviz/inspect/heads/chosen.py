@@ -1,0 +1,68 @@
+"""Which heads of a report Python code means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from attnviz.engine.selection import choose_heads
+from attnviz.errors import UsageError
+from attnviz.options import spelled_head
+from attnviz.records import HeadsReport, LayerWeights
+
+HeadChoice: TypeAlias = str | int | tuple[int, int]
+"""A head as the command line writes it (``L2H5``, ``2.*``, ``0-3.1,4``), the number of a head of
+every layer, or (layer, head)."""
+
+_NAMED = 4
+
+
+def chosen_heads(
+    report: HeadsReport, heads: Sequence[HeadChoice], layer: str | int | None
+) -> frozenset[tuple[int, int]]:
+    """The chosen (layer, head) that the report has; all of them where nothing is chosen.
+
+    Raises UsageError for what is no choice, and where the report has none of these heads.
+    """
+    info = report.record.model
+    here = frozenset((at, head) for at, head, _ in report.record)
+    layers = None if layer is None else str(layer)
+    named = choose_heads(layers, [*map(spelled_head, heads)], info.layers, info.heads, 0)
+    if named is None:
+        return here
+    chosen = here & {(at, head) for at, kept in named.items() for head in kept}
+    if not chosen:
+        names = ", ".join(report.name(*head) for head in sorted(here)[:_NAMED])
+        more = ", …" if len(here) > _NAMED else ""
+        raise UsageError(f"none of the chosen heads was kept: here are {names}{more}")
+    return chosen
+
+
+def one_head(report: HeadsReport, head: HeadChoice) -> tuple[int, int]:
+    """The one (layer, head) that is meant; UsageError where it is none or several."""
+    chosen = chosen_heads(report, (head,), None)
+    if len(chosen) != 1:
+        raise UsageError(
+            f"{head!r} names {len(chosen)} heads: name one, such as "
+            f"{report.name(*min(chosen))}, or take .heads({head!r})"
+        )
+    return next(iter(chosen))
+
+
+def only(report: HeadsReport, chosen: Iterable[tuple[int, int]]) -> HeadsReport:
+    """The report of these of its heads, as if they had been chosen from the start."""
+    kept, layers = frozenset(chosen), []
+    for layer in report.record.layers:
+        places = [at for at, head in enumerate(layer.heads) if (layer.layer, head) in kept]
+        if places:
+            heads = tuple(layer.heads[at] for at in places)
+            layers.append(LayerWeights(layer.layer, heads, layer.weights[places]))
+    scores = tuple(entry for entry in report.heads if (entry.layer, entry.head) in kept)
+    return replace(
+        report,
+        record=replace(report.record, layers=tuple(layers)),
+        heads=scores,
+        notable=tuple((entry.layer, entry.head) for entry in scores[: len(report.notable)]),
+        selected=True,
+    )

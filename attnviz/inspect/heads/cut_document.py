@@ -1,0 +1,228 @@
+"""What ``heads --cut`` has to say: what is predicted without an edge, and which heads carry it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnviz.draw import document as doc
+from attnviz.draw.labels import token_label, word_label
+from attnviz.draw.provenance import advised, counted, model_words, named, notes_group
+from attnviz.engine.likely import Likely
+from attnviz.inspect.heads.cut import CutReport, Prediction
+from attnviz.measures.words import Word
+from attnviz.records import Tokens
+
+_LEAST_ROWS = 3
+_TABLE, _GAP = 36, 4
+"""Columns that a table of predictions takes, and those between two."""
+
+_HALF = 76
+"""Columns from which the heads stand beside the predictions."""
+
+_TEXT_LINES = 6
+
+_SMALL = 0.0005
+"""A probability below which its power of ten is written."""
+
+_NOTHING = 0.00005
+"""Nats per token below which a change of the loss is not written."""
+
+_ROUNDING = 1e-9
+"""Nats below which a KL is rounding."""
+
+_EXPLANATION = (
+    "How to read this: an edge is the attention of one word (query) to another (key). In the "
+    "chosen heads its score is set to −∞ before the softmax, so that its weight is zero and the "
+    "rest of the row is rescaled to sum to one (attention knockout, Geva et al. 2023).",
+    "KL: how far the prediction moves from the one of the whole model, in nats; 0 is no change.",
+    "weight: what the heads give the edge before it is cut; of a split word the sum over its "
+    "tokens as keys and the mean over its tokens as queries. A large weight may carry nothing.",
+    "alone: the edge cut in one head and in no other. What two heads carry both may show in "
+    "neither, and their effects need not add up.",
+    "limits: what the query learnt of the key in other ways, through tokens between them, stays. "
+    "One edge of one text is an anecdote.",
+)
+
+
+def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False) -> doc.Document:
+    """One edge cut in the chosen heads together, then in each of them alone."""
+    info = found.model
+    words = [] if found.kind == "self" else [f"{found.kind} attention"]
+    words += [f"{len(found.queries)} tokens"]
+    about: list[doc.Part] = [
+        doc.Facts([*model_words(info), *((word, False) for word in words)]),
+        doc.Quote("text", found.text),
+        *([] if found.target is None else [doc.Quote("target", found.target)]),
+    ]
+    tables = [_predicted(found, each) for each in found.predictions]
+    beside = doc.Group(tables, beside=doc.Beside(_TABLE, _GAP))
+    how = doc.Note(
+        "attention knockout (Geva et al. 2023): the edge's logit is −∞, softmax over the remaining "
+        "keys"
+    )
+    best = found.name(found.alone[0].heads)
+    choose = f"--layer {best[1:]}" if found.by_layer else f"--head {best}"
+    next_steps = [f"{choose} cuts it there alone"] * (len(found.heads) > 1) + ["--explain"]
+    return doc.Document(
+        f"an edge of {info.name} cut",
+        f"Attention of {info.name} without {_edge(found)}",
+        [
+            doc.Group(about),
+            notes_group(info.notes, found.queries),
+            doc.Group([how, _facts(found)]),
+            beside,
+            doc.Group([_alone(found)]),
+            doc.Group([_text(found)]),
+        ],
+        [doc.Say(line, 100) for line in _EXPLANATION] if explain else (),
+        [doc.Facts([(step, False) for step in next_steps], tone="faint")] if hints else (),
+        heading=[*named(info), (f"attention knockout in {_where(found)}", False)],
+        quoted=found.text,
+        finding=_finding(found),
+        first=advised(lambda columns, lines: _first(found, columns), found.queries),
+    )
+
+
+def _first(found: CutReport, columns: int) -> Sequence[doc.Group]:
+    """The predictions, the heads one by one, and the text; in a wide terminal beside each other."""
+    wide = columns >= 2 * _HALF + _GAP
+    half = (columns - _GAP) // 2 if wide else columns
+    fit = max((half + _GAP) // (_TABLE + _GAP), 1)
+    tables = [_predicted(found, each) for each in found.predictions]
+    predictions = doc.Group(tables[:fit], beside=doc.Beside(_TABLE, _GAP))
+    answer, alone = doc.Group([_facts(found), predictions]), doc.Group([_alone(found, _LEAST_ROWS)])
+    text = doc.Group([_text(found, _TEXT_LINES)], yields=1)
+    if not wide:
+        return [answer, text, alone]
+    left = doc.Group([answer, text], spaced=True)
+    return [doc.Group([left, alone], beside=doc.Beside(_HALF, _GAP))]
+
+
+# Words ---------------------------------------------------------------------------------------
+
+
+def _word(tokens: Tokens, word: Word) -> str:
+    return word_label(tokens.texts[word.span.start : word.span.stop])
+
+
+def _edge(found: CutReport) -> str:
+    return f"{_word(found.queries, found.query)} → {_word(found.keys, found.key)}"
+
+
+def _where(found: CutReport) -> str:
+    if len(found.heads) == 1:
+        return found.name(found.heads)
+    return f"{'all ' * found.every}{counted(len(found.heads), 'head')}"
+
+
+def _finding(found: CutReport) -> str:
+    """The likeliest token before and after, how far the prediction moves, and the loss."""
+    asked = found.predictions[0]
+    old, new = asked.before[0], asked.after[0]
+    change = f"stays {_name(old)} ({_share(old.probability)} → {_share(asked.kept)})"
+    if old.id != new.id:
+        change = (
+            f"changes from {_name(old)} ({_share(old.probability)} → {_share(asked.kept)}) to "
+            f"{_name(new)} ({_share(new.probability)})"
+        )
+    return (
+        f"Without {_edge(found)} in {_where(found)} the prediction {_at(found, asked)} {change}; "
+        f"KL {_nats(asked.kl)}, loss {_change(found.loss_after - found.loss_before)} nats."
+    )
+
+
+def _at(found: CutReport, asked: Prediction) -> str:
+    name = token_label(found.predicted.texts[asked.place])
+    return f"{'of hidden' if found.masked else 'after'} “{name}”"
+
+
+def _facts(found: CutReport) -> doc.Facts:
+    """The loss before and after, over how much, and what the heads gave the edge."""
+    over = counted(found.measured, "token") + ", each masked in turn" * found.masked
+    loss = f"loss {found.loss_before:.3f} → {found.loss_after:.3f} nats/token ({over})"
+    return doc.Facts([(loss, False), (f"mean weight on the edge {_share(found.weight)}", False)])
+
+
+def _name(one: Likely) -> str:
+    return f"“{token_label(one.text)}”"
+
+
+def _share(value: float) -> str:
+    """A probability in a few characters, such as ``.07``."""
+    if value >= 0.995 or value < _SMALL:
+        return "1.0" if value >= 0.995 else f"{value:.0e}"
+    return f"{value:.{2 if value >= 0.01 else 3}f}"[1:]
+
+
+def _nats(value: float) -> str:
+    return f"{value:.2g}" if value >= _ROUNDING else "0"
+
+
+def _change(value: float) -> str:
+    return f"{value:+.4f}" if abs(value) >= _NOTHING else "0"
+
+
+# Tables --------------------------------------------------------------------------------------
+
+
+def _predicted(found: CutReport, asked: Prediction) -> doc.Table:
+    """The likeliest tokens before the cut beside those after it."""
+    rows = [
+        doc.Row(
+            [
+                token_label(old.text),
+                _share(old.probability),
+                token_label(new.text),
+                _share(new.probability),
+            ]
+        )
+        for old, new in zip(asked.before, asked.after, strict=True)
+    ]
+    columns = [
+        doc.Column("before", right=False),
+        doc.Column("p"),
+        doc.Column("after", right=False),
+        doc.Column("p"),
+    ]
+    title = [(f"{_at(found, asked)} (token {asked.place})", True)]
+    title += [(f"KL {_nats(asked.kl)} nats", False)]
+    return doc.Table(columns, rows, title)
+
+
+def _alone(found: CutReport, least: int = 0) -> doc.Table:
+    """The heads, or the layers, in which the edge was cut by itself, the largest KL first."""
+    unit = "layer" if found.by_layer else "head"
+    measured = not found.masked
+    columns = [
+        doc.Column(unit, right=False),
+        doc.Column("KL, nats"),
+        doc.Column("weight"),
+        *[doc.Column("Δ loss, nats/token")] * measured,
+    ]
+    most = max((each.kl for each in found.alone), default=0.0)
+    rows = [
+        doc.Row(
+            [
+                found.name(each.heads),
+                _nats(each.kl),
+                _share(each.weight),
+                *([] if each.loss_delta is None else [_change(each.loss_delta)]),
+            ],
+            bar=(each.kl, most),
+            tone="faint" if each.kl < _ROUNDING else "plain",
+        )
+        for each in found.alone
+    ]
+    title = f"Cut in one {unit} alone, ranked by KL {_at(found, found.predictions[0])}"
+    return doc.Table(columns, rows, [(title, True)], ranked=True, least=least)
+
+
+def _text(found: CutReport, lines: int = 0) -> doc.Maps:
+    """The text, each token on the ground of what the cut adds to its loss."""
+    deltas, tokens = found.loss_deltas, found.predicted
+    limit = float(np.nanmax(np.abs(deltas), initial=0.0)) or 1.0
+    asking = Tokens.bare((0,))
+    shown = doc.Map("Δ loss of each token, nats", deltas[None], asking, tokens, limit=limit)
+    return doc.Maps([shown], texts=True, lines=lines, scale=None)

@@ -1,0 +1,354 @@
+"""What ``attnviz heads`` has to say to programs: JSON, a table, arrays.
+
+Indices start at 0 whatever the names show. Where several runs are compared each head has an entry
+for each run; what differs between these stands as null and is found in ``variants``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.files import CsvTable, Writer, csv_text, text_file
+from attnviz.draw.scale import visible_cells
+from attnviz.draw.values import json_number, label_facts, model_facts, shortest
+from attnviz.inspect.heads.links import word_links
+from attnviz.inspect.heads.pair import SEED, PairLinks
+from attnviz.inspect.heads.report import HeadsComparison, View
+from attnviz.measures.sinks import sink_of
+from attnviz.measures.words import WordPlaces
+from attnviz.records import HeadScores, HeadsReport
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+SCHEMA = "attnviz.heads/1"
+_VARIED = ("kind", "causal", "score")
+_TOKENS = ("tokens", "token_ids", "key_tokens", "key_token_ids")
+_LINKED = ("layer", "head", "query", "key", "weight", "chance", "reached_by", "draws")
+_COLUMNS = ("layer", "head", "query_index", "query_token", "key_index", "key_token", "weight")
+
+
+# JSON ----------------------------------------------------------------------------------------
+
+
+def _facts(found: HeadsComparison) -> dict[str, Any]:
+    """The document without its heads: the model, the text and its tokens."""
+    facts = _run_facts(found.first, found.target)
+    if len(found.reports) == 1:
+        return facts
+    variants = []
+    for report in found.reports:
+        own = _run_facts(report)
+        variants.append({name: own[name] for name in (*_VARIED, *_TOKENS) if name in own})
+    compared = [name for name in _VARIED if any(each[name] != facts[name] for each in variants)]
+    return {**facts, **dict.fromkeys(compared), "compared": compared, "variants": variants}
+
+
+def _run_facts(report: HeadsReport, target: str | None = None) -> dict[str, Any]:
+    record = report.record
+    facts: dict[str, Any] = {
+        "schema": SCHEMA,
+        "model": model_facts(record.model),
+        "text": report.text,
+    }
+    if target is not None:
+        facts["target"] = target
+    facts |= {
+        **_varied(report),
+        "index_base": 0,
+        "sorted_by": report.sorted_by,
+        "tokens": list(record.queries.texts),
+        "token_ids": list(record.queries.ids),
+    }
+    if record.kind == "cross":
+        facts["key_tokens"] = list(record.keys.texts)
+        facts["key_token_ids"] = list(record.keys.ids)
+    facts["sink"] = {
+        "keys": [int(place) for place in np.flatnonzero(sink_of(record)[1])],
+        "resting_above": report.resting if report.sinks else None,
+        "heads_resting": sum(report.rests(each.layer, each.head) for each in report.heads),
+        "left_out": not report.sink,
+    }
+    if report.ablated:
+        facts["ablated"] = [list(head) for head in report.ablated]
+    if report.norm_weighted:
+        facts["norm_weighted"] = True
+    return facts
+
+
+def _varied(report: HeadsReport) -> dict[str, Any]:
+    """In what one run may differ from another."""
+    record = report.record
+    return {"kind": record.kind, "causal": record.causal, "score": record.model.score}
+
+
+def _entries(found: HeadsComparison) -> Iterator[tuple[dict[str, Any], HeadsReport, HeadScores]]:
+    """Each head of the first run, once for each run that kept it, without its weights.
+
+    Where runs are compared, ``variant`` is the place in ``variants``, ``moved`` the share of
+    attention on other keys than in variant 0.
+    """
+    for first in found.first.heads:
+        place = first.layer, first.head
+        for index in found.kept_by(*place):
+            report, moved = found.reports[index], found.moved[index]
+            scores = report.scores(*place)
+            entry = _head_entry(report, scores)
+            if len(found.reports) > 1:
+                entry = {"variant": index, **_varied(report), **entry}
+                entry["moved"] = None if moved is None else moved[place]
+            yield entry, report, scores
+
+
+def _head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
+    """Where a head sits, its scores (None: not measured), its label."""
+    group = report.record.model.group(scores.head)
+    return {
+        "layer": scores.layer,
+        "head": scores.head,
+        "kv_head": scores.head if group is None else group,
+        "sink_weight": json_number(report.sinks.get((scores.layer, scores.head))),
+        "entropy": scores.scores.get("entropy"),
+        **{name: value for name, value in scores.scores.items() if name != "entropy"},
+        "trait": label_facts(scores.label),
+    }
+
+
+def _asked(found: HeadsComparison, view: View) -> dict[str, Any]:
+    """What was asked of one word, or of two, a list with an entry a run where there are several."""
+    asked: dict[str, list[Any]] = {}
+    runs = zip(found.reports, view.words, strict=False)
+    if view.words:
+        asked["token"] = [_word_facts(report, word, view.sink) for report, word in runs]
+    if view.pairs:
+        asked["pair"] = [_pair_facts(pair) for pair in view.pairs]
+    several = len(found.reports) > 1
+    return {name: facts if several else facts[0] for name, facts in asked.items()}
+
+
+def _word_facts(report: HeadsReport, word: WordPlaces, sink: bool) -> dict[str, Any]:
+    """Each head's strongest link from the word and to it, largest weight first."""
+    spans = {
+        name: None if place is None else list(place.span)
+        for name, place in zip(("queries", "keys"), word, strict=True)
+    }
+    links = [[each._asdict() for each in way] for way in word_links(report, word, sink)]
+    return {**spans, "sink_left_out": not sink, "from": links[0], "to": links[1]}
+
+
+def _pair_facts(pair: PairLinks) -> dict[str, Any]:
+    """Weights of the pair in the text and in the shuffled ones, largest first."""
+    directions = [
+        {"queries": list(each.queries), "keys": list(each.keys)} for each in pair.directions
+    ]
+    links = [
+        {
+            **each._asdict(),
+            **{name: json_number(getattr(each, name)) for name in ("weight", "chance", "reached")},
+        }
+        for each in pair.links
+    ]
+    shuffled = {"draws": pair.draws, "seed": SEED, "tokens_shuffled": pair.moved}
+    return {"directions": directions, **shuffled, "heads": links}
+
+
+def weight_rows(weights: NDArray[np.floating]) -> list[list[float | None]]:
+    """Weights (query, key) as lists; what is not a finite number becomes None."""
+    rows: list[list[float | None]] = shortest(weights).tolist()
+    if np.isfinite(weights).all():
+        return rows
+    finite = np.isfinite(weights).tolist()
+    return [
+        [value if good else None for value, good in zip(row, marks, strict=True)]
+        for row, marks in zip(rows, finite, strict=True)
+    ]
+
+
+def _encode(value: object) -> str:
+    """ASCII because tokens come from strangers: an escape sequence must not reach a terminal."""
+    return json.dumps(value, allow_nan=False)
+
+
+def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
+    """Each row of ``weight_rows`` as JSON.
+
+    ``%.9g`` prints a number of at most nine digits as its repr does, in half the time; but not
+    the point of a whole number, nor null: rows with such cells go the long way.
+    """
+    visible = visible_cells(weights.shape[0], weights.shape[1], causal)
+    special = (weights == np.rint(weights)) | ~np.isfinite(weights)
+    plain = ~np.where(visible, special, weights != 0).any(axis=1)
+    if weights.dtype != np.float32:
+        plain[:] = False
+    seen = visible.sum(axis=1).tolist()
+    for row, short, count in zip(weight_rows(weights), plain.tolist(), seen, strict=True):
+        if short:
+            digits = ", ".join(["%.9g"] * count) % tuple(row[:count])
+            yield f"[{digits}{', 0.0' * (len(row) - count)}]"
+        else:
+            yield _encode(row)
+
+
+def write_heads_json(
+    found: HeadsComparison, stream: SupportsWrite[str], view: View | None = None
+) -> None:
+    """Write everything as one JSON object, a row of weights at a time: all would not fit twice.
+
+    ``heads`` holds an entry a kept head and run, in the order of the first report; weights have
+    the fewest digits that give the same float32. A single run has a line for each row of weights,
+    a comparison one for each entry.
+    """
+    facts = {**_facts(found), **_asked(found, view or View())}
+    stream.write(_encode(facts).removesuffix("}") + ', "heads": [')
+    begin, between = ("\n", ",\n") if len(found.reports) == 1 else ("", ", ")
+    for index, (entry, report, scores) in enumerate(_entries(found)):
+        stream.write(f'{"," if index else ""}\n{_encode(entry).removesuffix("}")}, "weights": [')
+        weights = report.weights(scores.layer, scores.head)
+        for place, row in enumerate(_row_texts(weights, report.record.causal)):
+            stream.write((between if place else begin) + row)
+        stream.write("]}")
+    stream.write("\n]}\n")
+
+
+# A table -------------------------------------------------------------------------------------
+
+
+def heads_rows(found: HeadsComparison, view: View | None = None) -> Iterator[tuple[object, ...]]:
+    """The header, then a row for each head, query and key, of several runs for each run.
+
+    Cells that a causal query cannot see are left out, and without the sink its cells. Where a word
+    was asked for, only its rows and columns stand; where two words were, a row for each head and
+    direction in their place.
+    """
+    several = len(found.reports) > 1
+    if view is not None and view.pairs:
+        yield ("variant",) * several + _LINKED
+        for index, pair in enumerate(view.pairs):
+            for link in pair.links:
+                words = pair.names[link.direction].split(" → ", 1)
+                place = (*[index] * several, link.layer, link.head)
+                yield (*place, *words, link.weight, link.chance, link.reached, pair.draws)
+        return
+    yield ("variant", *_VARIED, *_COLUMNS) if several else _COLUMNS
+    for entry, report, scores in _entries(found):
+        record = report.record
+        names = ("variant", *_VARIED, "layer", "head") if several else ("layer", "head")
+        start = [entry[name] for name in names]
+        chosen = _cells(
+            report, view.words[entry.get("variant", 0)] if view and view.words else None
+        )
+        rows = shortest(report.weights(scores.layer, scores.head)).tolist()
+        for query, row in enumerate(rows):
+            asking = record.queries.texts[query]
+            for key, weight in enumerate(row[: query + 1] if record.causal else row):
+                if chosen[query, key] and (report.sink or weight == weight):
+                    yield (*start, query, asking, key, record.keys.texts[key], weight)
+
+
+def _cells(report: HeadsReport, word: WordPlaces | None) -> NDArray[np.bool_]:
+    """(query, key) which weights are listed: all, or those from a word and to it."""
+    chosen = np.full((len(report.record.queries), len(report.record.keys)), word is None)
+    for axis, place in enumerate(word or ()):
+        if place is not None:
+            np.moveaxis(chosen, axis, 0)[list(place.span)] = True
+    return chosen
+
+
+def write_heads_csv(
+    found: HeadsComparison, stream: SupportsWrite[str], view: View | None = None
+) -> None:
+    """Write ``heads_rows``; of a single run with every token quoted, and in half the time."""
+    asked = view is not None and (view.pairs or view.words)
+    if len(found.reports) > 1 or not found.first.sink or asked:
+        CsvTable(stream).writerows(heads_rows(found, view))
+        return
+    report, record = found.first, found.first.record
+    queries, keys = _numbered(record.queries.texts), _numbered(record.keys.texts)
+    stream.write(",".join(_COLUMNS) + "\n")
+    for scores in report.heads:
+        rows = shortest(report.weights(scores.layer, scores.head)).tolist()
+        for index, (query, row) in enumerate(zip(queries, rows, strict=True)):
+            seen = index + 1 if record.causal else len(row)
+            start = f"{scores.layer},{scores.head},{query},"
+            pairs = zip(keys[:seen], row[:seen], strict=True)
+            stream.write("".join([f"{start}{key},{weight}\n" for key, weight in pairs]))
+
+
+def _numbered(texts: tuple[str, ...]) -> list[str]:
+    """Each token with its index, as two fields; what acts on a terminal is written out."""
+    quoted = [csv_text(text).replace('"', '""') for text in texts]
+    return [f'{index},"{text}"' for index, text in enumerate(quoted)]
+
+
+# Arrays --------------------------------------------------------------------------------------
+
+
+def _provenance(found: HeadsComparison) -> str:
+    """The JSON document without the weights."""
+    return _encode({**_facts(found), "heads": [entry for entry, _, _ in _entries(found)]})
+
+
+def write_heads_npz(found: HeadsComparison, stream: BinaryIO) -> None:
+    """Write an archive that ``numpy.load`` opens with ``allow_pickle=False``.
+
+    ``weights`` (kept head, query, key) in the order of ``report.heads``; ``layers`` and ``heads``
+    give each one's indices from 0, so that ``weights[(layers == 2) & (heads == 5)]`` is L2H5;
+    ``tokens``, ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``;
+    ``provenance``: the JSON document without the weights. NumPy drops NUL characters at the end
+    of a string: the tokens in ``provenance`` keep them. Where runs are compared the names end in
+    ``_VARIANT``, as in ``weights_1``; ``provenance`` is there once.
+    """
+    arrays: dict[str, Any] = {"provenance": np.array(_provenance(found))}
+    for index, report in enumerate(found.reports):
+        end = f"_{index}" if len(found.reports) > 1 else ""
+        facts, heads = _run_facts(report), report.heads
+        arrays |= {
+            f"weights{end}": np.stack([report.weights(each.layer, each.head) for each in heads]),
+            f"layers{end}": np.array([each.layer for each in heads]),
+            f"heads{end}": np.array([each.head for each in heads]),
+        }
+        arrays |= {f"{name}{end}": np.array(facts[name]) for name in _TOKENS if name in facts}
+    np.savez(stream, allow_pickle=False, **arrays)
+
+
+def write_heads_safetensors(found: HeadsComparison, stream: BinaryIO) -> None:
+    """Write a tensor ``layer.N.weights`` (kept head, query, key) for each kept layer.
+
+    Metadata, all JSON: ``heads`` (the head indices of each layer's tensor, by layer), ``tokens``,
+    ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``; ``provenance``: the
+    JSON document without the weights. ``schema`` is plain text. Where runs are compared the names
+    begin with ``variant.V.``, ``heads`` is by tensor, and the tokens are in ``provenance``.
+    """
+    from safetensors.numpy import save
+
+    several = len(found.reports) > 1
+    tensors: dict[str, NDArray[np.floating]] = {}
+    heads: dict[str, list[int]] = {}
+    for index, report in enumerate(found.reports):
+        for kept in report.record.layers:
+            name = f"{f'variant.{index}.' if several else ''}layer.{kept.layer}.weights"
+            tensors[name] = np.ascontiguousarray(kept.weights)
+            heads[name if several else str(kept.layer)] = list(kept.heads)
+    facts = {} if several else _run_facts(found.first)
+    metadata = {
+        "schema": SCHEMA,
+        "heads": json.dumps(heads),
+        "provenance": _provenance(found),
+        **{name: json.dumps(facts[name]) for name in _TOKENS if name in facts},
+    }
+    stream.write(save(tensors, metadata=metadata))
+
+
+def array_files(found: HeadsComparison, view: View | None = None) -> dict[str, Writer]:
+    """What writes weights to a file, by the ending of its name."""
+    return {
+        ".csv": text_file(partial(write_heads_csv, found, view=view)),
+        ".npz": partial(write_heads_npz, found),
+        ".safetensors": partial(write_heads_safetensors, found),
+    }

@@ -1,0 +1,300 @@
+"""What ``attnviz heads`` has to say: every head small, notable ones in full, or lists of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from attnviz.draw import document as doc
+from attnviz.draw.provenance import (
+    advised,
+    label_text,
+    model_words,
+    notes_group,
+    share,
+    size_words,
+)
+from attnviz.draw.values import json_number
+from attnviz.inspect.heads.finding import finding, heading
+from attnviz.inspect.heads.first import distinctive, first_groups, label_grid
+from attnviz.inspect.heads.links import (
+    links_table,
+    pairs_table,
+    strongest_links,
+    word_links,
+    word_maps,
+)
+from attnviz.inspect.heads.pair import pair_table
+from attnviz.inspect.heads.report import HeadsComparison, View
+from attnviz.inspect.heads.words import explanation, name_words, score_words, variant_names
+from attnviz.records import HeadScores, HeadsReport
+
+_SCALE = doc.WEIGHTS._replace(after="√ scale; rows attend to columns")
+_LONGEST = 100
+_SMALL, _SMALL_ROWS = (8, 16), 12
+_FEW_HEADS, _FEW_QUERIES = 8, 16
+_LINKS, _DISTINCTIVE = 20, 3
+_BETWEEN_HEADS = 8
+_NAMED = 2
+_CAPTION = 14  # letters below a small map of a picture
+
+
+def heads_document(found: HeadsComparison, view: View) -> doc.Document:
+    """One run, or several side by side: each head's maps then stand beside each other.
+
+    Tables, words and the small maps of all heads stand below each other, a group for each run.
+    """
+    records = [report.record for report in found.reports]
+    shared, names = variant_names(records)
+    info = records[0].model
+    groups = [
+        doc.Group(_provenance(found, shared, names)),
+        notes_group(info.notes, records[0].keys),
+    ]
+    if view.words or view.pairs or view.top is not None:
+        for index, words in enumerate(names):
+            groups.append(_headed(words, _listed(found, view, index)))
+    elif len(records) > 1:
+        groups += [*_compared(found, names, view), doc.Group([doc.Maps((), scale=_SCALE)])]
+    else:
+        groups += _single(found.first, view)
+    groups.append(doc.Group([_scores(found, names)], full=True))
+    name = info.name if info.is_array else f"attention heads of {info.name}"
+    return doc.Document(
+        name,
+        name[:1].upper() + name[1:],
+        groups,
+        [doc.Say(text, _LONGEST) for text in explanation(found)] if view.explain else (),
+        [doc.Facts(_hints(found, view), tone="faint")] if view.hints else (),
+        heading(found, _changed(found.first), [*shared, *_left_out(found.first)]),
+        found.first.text,
+        finding(found, view),
+        advised(partial(first_groups, found, view), records[0].keys),
+    )
+
+
+def _hints(found: HeadsComparison, view: View) -> doc.Words:
+    """What to try next."""
+    report = found.first
+    place = distinctive(report)[0]
+    if view.pairs:
+        place = view.pairs[0].links[0][:2]
+    elif view.words:
+        links = [link for way in word_links(report, view.words[0], view.sink) for link in way]
+        place = links[0][:2] if links else place
+    words = [] if report.selected else [f"--head {report.name(*place)}"]
+    if not (view.words or view.pairs):
+        words += ["--token WORD", "--pair WORD WORD"]
+    words += [] if view.values else ["--values"]
+    words += [] if view.explain else ["--explain"]
+    return [(word, False) for word in words]
+
+
+def _provenance(
+    found: HeadsComparison, shared: list[str], names: list[list[str]]
+) -> list[doc.Part]:
+    """Which model, which weights, which text: what a reader needs to repeat the run."""
+    info = found.first.record.model
+    sizes = [size_words(report.record) for report in found.reports]
+    alike = len(set(sizes)) == 1
+    seed = [] if info.seed is None else [f"seed {info.seed}"]
+    words = [*shared, *sizes[:alike], *seed, *_changed(found.first), *_left_out(found.first)]
+    parts: list[doc.Part] = [doc.Facts([*model_words(info), *((word, False) for word in words)])]
+    if found.first.text or not info.is_array:
+        parts.append(doc.Quote("text", found.first.text))
+    targets = dict.fromkeys(each.target for each in found.reports if each.target is not None)
+    parts += [doc.Quote("target", target) for target in targets]
+    if len(found.reports) > 1:
+        beside = [
+            " and ".join(name) + ("" if alike else f" ({size})")
+            for name, size in zip(names, sizes, strict=True)
+        ]
+        beside[0] = f"side by side: {beside[0]}"
+        parts.append(doc.Facts([(words, False) for words in beside]))
+    return parts
+
+
+def _changed(report: HeadsReport) -> list[str]:
+    """Which heads are ablated, and whether the weights are others than the model's own."""
+    names = [report.name(*head) for head in report.ablated]
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    without = [f"without {', '.join([*names[:_NAMED], *more])}"] if names else []
+    return [*without, *["norm-weighted"] * report.norm_weighted]
+
+
+def _left_out(report: HeadsReport) -> list[str]:
+    """That the sink was left out, and how many rows have nothing left without it."""
+    if report.sink:
+        return []
+    rows = [np.isnan(weights).all(-1) for _, _, weights in report.record]
+    blank = int(sum(each.sum() for each in rows))
+    left = f" ({blank:,} of {sum(map(len, rows)):,} rows: nothing left)" if blank else ""
+    return [f"sink left out, rows rescaled{left}"]
+
+
+def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.Group:
+    """Parts under the words in which a run differs from the others."""
+    head = [doc.Facts([(word, True) for word in name])] if name else []
+    return doc.Group([*head, *parts], spaced=True)
+
+
+def _listed(found: HeadsComparison, view: View, index: int) -> list[doc.Part]:
+    """What a run has to say of one word, of two, or each head's strongest pairs."""
+    report = found.reports[index]
+    if view.pairs:
+        return [pair_table(report.name, view.pairs[index])]
+    if not view.words:
+        return [pairs_table(report, view.top or 1, view.sink)]
+    ways = zip(("from", "to"), word_links(report, view.words[index], view.sink), strict=True)
+    tables = [
+        links_table(report, links, f"strongest attention {way} the word, each head", view.sink)
+        for way, links in ways
+        if links
+    ]
+    return [*tables, word_maps(report, view.words[index], view.values)]
+
+
+# One run -------------------------------------------------------------------------------------
+
+
+def _single(report: HeadsReport, view: View) -> Iterator[doc.Group]:
+    if report.selected or _few_heads(report):
+        drawn = [_map(report, scores) for scores in report.heads]
+        yield doc.Group([_full(drawn, report, view)])
+        return
+    yield from _overview(report)
+    links = strongest_links(report, _LINKS, view.sink)
+    if links:
+        yield doc.Group([links_table(report, links, "Strongest links", view.sink)])
+    title = "The most distinctive heads"
+    if report.sorted_by is not None:
+        title = f"The first {_DISTINCTIVE} by {report.sorted_by.replace('_', ' ')}"
+    drawn = [_map(report, report.scores(*place)) for place in distinctive(report)[:_DISTINCTIVE]]
+    yield doc.Group([_full(drawn, report, view)._replace(title=[(title, True)])])
+
+
+def _few_heads(report: HeadsReport) -> bool:
+    """Whether all heads can be shown in full at once, as a textbook's figure does."""
+    return len(report.heads) <= _FEW_HEADS and len(report.record.queries) <= _FEW_QUERIES
+
+
+def _full(maps: Sequence[doc.Map], report: HeadsReport, view: View) -> doc.Maps:
+    return doc.Maps(maps, values=view.values, index_base=report.index_base, scale=_SCALE)
+
+
+def _map(report: HeadsReport, scores: HeadScores) -> doc.Map:
+    """One head's weights under its name and its scores."""
+    record, (label, *rest) = report.record, score_words(report, scores)
+    title = [*name_words(report, scores), (label, True), *((word, False) for word in rest)]
+    return doc.Map(
+        report.name(scores.layer, scores.head),
+        report.weights(scores.layer, scores.head),
+        record.queries,
+        record.keys,
+        title,
+        causal=record.causal,
+    )
+
+
+def _overview(report: HeadsReport) -> Iterator[doc.Group]:
+    """Every head's label, and every head small: in a picture rows are layers."""
+    maps = []
+    for scores in report.heads:
+        caption = label_text(scores.label, _CAPTION)
+        if report.sorted_by is not None:
+            value = scores.scores[report.sorted_by]
+            caption = "not measured" if value is None else f"{value:.3f}"
+        tip = " · ".join(score_words(report, scores))
+        shown = _map(report, scores)._replace(words=(), below=[(caption, False)], tip=tip)
+        maps.append(shown)
+    if report.sorted_by is None:
+        title = "Label and score of each head"
+        yield doc.Group([label_grid(report)._replace(title=[(title, True)])])
+    order = "" if report.sorted_by is None else f" by {report.sorted_by.replace('_', ' ')}"
+    across = report.record.model.heads if report.sorted_by is None else 0
+    small = doc.Maps(maps, [(f"All heads{order}", True)], _SMALL, _SMALL_ROWS, across, scale=None)
+    yield doc.Group([small])
+
+
+# Several runs --------------------------------------------------------------------------------
+
+
+def _compared(found: HeadsComparison, names: list[list[str]], view: View) -> Iterator[doc.Group]:
+    """Each head's maps side by side, where there are many heads below those of all."""
+    if not _whole(found):
+        for report, name in zip(found.reports, names, strict=True):
+            yield _headed(name, [*_overview(report)])
+    heads = [_side_by_side(found, place, names, view) for place in shown_heads(found)]
+    yield doc.Group(heads, beside=doc.Beside(0, _BETWEEN_HEADS))
+
+
+def shown_heads(found: HeadsComparison) -> tuple[tuple[int, int], ...]:
+    """The heads (layer, head) whose full maps are shown: all if chosen or few, else the notable.
+
+    A head is notable where it is in any of the runs.
+    """
+    if _whole(found):
+        return tuple((entry.layer, entry.head) for entry in found.first.heads)
+    ranked = zip(*(report.notable for report in found.reports), strict=False)
+    return tuple(dict.fromkeys(place for places in ranked for place in places))
+
+
+def _whole(found: HeadsComparison) -> bool:
+    return found.first.selected or all(map(_few_heads, found.reports))
+
+
+def _side_by_side(
+    found: HeadsComparison, place: tuple[int, int], names: list[list[str]], view: View
+) -> doc.Group:
+    """One head's maps under its name, each with what it moved against the first."""
+    maps = []
+    for index in found.kept_by(*place):
+        report, moved = found.reports[index], found.moved[index]
+        words = score_words(report, report.scores(*place))
+        words += [] if moved is None else [f"moved {share(moved[place])}"]
+        shown = _map(report, report.scores(*place))
+        maps.append(
+            shown._replace(
+                name=f"{shown.name} · {' · '.join(names[index])}",
+                words=[(word, True) for word in names[index]],
+                below=[(word, False) for word in words],
+            )
+        )
+    title = name_words(found.first, found.first.scores(*place))
+    drawn = _full(maps, found.first, view)
+    return doc.Group([doc.Facts(title), drawn._replace(scale=None)])
+
+
+# Scores --------------------------------------------------------------------------------------
+
+
+def _scores(found: HeadsComparison, names: list[list[str]]) -> doc.Table:
+    """Every score of every kept head in every run; a dash where the text cannot show it."""
+    grouped, several = found.first.record.model.group(0) is not None, len(names) > 1
+    measures = list(found.first.heads[0].scores)
+    columns = [
+        doc.Column("head", right=False),
+        *[doc.Column("key/value head")] * grouped,
+        *[doc.Column("attention", right=False)] * several,
+        doc.Column("label", right=False),
+        *map(doc.Column, ("score", "uniform", *(name.replace("_", " ") for name in measures))),
+        *[doc.Column("moved")] * several,
+    ]
+    rows = []
+    for first in found.first.heads:
+        place = first.layer, first.head
+        for index in found.kept_by(*place):
+            report, moved = found.reports[index], found.moved[index]
+            scores, group = report.scores(*place), report.record.model.group(first.head)
+            label = scores.label
+            numbers = [label.score, label.base_rate, *scores.scores.values()]
+            numbers += [None if moved is None else moved[place]] if several else []
+            cells = [report.name(*place)]
+            cells += [] if group is None else [str(group + report.index_base)]
+            cells += [" · ".join(names[index])] * several + [label.said]
+            known = map(json_number, numbers)
+            cells += ["–" if number is None else f"{number:.3f}" for number in known]
+            rows.append(doc.Row(cells))
+    return doc.Table(columns, rows, [("Scores", True)])

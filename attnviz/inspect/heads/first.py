@@ -1,0 +1,387 @@
+"""The first screen of ``attnviz heads``: as much as the terminal has lines for, width spent beside.
+
+The overview stands left, examples right; where the heads of a layer need more than half of the
+columns, the overview stands above.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw import document as doc
+from attnviz.draw.labels import token_labels, width
+from attnviz.draw.maps import thumbnails_fit
+from attnviz.draw.palette import STEPS, Tint, shades
+from attnviz.draw.provenance import share
+from attnviz.inspect.heads.finding import Described, best_of, counts, described, scored
+from attnviz.inspect.heads.links import (
+    attention_from,
+    links_table,
+    named_word,
+    pairs_table,
+    sink_words,
+    strongest_links,
+    word_links,
+)
+from attnviz.inspect.heads.pair import pair_table
+from attnviz.inspect.heads.report import HeadsComparison, View
+from attnviz.inspect.heads.words import score_words, variant_names
+from attnviz.measures.registry import label_named
+from attnviz.measures.rows import is_punctuation
+from attnviz.measures.sinks import sink_of
+from attnviz.measures.words import Word
+from attnviz.records import HeadScores, HeadsReport, Tokens
+
+_GAP = 2
+_LEAST_BESIDE = 72
+_SHORT_TEXT = 40
+"""The longest text in tokens of which maps are shown; a longer one is shown as a text."""
+
+_INDENT, _CELL, _FULL_CELL = 3, 5, 10
+_MOST_MAPS = 6
+_LONGEST_LABEL, _BETWEEN = 12, 3
+_LEAST_LINKS, _MOST_LINKS = 5, 14
+_LEAST_TEXT = 4
+_LISTED = 10
+
+Groups = list[doc.Group]
+
+
+def first_groups(found: HeadsComparison, view: View, columns: int, lines: int) -> Groups:
+    """What stands below the finding, in about so many columns and lines."""
+    report = found.first
+    if view.pairs:
+        pair = view.pairs[0]
+        table = pair_table(report.name, pair, least=3)
+        most = min(_LISTED, lines - 4)
+        hidden = max(len(table.rows) - most, 0)
+        return [doc.Group([table._replace(rows=table.rows[:most], hidden=hidden)])]
+    if view.words:
+        return _word(report, view, columns, lines)
+    if view.top is not None:
+        tables = [pairs_table(each, view.top, view.sink) for each in found.reports]
+        return [doc.Group([table]) for table in tables]
+    if len(found.reports) > 1:
+        return _runs(found, view, lines)
+    return _overview(report, view, columns, lines)
+
+
+def _halves(
+    columns: int, left: Sequence[doc.Part], right: Sequence[doc.Part], wanted: int = 0
+) -> doc.Group:
+    """Two columns of one width, or below each other where that is too narrow.
+
+    wanted: of the left, which has more than half where a single map at the right needs less.
+    """
+    if columns < _LEAST_BESIDE:
+        return doc.Group([*left, *right], spaced=True)
+    parts = [doc.Group(left, spaced=True), doc.Group(right, spaced=True)]
+    half = (columns - _GAP) // 2
+    if half < wanted <= columns - _GAP - _map_width(right):
+        return doc.Group(parts, beside=doc.Beside(wanted, _GAP, yields=True))
+    return doc.Group(parts, beside=doc.Beside(half, _GAP, 2))
+
+
+def _map_width(parts: Sequence[doc.Part]) -> int:
+    """The columns of a single causal map, whose tokens stand on its diagonal; else very many."""
+    for part in parts:
+        if isinstance(part, doc.Maps) and len(part.maps) == 1 and part.maps[0].causal:
+            labels = token_labels(part.maps[0].keys)
+            return max(2 * place + width(label) + 3 for place, label in enumerate(labels))
+    return 999
+
+
+# One run -------------------------------------------------------------------------------------
+
+
+def _overview(report: HeadsReport, view: View, columns: int, lines: int) -> Groups:
+    half = (columns - _GAP) // 2 if columns >= _LEAST_BESIDE else columns
+    heads = {entry.head for entry in report.heads}
+    if report.sorted_by is not None:
+        left: list[doc.Part] = [_ranking(report, report.sorted_by, max(lines - 2, 3))]
+        return [_halves(columns, left, _examples(report, view, half, lines))]
+    if report.selected and view.values:  # which need all the room that there is
+        maps = _examples(report, view, columns, lines)
+        return [doc.Group(maps), doc.Group(_links(report, view, _LEAST_LINKS), yields=1)]
+    if report.selected:
+        links = _links(report, view, lines)
+        right = _examples(report, view, half, lines)
+        return [_halves(columns, right, links) if right else doc.Group(links)]
+    grid = label_grid(report)
+    rest = lines - len(grid.rows) - 2
+    if rest < 0:  # more layers than lines
+        right = _examples(report, view, half, lines)
+        return [_halves(columns, _lists(report, view, lines), right)]
+    if columns < _LEAST_BESIDE:
+        return [doc.Group([grid]), doc.Group(_lists(report, view, rest), yields=1)]
+    if _INDENT + len(heads) * _CELL > half:
+        below = _halves(columns, _lists(report, view, rest), _examples(report, view, half, rest))
+        return [doc.Group([grid]), below._replace(yields=1)]
+    right = _examples(report, view, half, lines)
+    small = _thumbnails(report, half, lines)
+    if small:
+        return [_halves(columns, small, [*right, *_lists(report, view, _MOST_LINKS)])]
+    left = [grid, *_lists(report, view, rest)]
+    return [_halves(columns, left, right, _INDENT + len(heads) * _FULL_CELL)]
+
+
+def label_grid(report: HeadsReport) -> doc.HeadGrid:
+    """Each head's label and score; what only describes this text is faint."""
+    layers = sorted({entry.layer for entry in report.heads})
+    heads = sorted({entry.head for entry in report.heads})
+    base, array = report.index_base, report.record.model.is_array
+    return doc.HeadGrid(
+        ["" if array else f"L{layer + base}" for layer in layers],
+        [f"H{head + base}" for head in heads],
+        {
+            (layers.index(entry.layer), heads.index(entry.head)): _cell(report, entry)
+            for entry in report.heads
+        },
+    )
+
+
+def _cell(report: HeadsReport, entry: HeadScores) -> doc.Cell:
+    what = described(report, entry)
+    tip = f"{report.name(entry.layer, entry.head)} · {' · '.join(score_words(report, entry))}"
+    score = scored("", what.score).lstrip()
+    if not what.finding:
+        return doc.Cell(0.0, None, score, what.short, tip)
+    label = entry.label
+    strength = label.measured if math.isnan(label.score) else label.score
+    strength = 1.0 if math.isnan(strength) else strength
+    tint = Tint(round(strength * (STEPS - 1)), shades(label_named(label.name).colour))
+    return doc.Cell(strength, tint, score, what.short, tip)
+
+
+def _lists(report: HeadsReport, view: View, lines: int) -> list[doc.Part]:
+    """How many heads are called what, and the strongest links, in so many lines."""
+    rows = [
+        doc.Row(
+            [_counted(each.what), str(each.heads), best_of(report, each)],
+            tone="plain" if each.what.finding else "faint",
+        )
+        for each in counts(report)
+    ]
+    columns = [doc.Column("", right=False), doc.Column("heads"), doc.Column("best", right=False)]
+    room = lines - len(rows) - 2
+    if room < _LEAST_LINKS:  # the finding has the counts too
+        return _links(report, view, lines)
+    return [doc.Table(columns, rows, least=2), *_links(report, view, room)]
+
+
+def _counted(what: Described) -> str:
+    return what.said if what.finding else f"no label: {what.said}"
+
+
+def _repeats(report: HeadsReport) -> bool:
+    """Whether the text could show induction, or the attention has none."""
+    scores = [entry.scores.get("induction") for entry in report.heads]
+    return not report.record.causal or any(score is not None for score in scores)
+
+
+def _links(report: HeadsReport, view: View, lines: int) -> list[doc.Part]:
+    note = "" if _repeats(report) else "induction: not testable (no repeats)"
+    count = min(max(lines - 1 - bool(note), 2), _MOST_LINKS)
+    a_head = -(-count // len(report.heads)) if report.selected else 2
+    links = strongest_links(report, count, view.sink, max(a_head, 2))
+    if not links:
+        return [doc.Note(note)] if note else []
+    return [links_table(report, links, "strongest links", view.sink)._replace(more=note)]
+
+
+def _ranking(report: HeadsReport, measure: str, most: int) -> doc.Table:
+    values = [entry.scores[measure] for entry in report.heads]
+    top = max((abs(value) for value in values if value is not None), default=0.0) or 1.0
+    rows = [
+        doc.Row(
+            [
+                report.name(entry.layer, entry.head),
+                "–" if value is None else f"{value:.2f}",
+                described(report, entry).said,
+            ],
+            None if value is None else (abs(value), top),
+        )
+        for entry, value in zip(report.heads, values, strict=True)
+    ]
+    names = ("", measure.replace("_", " "), "")
+    columns = [doc.Column(name, right=bool(place % 2)) for place, name in enumerate(names)]
+    return doc.Table(columns, rows[:most], least=3, hidden=max(len(rows) - most, 0))
+
+
+# Examples ------------------------------------------------------------------------------------
+
+
+def _examples(report: HeadsReport, view: View, room: int, lines: int) -> list[doc.Part]:
+    """Maps of the most distinctive heads, as many as there is room for; of a long text the text."""
+    record = report.record
+    queries, keys = len(record.queries), len(record.keys)
+    places = distinctive(report)
+    if max(queries, keys) <= _SHORT_TEXT and places:
+        labels = min(max(map(width, token_labels(record.keys))), _LONGEST_LABEL) + 1
+        cell = 4 if view.values and 4 * keys + labels <= room else 2
+        least = cell * keys + labels
+        wide = least if record.causal else least + 2 * keys
+        tall = queries + (1 if record.causal else 2)
+        beside = max((room + _BETWEEN) // (wide + _BETWEEN), 1)
+        down = min((lines + 1) // (tall + 1), max(_MOST_MAPS // beside, 1))
+        if down and least <= room:
+            return [_maps(report, places[: beside * down], view)]
+    return _texts(report, view, room, lines)
+
+
+def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
+    """Heads with a label, then those with the strongest links; chosen or sorted ones as given."""
+    order = [(entry.layer, entry.head) for entry in report.heads]
+    if report.selected or report.sorted_by is not None:
+        return order
+    named = [each for each in counts(report) if each.what.finding]
+    shown = [each for each in named if not math.isnan(each.what.score)]
+    shown.sort(key=lambda each: (report.rests(*each.place), each.what.short == "self"))
+    linking = [link[:2] for link in strongest_links(report, _MOST_MAPS + 1)]
+    places = [each.place for each in shown], linking, [each.place for each in named], order
+    return [*dict.fromkeys(place for each in places for place in each)]
+
+
+def _maps(report: HeadsReport, places: Sequence[tuple[int, int]], view: View) -> doc.Maps:
+    record = report.record
+    shown = []
+    for place in places:
+        what, name = described(report, report.scores(*place)), report.name(*place)
+        words = [(name, True), (scored(what.said, what.score), False)]
+        weights = report.weights(*place)
+        shown.append(
+            doc.Map(name, weights, record.queries, record.keys, words, causal=record.causal)
+        )
+    return doc.Maps(shown, values=view.values, index_base=report.index_base, scale=None)
+
+
+def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
+    """A small map a head, a row a layer; nothing where words say more."""
+    record = report.record
+    queries, keys = len(record.queries), len(record.keys)
+    layers = sorted({entry.layer for entry in report.heads})
+    heads = max(sum(entry.layer == layer for entry in report.heads) for layer in layers)
+    size = thumbnails_fit(max(queries, keys), len(layers), heads, lines, room)
+    if size is None or heads * len(layers) > len(report.heads):
+        return []
+    maps = []
+    places = [(entry.layer, entry.head) for entry in report.heads]
+    for place, shown in zip(places, _maps(report, places, View()).maps, strict=True):
+        what = described(report, report.scores(*place))
+        title = f"{shown.name} {scored(what.short, what.score)}"
+        maps.append(shown._replace(words=[(title, what.finding)]))
+    return [doc.Maps(maps, small=size, across=heads, scale=None)]
+
+
+def _texts(
+    report: HeadsReport, view: View, room: int, lines: int, chosen: Word | None = None
+) -> list[doc.Part]:
+    """The text coloured by what one token attends to: mean of the heads, and the clearest head."""
+    if lines < _LEAST_TEXT:
+        return []
+    word = chosen or _last_word(report)
+    weights = attention_from(report, word.span)
+    weights[:, sink_of(report.record)[1] & (not view.sink)] = np.nan
+    if report.record.causal:
+        weights[:, word.span.stop :] = np.nan
+    if report.record.kind != "cross":
+        weights[:, list(word.span)] = np.nan
+    if np.isnan(weights).all():
+        return []
+    far = np.nan_to_num(weights)
+    far[:, max(word.span.start - 1, 0) : word.span.stop + 1] = 0  # neighbours are linked anyway
+    best = int(far.max(1).argmax())
+    names = [report.name(layer, head) for layer, head, _ in report.record]
+    token = named_word(report.record.queries, word)
+    mean = np.where(np.isnan(weights).all(0), np.nan, np.nan_to_num(weights).mean(0))
+    rows = [(f"mean of {len(names)} heads", mean)] if len(names) > 1 else []
+    letters = sum(map(len, report.record.keys.texts))
+    if len(names) == 1 or lines > 2 * _LEAST_TEXT + 2 * letters // room:
+        rows.append((names[best], weights[best]))
+    said = sink_words(report, view.sink)
+    title: doc.Words = [(f"attention from {token}", True), *([(said, False)] if said else [])]
+    maps = [_text(report, name, values) for name, values in rows]
+    taken = len(maps) + 1 + (width(f"attention from {token} · {said}") > room)
+    return [
+        doc.Maps(maps, title, texts=True, lines=max((lines - taken) // len(maps), 1), scale=None)
+    ]
+
+
+def _text(report: HeadsReport, name: str, values: NDArray[np.floating]) -> doc.Map:
+    """A map of one query."""
+    full = float(np.nanmax(values, initial=0.0)) or 1.0
+    one = Tokens((0,), (name,), (False,))
+    words = [(name, True), (f"full colour {share(full)}", False)]
+    return doc.Map(name, values[None, :], one, report.record.keys, words, full=full)
+
+
+def _last_word(report: HeadsReport) -> Word:
+    """The last word that is neither special nor punctuation; else the last token."""
+    tokens = report.record.queries
+    blanks = any(text.startswith(" ") for text in tokens.texts)
+    places = [
+        place
+        for place, (text, special) in enumerate(zip(tokens.texts, tokens.special, strict=True))
+        if text.strip() and not special and not is_punctuation(text)
+    ]
+    first = last = places[-1] if places else len(tokens) - 1
+    while first - 1 in places and _goes_on(tokens.texts[first], blanks):
+        first -= 1
+    return Word(range(first, last + 1))
+
+
+def _goes_on(text: str, blanks: bool) -> bool:
+    """Whether a token continues the word before it; blanks: whether tokens show theirs."""
+    return text.startswith("##") or (blanks and not text.startswith(" "))
+
+
+# One word, several runs ----------------------------------------------------------------------
+
+
+def _word(report: HeadsReport, view: View, columns: int, lines: int) -> Groups:
+    """The heads with the most weight from the word and to it, then where it attends."""
+    word = view.words[0]
+    tables = [
+        links_table(report, links[:_LISTED], f"attention {way}", view.sink, least=3)
+        for way, links in zip(("from", "to"), word_links(report, word, view.sink), strict=True)
+        if links
+    ]
+    groups = [_halves(columns, tables[:1], tables[1:])]
+    rest = lines - max((len(table.rows) for table in tables), default=0) - 2
+    if word[0] is not None:
+        groups.append(doc.Group(_texts(report, view, columns, rest, word[0]), yields=1))
+    return groups
+
+
+def _runs(found: HeadsComparison, view: View, lines: int) -> Groups:
+    """The heads that differ most, their maps side by side."""
+    moved = [each for each in found.moved if each is not None]
+
+    def distance(place: tuple[int, int]) -> float:
+        return max((each.get(place, 0.0) for each in moved), default=0.0)
+
+    places = [(entry.layer, entry.head) for entry in found.first.heads]
+    places.sort(key=lambda place: -distance(place))
+    tallest = max(len(report.record.queries) for report in found.reports) + 4
+    groups = []
+    places = places[: max(lines // tallest, 1)]
+    for number, place in enumerate(places):
+        maps = []
+        for index in found.kept_by(*place):
+            (shown,) = _maps(found.reports[index], [place], View()).maps
+            maps.append(shown._replace(words=[*shown.words, *_run_words(found, index, place)]))
+        drawn = doc.Maps(maps, values=view.values, lines=lines // len(places), scale=None)
+        groups.append(doc.Group([drawn], yields=number))
+    return groups
+
+
+def _run_words(found: HeadsComparison, index: int, place: tuple[int, int]) -> doc.Words:
+    """In what a run differs from the others, and what a head moved against the first."""
+    names = variant_names([report.record for report in found.reports])[1]
+    moved = found.moved[index]
+    words = [*names[index], *([] if moved is None else [f"moved {share(moved[place])}"])]
+    return [(word, False) for word in words]

@@ -1,0 +1,205 @@
+"""The maps of attention heads as a value of Python: to look at, to choose from, to save."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from attnviz.draw.document import Document
+from attnviz.draw.labels import visible
+from attnviz.draw.palette import PALETTES
+from attnviz.draw.report import Report
+from attnviz.draw.theme import Theme
+from attnviz.errors import UsageError
+from attnviz.inspect.heads.chosen import (
+    HeadChoice,
+    chosen_heads,
+    one_head,
+    only,
+)
+from attnviz.inspect.heads.document import heads_document
+from attnviz.inspect.heads.report import HeadsComparison, View, compare_heads
+from attnviz.records import HeadScores, HeadsReport
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+_NAMED = 4
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadMaps(Report):
+    """The attention weights of some heads over one text, as ``attnviz heads`` shows them.
+
+    ``print`` draws them in plain characters, ``rich.print`` in colour, a notebook as the page that
+    ``save("maps.html")`` writes. ``maps["L1H0"]`` is one head's weights, ``maps.heads("1.*")``
+    the maps of some heads; iterating gives each (layer, head).
+
+    report: the weights and every head's scores; indices start at 0.
+    look: how it is drawn; see ``view``.
+    limit: the weight that gets the last colour. Where it is not 1 the drawings show each weight's
+        share of it; the numbers stay as they are.
+    palette, ascii: see ``view``.
+    """
+
+    report: HeadsReport
+    look: View = field(default_factory=View)
+    limit: float = 1.0
+    palette: str = "viridis"
+    ascii: bool = False
+
+    @property
+    def text(self) -> str:
+        """What was read; empty for an array that came without."""
+        return self.report.text
+
+    @property
+    def target(self) -> str | None:
+        """The decoder's text, or None."""
+        return self.report.target
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens that look, one a query."""
+        return self.report.record.queries.texts
+
+    @property
+    def key_tokens(self) -> tuple[str, ...]:
+        """The tokens that are looked at, one a key; in self-attention the same."""
+        return self.report.record.keys.texts
+
+    @property
+    def weights(self) -> Mapping[tuple[int, int], NDArray[np.floating]]:
+        """The weights (query, key) of each head by (layer, head)."""
+        return MappingProxyType(
+            {(layer, head): weights for layer, head, weights in self.report.record}
+        )
+
+    def __getitem__(self, head: HeadChoice) -> NDArray[np.floating]:
+        """The weights (query, key) of one head. UsageError where ``head`` is not exactly one."""
+        return self.report.weights(*one_head(self.report, head))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter([(layer, head) for layer, head, _ in self.report.record])
+
+    def __len__(self) -> int:
+        return len(self.report.heads)
+
+    def __array__(
+        self, dtype: DTypeLike | None = None, copy: bool | None = None
+    ) -> NDArray[np.floating]:
+        """All weights as one array (head, query, key), layer by layer."""
+        if copy is False:
+            raise ValueError("the weights of several layers are not one array without a copy")
+        stacked = np.stack([weights for _, _, weights in self.report.record])
+        return stacked if dtype is None else stacked.astype(dtype)
+
+    def scores(self, head: HeadChoice) -> HeadScores:
+        """One head's label and every score. UsageError where ``head`` is not exactly one."""
+        return self.report.scores(*one_head(self.report, head))
+
+    def heads(self, *head: HeadChoice, layer: str | int | None = None) -> HeadMaps:
+        """The maps of the chosen heads alone, each drawn in full.
+
+        head: one choice or several, which add up; all heads where there is none. layer: such as
+        ``2`` or ``"0-3"``.
+
+        Raises UsageError for what is no choice, and for heads that are not here.
+        """
+        return replace(self, report=only(self.report, chosen_heads(self.report, head, layer)))
+
+    def view(
+        self,
+        *,
+        values: bool = False,
+        top: int | None = None,
+        explain: bool = False,
+        palette: str = "viridis",
+        ascii: bool = False,
+    ) -> HeadMaps:
+        """The same maps drawn in another way.
+
+        values: write the weights into the cells. top: instead of maps, each head's so many
+        strongest pairs. explain: add a reading for newcomers. palette: ``viridis``, ``magma``,
+        ``blues`` or ``grey``. ascii: draw with ASCII only.
+
+        Raises UsageError for another palette and for no pairs.
+        """
+        if palette not in PALETTES:
+            raise UsageError(f"no palette {palette!r}: expected one of {', '.join(PALETTES)}")
+        if top is not None and top < 1:
+            raise UsageError(f"expected at least one pair of each head, got top={top}")
+        look = View(values=values, top=top, explain=explain)
+        return replace(self, look=look, palette=palette, ascii=ascii)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file that the ending of its name says, whole or not at all.
+
+        ``.json .csv .npz .safetensors`` hold the weights, ``.svg .html .md .png .pdf`` figures and
+        scores, ``.txt`` the drawing of ``print``.
+
+        Raises UsageError for another ending, LoadError where it cannot be written.
+        """
+        from attnviz.draw.files import document_files, save, text_file
+        from attnviz.inspect.heads.data import array_files, write_heads_json
+
+        found = self._comparison
+        theme = Theme(self.palette, colour=False, ascii=self.ascii)
+        files = {
+            ".json": text_file(lambda stream: write_heads_json(found, stream)),
+            **array_files(found),
+            ".txt": text_file(lambda stream: stream.write(self._plain(theme))),
+            **document_files(self.document, self.palette),
+        }
+        save(Path(path), files)
+
+    def __repr__(self) -> str:
+        info, record = self.report.record.model, self.report.record
+        names = [self.report.name(layer, head) for layer, head in self]
+        heads = ", ".join(names) if len(names) <= _NAMED else f"{len(names)} heads"
+        tokens = f"{len(record.queries)} tokens"
+        if record.kind == "cross":
+            tokens = f"{len(record.queries)} queries, {len(record.keys)} keys"
+        return f"<HeadMaps of {visible(info.name)}: {heads}, {tokens}>"
+
+    def data(self) -> dict[str, Any]:
+        """Return the object that ``attnviz heads --json`` prints."""
+        stream = io.StringIO()
+        self.write_json(stream)
+        found: dict[str, Any] = json.loads(stream.getvalue())
+        return found
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        """Write the object of ``data``, head by head."""
+        from attnviz.inspect.heads.data import write_heads_json
+
+        write_heads_json(self._comparison, stream)
+
+    def rows(self) -> Iterator[Iterable[object]]:
+        """Yield a row for each head, query and key."""
+        from attnviz.inspect.heads.data import heads_rows
+
+        return iter(heads_rows(compare_heads([self.report])))
+
+    @property
+    def _comparison(self) -> HeadsComparison:
+        named = self.text or self.report.record.model.name
+        return compare_heads([replace(self.report, text=named)])
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        """Return everything that there is to see; the weights are shares of the last colour's."""
+        report = self.report
+        if self.limit != 1.0:
+            record = report.record
+            layers = [replace(kept, weights=kept.weights / self.limit) for kept in record.layers]
+            report = replace(report, record=replace(record, layers=tuple(layers)))
+        return heads_document(compare_heads([report]), self.look)

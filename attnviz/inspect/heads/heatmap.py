@@ -1,0 +1,250 @@
+"""``attnviz.heatmap``: the attention weights of anyone's model, drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.observer import to_numpy
+from attnviz.errors import UsageError
+from attnviz.inspect.heads.head_maps import HeadMaps
+from attnviz.inspect.heads.report import heads_report
+from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
+
+ArrayLike: TypeAlias = Any
+"""A NumPy array, a torch tensor, a JAX array, whatever offers ``__array__`` or DLPack, or lists."""
+
+_NUMBER = (int, float, np.number)
+
+
+def as_numpy(array: ArrayLike) -> NDArray[np.floating]:
+    """The numbers as float32 or float64, on the CPU; narrower ones as float32, integers as float64.
+
+    Raises UsageError for what is no array of real numbers.
+    """
+    try:
+        found = _converted(array)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise UsageError(
+            f"cannot read a {type(array).__name__} as an array of numbers: {error}"
+        ) from error
+    if found.dtype.kind in "biu":
+        return found.astype(np.float64)
+    if found.dtype.kind == "V":  # bfloat16 and its like, of which NumPy knows only the width
+        try:
+            return found.astype(np.float32)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"expected an array of real numbers, got {found.dtype}") from error
+    if found.dtype.kind != "f":
+        raise UsageError(f"expected an array of real numbers, got {found.dtype}")
+    return to_numpy(found)
+
+
+def _converted(array: ArrayLike) -> NDArray[Any]:
+    if hasattr(array, "detach"):  # of torch, which gives no array while gradients are recorded
+        return to_numpy(array)
+    if isinstance(array, list | tuple) and not all(isinstance(row, _NUMBER) for row in array):
+        return np.stack([_converted(row) for row in array])
+    if not hasattr(array, "__array__") and hasattr(array, "__dlpack__"):
+        return np.from_dlpack(array)
+    return np.asarray(array)
+
+
+def weight_matrices(array: ArrayLike) -> NDArray[np.floating]:
+    """Attention weights as an array (head, query, key) of finite numbers that are not negative.
+
+    array: (query, key), (head, query, key), or either with leading axes of length one.
+
+    Raises UsageError for another shape, an empty axis, and the first number that is none.
+    """
+    weights = as_numpy(array)
+    shape = weights.shape
+    while weights.ndim > 3 and weights.shape[0] == 1:
+        weights = weights[0]
+    if weights.ndim not in (2, 3):
+        several = " (several texts or layers? choose one, such as weights[0])"
+        raise UsageError(
+            f"expected weights of shape (query, key) or (head, query, key), got {shape}"
+            + (several if weights.ndim > 3 else "")
+        )
+    if 0 in weights.shape:
+        raise UsageError(f"expected at least one head, query and key, got the shape {shape}")
+    weights = weights[None] if weights.ndim == 2 else weights
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    if wrong.any():
+        place = tuple(int(axis) for axis in np.argwhere(wrong)[0])
+        value = float(weights[place])
+        where = ", ".join(map(str, place[3 - min(len(shape), 3) :]))
+        raise UsageError(
+            f"expected finite weights of 0 or more, got {value:.4g} at [{where}]"
+            + ("" if np.isnan(value) else ": are these scores? their softmax is the attention")
+        )
+    return weights
+
+
+# Labels --------------------------------------------------------------------------------------
+
+TokenLabels = str | Iterable[str]
+"""A list of tokens, or a text whose words, split at white space, are the tokens."""
+
+
+def axis_tokens(labels: TokenLabels | None, name: str, axis: str, length: int) -> Tokens:
+    """The tokens of one axis; without labels their places. Equal tokens have equal ids.
+
+    name: of the argument. axis: ``query`` or ``key``. length: of that axis of the weights.
+
+    Raises UsageError where the labels are no texts, or not as many as the axis is long.
+    """
+    texts = _texts(labels, name) if labels is not None else tuple(map(str, range(length)))
+    if len(texts) != length:
+        raise UsageError(
+            f"{name} has {len(texts)} token{'s' * (len(texts) != 1)}, the weights have {length} "
+            f"along their {axis} axis: expected one for each {axis}"
+        )
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    return Tokens(tuple(numbers[text] for text in texts), texts, (False,) * length)
+
+
+def _texts(labels: TokenLabels, name: str) -> tuple[str, ...]:
+    if isinstance(labels, str):
+        return tuple(labels.split())
+    texts = tuple(labels)
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UsageError(
+                f"expected {name} as texts, got {text!r} at [{place}]: token ids are turned into "
+                "texts by their tokenizer's convert_ids_to_tokens"
+            )
+    return tuple(map(str, texts))
+
+
+def _joined(tokens: Tokens) -> str:
+    """The tokens as one text: as they are where they bring their own blanks, else set apart."""
+    spaced = any(text[:1].isspace() for text in tokens.texts)
+    return ("" if spaced else " ").join(tokens.texts).strip()
+
+
+# Maps ----------------------------------------------------------------------------------------
+
+_ROUNDING = 0.02
+"""How far a row of 16-bit weights may be from one by rounding alone."""
+
+_FEW_HEADS = 8
+"""So many are all drawn in full."""
+
+
+def heatmap(
+    weights: ArrayLike,
+    tokens: TokenLabels | None = None,
+    key_tokens: TokenLabels | None = None,
+    *,
+    title: str = "attention weights",
+    causal: bool | None = None,
+    scale: float | None = None,
+) -> HeadMaps:
+    """The maps of attention weights: of one head, or of the heads of one layer.
+
+    weights: (query, key) or (head, query, key), leading axes of length one aside: a NumPy array, a
+        torch tensor, a JAX array, anything that offers ``__array__`` or DLPack, or nested lists;
+        finite and not negative.
+    tokens: one for each query, in a list, or a text whose words they are; without them, places.
+    key_tokens: one for each key; by default ``tokens``, in self-attention.
+    title: what the maps are called.
+    causal: whether a query sees no later key, whose cells then stay blank; by default whether
+        there is nothing but zeros above the diagonal.
+    scale: the weight that gets the last colour; by default 1 where rows sum to one, else the
+        largest weight, and a note says so.
+
+    Each head's label and entropy are those of ``attnviz heads``; where rows do not sum to one they
+    are of rows divided by their sums.
+
+    Raises UsageError (also a ValueError) where these do not fit together.
+    """
+    matrices = weight_matrices(weights)
+    _, rows, columns = matrices.shape
+    if rows != columns and tokens is not None and key_tokens is None:
+        raise UsageError(
+            f"the weights have {rows} queries and {columns} keys: give key_tokens as well"
+        )
+    queries = axis_tokens(tokens, "tokens", "query", rows)
+    alike = key_tokens is None and rows == columns
+    keys = queries if alike else axis_tokens(key_tokens, "key_tokens", "key", columns)
+    limit, notes = _scaled(matrices, scale)
+    record = AttentionRecord(
+        model=_origin(matrices, title, notes),
+        kind="self" if alike else "cross",
+        causal=_causal(matrices, causal),
+        queries=queries,
+        keys=keys,
+        layers=(LayerWeights(0, tuple(range(len(matrices))), matrices),),
+    )
+    text = _joined(queries) if alike and tokens is not None else ""
+    return HeadMaps(_report(record, text), limit=limit)
+
+
+def _report(record: AttentionRecord, text: str) -> HeadsReport:
+    """The record's scores, of rows that sum to one."""
+    (layer,) = record.layers
+    sums = layer.weights.sum(-1, keepdims=True)
+    shares = np.divide(layer.weights, sums, out=np.zeros_like(layer.weights), where=sums > 0)
+    of_shares = replace(record, layers=(replace(layer, weights=shares),))
+    few = len(layer.heads) <= _FEW_HEADS
+    return replace(heads_report(of_shares, selected=few, text=text), record=record)
+
+
+def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, tuple[str, ...]]:
+    """The weight of the last colour, and what a reader must know of the rows."""
+    if scale is not None and not (scale > 0 and math.isfinite(scale)):
+        raise UsageError(f"expected a scale above 0, got {scale}")
+    sums = weights.sum(-1)
+    seen = sums[sums > 0]
+    notes = []
+    if seen.size < sums.size:
+        notes.append(f"{sums.size - seen.size} of {sums.size} rows are nothing but zeros")
+    one = bool((np.abs(seen - 1) <= _ROUNDING).all())
+    limit = scale if scale is not None else 1.0 if one else float(weights.max())
+    if not one:
+        least, most = (f"{end:.3g}" for end in (seen.min(), seen.max()))
+        notes.append(
+            f"rows sum to {least if least == most else f'{least} to {most}'}, not to one: labels "
+            "and entropy are of rows divided by their sums"
+        )
+    if limit != 1:
+        largest = "the largest weight, " if scale is None else ""
+        notes.append(f"drawn are shares of {largest}{limit:.4g}: the legend's 1 is {limit:.4g}")
+    return limit, tuple(notes)
+
+
+def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
+    """Whether a query sees no later key. UsageError where it is claimed and is not so."""
+    _, rows, columns = weights.shape
+    found = rows == columns > 1 and not np.triu(weights, 1).any()
+    if claimed and not found:
+        reason = (
+            f"there are {rows} queries and {columns} keys"
+            if rows != columns
+            else "there are weights above the diagonal"
+        )
+        raise UsageError(f"causal attention sees no later key, but {reason}: leave causal out")
+    return found if claimed is None else claimed
+
+
+def _origin(weights: NDArray[np.floating], title: str, notes: tuple[str, ...]) -> ModelInfo:
+    """What is known of the model behind an array: nothing but its number of heads."""
+    return ModelInfo(
+        name=title,
+        revision=None,
+        architecture="array",
+        dtype=str(weights.dtype),
+        layers=1,
+        heads=len(weights),
+        kv_heads=len(weights),
+        head_dim=1,
+        weights="given",
+        notes=notes,
+    )

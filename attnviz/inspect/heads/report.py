@@ -1,0 +1,216 @@
+"""From records of weights to the report of their heads: scored, in order, side by side.
+
+And what is to be seen of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.errors import UsageError
+from attnviz.inspect.heads.pair import PairLinks
+from attnviz.measures.labels import KnownLabels
+from attnviz.measures.one_text import head_scores, notable_heads
+from attnviz.measures.rows import norm_weighted
+from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, without_sink
+from attnviz.measures.words import WordPlaces, joined
+from attnviz.records import AttentionRecord, HeadScores, HeadsReport
+
+_NOTABLE = 3
+
+
+def heads_report(
+    record: AttentionRecord,
+    selected: bool,
+    index_base: int = 0,
+    sort: str | None = None,
+    smallest_first: bool = False,
+    *,
+    text: str = "",
+    target: str | None = None,
+    sink: bool = True,
+    known: KnownLabels | None = None,
+    ablated: Collection[tuple[int, int]] = (),
+    norms: Mapping[int, NDArray[np.floating]] | None = None,
+) -> HeadsReport:
+    """The scores of the record's heads, by the measure ``sort`` or as they come.
+
+    selected: whether the heads were chosen. index_base: 0 or 1, of their names.
+    text, target: as they were given; a decoder's text that the model wrote is found by itself.
+    sink: False leaves the attention sink out of the weights that are kept; scores are always those
+        of the model's own.
+    known: labels of the model's heads that were measured before.
+    ablated: (layer, head) whose outputs were zero. norms: by layer what the values of all its heads
+        move, (head, key), by which the weights that are kept are to be weighted.
+
+    Raises UsageError for an order that this text or model does not have.
+    """
+    heads = head_scores(record, known)
+    sinks = _sinks(record)
+    if sort is not None:
+        heads = _sorted(heads, sort, smallest_first)
+    ranked = [(entry.layer, entry.head) for entry in heads[:_NOTABLE]]
+    notable = tuple(ranked) if sort is not None else notable_heads(heads, _NOTABLE)
+    if target is None and text and record.kind in ("decoder", "cross"):
+        target = joined(record.queries)
+    if norms is not None:
+        record = _norm_weighted(record, norms)
+    if not sink:
+        record = _without_sink(record)
+    found = HeadsReport(record, heads, notable, selected, index_base, sort, text, target)
+    return replace(
+        found,
+        sinks=sinks,
+        resting=resting_weight(record),
+        sink=sink,
+        ablated=tuple(sorted(ablated)),
+        norm_weighted=norms is not None,
+    )
+
+
+def _sinks(record: AttentionRecord) -> dict[tuple[int, int], float]:
+    """The weight of each head (layer, head) on the sink; empty where there is none."""
+    queries, keys = sink_of(record)
+    if not keys.any() or queries.all():
+        return {}
+    return {
+        (layer.layer, head): weight
+        for layer in record.layers
+        for head, weight in zip(
+            layer.heads, sink_weights(layer.weights, queries, keys).tolist(), strict=True
+        )
+    }
+
+
+def _norm_weighted(
+    record: AttentionRecord, norms: Mapping[int, NDArray[np.floating]]
+) -> AttentionRecord:
+    layers = [
+        replace(each, weights=norm_weighted(each.weights, norms[each.layer][list(each.heads)]))
+        for each in record.layers
+    ]
+    return replace(record, layers=tuple(layers))
+
+
+def _without_sink(record: AttentionRecord) -> AttentionRecord:
+    """Raises UsageError where there is none."""
+    keys = sink_of(record)[1]
+    if not keys.any():
+        raise UsageError(
+            "--no-sink: there is no attention sink here, neither a special token nor a first one "
+            "of causal attention"
+        )
+    layers = [replace(each, weights=without_sink(each.weights, keys)) for each in record.layers]
+    return replace(record, layers=tuple(layers))
+
+
+def _sorted(
+    heads: tuple[HeadScores, ...], measure: str, smallest_first: bool
+) -> tuple[HeadScores, ...]:
+    """The heads by a measure; those that it does not apply to come last."""
+    measured = [entry for entry in heads if entry.scores[measure] is not None]
+    if not measured:
+        raise UsageError(
+            f"{measure} cannot be measured here: the text repeats no token, or this kind of "
+            "attention has none; choose another --sort"
+        )
+    measured.sort(key=lambda entry: entry.scores[measure] or 0.0, reverse=not smallest_first)
+    return (*measured, *(entry for entry in heads if entry.scores[measure] is None))
+
+
+@dataclass(frozen=True)
+class HeadsComparison:
+    """Runs of one model over one text, to be seen side by side; a single run is one of one.
+
+    reports: at least one; they differ in the kind of attention, its mask or its score.
+    moved: for each report, the share of attention that each head (layer, head) has on other keys
+        than in the first one, in [0, 1]; None for the first, and where texts differ.
+    """
+
+    reports: tuple[HeadsReport, ...]
+    moved: tuple[Mapping[tuple[int, int], float] | None, ...]
+
+    def __post_init__(self) -> None:
+        if not self.reports or len(self.moved) != len(self.reports):
+            raise ValueError(
+                "a comparison needs a report, and what was moved in each: "
+                f"got {len(self.reports)} and {len(self.moved)}"
+            )
+
+    @property
+    def first(self) -> HeadsReport:
+        """The report that stands for all in what they share, and in the order of heads."""
+        return self.reports[0]
+
+    @property
+    def target(self) -> str | None:
+        """The target text of the runs that have one."""
+        return next((each.target for each in self.reports if each.target is not None), None)
+
+    def kept_by(self, layer: int, head: int) -> tuple[int, ...]:
+        """Which of the reports kept a head."""
+        return tuple(
+            index
+            for index, report in enumerate(self.reports)
+            if any((entry.layer, entry.head) == (layer, head) for entry in report.heads)
+        )
+
+
+def total_variation(
+    weights: NDArray[np.floating], other: NDArray[np.floating]
+) -> NDArray[np.floating]:
+    """Mean over queries of ½ Σⱼ |A[i, j] − B[i, j]|, of weights (..., query, key); in [0, 1].
+
+    The total variation distance: the share of its attention that a query moves to other keys.
+    """
+    moved: NDArray[np.floating] = np.abs(weights - other).sum(-1).mean(-1) / 2
+    return moved
+
+
+def compare_heads(reports: Sequence[HeadsReport]) -> HeadsComparison:
+    """The reports side by side, each with what its heads moved against those of the first.
+
+    Nothing is moved where the two look from or at different texts.
+    """
+    first, *others = reports
+    kept = {(entry.layer, entry.head) for entry in first.heads}
+    texts = first.record.queries, first.record.keys
+    moved: list[dict[tuple[int, int], float] | None] = [None]
+    for report in others:
+        places = kept & {(entry.layer, entry.head) for entry in report.heads}
+        distances = {
+            place: float(total_variation(first.weights(*place), report.weights(*place)))
+            for place in sorted(places)
+            if (report.record.queries, report.record.keys) == texts
+        }
+        moved.append(distances or None)
+    return HeadsComparison(tuple(reports), tuple(moved))
+
+
+# What is to be seen --------------------------------------------------------------------------
+
+
+class View(NamedTuple):
+    """What is to be seen of a report.
+
+    values: write the weights into the cells.
+    top: strongest pairs of each head, or None.
+    words: for each run the chosen word among the queries and among the keys; none for no word.
+    pairs: for each run the heads that link two words; none where that was not asked.
+    sink: whether links with the attention sink are listed as well.
+    explain: add a reading for newcomers.
+    hints: say what to try next.
+    """
+
+    values: bool = False
+    top: int | None = None
+    words: Sequence[WordPlaces] = ()
+    pairs: Sequence[PairLinks] = ()
+    sink: bool = False
+    explain: bool = False
+    hints: bool = False

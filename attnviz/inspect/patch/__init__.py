@@ -1,0 +1,1 @@
+"""Activation patching: what carries the difference between two prompts, and how much of it."""

@@ -1,0 +1,1 @@
+"""``attnviz patterns``: every head scored, held against a base rate, labelled."""

@@ -1,0 +1,116 @@
+"""What ``attnviz patterns`` writes for programs: the object of ``--json``, the rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from attnviz.draw.values import json_number, model_facts
+from attnviz.inspect.patterns.records import PatternReport, PatternScores, Probe
+from attnviz.measures.registry import STATISTICS, label_named
+
+SCHEMA = "attnviz.patterns/1"
+LISTS = ("heads",)
+"""Those of which each entry has a line."""
+
+
+def _numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {name: json_number(value) for name, value in values.items()}
+
+
+def _head(entry: PatternScores) -> dict[str, Any]:
+    """One head; ``null`` is what was not measured."""
+    found: dict[str, Any] = {
+        "layer": entry.layer,
+        "head": entry.head,
+        "label": entry.label,
+        "score": json_number(entry.score),
+        "margin": json_number(entry.margin),
+        "agreement": json_number(entry.agreement),
+        "scores": _numbers(entry.scores),
+        "base_rate": _numbers(entry.base_rate),
+        "strength": _numbers(entry.strength),
+        "intervals": {name: [*map(json_number, ends)] for name, ends in entry.intervals.items()},
+        "statistics": _numbers(entry.statistics),
+        "measured": dict(entry.measured),
+        "events": entry.events,
+    }
+    if entry.control:
+        found["control"] = _numbers(entry.control)
+    return found
+
+
+def _probe(probe: Probe) -> dict[str, Any]:
+    return {
+        "name": probe.name,
+        "texts": probe.texts,
+        "shortest": probe.shortest,
+        "longest": probe.longest,
+        "scores": list(probe.scores),
+        "seeds": list(probe.seeds),
+        "pairs": dict(probe.pairs),
+        "skipped": list(probe.skipped),
+    }
+
+
+def patterns_data(report: PatternReport, watch: str | None) -> dict[str, Any]:
+    """Everything of a report but the example maps; indices start at 0 whatever the names show.
+
+    ``heads`` holds an entry a head, layer by layer; where one label is watched the same heads by
+    its score, highest first, those without it left out.
+    """
+    control = report.control
+    heads = report.heads if watch is None else report.ranked(watch)
+    return {
+        "schema": SCHEMA,
+        "model": model_facts(report.model),
+        "text": report.text,
+        "target": report.target,
+        "source": report.source or None,
+        "kind": report.kind,
+        "causal": report.causal,
+        "view": report.view,
+        "watched": watch,
+        "index_base": 0,
+        "probes": [_probe(probe) for probe in report.probes],
+        "labels": {
+            name: {
+                "letter": label_named(name).letter,
+                "family": label_named(name).family,
+                "threshold": report.thresholds[name],
+                "heads": len(report.labelled(name)),
+            }
+            for name in report.labels
+        },
+        "labels_from": None if report.labels_from == "none" else report.labels_from,
+        "not_measured": dict(report.not_measured),
+        "untestable": _numbers(report.untestable),
+        "control": control
+        and {"weights": "random", "seed": control.seed, "labelled": dict(control.labelled)},
+        "seconds": round(report.seconds, 3),
+        "notes": list(report.notes),
+        "heads": [_head(entry) for entry in heads],
+    }
+
+
+def patterns_rows(report: PatternReport, watch: str | None) -> Iterator[tuple[object, ...]]:
+    """A row for each head, ranked where one label is watched; indices start at 0.
+
+    ``score.NAME``, ``base.NAME``, ``strength.NAME`` and, with a control, ``random.NAME`` are of the
+    score of that name; the statistics stand under their own names. What was not measured is empty.
+    """
+    names = dict.fromkeys(name for entry in report.heads for name in entry.scores)
+    kinds = ("score", "base", "strength", *(["random"] if report.control else []))
+    columns = (f"{kind}.{name}" for kind in kinds for name in names)
+    yield ("layer", "head", "label", "margin", "agreement", *STATISTICS, *columns)
+    for entry in report.heads if watch is None else report.ranked(watch):
+        numbers = (entry.margin, entry.agreement)
+        statistics = (entry.statistics.get(name) for name in STATISTICS)
+        by_name = (entry.scores, entry.base_rate, entry.strength, entry.control)[: len(kinds)]
+        scores = (values.get(name) for values in by_name for name in names)
+        yield (
+            entry.layer,
+            entry.head,
+            entry.label or "",
+            *map(json_number, (*numbers, *statistics, *scores)),
+        )

@@ -1,0 +1,326 @@
+"""What ``attnviz patterns`` has to say: the grid, the best of each label, one label watched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from attnviz.draw import document as doc
+from attnviz.draw.provenance import counted, model_words
+from attnviz.inspect.patterns.data import patterns_rows
+from attnviz.inspect.patterns.grids import label_grid, label_tint, score_grid
+from attnviz.inspect.patterns.records import Example, PatternReport, PatternScores
+from attnviz.inspect.patterns.words import (
+    NOT_MEASURED,
+    behind,
+    finding,
+    found_labels,
+    gaps,
+    interval,
+    percent,
+    plain,
+    provenance_words,
+    reading,
+    score,
+    short,
+    signed,
+    size_words,
+)
+from attnviz.measures.registry import MEASURES, STATISTICS, label_named
+
+_LEAD = 8
+_LONGEST = 100
+_LISTED, _RANKED = 4, 24
+_MOST_ROWS = 4096
+"""Heads whose every number a page has room for."""
+
+
+def patterns_document(
+    report: PatternReport,
+    watch: str | None = None,
+    *,
+    stats: bool = False,
+    top: int | None = None,
+    explain: bool = False,
+    hints: Sequence[str] = (),
+) -> doc.Document:
+    """What each head does and the best of each label, or how all rank by the one watched.
+
+    stats: tell the statistics of every head. top: heads listed for a label.
+    """
+    model = report.model.name
+    notes = [doc.Note(note) for note in (*report.model.notes, *report.notes)]
+    groups = [doc.Group(_about(report)), doc.Group(notes)]
+    if watch is None:
+        named = found_labels(report)
+        best = [_best_heads(report, name, top or _LISTED) for name in named]
+        groups += [
+            doc.Group([label_grid(report)]),
+            doc.Group(best, beside=doc.Beside(86, gap=4)),
+        ]
+        maps = _label_maps(report, named)
+    else:
+        groups += [doc.Group([part]) for part in _watched(report, watch, top or _RANKED)]
+        maps = _watched_maps(report, watch)
+    groups += [doc.Group([_statistics(report)])] if stats else []
+    groups += [doc.Group([doc.Maps(maps, title=_SHOWN)])] if maps else []
+    groups.append(doc.Group([doc.Say(text) for text in gaps(report, watch)]))
+    groups.append(doc.Group([_every_number(report)], full=True))
+    told = size_words(report)
+    return doc.Document(
+        f"patterns of {model}",
+        f"What the heads of {model} do" + (f": {watch}" if watch is not None else ""),
+        groups,
+        [doc.Say(text, _LONGEST) for text in reading(report, [watch] if watch else report.labels)]
+        if explain
+        else (),
+        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        heading=[(model, True), *((words, False) for words in told)],
+        quoted=report.text or "",
+        finding=finding(report, watch),
+        first=partial(_first, report, watch, maps),
+    )
+
+
+def _about(report: PatternReport) -> list[doc.Part]:
+    """Which model, over which probes, in which view: what a reader needs to repeat the run."""
+    words: list[tuple[str, bool]] = model_words(report.model)
+    words += [] if report.kind == "self" else [(f"{report.kind} attention", False)]
+    seed = report.model.seed
+    words += [] if seed is None else [(f"seed {seed} of the weights", False)]
+    texts = {"text": report.text, "target": report.target}
+    return [
+        doc.Facts(words),
+        *(doc.Quote(name, text, _LEAD) for name, text in texts.items() if text is not None),
+        *(doc.Facts([(told, False)], name, _LEAD) for name, told in provenance_words(report)),
+    ]
+
+
+# The first screen ----------------------------------------------------------------------------
+
+_CELL, _NAMES = 9, 3
+"""Columns of a terminal that a cell of the grid takes with its score, and the layers' names."""
+
+_LEAST_TABLE = 70
+_LEAST_ROWS = 4
+_AROUND, _AROUND_MAP = 2, 4
+"""Lines that a grid or a table, and a map, take beside their rows."""
+
+_MAP_COLUMNS = {True: 48, False: 150}
+"""Of a causal map, whose tokens stand on its diagonal, and of one with words above its columns."""
+
+
+def _first(
+    report: PatternReport, watch: str | None, maps: Sequence[doc.Map], room: int, lines: int
+) -> list[doc.Group]:
+    """The overview and the best head of each label, or all heads by the watched one.
+
+    They stand beside each other where there is room, and then a map below has some.
+    """
+    if watch is not None and not report.ranked(watch):
+        return []
+    grid = label_grid(report) if watch is None else score_grid(report, watch)
+    grid = grid._replace(title=(), key=(), scale=None)
+    table = _leaders(report) if watch is None else _ranked(report, watch, _RANKED)
+    told = [doc.Say(text) for text in gaps(report, watch, brief=True)]
+    if not table.rows:
+        return [doc.Group([grid]), doc.Group(told, yields=1)]
+    tall = len(grid.rows) + _AROUND
+    low = len(table.rows) + len(told) + _AROUND
+    rows = doc.Group([table, *told])
+    if room >= _NAMES + _CELL * len(grid.columns) + _LEAST_TABLE:
+        groups = [doc.Group([rows, grid], beside=doc.Beside(_LEAST_TABLE, yields=True))]
+        used = max(tall, low)
+    elif tall + _LEAST_ROWS + len(told) + _AROUND > lines:
+        groups, used = [rows], low
+    else:
+        groups, used = [doc.Group([grid]), rows], tall + low
+    across = max(room // _MAP_COLUMNS[all(each.causal for each in maps)], 1)
+    high = max((len(each.queries) for each in maps), default=0) + _AROUND_MAP
+    drawn = maps[: across * max((lines - used) // high, 0)]
+    return [*groups, doc.Group([doc.Maps(drawn)])] if drawn else groups
+
+
+def _leaders(report: PatternReport) -> doc.Table:
+    """A row a label: its best head, against what chance gives, over how much."""
+    told = any(entry.intervals for entry in report.heads)
+    titles = ("score", "chance", *(["95%"] if told else []), "n", "heads")
+    columns = [doc.Column("", right=False), doc.Column("best", right=False)]
+    columns += map(doc.Column, titles)
+    rows = []
+    for name in found_labels(report):
+        heads = report.labelled(name)
+        best = heads[0]
+        cells = (
+            label_named(name).said,
+            report.name(best.layer, best.head),
+            short(best.score),
+            short(best.base_rate.get(name)),
+            *([interval(best, name)] if told else []),
+            behind(best, name),
+            str(len(heads)),
+        )
+        rows.append(doc.Row(cells, (max(best.score or 0.0, 0.0), 1.0), label_tint(name, 1.0)))
+    return doc.Table(columns, rows, ranked=True, least=_LEAST_ROWS)
+
+
+# Tables --------------------------------------------------------------------------------------
+
+_BESIDE = {"alignment": {"monotone": "monotone"}, "induction": {"prefix_matching": "prefix match"}}
+"""Of a label, further scores that tell of the same, with the titles of their columns."""
+
+
+def _ranking(
+    report: PatternReport, name: str, heads: Sequence[PatternScores], everyone: bool
+) -> doc.Table:
+    """A row a head: the bar of its score, what it is held against, its statistics.
+
+    everyone: the heads need not have the label: its own one stands beside the score.
+    """
+    columns = {
+        doc.Column("score"): [score(entry.scores.get(name)) for entry in heads],
+        doc.Column("chance"): [score(entry.base_rate.get(name)) for entry in heads],
+    }
+    if any(name in entry.intervals for entry in heads):
+        columns[doc.Column("95%")] = [interval(entry, name) for entry in heads]
+    columns[doc.Column("n")] = [behind(entry, name) for entry in heads]
+    if report.control is not None:
+        columns[doc.Column("random")] = [score(entry.control.get(name)) for entry in heads]
+    if everyone:
+        columns[doc.Column("label", right=False)] = [_said(entry) for entry in heads]
+    elif any(entry.agreement is not None for entry in heads):  # of a single text there is none
+        columns[doc.Column("in agreement")] = [percent(entry.agreement) for entry in heads]
+    columns[doc.Column("above chance")] = [signed(_margin(entry, name)) for entry in heads]
+    for other, title in _BESIDE.get(name, {}).items():
+        if any(entry.scores.get(other) is not None for entry in heads):
+            columns[doc.Column(title)] = [score(entry.scores.get(other)) for entry in heads]
+    columns |= _statistic_columns(heads)
+    values = [max(entry.scores.get(name) or 0.0, 0.0) for entry in heads]
+    return _head_table(report, heads, values, columns, label_tint(name, 1.0))
+
+
+def _said(entry: PatternScores) -> str:
+    return "–" if entry.label is None else label_named(entry.label).said
+
+
+def _margin(entry: PatternScores, name: str) -> float | None:
+    value, base = entry.scores.get(name), entry.base_rate.get(name)
+    return None if value is None or base is None else value - base
+
+
+def _statistic_columns(heads: Sequence[PatternScores]) -> dict[doc.Column, list[str]]:
+    """What is told of every head beside its label, where it was measured."""
+    columns = {}
+    for name in STATISTICS:
+        if name == "normalised_entropy":  # the bar of ``--stats``
+            continue
+        written = score if MEASURES[name].unit == "share" else plain
+        cells = [written(entry.statistics.get(name)) for entry in heads]
+        if set(cells) != {NOT_MEASURED}:
+            columns[doc.Column(MEASURES[name].said or name)] = cells
+    return columns
+
+
+def _head_table(
+    report: PatternReport,
+    heads: Sequence[PatternScores],
+    values: Sequence[float],
+    columns: dict[doc.Column, list[str]],
+    tint: doc.Tint | None = None,
+) -> doc.Table:
+    names = [report.name(entry.layer, entry.head) for entry in heads]
+    cells = zip(names, *columns.values(), strict=True)
+    rows = [doc.Row(row, (value, 1.0), tint) for row, value in zip(cells, values, strict=True)]
+    return doc.Table([doc.Column("", right=False), *columns], rows, ranked=True)
+
+
+def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
+    """The best heads of a label: how strong, and against what base rate."""
+    heads = report.labelled(name)
+    listed = heads[:top]
+    rest = len(heads) - len(listed)
+    label = label_named(name)
+    title: doc.Words = [
+        (label.said, True),
+        (counted(len(heads), "head"), False),
+        (label.meaning, False),
+    ]
+    rows = _ranking(report, name, listed, everyone=False)
+    return rows._replace(title=title, more=f"and {rest} more" if rest else "")
+
+
+def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
+    """The grid of one score and the ranking of all heads; nothing where there is none."""
+    ranked = report.ranked(name)
+    if not ranked:
+        return
+    yield score_grid(report, name)
+    table = _ranked(report, name, top)
+    listed, labelled = len(table.rows), len(report.labelled(name))
+    shown = f"the first {listed} of {len(ranked)}" if listed < len(ranked) else f"all {len(ranked)}"
+    title = f"Ranking: {shown} heads; {counted(labelled, 'head')} labelled"
+    yield table._replace(title=[(title, True)], least=0)
+
+
+def _ranked(report: PatternReport, name: str, top: int) -> doc.Table:
+    table = _ranking(report, name, report.ranked(name)[:top], everyone=True)
+    return table._replace(least=_LEAST_ROWS)
+
+
+_STATISTICS = "Statistics of every head; the bar is its normalised entropy (1 = uniform attention)"
+
+
+def _statistics(report: PatternReport) -> doc.Table:
+    """A row a head: evenness, entropy (nats), distance (tokens), confidence, sink weight."""
+    heads = report.heads
+    evenness = [entry.statistics.get("normalised_entropy") for entry in heads]
+    columns = {
+        doc.Column("of uniform"): [score(value) for value in evenness],
+        doc.Column("label", right=False): [_said(entry) for entry in heads],
+        doc.Column("score"): [score(entry.score) if entry.label else "" for entry in heads],
+        **_statistic_columns(heads),
+    }
+    table = _head_table(report, heads, [value or 0.0 for value in evenness], columns)
+    return table._replace(title=[(_STATISTICS, True)])
+
+
+def _every_number(report: PatternReport) -> doc.Table:
+    """Every number of every head; a dash where nothing was measured."""
+    header, *rows = patterns_rows(report, None)
+    words = [doc.Column("head", right=False), doc.Column("label", right=False)]
+    columns = words + [doc.Column(str(name)) for name in header[3:]]
+    found = []
+    for layer, head, label, *numbers in rows[:_MOST_ROWS]:
+        name = report.name(int(str(layer)), int(str(head)))
+        told = ("–" if number is None else f"{number:.4g}" for number in numbers)
+        found.append(doc.Row([name, str(label) or "–", *told]))
+    return doc.Table(columns, found, [("Every head", True)])
+
+
+# Maps ----------------------------------------------------------------------------------------
+
+_SHOWN: doc.Words = [("What it looks like", True), ("a text on which the label shows", False)]
+_MAPPED = 2
+
+
+def _map(report: PatternReport, entry: PatternScores, name: str, example: Example) -> doc.Map:
+    """A head over a text on which its label can be seen."""
+    head = report.name(entry.layer, entry.head)
+    words = [
+        (head, True),
+        (f"{label_named(name).said} {score(entry.scores.get(name))}", False),
+    ]
+    hides = report.causal and example.keys is example.tokens
+    return doc.Map(head, example.weights, example.tokens, example.keys, words, causal=hides)
+
+
+def _label_maps(report: PatternReport, names: Sequence[str]) -> list[doc.Map]:
+    """The best head of each label."""
+    best = [(name, report.labelled(name)[0]) for name in names]
+    return [_map(report, head, name, head.example) for name, head in best if head.example]
+
+
+def _watched_maps(report: PatternReport, name: str) -> list[doc.Map]:
+    """The best heads of the label."""
+    heads = [entry for entry in report.labelled(name) if entry.example][:_MAPPED]
+    return [_map(report, head, name, head.example) for head in heads if head.example]

@@ -1,0 +1,100 @@
+"""The grid of all heads: what each one is called, or its score of one label.
+
+A label has its colour and its short form; the stronger it is, the brighter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnviz.draw.document import Cell, HeadGrid, Key, Scale, Tint, Words
+from attnviz.draw.palette import STEPS, shades
+from attnviz.draw.provenance import counted
+from attnviz.inspect.patterns.records import PatternReport, PatternScores
+from attnviz.inspect.patterns.words import score, short
+from attnviz.measures.registry import label_named
+
+_NONE = "·"
+_TICKS = [(0.0, "0"), (0.25, ".25"), (0.5, ".50"), (0.75, ".75"), (1.0, "1")]
+
+
+def label_tint(name: str, strength: float) -> Tint:
+    """A label's colour, from dark but seen at strength 0 to full at 1."""
+    return Tint(round(min(max(strength, 0.0), 1.0) * (STEPS - 1)), shades(label_named(name).colour))
+
+
+def _scale(name: str) -> Scale:
+    """The share of what a score could gain over its base rate."""
+    return Scale(_TICKS, "strength", palette=shades(label_named(name).colour))
+
+
+def _grid(
+    report: PatternReport,
+    cells: Sequence[Cell],
+    title: Words,
+    key: Sequence[Key],
+    scale: Scale | None,
+) -> HeadGrid:
+    """A cell for each of the report's heads."""
+    base = report.index_base
+    layers = sorted({entry.layer for entry in report.heads})
+    heads = sorted({entry.head for entry in report.heads})
+    places = ((layers.index(entry.layer), heads.index(entry.head)) for entry in report.heads)
+    return HeadGrid(
+        [f"L{layer + base}" for layer in layers],
+        [f"H{head + base}" for head in heads],
+        dict(zip(places, cells, strict=True)),
+        title,
+        key,
+        scale,
+    )
+
+
+def label_grid(report: PatternReport) -> HeadGrid:
+    """Every head's label, under how many have one."""
+    counts = {name: len(report.labelled(name)) for name in report.labels}
+    labelled, total = sum(counts.values()), len(report.heads)
+    title = f"What each head does: {labelled} of {counted(total, 'head')} labelled"
+    key = [
+        Key(label_tint(name, 1.0), f"{label_named(name).said} in {count}", label_named(name).short)
+        for name, count in counts.items()
+        if count
+    ]
+    key.append(Key(None, f"no label in {total - labelled}", _NONE))
+    absent = ", ".join(label_named(name).said for name, count in counts.items() if not count)
+    key += [Key(None, f"in none: {absent}")] if absent else []
+    cells = [_cell(report, entry) for entry in report.heads]
+    return _grid(report, cells, [(title, True)], key, _scale("previous"))
+
+
+def _cell(report: PatternReport, entry: PatternScores) -> Cell:
+    tip = _tip(report, entry)
+    if entry.label is None:
+        return Cell(0.0, None, "", _NONE, tip)
+    strength = max(entry.strength.get(entry.label, 0.0), 0.0)  # of a text that does not show it
+    tint = label_tint(entry.label, strength)
+    return Cell(strength, tint, short(entry.score), label_named(entry.label).short, tip)
+
+
+def score_grid(report: PatternReport, name: str) -> HeadGrid:
+    """Every head's score of one label, coloured by its strength."""
+    cells = []
+    for entry in report.heads:
+        value, strength = entry.scores.get(name), max(entry.strength.get(name, 0.0), 0.0)
+        tint = None if value is None else label_tint(name, strength)
+        cells.append(Cell(strength, tint, short(value), tip=_tip(report, entry)))
+    label = label_named(name)
+    title: Words = [(f"{label.said}: score of every head", True), (label.meaning, False)]
+    return _grid(report, cells, title, (), _scale(name))
+
+
+def _tip(report: PatternReport, entry: PatternScores) -> str:
+    """Every score of a head with its base rate."""
+    said = "no label" if entry.label is None else label_named(entry.label).said
+    lines = [f"{report.name(entry.layer, entry.head)}: {said}"]
+    lines += [
+        f"{name} {score(value)}, chance {score(entry.base_rate.get(name))}"
+        for name, value in entry.scores.items()
+        if value is not None
+    ]
+    return "\n".join(lines)

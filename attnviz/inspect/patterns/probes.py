@@ -1,0 +1,292 @@
+"""The texts that heads are scored on: those that ship with the package, and a person's own.
+
+``data/probes/README.md`` has the format of annotated sentences.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from attnviz.engine.probing import Probing
+from attnviz.errors import LoadError, UsageError
+from attnviz.inspect.patterns.records import AnnotatedSentence, Probe, WordPair
+from attnviz.inspect.patterns.relations import WordView
+from attnviz.measures.registry import LABELS, RELATIONS, STATISTICS
+from attnviz.models.resolve import reckoned_tokens
+from attnviz.reading import PACKAGED, read_bytes
+from attnviz.records import Input, Tokens
+from attnviz.texts import natural_texts
+
+NATURAL = "natural text"
+COPIES = "random repeats"
+PREFIX = "random copies"
+SENTENCES = "annotated sentences"
+OWN = "text"
+
+SEEDS = 3
+"""Draws of random tokens."""
+
+_LENGTHS = (20, 40, 60)
+_SHORTER = (10, 5)
+"""Distinct tokens of random texts; the shorter ones are for models without room for the others."""
+
+_PREFIX_LENGTH, _PREFIX_COPIES = 20, 4
+"""Distinct tokens and copies of the texts for prefix matching."""
+
+_FEWEST = 4
+"""Tokens below which no score says anything: each query sees next to nothing."""
+
+_BATCH_TOKENS = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeText:
+    """One text to be scored.
+
+    probe: one of the names above.
+    passage: its tokens.
+    seed: of a random text.
+    words: of an annotated sentence.
+    """
+
+    probe: str
+    passage: Input
+    seed: int | None = None
+    words: WordView | None = None
+
+
+def probe_texts(
+    probing: Probing,
+    texts: Sequence[Tokens] | None,
+    targets: Sequence[Tokens],
+    sentences: Sequence[AnnotatedSentence],
+    seeds: Sequence[int],
+) -> tuple[tuple[ProbeText, ...], tuple[str, ...]]:
+    """Every text to run, and sentences on those that cannot be.
+
+    texts: a person's own in place of natural text and random tokens; None for these.
+    Raises UsageError where a text is too short to say anything.
+    """
+    found: list[ProbeText] = []
+    if texts is None:
+        natural = [probing.input_of(text) for text in natural_texts()]
+        found += [ProbeText(NATURAL, passage) for passage in natural]
+        found += _random(probing, seeds)
+    else:
+        paired = zip(texts, targets, strict=True) if targets else ((text, None) for text in texts)
+        found += [ProbeText(OWN, Input(text, target)) for text, target in paired]
+    for text in found:
+        _check_length(text.passage.queries(probing.kind))
+    annotated, skipped = _annotated(probing, sentences)
+    return (*found, *annotated), skipped
+
+
+def reckoned_probe_tokens(text: str | None, sentences: Sequence[AnnotatedSentence] | None) -> int:
+    """About how many tokens are run, before there is a tokenizer.
+
+    text: a person's own. sentences: annotated ones, in place of those that ship.
+    """
+    texts = natural_texts() if text is None else (text, text)  # an own one is also named by itself
+    if sentences is None:
+        sentences = shipped_sentences() if text is None else ()
+    drawn = 2 * sum(_LENGTHS) + _PREFIX_LENGTH * _PREFIX_COPIES
+    read = map(reckoned_tokens, (*texts, *(sentence.text for sentence in sentences)))
+    return sum(read) + (SEEDS * drawn if text is None else 0)
+
+
+def _check_length(tokens: Tokens) -> None:
+    if len(tokens) < _FEWEST:
+        count = f"{len(tokens)} token{'s' if len(tokens) != 1 else ''}"
+        raise UsageError(
+            f"the text has {count}: scoring heads needs at least {_FEWEST}, give a longer one"
+        )
+
+
+def _random(probing: Probing, seeds: Sequence[int]) -> list[ProbeText]:
+    """Random tokens twice, and four times; shorter ones where the model has no room for the usual.
+
+    Nothing where even the shortest do not fit.
+    """
+    twice = _fitting(probing, _LENGTHS, 2) or _fitting(probing, _SHORTER, 2)[:1]
+    often = _fitting(probing, (_PREFIX_LENGTH, *_SHORTER), _PREFIX_COPIES)[:1]
+    wanted = [(COPIES, length, 2) for length in twice]
+    wanted += [(PREFIX, length, _PREFIX_COPIES) for length in often]
+    made = [
+        (probe, probing.copies(length, copies, seed), seed)
+        for (probe, length, copies), seed in product(wanted, seeds)
+    ]
+    return [ProbeText(probe, passage, seed) for probe, passage, seed in made if passage is not None]
+
+
+def _fitting(probing: Probing, lengths: Sequence[int], copies: int) -> list[int]:
+    return [length for length in lengths if probing.copies(length, copies, 0) is not None]
+
+
+def _annotated(
+    probing: Probing, sentences: Sequence[AnnotatedSentence]
+) -> tuple[list[ProbeText], tuple[str, ...]]:
+    if probing.kind == "cross":  # words that belong together stand in one text
+        return [], ()
+    found, skipped = [], []
+    for sentence in sentences:
+        passage = probing.input_of(sentence.text)
+        words = WordView(sentence, passage.queries(probing.kind), probing.causal)
+        if words.fits and words.pairs():
+            found.append(ProbeText(SENTENCES, passage, words=words))
+        else:
+            skipped.append(f"line {sentence.line}: its words are not whole tokens of the model")
+    return found, tuple(skipped)
+
+
+def batches(texts: Sequence[ProbeText]) -> list[list[ProbeText]]:
+    """The texts in groups of one length, each of a bounded number of tokens; longest last."""
+    by_length: dict[tuple[int, int], list[ProbeText]] = {}
+    for text in texts:
+        target = text.passage.target
+        key = (len(text.passage.text), 0 if target is None else len(target))
+        by_length.setdefault(key, []).append(text)
+    found = []
+    for lengths in sorted(by_length):
+        group, size = by_length[lengths], max(1, _BATCH_TOKENS // max(lengths))
+        found += [group[start : start + size] for start in range(0, len(group), size)]
+    return found
+
+
+def described(
+    texts: Sequence[ProbeText],
+    probe: str,
+    scores: tuple[str, ...],
+    probing: Probing,
+    skipped: tuple[str, ...] = (),
+) -> Probe:
+    """What a report says of one probe."""
+    mine = [text for text in texts if text.probe == probe]
+    lengths = [len(text.passage.queries(probing.kind)) for text in mine]
+    pairs: dict[str, int] = {}
+    for text in mine:
+        for relation, _, _ in text.words.pairs() if text.words is not None else ():
+            pairs[relation] = pairs.get(relation, 0) + 1
+    seeds = tuple(dict.fromkeys(text.seed for text in mine if text.seed is not None))
+    return Probe(probe, len(mine), min(lengths), max(lengths), scores, seeds, pairs, skipped)
+
+
+# Files ---------------------------------------------------------------------------------------
+
+_DIRECTORY = PACKAGED / "probes"
+_COLUMNS = ("text", "pairs", "words")
+_NEEDED = ("text", "pairs")
+_PAIR = re.compile(r"([a-z][a-z0-9_-]*):([0-9]{1,9})>([0-9]{1,9})")
+_TAKEN = (set(LABELS) | set(STATISTICS)) - set(RELATIONS)
+
+
+def shipped_sentences() -> tuple[AnnotatedSentence, ...]:
+    """The annotated English sentences that ship with the package."""
+    return read_probe_file(_DIRECTORY / "english.tsv")
+
+
+def read_probe_file(path: str | os.PathLike[str]) -> tuple[AnnotatedSentence, ...]:
+    """The annotated sentences of a file.
+
+    Raises LoadError, with the number of the line and the reason, for what is not in the format.
+    """
+    lines = _lines(Path(path))
+    columns: list[str] | None = None
+    found = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            if columns is None:
+                columns = _header(line)
+            else:
+                found.append(_sentence(number, _cells(line, columns)))
+        except _LineError as error:
+            raise LoadError(f"{path}, line {number}: {error}") from error
+    if columns is None or not found:
+        raise LoadError(
+            f"{path} holds no annotated sentence: expected a line that names the columns "
+            f"{' and '.join(_NEEDED)}, apart by a tab, and sentences below it"
+        )
+    return tuple(found)
+
+
+class _LineError(Exception):
+    """What is wrong with a line. Never leaves this module."""
+
+
+def _lines(path: Path) -> list[str]:
+    raw, lines = read_bytes(path), []
+    for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        try:
+            lines.append(line.decode("utf-8").removesuffix("\r"))
+        except UnicodeDecodeError as error:
+            raise LoadError(
+                f"{path}, line {number}: byte {error.object[error.start]:#04x} is no UTF-8; "
+                "save the file as UTF-8"
+            ) from error
+    return lines
+
+
+def _header(line: str) -> list[str]:
+    columns = [cell.strip() for cell in line.split("\t")]
+    unknown = [name for name in columns if name not in _COLUMNS]
+    if unknown or len(set(columns)) < len(columns) or not set(_NEEDED) <= set(columns):
+        raise _LineError(
+            f"expected the names of the columns, apart by tabs: text, pairs and, if wanted, "
+            f"words; got {', '.join(map(repr, columns))}"
+        )
+    return columns
+
+
+def _cells(line: str, columns: list[str]) -> Mapping[str, str]:
+    cells = line.split("\t")
+    if len(cells) != len(columns):
+        raise _LineError(
+            f"expected {len(columns)} columns ({', '.join(columns)}) apart by tabs, "
+            f"got {len(cells)}"
+        )
+    return dict(zip(columns, cells, strict=True))
+
+
+def _sentence(number: int, cells: Mapping[str, str]) -> AnnotatedSentence:
+    text = cells["text"].strip()
+    words = _places(text, (cells.get("words") or text).split())
+    items = cells["pairs"].split()
+    if not text or not items:
+        raise _LineError(f"the column {'text' if not text else 'pairs'} is empty")
+    return AnnotatedSentence(text, words, tuple(_pair(item, len(words)) for item in items), number)
+
+
+def _places(text: str, words: list[str]) -> tuple[range, ...]:
+    """Where each word stands in the text, without marks at its ends."""
+    places, begin = [], 0
+    for word in words:
+        start = text.find(word, begin)
+        if start < 0:
+            raise _LineError(f"the word {word!r} is not in the text, or not in this order")
+        begin = start + len(word)
+        inner = [place for place in range(start, begin) if text[place].isalnum()]
+        places.append(range(inner[0], inner[-1] + 1) if inner else range(start, begin))
+    return tuple(places)
+
+
+def _pair(item: str, words: int) -> WordPair:
+    match = _PAIR.fullmatch(item)
+    if match is None:
+        raise _LineError(f"expected a pair such as subject:1>3, got {item!r}")
+    relation, dependent, head = match[1], int(match[2]), int(match[3])
+    if relation in _TAKEN:
+        raise _LineError(f"{relation!r} is another score's name: choose another relation")
+    for index in (dependent, head):
+        if index >= words:
+            raise _LineError(
+                f"{item!r} names the word {index}, the text has {words} (0 to {words - 1})"
+            )
+    if dependent == head:
+        raise _LineError(f"{item!r} pairs a word with itself")
+    return WordPair(relation, dependent, head)

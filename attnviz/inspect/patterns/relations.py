@@ -1,0 +1,198 @@
+"""How often a head finds the word that another one belongs to (Clark et al. 2019, section 4.2)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.inspect.patterns.records import AnnotatedSentence
+from attnviz.records import Tokens
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_CONTINUES = "##"
+_GAP = 64
+"""The most characters that one unknown token may stand for."""
+
+
+def word_pieces(
+    tokens: Tokens, text: str, words: Sequence[range]
+) -> tuple[tuple[int, ...], ...] | None:
+    """Of each word the indices of its tokens, or None where the tokens are not those of the text.
+
+    words: the characters of each word in ``text``. A token that stands for an unknown word takes
+    up what lies between its neighbours. A token of two words is the first one's.
+    """
+    spans = _spans(tokens, text, _raw) or _spans(tokens, text, _folded)
+    if spans is None:
+        return None
+    taken: set[int] = set()
+    found = []
+    for word in words:
+        pieces = tuple(
+            token
+            for token, span in enumerate(spans)
+            if token not in taken and span.start < word.stop and word.start < span.stop
+        )
+        taken.update(pieces)
+        found.append(pieces)
+    return tuple(found)
+
+
+def _spans(
+    tokens: Tokens, text: str, units: Callable[[str], Iterator[tuple[str, int]]]
+) -> list[range] | None:
+    """Of each token the characters of the text; empty for special ones."""
+    stream = list(units(text))
+    joined = "".join(unit for unit, _ in stream)
+    places = [place for _, place in stream] + [len(text)]
+    spans: list[range] = []
+    at, unknown = 0, None
+    for index, (piece, special) in enumerate(zip(tokens.texts, tokens.special, strict=True)):
+        wanted = "" if special else "".join(unit for unit, _ in units(piece))
+        if not joined.startswith(wanted, at):
+            shorter = "".join(unit for unit, _ in units(piece.removeprefix(_CONTINUES)))
+            wanted = shorter if joined.startswith(shorter, at) else wanted
+        found = at
+        if not joined.startswith(wanted, at):
+            found = joined.find(wanted, at, at + _GAP) if unknown is not None else -1
+            if found < 0 and unknown is None:
+                unknown = index
+                spans.append(range(places[at], places[at]))
+                continue
+            if found < 0:
+                return None
+        if unknown is not None and wanted:
+            spans[unknown] = range(places[at], places[found])
+            unknown = None
+        at = found + len(wanted)
+        end = places[at - 1] + 1 if wanted else places[found]
+        spans.append(range(places[found], end))
+    if unknown is not None:
+        spans[unknown] = range(places[at], len(text))
+    return spans if unknown is not None or at >= len(joined) else None
+
+
+def _raw(text: str) -> Iterator[tuple[str, int]]:
+    """The bytes of a text as characters of Latin-1, blanks aside, each with its character."""
+    place = 0
+    while place < len(text):
+        byte = _BYTE.match(text, place)
+        if byte is not None:
+            yield chr(int(byte[1], 16)), place
+            place = byte.end()
+            continue
+        if not text[place].isspace():
+            for number in text[place].encode("utf-8", "surrogatepass"):
+                yield chr(number), place
+        place += 1
+
+
+def _folded(text: str) -> Iterator[tuple[str, int]]:
+    """The characters of a text without case, accents and blanks, each with its place."""
+    for place, character in enumerate(text):
+        for unit in unicodedata.normalize("NFKD", character).casefold():
+            if not unit.isspace() and not unicodedata.combining(unit):
+                yield unit, place
+
+
+_TIE = 1e-6
+"""How far rounding may take weights apart that are equal."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Of one annotated pair, which heads look from the one word at the other most.
+
+    offset: from the query's place to the key's, in words and marks.
+    by_chance: the chance that attention spread evenly over the tokens finds it: words of several
+        tokens get more of that, and those that get most share the hit.
+    hits: (head,) 1 where the head's largest weight is on the annotated word, 0 where it is not;
+        words that tie for the largest share the hit. NaN where weights are no numbers.
+    """
+
+    relation: str
+    offset: int
+    by_chance: float
+    hits: NDArray[np.float64]
+
+
+class WordView:
+    """One annotated sentence as a model's tokens: its words, and each other token by itself.
+
+    Where ``causal``, a pair is read from its later word to the earlier one; else from the dependent
+    to the head. ``fits`` is false where the tokens are not those of the text.
+    """
+
+    def __init__(self, sentence: AnnotatedSentence, tokens: Tokens, causal: bool) -> None:
+        self._causal = causal
+        self._sentence = sentence
+        pieces = word_pieces(tokens, sentence.text, sentence.words)
+        self.fits = pieces is not None
+        of_words = [list(word) for word in pieces or () if word]
+        lone = set(range(len(tokens))) - {token for word in of_words for token in word}
+        marks = [[token] for token in lone if not tokens.special[token]]
+        self.units = sorted([*of_words, *marks])
+        self._unit = [self.units.index(list(word)) if word else None for word in pieces or ()]
+
+    def find(self, weights: NDArray[np.floating]) -> list[Found]:
+        """What heads with weights (head, query, key) over the tokens find."""
+        by_word = word_weights(weights, self.units)
+        every = np.arange(len(self.units))
+        by_word[:, every, every] = -1.0
+        most = by_word.max(-1, keepdims=True)
+        largest = (by_word >= most * (1 - _TIE)) & (most > 0)
+        shares = largest / np.maximum(largest.sum(-1, keepdims=True), 1)
+        shares[np.isnan(most[..., 0])] = np.nan
+        found = []
+        for relation, query, key in self.pairs():
+            by_chance = self._by_chance(query, key)
+            found.append(Found(relation, key - query, by_chance, shares[:, query, key]))
+        return found
+
+    def _by_chance(self, query: int, key: int) -> float:
+        seen = range(query) if self._causal else range(len(self.units))
+        sizes = {unit: len(self.units[unit]) for unit in seen if unit != query}
+        largest = [unit for unit, size in sizes.items() if size == max(sizes.values())]
+        return 1 / len(largest) if key in largest else 0.0
+
+    def pairs(self) -> list[tuple[str, int, int]]:
+        """(relation, query, key) of every pair whose words both have tokens."""
+        pairs = []
+        for pair in self._sentence.pairs:
+            query, key = self._unit[pair.dependent], self._unit[pair.head]
+            if query is None or key is None:
+                continue
+            if self._causal and key > query:
+                query, key = key, query
+            pairs.append((pair.relation, query, key))
+        return pairs
+
+
+def word_weights(
+    weights: NDArray[np.floating], words: Sequence[Sequence[int]]
+) -> NDArray[np.float64]:
+    """Weights (head, query, key) between words, given the tokens of each: (head, word, word).
+
+    Weight to a word is the sum over its tokens, weight from it the mean.
+    """
+    to = np.zeros((weights.shape[-1], len(words)))
+    for word, tokens in enumerate(words):
+        to[list(tokens), word] = 1
+    share = to / to.sum(0)
+    return np.asarray(share.T @ (weights.astype(np.float64) @ to))
+
+
+def relation_base_rate(found: Sequence[Found]) -> float:
+    """The share of pairs that the best single offset finds, or even attention if that finds more.
+
+    0 without pairs.
+    """
+    offsets = Counter(pair.offset for pair in found)
+    even = sum(pair.by_chance for pair in found)
+    return max(max(offsets.values()), even) / len(found) if found else 0.0

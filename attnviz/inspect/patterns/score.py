@@ -1,0 +1,397 @@
+"""Scores every head of a model on probes or on a person's own text, and names what stands out."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import NamedTuple
+
+from attnviz.engine.capture import capture
+from attnviz.engine.known_labels import known_labels
+from attnviz.engine.probing import Probing, open_probing
+from attnviz.errors import UsageError
+from attnviz.inspect.patterns.examples import examples_of
+from attnviz.inspect.patterns.probes import (
+    SENTENCES,
+    ProbeText,
+    described,
+    probe_texts,
+    shipped_sentences,
+)
+from attnviz.inspect.patterns.records import (
+    AnnotatedSentence,
+    Control,
+    PatternReport,
+    PatternScores,
+    Probe,
+)
+from attnviz.inspect.patterns.summary import ON_TEXT, SCORES_OF, HeadSummary, summaries
+from attnviz.inspect.patterns.sums import cells_of, measure
+from attnviz.measures.labels import (
+    SINKS,
+    THRESHOLD,
+    best_label,
+    clear_deviations,
+    strengths,
+    testable,
+)
+from attnviz.measures.one_text import head_scores
+from attnviz.measures.registry import LABELS, MEASURES, NEEDS, label_named
+from attnviz.measures.rows import Conditions, View
+from attnviz.models.model import Model
+from attnviz.records import HeadLabel, Kind, Source, Tokens
+
+Place = tuple[int, int]
+
+_READ = 256
+"""Tokens of a person's own text that names are looked for in: no weights of more are held."""
+
+
+def score_patterns(
+    model: Model,
+    texts: Sequence[Tokens] | None = None,
+    *,
+    kind: Kind | None = None,
+    view: View = "raw",
+    targets: Sequence[Tokens] = (),
+    sentences: Sequence[AnnotatedSentence] | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    control: int | None = None,
+    heads: Mapping[int, Container[int]] | None = None,
+    threshold: float = THRESHOLD,
+    progress: Callable[[int, int], None] | None = None,
+    index_base: int = 0,
+    examples: bool = True,
+) -> PatternReport:
+    """Score and name the heads of ``model``.
+
+    texts: a person's own; None for the probes that ship with the package: natural text, random
+        repeated tokens and annotated English sentences.
+    kind: of the attention; None for the model's first.
+    view: how weights are changed before they are scored.
+    targets: of an encoder–decoder's ``decoder`` and ``cross`` kinds, the decoder's text of each.
+    sentences: annotated ones, in place of those that ship with the package; added to ``texts``.
+    seeds: of the random tokens.
+    control: the seed of a randomly initialised twin whose scores must be exceeded as well.
+    heads: the heads to score of each layer; None scores all.
+    threshold: the strength from which a score names a head.
+    progress: called as ``progress(done, total)``, in pairs of tokens.
+    examples: run the model over short texts for maps to look at, too.
+
+    Raises UsageError where a text is too short or a choice does not fit the model, UnsupportedError
+    where its attention, or with it what a view needs, cannot be observed.
+    """
+    began = time.monotonic()
+    probing = open_probing(model, kind)
+    if sentences is None:
+        sentences = shipped_sentences() if texts is None else ()
+    probes, skipped = probe_texts(probing, texts, targets, sentences, seeds)
+    runs = 1 if control is None else 2
+    work = _Work(runs * sum(cells_of(text, probing.kind) for text in probes), progress)
+    relations = _relations(probes)
+    attention = Conditions(probing.kind, probing.causal, view, probing.ranked)
+    results = measure(probing, probes, attention, heads, work.add)
+    found = summaries(results, relations)
+    if not found:
+        raise UsageError(
+            "none of the chosen layers has such a head: choose others with --layer or --head"
+        )
+    twin: Mapping[Place, HeadSummary] = {}
+    if control is not None:
+        random = measure(probing.twin(control), probes, attention, heads, work.add)
+        twin = summaries(random, relations)
+    names = _labels(found, relations)
+    floors = _floors(twin)
+    least = clear_deviations(len(found) * len(relations))
+    said = None if texts is None else _said(probing, texts[0], targets, heads)
+    rule = _Rule(math.inf if model.info.weights == "random" else threshold, least, said)
+    lost = {place for result in results for place in result.lost}
+    scored = tuple(
+        _head(place, summary, names, rule, floors.get(place[0], {}), twin.get(place))
+        for place, summary in found.items()
+    )
+    scored = tuple(
+        _unknown(entry) if (entry.layer, entry.head) in lost else entry for entry in scored
+    )
+    report = PatternReport(
+        model=model.info,
+        kind=probing.kind,
+        causal=probing.causal,
+        view=view,
+        heads=scored,
+        labels=names,
+        thresholds=dict.fromkeys(names, threshold),
+        probes=_probes(probing, probes, skipped, relations),
+        not_measured=_not_measured(
+            attention, scored, own=texts is not None, relations=_lost(sentences, relations)
+        ),
+        untestable=_untestable(found, relations, least),
+        control=None
+        if control is None
+        else _control(control, twin, names, _Rule(threshold, least)),
+        seconds=time.monotonic() - began,
+        notes=_notes(probing, probes, relations, lost=bool(lost)),
+        index_base=index_base,
+        labels_from=_source(said),
+    )
+    return examples_of(probing, probes, report) if examples else report
+
+
+class _Rule(NamedTuple):
+    """When a score names a head.
+
+    threshold, deviations: see ``best_label``; random weights reach none.
+    said: of a person's own text, what it says by the rule of ``one_text``: it is too short for the
+        threshold alone. Relations are annotated by hand and keep to the threshold.
+    """
+
+    threshold: float
+    deviations: float
+    said: Mapping[Place, HeadLabel] | None = None
+
+    def label(self, place: Place, summary: HeadSummary, found: Mapping[str, float]) -> str | None:
+        """The head's label. found: its strengths."""
+        if self.said is not None and self.threshold < 1:
+            said = self.said.get(place)
+            if said is not None and summary.scores.get(said.name) is not None:
+                return said.name
+            found = {
+                name: value
+                for name, value in found.items()
+                if label_named(name).family == "relation"
+            }
+        return best_label(
+            found,
+            summary.scores,
+            summary.base_rate,
+            summary.measured,
+            self.threshold,
+            self.deviations,
+        )
+
+
+def _said(
+    probing: Probing,
+    text: Tokens,
+    targets: Sequence[Tokens],
+    heads: Mapping[int, Container[int]] | None,
+) -> dict[Place, HeadLabel]:
+    """By head, what ``heads`` would call it over the beginning of the text, sinks among them."""
+    target = targets[0].cut(_READ) if targets else None
+    record = capture(probing.model, text.cut(_READ), kind=probing.kind, target=target, heads=heads)
+    found = head_scores(record, known_labels(probing.model, probing.kind))
+    return {
+        (entry.layer, entry.head): entry.label
+        for entry in found
+        if entry.label.is_finding or entry.label.name in SINKS
+    }
+
+
+class _Work:
+    """Counts what is done for the caller."""
+
+    def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
+        self._done, self._total = 0, total
+        self._progress = progress
+
+    def add(self, work: int) -> None:
+        self._done += work
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _notes(
+    probing: Probing, probes: Sequence[ProbeText], relations: Sequence[str], *, lost: bool
+) -> tuple[str, ...]:
+    notes = probing.notes_for([text.passage for text in probes])
+    if relations and probing.causal:
+        notes += ("causal model: pairs are scored from the later word to the earlier",)
+    if lost:
+        info = probing.model.info
+        notes += (f"some weights are not numbers: those heads have no label{info.overflow_advice}",)
+    return notes
+
+
+def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
+    """Those of the annotated sentences, the usual ones first."""
+    found = {
+        relation
+        for text in probes
+        if text.words is not None
+        for relation, _, _ in text.words.pairs()
+    }
+    known = [name for name in LABELS if name in found]
+    return (*known, *sorted(found - set(known)))
+
+
+def _lost(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple[str, ...]:
+    """The relations that are annotated but could be looked at nowhere."""
+    annotated = [pair.relation for sentence in sentences for pair in sentence.pairs]
+    return tuple(dict.fromkeys(name for name in annotated if name not in found))
+
+
+def _source(said: Mapping[Place, HeadLabel] | None) -> Source:
+    """Where the names of a person's own text come from; ``none`` for those of the probes."""
+    if said is None:
+        return "none"
+    known = (label.source for label in said.values() if label.source in ("card", "patterns"))
+    return next(known, "text")
+
+
+def _untestable(
+    found: Mapping[Place, HeadSummary], relations: Sequence[str], deviations: float
+) -> dict[str, float]:
+    """The relations that even a head without a miss could not be named after, with base rates."""
+    rates = {}
+    for name in relations:
+        bases = {
+            summary.base_rate.get(name): summary.measured.get(name, 0) for summary in found.values()
+        }
+        if not any(testable(name, base, pairs, deviations) for base, pairs in bases.items()):
+            rates[name] = max((base for base in bases if base is not None), default=0.0)
+    return rates
+
+
+def _labels(found: Mapping[Place, HeadSummary], relations: Sequence[str]) -> tuple[str, ...]:
+    """The names that some head has both a score and a base rate of."""
+    names = (*LABELS, *(relation for relation in relations if relation not in LABELS))
+    return tuple(
+        name
+        for name in names
+        if any(
+            summary.scores.get(name) is not None and summary.base_rate.get(name) is not None
+            for summary in found.values()
+        )
+    )
+
+
+def _head(
+    place: Place,
+    summary: HeadSummary,
+    names: Sequence[str],
+    rule: _Rule,
+    floors: Mapping[str, float],
+    twin: HeadSummary | None = None,
+) -> PatternScores:
+    said = None if rule.said is None else rule.said.get(place)
+    found = strengths(names, summary.scores, summary.base_rate, floors)
+    label = rule.label(place, summary, found)
+    margin = None
+    if label is not None:
+        margin = (summary.scores[label] or 0.0) - (summary.base_rate[label] or 0.0)
+    return PatternScores(
+        layer=place[0],
+        head=place[1],
+        label=label,
+        scores=summary.scores,
+        base_rate=summary.base_rate,
+        strength=found,
+        margin=margin,
+        agreement=None if label is None else summary.agreement(label, rule.threshold),
+        measured=summary.measured,
+        statistics=summary.statistics,
+        control={} if twin is None else twin.scores,
+        intervals=summary.intervals,
+        events=None if said is None or said.name != label else said.events,
+        by_text={
+            name: tuple(score for score, _ in pairs) for name, pairs in summary.single.items()
+        },
+    )
+
+
+def _unknown(entry: PatternScores) -> PatternScores:
+    """Return a head without any score: the texts on which it did not overflow are no sample."""
+    return PatternScores(
+        entry.layer,
+        entry.head,
+        label=None,
+        scores=dict.fromkeys(entry.scores),
+        base_rate=entry.base_rate,
+        measured=dict.fromkeys(entry.measured, 0),
+        statistics=dict.fromkeys(entry.statistics),
+        control=entry.control,
+    )
+
+
+def _floors(twin: Mapping[Place, HeadSummary]) -> dict[int, dict[str, float]]:
+    """Of each layer and score the highest that any head of the random twin reaches.
+
+    Its heads are drawn alike: which of them it is says nothing.
+    """
+    floors: dict[int, dict[str, float]] = {}
+    for (layer, _), summary in twin.items():
+        known = floors.setdefault(layer, {})
+        for name, score in summary.scores.items():
+            if score is not None:
+                known[name] = max(score, known.get(name, score))
+    return floors
+
+
+def _control(
+    seed: int, twin: Mapping[Place, HeadSummary], names: Sequence[str], rule: _Rule
+) -> Control:
+    labelled = Counter(
+        entry.label
+        for place, summary in twin.items()
+        if (entry := _head(place, summary, names, rule, {})).label is not None
+    )
+    return Control(seed, {name: labelled[name] for name in names if labelled[name]})
+
+
+def _not_measured(
+    attention: Conditions,
+    heads: Sequence[PatternScores],
+    *,
+    own: bool,
+    relations: Sequence[str],
+) -> dict[str, str]:
+    """The reason of each score that no head has.
+
+    own: whether a person's own text was scored.
+    relations: annotated ones of which no pair could be looked at.
+    """
+    names = dict.fromkeys(name for head in heads for name in head.scores)
+    missing = [name for name in names if all(head.scores.get(name) is None for head in heads)]
+    reasons = {name: _reason(name, attention, own) for name in missing}
+    found = {name: reason for name, reason in reasons.items() if reason != NEEDS["two texts"]}
+    crosses = attention.kind == "cross"
+    if not own and not crosses and "induction" not in names:
+        for name in ("duplicate", "induction", "prefix_matching"):
+            found[name] = "the model has no room or too few tokens for random repeated ones"
+    for relation in relations:
+        found[relation] = (
+            "words that belong together stand in one text, cross attention joins two"
+            if crosses
+            else "the annotated words are not whole tokens of the model"
+        )
+    return found
+
+
+def _reason(name: str, attention: Conditions, own: bool) -> str:
+    measure = MEASURES.get(name.removeprefix(ON_TEXT))
+    need = None if measure is None else attention.lacks(measure)
+    if need is not None:
+        return NEEDS[need]
+    text = "the text" if own else "the natural text"
+    absent = "" if measure is None else measure.absent.format(text=text)
+    return absent or "the weights are not numbers"
+
+
+def _probes(
+    probing: Probing,
+    texts: Sequence[ProbeText],
+    skipped: tuple[str, ...],
+    relations: tuple[str, ...],
+) -> tuple[Probe, ...]:
+    return tuple(
+        described(
+            texts,
+            probe,
+            relations if probe == SENTENCES else tuple(SCORES_OF[probe].values()),
+            probing,
+            skipped if probe == SENTENCES else (),
+        )
+        for probe in dict.fromkeys(text.probe for text in texts)
+    )

@@ -1,0 +1,148 @@
+"""From what single texts say to what is said of a head: means, base rates, how many agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from attnviz.inspect.patterns.probes import COPIES, NATURAL, OWN, PREFIX
+from attnviz.inspect.patterns.relations import Found, relation_base_rate
+from attnviz.inspect.patterns.sums import TextScores
+from attnviz.measures.intervals import mean_interval, share_interval
+from attnviz.measures.labels import strength
+from attnviz.measures.registry import DESCRIBED, of_family
+
+ON_TEXT = "text_"
+"""Before the names of scores whose label is given on random tokens."""
+
+_POSITION, _IDENTITY = of_family("position"), of_family("identity")
+_RUNNING = of_family("position", "content", "alignment")
+
+SCORES_OF: Mapping[str, Mapping[str, str]] = {
+    NATURAL: {name: name for name in _RUNNING} | {name: ON_TEXT + name for name in _IDENTITY},
+    COPIES: {name: name for name in _IDENTITY},
+    PREFIX: {"induction": "prefix_matching"},
+    OWN: {name: name for name in (*_RUNNING, *_IDENTITY)},
+}
+"""Of each probe, the measures taken from it, and what the score is then called."""
+
+_AGREES_ON: Mapping[str, tuple[str, ...]] = {COPIES: _POSITION, PREFIX: _POSITION}
+"""Measures that further probes confirm, but are not averaged over."""
+
+_FOLDS = 10
+
+
+@dataclass
+class HeadSummary:
+    """One head over all texts; names as in ``PatternScores``."""
+
+    scores: dict[str, float | None] = field(default_factory=dict)
+    base_rate: dict[str, float | None] = field(default_factory=dict)
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    measured: dict[str, int] = field(default_factory=dict)
+    statistics: dict[str, float | None] = field(default_factory=dict)
+    single: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    def agreement(self, label: str, threshold: float) -> float | None:
+        """The share of single texts on which the label's strength reaches its threshold."""
+        pairs = self.single.get(label, [])
+        if len(pairs) < 2:
+            return None
+        found = [strength(score, base) for score, base in pairs]
+        return sum(value is not None and value >= threshold for value in found) / len(pairs)
+
+
+def summaries(
+    results: Sequence[TextScores], relations: Sequence[str]
+) -> dict[tuple[int, int], HeadSummary]:
+    """By (layer, head), in that order."""
+    places = sorted(
+        {
+            (layer, head)
+            for result in results
+            for layer, scores in result.layers.items()
+            for head in scores.heads
+        }
+    )
+    return {place: _summary(results, relations, *place) for place in places}
+
+
+def _summary(
+    results: Sequence[TextScores], relations: Sequence[str], layer: int, head: int
+) -> HeadSummary:
+    summary = HeadSummary()
+    values: dict[str, list[tuple[float, float]]] = {}
+    described: dict[str, list[float]] = {}
+    for result in results:
+        names = SCORES_OF.get(result.text.probe, {})
+        for measure, score, base in _measures(result, layer, head):
+            if measure in names:
+                values.setdefault(names[measure], []).append((score, base))
+            if measure in names or measure in _AGREES_ON.get(result.text.probe, ()):
+                summary.single.setdefault(names.get(measure, measure), []).append((score, base))
+            if measure in DESCRIBED and result.text.probe in (NATURAL, OWN):
+                described.setdefault(measure, []).append(score)
+    for probe in dict.fromkeys(result.text.probe for result in results):
+        for name in SCORES_OF.get(probe, {}).values():
+            _enter(summary, name, values.get(name, []))
+    for relation in relations:
+        _enter_relation(summary, relation, results, layer, head)
+    summary.statistics = {name: _mean(described.get(name, [])) for name in DESCRIBED}
+    return summary
+
+
+def _measures(result: TextScores, layer: int, head: int) -> Iterator[tuple[str, float, float]]:
+    """(name, score, base rate) of each measure that this text could show."""
+    scores = result.layers.get(layer)
+    if scores is None or head not in scores.heads:
+        return
+    place = scores.heads.index(head)
+    for name, values in scores.scores.items():
+        score = float(values[place])
+        base = (
+            float(scores.shuffled[name][place])
+            if name in scores.shuffled
+            else result.uniform.get(name, math.nan)
+        )
+        if not math.isnan(score):
+            yield name, score, base
+
+
+def _enter(summary: HeadSummary, name: str, values: Sequence[tuple[float, float]]) -> None:
+    summary.scores[name] = _mean([score for score, _ in values])
+    summary.base_rate[name] = _mean([base for _, base in values if not math.isnan(base)])
+    summary.measured[name] = len(values)
+    interval = mean_interval([score for score, _ in values])
+    if interval is not None:
+        summary.intervals[name] = interval
+
+
+def _enter_relation(
+    summary: HeadSummary, relation: str, results: Sequence[TextScores], layer: int, head: int
+) -> None:
+    by_fold: dict[int, list[float]] = {}
+    pairs: list[Found] = []
+    sentences = (result for result in results if result.text.words is not None)
+    for number, result in enumerate(sentences):
+        scores = result.layers.get(layer)
+        if scores is None or head not in scores.heads:
+            continue
+        place = scores.heads.index(head)
+        for found in scores.found:
+            if found.relation == relation and not math.isnan(found.hits[place]):
+                pairs.append(found)
+                by_fold.setdefault(number % _FOLDS, []).append(float(found.hits[place]))
+    hits = [hit for fold in by_fold.values() for hit in fold]
+    base = relation_base_rate(pairs)
+    summary.scores[relation] = _mean(hits)
+    summary.base_rate[relation] = base if pairs else None
+    summary.measured[relation] = len(pairs)
+    interval = share_interval(_mean(hits) or 0.0, len(pairs))
+    if interval is not None:
+        summary.intervals[relation] = interval
+    summary.single[relation] = [(sum(fold) / len(fold), base) for fold in by_fold.values()]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None

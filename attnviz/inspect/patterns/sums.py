@@ -1,0 +1,287 @@
+"""Scores texts while a model runs over them: blocks of rows are summed up as they pass by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.probing import Probing
+from attnviz.inspect.patterns.probes import ProbeText, batches
+from attnviz.inspect.patterns.relations import Found
+from attnviz.measures.registry import of_family
+from attnviz.measures.rows import (
+    Conditions,
+    RowBlock,
+    TextFacts,
+    View,
+    centre_rows,
+    norm_weighted,
+    shares,
+    uniform_weights,
+)
+from attnviz.records import Kind
+
+Weights = NDArray[np.floating]
+Scores = dict[str, NDArray[np.float64]]
+
+Work = Callable[[int], None]
+"""Told how much more work is done, in pairs of tokens."""
+
+Selection = Mapping[int, Container[int]]
+
+SHUFFLES = 8
+"""Orders of the tokens whose mean is the base rate of scores that ask which tokens are equal."""
+
+_BLOCK_CELLS = 2**17
+"""Of uniform attention; masks of every order of the tokens stand beside them."""
+
+_STILL = 1e-9
+"""A variance of centres below which a head looks at one place, whatever the query."""
+
+
+def in_view(view: View, weights: Weights, norms: Weights | None) -> Weights:
+    """Weights (head, rows, keys) as ``view`` shows them; rows sum to one, or are zero.
+
+    norms: (head, key), what each key's value moves; needed by ``norm-weighted`` alone.
+    A row of ``without-first`` that looked at nothing else is zero.
+    """
+    if view == "raw":
+        return weights
+    if view == "without-first":
+        kept = weights.copy()
+        kept[..., 0] = 0
+        return shares(kept)
+    if norms is None:
+        raise ValueError("the norms of what is moved are needed to weigh by them")
+    return norm_weighted(weights, norms)
+
+
+class ScoreSums:
+    """Takes blocks of rows of one text, in any order, and gives the scores of each head.
+
+    All of them in the end equal the measures of the whole matrix; no more than a block is held.
+    """
+
+    def __init__(self, text: TextFacts) -> None:
+        self._text = text
+        self._formulas = text.attention.formulas()
+        self._sums: dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}
+        self._moments: NDArray[np.float64] | None = None
+
+    def add(self, weights: Weights, start: int) -> None:
+        """Weights (head, rows, keys) of the queries from ``start`` on, in the text's view."""
+        block = RowBlock(self._text, weights, start)
+        # A row that attended to nothing but key 0 has nothing left to be scored without it.
+        alive = None if self._text.attention.view == "raw" else weights.sum(-1) != 0
+        for name, formula in self._formulas.items():
+            values, counts = formula(block)
+            if alive is not None:
+                counts = counts & (alive if values.ndim == 2 else alive[:, None])
+            total = np.where(counts, values, 0).sum(-1, dtype=np.float64)
+            number = np.broadcast_to(counts.sum(-1), total.shape)
+            before = self._sums.get(name, (0.0, 0))
+            self._sums[name] = before[0] + total, before[1] + number
+        if self._text.attention.kind == "cross":
+            self._add_moments(centre_rows(weights), block.queries)
+
+    def _add_moments(self, centres: Weights, queries: NDArray[np.int64]) -> None:
+        y, x = centres.astype(np.float64), queries.astype(np.float64)
+        ones = np.ones_like(y)
+        moments = np.stack([ones, x * ones, x * x * ones, y, y * y, x * y]).sum(-1)
+        self._moments = moments if self._moments is None else self._moments + moments
+
+    def scores(self) -> Scores:
+        """Each score by name, (head,); NaN where the text cannot show it."""
+        found = {}
+        for name, (total, number) in self._sums.items():
+            mean = _divided(total, number)
+            found[name] = mean[:, 0] if mean.ndim == 2 else mean
+        if self._moments is not None:
+            found["monotone"] = _correlation(*self._moments)
+        return found
+
+    def shuffled(self) -> Scores:
+        """The scores of identity over shuffled tokens, (head,): the mean over orders."""
+        return {
+            name: _divided(total[:, 1:].sum(-1), number[:, 1:].sum(-1))
+            for name in of_family("identity")
+            if name in self._sums
+            for total, number in [self._sums[name]]
+        }
+
+
+def uniform_scores(text: TextFacts) -> dict[str, float]:
+    """Each score of attention that is spread evenly over what each query sees."""
+    sums = ScoreSums(text)
+    queries, keys = len(text.queries), len(text.keys)
+    first = int(text.attention.without_first)
+    step = max(1, _BLOCK_CELLS // keys)
+    for start in range(0, queries, step):
+        rows = min(step, queries - start)
+        block = uniform_weights(rows, keys, text.attention.causal, start, first)
+        sums.add(block[None], start)
+    return {name: float(values[0]) for name, values in sums.scores().items()}
+
+
+def _divided(total: NDArray[np.float64], number: NDArray[np.int64]) -> NDArray[np.float64]:
+    nothing = np.full_like(total, np.nan)
+    return np.divide(total, number, out=nothing, where=number > 0)
+
+
+def _correlation(*moments: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Pearson's, of the queries' places and the centres; NaN where one of them does not move."""
+    n, x, xx, y, yy, xy = moments
+    across, up = xx / n - (x / n) ** 2, yy / n - (y / n) ** 2
+    moves = (across > _STILL) & (up > _STILL)
+    spread = np.sqrt(np.where(moves, across * up, 1))
+    return np.where(moves, (xy / n - x * y / n**2) / spread, np.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerScores:
+    """One layer over one text.
+
+    heads: which were scored.
+    scores, shuffled: (head,) by name, and the same over shuffled tokens; empty for a sentence.
+    found: of an annotated sentence.
+    """
+
+    heads: tuple[int, ...]
+    scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    shuffled: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    found: Sequence[Found] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class TextScores:
+    """What was measured over one text.
+
+    uniform: each score of attention spread evenly; empty for a sentence.
+    layers: by index.
+    lost: the heads (layer, head) of which some weights were no numbers.
+    """
+
+    text: ProbeText
+    uniform: Mapping[str, float]
+    layers: Mapping[int, LayerScores]
+    lost: frozenset[tuple[int, int]] = frozenset()
+
+
+def measure(
+    probing: Probing,
+    texts: Sequence[ProbeText],
+    attention: Conditions,
+    heads: Selection | None,
+    work: Work,
+) -> tuple[TextScores, ...]:
+    """Run over every text and score it; in the order of ``texts``.
+
+    heads: the heads to score of each layer; None scores all.
+    """
+    found: dict[int, TextScores] = {}
+    for batch in batches(texts):
+        observer = _Scoring(batch, attention, heads)
+        probing.run(observer, [text.passage for text in batch])
+        for text, scores in zip(batch, observer.results(), strict=True):
+            found[id(text)] = scores
+            work(cells_of(text, probing.kind))
+    return tuple(found[id(text)] for text in texts)
+
+
+def cells_of(text: ProbeText, kind: Kind) -> int:
+    """Pairs of tokens that a text asks for: how much work it is."""
+    return len(text.passage.queries(kind)) * len(text.passage.keys(kind))
+
+
+class _Scoring:
+    """Reduces what passes by of one batch of texts."""
+
+    def __init__(
+        self, texts: Sequence[ProbeText], attention: Conditions, heads: Selection | None
+    ) -> None:
+        self._attention = attention
+        self._selection = heads
+        self._texts = texts
+        self._facts = [_facts(text, attention) for text in texts]
+        self._kept: dict[int, tuple[int, ...]] = {}
+        self._sums: dict[tuple[int, int], ScoreSums] = {}
+        self._matrices: dict[tuple[int, int], NDArray[np.floating]] = {}
+        self._found: dict[tuple[int, int], list[Found]] = {}
+        self._lost: set[tuple[int, int, int]] = set()
+
+    @property
+    def norms(self) -> bool:
+        return self._attention.view == "norm-weighted"
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return kind == self._attention.kind and (
+            self._selection is None or layer in self._selection
+        )
+
+    def observe(
+        self,
+        text: int,
+        kind: Kind,
+        layer: int,
+        start: int,
+        weights: NDArray[np.floating],
+        norms: NDArray[np.floating] | None,
+    ) -> None:
+        kept = self._heads_of(layer, weights.shape[0])
+        if not kept:
+            return
+        if len(kept) < weights.shape[0]:
+            weights = weights[list(kept)]
+            norms = None if norms is None else norms[list(kept)]
+        broken = np.isnan(weights).any(axis=(-2, -1))
+        self._lost |= {(text, layer, head) for head, lost in zip(kept, broken, strict=True) if lost}
+        shown = in_view(self._attention.view, weights, norms)
+        if self._texts[text].words is not None:
+            self._collect(text, layer, start, shown)
+        else:
+            key = (text, layer)
+            if key not in self._sums:
+                self._sums[key] = ScoreSums(self._facts[text])
+            self._sums[key].add(shown, start)
+
+    def _heads_of(self, layer: int, count: int) -> tuple[int, ...]:
+        if layer not in self._kept:
+            chosen = None if self._selection is None else self._selection[layer]
+            self._kept[layer] = tuple(
+                head for head in range(count) if chosen is None or head in chosen
+            )
+        return self._kept[layer]
+
+    def _collect(self, text: int, layer: int, start: int, weights: NDArray[np.floating]) -> None:
+        """Sentences are short: their words are looked for once the whole matrix is there."""
+        facts, words = self._facts[text], self._texts[text].words
+        shape = (weights.shape[0], len(facts.queries), len(facts.keys))
+        matrix = self._matrices.setdefault((text, layer), np.zeros(shape, weights.dtype))
+        stop = start + weights.shape[1]
+        matrix[:, start:stop, : weights.shape[2]] = weights
+        if stop == shape[1] and words is not None:
+            self._found[text, layer] = words.find(self._matrices.pop((text, layer)))
+
+    def results(self) -> list[TextScores]:
+        """What was measured, text by text."""
+        return [self._result(number, text) for number, text in enumerate(self._texts)]
+
+    def _result(self, number: int, text: ProbeText) -> TextScores:
+        layers = {}
+        for layer, heads in sorted(self._kept.items()):
+            if (number, layer) in self._sums:
+                sums = self._sums[number, layer]
+                layers[layer] = LayerScores(heads, sums.scores(), sums.shuffled())
+            elif (number, layer) in self._found:
+                layers[layer] = LayerScores(heads, found=self._found[number, layer])
+        uniform = uniform_scores(self._facts[number]) if text.words is None else {}
+        lost = frozenset((layer, head) for place, layer, head in self._lost if place == number)
+        return TextScores(text, uniform, layers, lost)
+
+
+def _facts(text: ProbeText, attention: Conditions) -> TextFacts:
+    queries, keys = text.passage.queries(attention.kind), text.passage.keys(attention.kind)
+    return TextFacts(queries, keys, attention, SHUFFLES, passing=True)

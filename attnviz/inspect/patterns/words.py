@@ -1,0 +1,320 @@
+"""What is said of scored heads: numbers as short texts, provenance, gaps, a reading for newcomers.
+
+What was not measured says so, it is never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from attnviz.draw.provenance import counted
+from attnviz.inspect.patterns.records import PatternReport, PatternScores, Probe
+from attnviz.measures.labels import SINKS
+from attnviz.measures.registry import BASES, label_named
+from attnviz.measures.rows import View
+from attnviz.records import Source
+
+NOT_MEASURED = "n/m"
+"""Stands where there is no number."""
+
+
+# Numbers -------------------------------------------------------------------------------------
+
+
+def _bare(text: str) -> str:
+    """``-0.12`` as ``-.12``; ``-0.000`` as ``.000``."""
+    if not any(digit in "123456789" for digit in text):
+        text = text.lstrip("+-")
+    return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
+
+
+def score(value: float | None) -> str:
+    """A score, such as ``.982``."""
+    return NOT_MEASURED if value is None else _bare(f"{value:.3f}")
+
+
+def short(value: float | None) -> str:
+    """A score in three columns, four below zero: ``.98``, ``1.0``, ``-.12``."""
+    if value is None:
+        return NOT_MEASURED
+    return "1.0" if value >= 0.995 else _bare(f"{value:.2f}")
+
+
+def signed(value: float | None) -> str:
+    """A difference of scores, such as ``+.862``; without a sign where it rounds to nothing."""
+    return NOT_MEASURED if value is None else _bare(f"{value:+.3f}")
+
+
+def percent(value: float | None) -> str:
+    """A share of texts, such as ``92%``."""
+    return NOT_MEASURED if value is None else f"{value:.0%}"
+
+
+def interval(entry: PatternScores, name: str) -> str:
+    """The ends of the 95% interval of a head's score, such as ``.79–.90``."""
+    ends = entry.intervals.get(name)
+    return "" if ends is None else "–".join(map(short, ends))
+
+
+def behind(entry: PatternScores, name: str) -> str:
+    """What stands behind a head's score, such as ``81 pairs``."""
+    if entry.events is not None and name == entry.label:
+        return counted(entry.events, "place")
+    relation = label_named(name).family == "relation"
+    return counted(entry.measured.get(name, 0), "pair" if relation else "text")
+
+
+def plain(value: float | None) -> str:
+    """A number of nats or tokens, such as ``1.23`` or ``104.1``."""
+    if value is None:
+        return NOT_MEASURED
+    return f"{value:.2f}" if abs(value) < 99.995 else f"{value:.1f}"
+
+
+# Provenance ----------------------------------------------------------------------------------
+
+_VIEWS: dict[View, str] = {
+    "raw": "raw: the attention weights as they are",
+    "without-first": "without sink: the weight on the first token is left out, the rest of each "
+    "row renormalised",
+    "norm-weighted": "norm-weighted: each weight times the norm of the value that it moves, rows "
+    "renormalised",
+}
+
+
+_LABELS_FROM: dict[Source, str] = {
+    "card": "from the model card, measured on the probes; the scores are of this text",
+    "patterns": "kept from an earlier run on the probes; the scores are of this text",
+    "text": "from this text, where at least 8 places show them, clear of chance",
+}
+
+
+def provenance_words(report: PatternReport) -> Iterator[tuple[str, str]]:
+    """What was scored, where it comes from, in which view, against what: (name, words)."""
+    name = "over"
+    for probe in report.probes:
+        yield name, _probe_words(probe)
+        name = ""
+    if report.source:
+        yield "from", report.source
+    yield "view", _VIEWS[report.view]
+    if report.labels_from != "none":
+        yield "labels", _LABELS_FROM[report.labels_from]
+    control = report.control
+    if control is not None:
+        labelled = [
+            f"{label_named(name).said} {number}"
+            for name, number in control.labelled.items()
+            if number
+        ]
+        yield (
+            "control",
+            f"the same architecture with random weights, seed {control.seed}; its heads that would "
+            f"get a label: {', '.join(labelled) or 'none'}",
+        )
+
+
+def _probe_words(probe: Probe) -> str:
+    size = f"{probe.shortest:,} to {probe.longest:,}"
+    if probe.shortest == probe.longest:
+        size = f"{probe.longest:,}"
+    parts = [f"{probe.name}: {counted(probe.texts, 'text')} of {size} tokens"]
+    if probe.seeds:
+        numbers = ", ".join(map(str, probe.seeds))
+        parts.append(f"seed{'s' * (len(probe.seeds) != 1)} {numbers}")
+    if probe.pairs:
+        parts.append(counted(sum(probe.pairs.values()), "annotated pair"))
+    if probe.skipped:
+        parts.append(f"{counted(len(probe.skipped), 'text')} left out ({probe.skipped[0]})")
+    return ", ".join(parts)
+
+
+# The answer ----------------------------------------------------------------------------------
+
+_TOLD = 5
+"""Labels that the answer in a sentence counts."""
+
+_PROBES = {
+    "natural text": "English",
+    "random repeats": "random",
+    "random copies": "random",
+    "annotated sentences": "annotated",
+    "text": "",
+}
+
+
+def size_words(report: PatternReport) -> list[str]:
+    """How many heads were scored on how much."""
+    found = [counted(len(report.heads), "head")]
+    found += [] if report.kind == "self" else [f"{report.kind} attention"]
+    if report.text is not None:
+        return [*found, counted(report.probes[0].longest, "token")]
+    texts = sum(probe.texts for probe in report.probes)
+    kinds = dict.fromkeys(_PROBES.get(probe.name, probe.name) for probe in report.probes)
+    return [*found, f"{counted(texts, 'text')} ({', '.join(kinds)})"]
+
+
+def finding(report: PatternReport, watch: str | None) -> str:
+    """The answer in a sentence: how many heads have each label, or who has the watched one."""
+    if watch is not None:
+        return _watched_finding(report, watch)
+    if report.model.weights == "random":
+        return "Random weights: no head gets a label, whatever its scores."
+    total = len(report.heads)
+    counts = {name: len(report.labelled(name)) for name in report.labels}
+    found = found_labels(report)
+    if not found:
+        return f"None of {counted(total, 'head')} reaches the threshold of a label."
+    named = [name for name in found if name not in SINKS]
+    told = [f"{counts[name]} {label_named(name).said}" for name in named[:_TOLD]]
+    others = sum(counts[name] for name in named[_TOLD:])
+    told += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
+    lack = "; no induction head" if counts.get("induction") == 0 else ""
+    resting = sum(counts[name] for name in found if name in SINKS)
+    sinks = f"attention sink{'s' * (resting > 1)}"
+    also = f"; {resting} {'is an' if resting == 1 else 'are'} {sinks}" if resting else ""
+    labelled = sum(counts[name] for name in named)
+    have = "has" if labelled == 1 else "have"
+    listed = f": {', '.join(told)}" if told else ""
+    return f"{labelled} of {counted(total, 'head')} {have} a label{listed}{also}{lack}."
+
+
+def found_labels(report: PatternReport) -> list[str]:
+    """The labels that some head has, those of most heads first, attention sinks last."""
+    found = [name for name in report.labels if report.labelled(name)]
+    return sorted(found, key=lambda name: (name in SINKS, -len(report.labelled(name))))
+
+
+def _watched_finding(report: PatternReport, watch: str) -> str:
+    said, ranked = label_named(watch).said, report.ranked(watch)
+    if not ranked:
+        return f"{said} was not measured: {_reason(report, watch)}."
+    if watch in report.untestable:
+        pairs = behind(ranked[0], watch)
+        return (
+            f"{said} cannot be tested: a fixed offset explains "
+            f"{percent(report.untestable[watch])} of {pairs}."
+        )
+    best, labelled = ranked[0], len(report.labelled(watch))
+    ends = interval(best, watch)
+    support = [f"chance {score(best.base_rate.get(watch))}"]
+    support += [f"95% {ends}"] if ends else []
+    support += [behind(best, watch)]
+    return (
+        f"{labelled} of {counted(len(report.heads), 'head')} {'has' if labelled == 1 else 'have'} "
+        f"the label {said}; best {report.name(best.layer, best.head)} "
+        f"{score(best.scores.get(watch))} ({', '.join(support)})."
+    )
+
+
+def _reason(report: PatternReport, name: str) -> str:
+    return report.not_measured.get(name, "this attention has no such score")
+
+
+# Gaps ----------------------------------------------------------------------------------------
+
+
+def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False) -> list[str]:
+    """Sentences on what cannot be tested or has no number, and why.
+
+    brief: without what a first screen need not say.
+    """
+    if watch is not None:
+        if not report.ranked(watch):
+            return [f"not measured: {label_named(watch).said} ({_reason(report, watch)})"]
+        return []
+    names = ", ".join(label_named(name).said for name in report.untestable)
+    if brief:
+        return [f"cannot be tested: {names} (a fixed offset explains them)"] if names else []
+    found = [_untestable(report.untestable)] if names else []
+    reasons: dict[str, list[str]] = {}
+    for name, reason in report.not_measured.items():
+        reasons.setdefault(reason, []).append(label_named(name).said)
+    return found + [f"not measured: {', '.join(said)} ({why})" for why, said in reasons.items()]
+
+
+def _untestable(rates: Mapping[str, float]) -> str:
+    told = ", ".join(f"{label_named(name).said} {percent(rate)}" for name, rate in rates.items())
+    return (
+        "cannot be tested: on so few or so regular pairs even a perfect head is not clear of a "
+        f"fixed offset, which explains {told}"
+    )
+
+
+# A reading -----------------------------------------------------------------------------------
+
+_HOW = (
+    "How to read this: each cell of the grid is one attention head, rows are layers. Its word is "
+    "its label: what the head does most clearly; the brighter, the stronger. Scores go from 0 "
+    "(never) to 1 (always).",
+    "chance: what the score would be without the pattern. Strength is the share of what could be "
+    "gained over it; a head whose best strength stays below the threshold gets no label.",
+    "95%: the interval of the mean over texts (Student's t), or of the share of annotated pairs "
+    "(Wilson). n: how many there are.",
+    "in agreement: the share of the texts (of annotated ones of ten equal parts) that show this "
+    "label on their own.",
+)
+_OWN = (
+    "your text: too short for the threshold alone. A head keeps the label that the card or an "
+    "earlier run on the probes gave it, else it gets one where at least 8 places of the text show "
+    "the pattern, clear of chance over all heads."
+)
+_CONTROL = (
+    "random: the score of the same head in a model of this shape with random weights. What that "
+    "does as well no training explains: strength is counted from the highest such score of the "
+    "layer."
+)
+_DIRECTIONS = {
+    True: "scored from the later word to the earlier, for no token sees the future",
+    False: "scored from the dependent (a subject, a pronoun and so on) to its head",
+}
+"""How annotated pairs are read, by whether attention is causal."""
+
+_FURTHER = {
+    "induction": "prefix match: the prefix-matching score, the same over random tokens repeated "
+    "several times, all copies counted (Olsson et al. 2022).",
+    "alignment": "monotone: how steadily the attended place moves on as the output is written, "
+    "from -1 (backwards) to 1.",
+}
+"""Scores that stand beside a label's own."""
+
+_SINK = (
+    "sink or induction: a head that reaches both thresholds is called induction. Where nothing "
+    "repeats, which is nearly everywhere, it attends to the first token."
+)
+_END = "A label says what a head attends to, not that it matters: attnviz ablate measures that."
+
+
+def reading(report: PatternReport, names: Sequence[str]) -> Iterator[str]:
+    """How to read the grid and its numbers, then what each label means and who has it."""
+    yield from _HOW
+    if report.text is not None:
+        yield _OWN
+    if report.control is not None:
+        yield _CONTROL
+    families = {name: label_named(name).family for name in names}
+    for words in dict.fromkeys(BASES[family] for family in families.values()):
+        named = [label_named(name).said for name in families if BASES[families[name]] == words]
+        yield f"chance of {', '.join(named)}: {words}."
+    if "relation" in families.values():
+        yield f"annotated pairs: {_DIRECTIONS[report.causal]}."
+    for name in names:
+        yield _about(report, name)
+    yield from (_FURTHER[name] for name in names if name in _FURTHER)
+    if {"first", "induction"} <= set(names):
+        yield _SINK
+    yield _END
+
+
+def _about(report: PatternReport, name: str) -> str:
+    """What a label means, from which strength it is given, and which head has it most."""
+    threshold = report.thresholds.get(name)
+    given = "" if threshold is None else f"; from strength {threshold:.2f}"
+    heads = report.labelled(name)
+    where = "no head here"
+    if heads:
+        best = heads[0]
+        where = f"best {report.name(best.layer, best.head)} {score(best.score)}"
+    label = label_named(name)
+    short_form = "" if label.short == label.said else f" ({label.short})"
+    return f"{label.said}{short_form}: {label.meaning}{given}; {where}."

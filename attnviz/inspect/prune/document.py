@@ -1,0 +1,333 @@
+"""What ``attnviz prune`` has to say."""
+
+from __future__ import annotations
+
+import math
+
+from attnviz.draw import document as doc
+from attnviz.draw.numbers import NumberScale
+from attnviz.draw.provenance import counted, model_words
+from attnviz.inspect.prune.records import PruneReport
+
+_METHODS = {"exact": "Δ loss when ablated alone", "gradient": "gradient, a first-order estimate"}
+_ROWS = 12
+_CURVE_ROWS, _CURVE_COLUMNS = 8, 25
+_AROUND_CURVE = 9
+"""Lines of a first screen that are no curve: title, axis, legend, and what stands below."""
+_GRID_ONLY, _WIDE, _WIDEST = 60, 110, 165
+"""Columns from which the grid stands beside the curve, the steps below the grid, and the curve has
+all the room that it takes."""
+
+_EXPLANATION = (
+    "How to read this: heads are removed for good, one after another, and the loss (nats per "
+    "token: how badly the text is predicted) is measured after each removal.",
+    "Held out: the order is chosen on one half of the texts and every loss is that of the other "
+    "half, because a head that looks useless on the text it was ranked on often is not elsewhere. "
+    "A limit (--until-loss) is held against the held-out loss as well.",
+    "The curve: where it stays low, the removed heads were not needed. Random orders of as many "
+    "heads, on the same held-out half, say how much of that is due to the ranking.",
+    "Cut or masked: an architecture has one head count for all layers. Where every layer can "
+    "spare equally many heads, they are cut out of the tensors; else zeros switch them off.",
+)
+
+
+def prune_document(
+    report: PruneReport, *, explain: bool = False, hints: bool = False
+) -> doc.Document:
+    """Return the held-out losses as heads went, step by step, and what that comes to."""
+    title = f"{report.model.name} without {counted(len(report.steps), 'head')}: held-out loss"
+    advice = _hints(report) if hints else []
+    groups = [
+        doc.Group(_about(report)),
+        doc.Group([doc.Note(note) for note in (*report.model.notes, *report.notes)]),
+    ]
+    if report.steps:
+        groups += [doc.Group([part]) for part in (_curve(report), _grid(report), _steps(report))]
+    groups.append(doc.Group([doc.Say(text) for text in (*_losses(report), *_result(report))]))
+    model = report.model
+    return doc.Document(
+        f"pruned heads of {model.name}",
+        title,
+        groups,
+        [doc.Say(text) for text in _EXPLANATION] if explain else (),
+        [doc.Facts([(hint, False) for hint in advice])] if advice else (),
+        heading=[
+            model_words(model)[0],
+            *[("random weights", False)] * (model.weights == "random"),
+            model_words(model)[-1],
+            (_halves(report), False),
+        ],
+        quoted=report.text if report.texts == 1 else "",
+        finding=_finding(report),
+        first=lambda columns, lines: _first(report, columns, lines),
+    )
+
+
+def _hints(report: PruneReport) -> list[str]:
+    """Return what to try next on the command line."""
+    hints, request = [], report.request
+    if report.steps and request.out is None:
+        hints.append("--out DIR: write the pruned model")
+    masked = report.pruned.form == "masked" and report.pruned.shrinks
+    if masked and not request.uniform and not request.heads:
+        hints.append("--uniform: equally many from every layer, to be cut")
+    if not request.rerank:
+        hints.append("--rerank: rank again after each removal")
+    if report.texts == 1:
+        hints.append("--texts FILE: your texts")
+    return hints
+
+
+def _halves(report: PruneReport) -> str:
+    tokens = counted(report.held_out.tokens, "token")
+    if report.texts == 1:
+        return f"ranked on the first half, held out the second ({tokens})"
+    ranked = counted(report.ranking.texts, "text")
+    return f"ranked on {ranked}, held out {report.held_out.texts} ({tokens})"
+
+
+def _finding(report: PruneReport) -> str:
+    """How the held-out loss rose, and whether less than by chance."""
+    if not report.steps:
+        return f"No head removed: {report.notes[-1]}." if report.notes else "No head removed."
+    gone, last = len(report.steps), report.steps[-1].loss
+    heads, loss = f"{gone} of {report.total} heads", f"held-out {report.loss_name}"
+    lead = "1 text: an anecdote. " * (report.texts == 1)
+    found = f"{lead}{heads} removed: {loss} {_times(report, last)}"
+    stopped = "" if report.limit is None else " Stopped on this same loss (optimistic)."
+    chance = report.last_random
+    if chance is None:
+        return f"{found}.{stopped}"
+    found += f", random {_times(report, chance.mean)}"
+    if report.request.draws == 1:
+        return f"{found} (1 draw).{stopped}"
+    low, high = (_times(report, end).removeprefix("×") for end in (chance.low, chance.high))
+    found += f" ({low}–{high}, {report.request.draws} draws)."
+    as_well = sum(loss <= last for loss in chance.losses)
+    does = f"do{'es' * (as_well == 1)}"
+    told = f" {as_well} of {len(chance.losses)} random orders {does} as well."
+    return found + told * bool(as_well) + stopped
+
+
+def _times(report: PruneReport, loss: float) -> str:
+    ratio = report.ratio(loss)
+    return f"×{ratio:.2f}" if math.isfinite(ratio) else "not finite"
+
+
+def _about(report: PruneReport) -> list[doc.Part]:
+    size = counted(report.tokens, "token")
+    if report.texts > 1:
+        size = f"{counted(report.texts, 'text')}, {size}"
+    seed = [(f"seed {report.request.seed}", False)] if report.random else []
+    parts: list[doc.Part] = [doc.Facts([*model_words(report.model), (size, False), *seed])]
+    if report.texts == 1:
+        parts.append(doc.Quote("text", report.text))
+    if report.source:
+        parts.append(doc.Facts([(f"from {report.source}", False)]))
+    rules = [
+        report.request.goal,
+        _halves(report),
+        f"ranked by {_METHODS[report.request.method]}",
+        *["again after each removal"] * report.request.rerank,
+        *["equally many from every layer"] * report.request.uniform,
+        *["stopped by the held-out loss"] * (report.limit is not None),
+        "a layer may lose all" if report.request.empty_layers else "each layer keeps a head",
+    ]
+    return [*parts, doc.Facts([(rule, False) for rule in rules])]
+
+
+# The first screen ----------------------------------------------------------------------------
+
+
+def _first(report: PruneReport, columns: int, lines: int) -> list[doc.Group]:
+    """Curve and grid, beside each other where there is room, the steps where there is more."""
+    result = doc.Group([doc.Say(text) for text in _result(report)], yields=2)
+    if not report.steps:
+        return [doc.Group([doc.Note(note) for note in report.model.notes], yields=1), result]
+    wide = columns >= _WIDE
+    rows = max(lines - _AROUND_CURVE, 3)
+    curve = _curve(report, min(rows, lines // 2 if wide else _CURVE_ROWS))
+    grid = _grid(report, lines - 4, columns - _CURVE_COLUMNS - 3)
+    if columns < _GRID_ONLY:
+        return [doc.Group([curve]), doc.Group([grid], yields=3), result]
+    title = [("Step by step", True), ("ratio: to the full model", False)]
+    steps = [_steps(report)._replace(title=title, least=3)] if wide else []
+    right = doc.Group([grid, *steps], spaced=True)
+    beside = doc.Beside(0) if columns >= _WIDEST else doc.Beside(_CURVE_COLUMNS, yields=True)
+    return [doc.Group([curve, right], beside=beside), result]
+
+
+# Parts ---------------------------------------------------------------------------------------
+
+
+def _curve(report: PruneReport, rows: int = 12) -> doc.Plot:
+    total = report.total
+    start = (float(total), report.baseline)
+    order = [start, *((float(step.heads_left), step.loss) for step in report.steps)]
+    chance = [start, *((float(point.heads_left), point.mean) for point in report.random)]
+    again = ", ranked again each time" if report.request.rerank else ""
+    curves = [doc.Curve(f"least important first{again}", _finite(order, total))]
+    if report.random:
+        drawn = f"mean of {report.request.draws}" if report.request.draws > 1 else "1"
+        curves.append(doc.Curve(f"random order ({drawn})", _finite(chance, total), marked=True))
+    limit = report.limit
+    levels = [doc.Level(limit, f"limit {limit:.4f}")] if limit is not None else []
+    return doc.Plot(
+        [(f"Held-out {report.loss_name}", True), ("nats per token, against heads left", False)],
+        curves,
+        "heads left",
+        ends=(float(total), min(left for left, _ in (*order, *chance))),
+        levels=levels,
+        rows=rows,
+    )
+
+
+def _finite(points: list[tuple[float, float]], total: int) -> list[tuple[float, float]]:
+    """The points that have a height; half precision may overflow."""
+    return [(left, loss) for left, loss in points if math.isfinite(loss)] or [(float(total), 0.0)]
+
+
+_REMOVED = doc.Tint(150)
+_TEN = 10
+
+
+def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid:
+    """A row a layer, a cell a head: the step at which it was removed, or a dot.
+
+    lines, columns: that there are for it, 0 for any; where they are too few, a cell a layer.
+    """
+    turns = {head: turn for turn, head in enumerate(report.removed, start=1)}
+    base, heads = report.request.index_base, range(report.model.heads)
+    digits = len(str(len(report.steps)))
+    across = 4 + len(heads) * (max(digits, len(str(len(heads)))) + 2)
+    if lines and (len(report.layers) > lines or across > columns):
+        return _layer_grid(report)
+    cells = {}
+    for row, layer in enumerate(report.layers):
+        for head in heads:
+            turn, name = turns.get((layer, head)), report.name(layer, head)
+            if turn is None:
+                cells[row, head] = doc.Cell(0.0, letter=".", tip=f"{name} stays")
+            else:
+                tip = f"{name} removed at step {turn}"
+                cells[row, head] = doc.Cell(1.0, _REMOVED, letter=str(turn), tip=tip)
+    return doc.HeadGrid(
+        [f"L{layer + base}" for layer in report.layers],
+        [f"H{head + base}" for head in heads],
+        cells,
+        [("Removed heads", True), ("by step", False)],
+    )
+
+
+def _layer_grid(report: PruneReport) -> doc.HeadGrid:
+    """Ten layers a row, a cell a layer: how many of its heads were removed."""
+    gone = [sum(layer == at for at, _ in report.removed) for layer in report.layers]
+    cells = {}
+    for place, (layer, count) in enumerate(zip(report.layers, gone, strict=True)):
+        share = count / report.model.heads
+        tip = f"L{layer + report.request.index_base}: {count} of {report.model.heads} removed"
+        tint = doc.Tint(round(60 + 170 * share)) if count else None
+        cells[divmod(place, _TEN)] = doc.Cell(share, tint, letter=str(count), tip=tip)
+    starts = range(0, len(gone), _TEN)
+    return doc.HeadGrid(
+        [f"L{report.layers[start] + report.request.index_base}" for start in starts],
+        [f"+{place}" for place in range(min(_TEN, len(gone)))],
+        cells,
+        [("Removed heads", True), (f"of {report.model.heads} in each layer", False)],
+    )
+
+
+def _steps(report: PruneReport) -> doc.Table:
+    """The removals in order, the middle ones left out where there are many."""
+    places = _spread(report)
+    digits = len(str(len(report.steps)))
+    rows = []
+    for place in places:
+        step = report.steps[place]
+        chance = [point.mean for point in report.random if point.heads_left == step.heads_left]
+        cells = (
+            f"{place + 1:>{digits}} {report.name(step.layer, step.head)}",
+            f"{step.loss:.4f}",
+            f"{report.ratio(step.loss):.3f}",
+            f"{report.ratio(chance[0]):.3f}" if chance else "",
+            NumberScale(1.0).text(step.score, 4),
+            str(step.heads_left),
+        )
+        rows.append(doc.Row(cells))
+    score = "gradient" if report.request.method == "gradient" else "Δ alone"
+    columns = [
+        doc.Column("step", right=False, tone="strong"),
+        doc.Column(f"held-out {report.loss_name}"),
+        doc.Column("ratio"),
+        doc.Column("random"),
+        doc.Column(score, keep=5),
+        doc.Column("left", keep=4),
+    ]
+    skipped = len(report.steps) - len(places)
+    meaning = [("ratio, random: to the full model", False)]
+    if report.request.method == "exact":
+        meaning.append(("Δ alone: when ablated alone, on the ranking half", False))
+    more = f"{skipped} steps between are in --json" if skipped else ""
+    return doc.Table(columns, rows, [("Step by step", True), *meaning], more=more)
+
+
+def _spread(report: PruneReport) -> list[int]:
+    """All steps where they are few, else those with a random order to stand beside."""
+    places = range(len(report.steps))
+    if len(places) <= _ROWS:
+        return list(places)
+    beside = {point.heads_left for point in report.random}
+    found = [place for place in places if report.steps[place].heads_left in beside]
+    return found or sorted({round(at * places[-1] / (_ROWS - 1)) for at in range(_ROWS)})
+
+
+# Sentences -----------------------------------------------------------------------------------
+
+
+def _losses(report: PruneReport) -> list[str]:
+    if not report.steps:
+        return []
+    last, half = report.steps[-1], report.ranking
+    line = (
+        f"Held-out {report.loss_name}: {report.baseline:.4f} to {last.loss:.4f} nats per token "
+        f"({_times(report, last.loss)}); on the half that ranked {half.baseline:.4f} to "
+        f"{last.ranking_loss:.4f} (×{last.ranking_loss / half.baseline:.2f})"
+    )
+    chance = report.last_random
+    if chance is not None:
+        line += f"; in random order {chance.mean:.4f}"
+        if report.request.draws > 1:
+            line += f" ({chance.low:.4f} to {chance.high:.4f} in {report.request.draws} orders)"
+    return [line]
+
+
+def _result(report: PruneReport) -> list[str]:
+    if not report.steps:
+        return []
+    model, before = report.pruned, report.parameters_before
+    share = (before - model.parameters) / before
+    if model.form == "cut":
+        verb = "cut" if model.path is not None else "can be cut"
+        whole = report.model
+        kept = f"{model.heads} of {whole.heads} heads"
+        if whole.kv_heads != whole.heads:
+            kept += f" and {model.kv_heads} of {whole.kv_heads} key/value heads"
+        lines = [
+            f"Parameters: {before:,} to {model.parameters:,} (-{share:.1%}); every layer {verb} to "
+            f"{kept}"
+        ]
+        if model.zeroed:
+            stay = "removed head stays" if len(model.zeroed) == 1 else "removed heads stay"
+            lines[0] += f", {len(model.zeroed)} {stay} as zeros"
+    else:
+        lines = [f"Parameters: {before:,}, none saved: {model.note}"]
+    if model.form == "cut" and model.note:
+        lines.append(f"Note: {model.note}")
+    if model.path is not None:
+        kind = "cut" if model.form == "cut" else "masked, with zeroed output rows"
+        lines.append(
+            f"Written: {model.path} ({kind}; {model.architecture}); its outputs equal those of "
+            f"the full model with these heads ablated (max difference {model.difference:.1g} in "
+            f"{report.model.dtype})"
+        )
+    return lines

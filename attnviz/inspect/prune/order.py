@@ -1,0 +1,323 @@
+"""In which order heads are removed for good, and what each removal costs on top of those before.
+
+Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 4: the least important
+heads first, ranked on one half of the texts; the loss is that of the other half, where a ranking
+cannot profit from what it was chosen on. Random orders on the same half are the control.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnviz.engine.effects import Variant
+from attnviz.engine.scan.run import Scan
+from attnviz.engine.selection import choose_heads
+from attnviz.errors import UsageError
+from attnviz.inspect.prune.records import Head, PruneStep, RandomLoss
+from attnviz.inspect.prune.request import Importance, PruneRequest
+from attnviz.records import ModelInfo
+
+_AHEAD = 8
+"""Removals measured at once where a limit of the loss may end them early."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What an order of removal must leave.
+
+    layers: the numbers of the layers that have attention.
+    heads, kv_heads: of each layer.
+    empty_layers: a layer may lose all its heads.
+    uniform: the removals come in rounds; each takes one query head of every key/value head of
+        every layer, so that all layers stay alike.
+    """
+
+    layers: tuple[int, ...]
+    heads: int
+    kv_heads: int
+    empty_layers: bool = False
+    uniform: bool = False
+
+    @property
+    def round(self) -> int:
+        """Removals that only count together."""
+        return len(self.layers) * self._groups if self.uniform else 1
+
+    @property
+    def total(self) -> int:
+        """Heads of the whole model."""
+        return len(self.layers) * self.heads
+
+    @property
+    def most(self) -> int:
+        """Heads that can go."""
+        kept = 0 if self.empty_layers else self.round if self.uniform else len(self.layers)
+        return self.total - kept
+
+    @property
+    def _groups(self) -> int:
+        return self.kv_heads if self.kv_heads < self.heads else 1
+
+    def all_heads(self) -> list[Head]:
+        """Every head, layer by layer."""
+        return [(layer, head) for layer in self.layers for head in range(self.heads)]
+
+    def may_go(self, head: Head, removed: Collection[Head]) -> bool:
+        """Whether ``head`` can be the next one after ``removed``."""
+        if head in removed:
+            return False
+        layer, place = head
+        # All layers alike: what holds for a layer then holds for each key/value head's own.
+        size = self.heads // self._groups if self.uniform else self.heads
+        gone = sum(at == layer and other // size == place // size for at, other in removed)
+        if not self.empty_layers and gone + 1 == size:
+            return False
+        return not self.uniform or gone <= len(removed) // self.round
+
+    def ordered(self, preference: Sequence[Head], removed: Collection[Head] = ()) -> Iterator[Head]:
+        """``preference`` in the order in which its heads can go, each as early as it can."""
+        gone = list(removed)
+        waiting = [head for head in preference if head not in gone]
+        while True:
+            head = next((head for head in waiting if self.may_go(head, gone)), None)
+            if head is None:
+                return
+            gone.append(head)
+            waiting.remove(head)
+            yield head
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When to stop.
+
+    count: after so many removals.
+    loss: before the loss in nats per token would rise above it; None for no limit.
+    among: only these heads are removed; by default any.
+    """
+
+    count: int
+    loss: float | None = None
+    among: Collection[Head] | None = None
+
+
+def goal_of(request: PruneRequest, bounds: Bounds, info: ModelInfo, baseline: float) -> Goal:
+    """When to stop.
+
+    Raises UsageError where the model does not have the heads, or would lose too many.
+    """
+    if request.heads:
+        return _chosen(request, bounds, info)
+    if request.until_loss is not None:
+        return Goal(bounds.most, request.until_loss * baseline)
+    if request.fraction is None:
+        return Goal(bounds.most)
+    count = math.floor(request.fraction * bounds.total + 0.5)
+    if request.uniform:
+        count = math.floor(request.fraction * bounds.total / bounds.round + 1e-9) * bounds.round
+    if count < 1:
+        least = bounds.round / bounds.total
+        one = f"--uniform takes {bounds.round} at a time" if request.uniform else "one is the least"
+        raise UsageError(
+            f"--fraction {request.fraction:g} of {bounds.total} heads is none, {one}: "
+            f"expected at least {least:.3g}"
+        )
+    if count > bounds.most:
+        advice = "" if request.empty_layers else ", or add --allow-empty-layers"
+        raise UsageError(
+            f"--fraction {request.fraction:g} of {bounds.total} heads is {count}, only "
+            f"{bounds.most} can go while each layer keeps one: choose at most "
+            f"{bounds.most / bounds.total:.3g}{advice}"
+        )
+    return Goal(count)
+
+
+def _chosen(request: PruneRequest, bounds: Bounds, info: ModelInfo) -> Goal:
+    chosen = choose_heads(None, request.heads, info.layers, info.heads, request.index_base) or {}
+    for layer, heads in chosen.items():
+        if layer not in bounds.layers:
+            raise UsageError(
+                f"layer {layer + request.index_base} of {info.name!r} has no attention heads"
+            )
+        if len(heads) == bounds.heads and not bounds.empty_layers:
+            raise UsageError(
+                f"--heads would take all {bounds.heads} heads of layer "
+                f"{layer + request.index_base}: leave one, or add --allow-empty-layers"
+            )
+    among = frozenset((layer, head) for layer, heads in chosen.items() for head in heads)
+    return Goal(len(among), among=among)
+
+
+def removal_order(
+    ranking: ScanMeter,
+    held_out: ScanMeter,
+    bounds: Bounds,
+    goal: Goal,
+    method: Importance,
+    *,
+    rerank: bool = False,
+) -> tuple[PruneStep, ...]:
+    """Remove heads one by one, the least important first.
+
+    ranking: on which heads are ranked. held_out: on which losses, and their limit, are measured.
+    rerank: rank all that are left again after each removal.
+    """
+    order = _reranked if rerank else _ranked
+    steps: list[PruneStep] = []
+    for chosen in order(ranking, bounds, goal, method):
+        gone = [(step.layer, step.head) for step in steps]
+        prefixes = [gone + [head for head, _ in chosen[: end + 1]] for end in range(len(chosen))]
+        losses = zip(held_out.losses(prefixes), ranking.losses(prefixes), strict=True)
+        for (head, score), (loss, ranked) in zip(chosen, losses, strict=True):
+            if goal.loss is not None and loss > goal.loss:
+                return _whole_rounds(steps, bounds)
+            left = bounds.total - len(steps) - 1
+            steps.append(PruneStep(*head, score, left, loss, ranked))
+    return _whole_rounds(steps, bounds)
+
+
+_Chosen = list[tuple[Head, float]]
+
+
+def _ranked(meter: ScanMeter, bounds: Bounds, goal: Goal, how: Importance) -> Iterator[_Chosen]:
+    """The removals of one ranking, as many at a time as are worth measuring together."""
+    scores = _scores(meter, how, (), _candidates(bounds, goal), meter.baseline)
+    order = list(bounds.ordered(sorted(scores, key=_by_score(scores))))
+    order = order[: goal.count]
+    ahead = len(order) if goal.loss is None else max(_AHEAD, bounds.round)
+    for start in range(0, len(order), max(ahead, 1)):
+        yield [(head, scores[head]) for head in order[start : start + ahead]]
+
+
+def _by_score(scores: Mapping[Head, float]) -> Callable[[Head], tuple[bool, float, Head]]:
+    """The least important first; what is no number, as of an overflow, last."""
+    return lambda head: (math.isnan(scores[head]), scores[head], head)
+
+
+def _reranked(meter: ScanMeter, bounds: Bounds, goal: Goal, how: Importance) -> Iterator[_Chosen]:
+    """One removal at a time, the least important of those that are left."""
+    removed: list[Head] = []
+    loss = meter.baseline
+    while len(removed) < goal.count:
+        able = [head for head in _candidates(bounds, goal) if bounds.may_go(head, removed)]
+        if not able:
+            return
+        scores = _scores(meter, how, removed, able, loss)
+        head = min(scores, key=_by_score(scores))
+        removed.append(head)
+        if how == "exact":
+            loss += scores[head]
+        yield [(head, scores[head])]
+
+
+def _scores(
+    meter: ScanMeter,
+    method: Importance,
+    removed: Collection[Head],
+    candidates: Sequence[Head],
+    loss: float,
+) -> dict[Head, float]:
+    """What each candidate is worth beside ``removed``: the rise of the loss, or its gradient."""
+    if method == "gradient":
+        gradients = meter.gradients(removed)
+        return {head: gradients[head] for head in candidates}
+    losses = meter.losses([[*removed, head] for head in candidates])
+    return {head: after - loss for head, after in zip(candidates, losses, strict=True)}
+
+
+def _candidates(bounds: Bounds, goal: Goal) -> list[Head]:
+    return [head for head in bounds.all_heads() if goal.among is None or head in goal.among]
+
+
+def _whole_rounds(steps: list[PruneStep], bounds: Bounds) -> tuple[PruneStep, ...]:
+    return tuple(steps[: len(steps) // bounds.round * bounds.round])
+
+
+def random_losses(
+    meter: ScanMeter, bounds: Bounds, counts: Sequence[int], *, draws: int, seed: int
+) -> tuple[RandomLoss, ...]:
+    """The loss after each number of removals in ``counts``, in random orders within the bounds."""
+    if not counts or not draws:
+        return ()
+    generator = random.Random(seed)
+    orders = []
+    for _ in range(draws):
+        shuffled = bounds.all_heads()
+        generator.shuffle(shuffled)
+        orders.append(list(bounds.ordered(shuffled)))
+    losses = list(meter.losses([order[:count] for count in counts for order in orders]))
+    return tuple(
+        RandomLoss(bounds.total - count, tuple(losses[index * draws : (index + 1) * draws]))
+        for index, count in enumerate(counts)
+    )
+
+
+class ScanMeter:
+    """The loss over the texts of a scan, heads taken out.
+
+    texts: how many there are; each counts as much as another.
+    probe: any head, measured where only the whole model's loss is wanted.
+    on_measured: told after each piece how many removals it had, as a share of all texts.
+    """
+
+    def __init__(
+        self,
+        scanner: Scan,
+        texts: int,
+        probe: Head,
+        on_measured: Callable[[float], None] = lambda removals: None,
+    ) -> None:
+        self._scanner = scanner
+        self._texts = texts
+        self._probe = probe
+        self._on_measured = on_measured
+        self._baseline: float | None = None
+
+    @property
+    def baseline(self) -> float:
+        """The loss of the whole model.
+
+        Raises UsageError for a model that predicts no tokens.
+        """
+        if self._baseline is None:
+            self._measure([Variant((self._probe,))])
+        assert self._baseline is not None
+        return self._baseline
+
+    def losses(self, removals: Sequence[Collection[Head]]) -> list[float]:
+        """The loss in nats per token with the heads of each removal taken out together.
+
+        Raises UsageError for a model that predicts no tokens.
+        """
+        keys = [tuple(sorted(removal)) for removal in removals]
+        variants = [Variant(key) for key in dict.fromkeys(keys) if key]
+        found = self._measure(variants) if variants else []
+        losses = {variant.heads: loss for variant, loss in zip(variants, found, strict=True)}
+        return [losses[key] if key else self.baseline for key in keys]
+
+    def gradients(self, removed: Collection[Head]) -> Mapping[Head, float]:
+        """First-order importance of every head while ``removed`` are out."""
+        return self._scanner.gradients(removed)
+
+    def _measure(self, variants: Sequence[Variant]) -> list[float]:
+        """The mean loss of each removal, and on the way that of the whole model."""
+        deltas = np.full((self._texts, len(variants)), np.nan)
+        clean = np.full(self._texts, np.nan)
+        for text in range(self._texts):
+            for scores in self._scanner.scan(text, variants, range(len(variants))):
+                if "loss_delta" not in scores.metrics:
+                    raise UsageError(
+                        "this model has no loss to prune by: expected a language-model head, and a "
+                        "mask token where it reads both ways"
+                    )
+                deltas[text, list(scores.variants)] = scores.metrics["loss_delta"]
+                clean[text] = scores.baseline["loss"]
+                self._on_measured(len(scores.variants) / self._texts)
+        self._baseline = float(clean.mean())
+        losses: list[float] = (clean[:, None] + deltas).mean(0).tolist()
+        return losses

@@ -1,0 +1,111 @@
+"""What is left of a model without some heads, in words and numbers, before anything is written.
+
+The bundled model's plan is arithmetic on its config, so that ranking its heads needs no
+``transformers``; any other model's is tried on shells without memory, in ``store``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from attnviz.inspect.prune.records import Head, PrunedModel
+from attnviz.models.bundled import Bundled
+from attnviz.models.cut_tensors import CutPlan, Removed, cut_plans
+from attnviz.records import ModelInfo
+
+RELATIVE = ("Llama", "Mistral")
+"""Llama's config wants a width that is a multiple of the number of heads, whatever head_dim says.
+Mistral's has the same tensors and computation without that rule."""
+
+
+class BundledPlan:
+    """What is left of the bundled model, which is a Llama checkpoint; as ``store.PruneStore``."""
+
+    def __init__(self, model: Bundled) -> None:
+        self._info, self._config = model.info, model.checkpoint.config
+        self.layers = tuple(range(self._info.layers))
+        shapes = self._config.tensor_shapes().values()
+        self.parameters = sum(map(math.prod, shapes))
+
+    def make(self, heads: Collection[Head]) -> PrunedModel:
+        """The plan without these heads."""
+        info, config = self._info, self._config
+        removed = by_layer(heads, self.layers)
+        plan = next(iter(cut_plans(removed, self.layers, info.heads, info.kv_heads)), None)
+        if plan is None:
+            return masked_record(info, removed, self.layers, self.parameters)
+        narrow = info.head_dim * info.layers * config.d_model
+        # A query head costs a query and an output projection, a key/value head two as well.
+        gone = 2 * narrow * (info.heads - plan.heads + info.kv_heads - plan.kv_heads)
+        llama, mistral = RELATIVE
+        name = info.architecture
+        if config.d_model % plan.heads:
+            name = name.replace(llama, mistral)
+        return cut_record(info, name, plan, removed, self.parameters - gone)
+
+
+def by_layer(heads: Collection[Head], layers: Iterable[int]) -> Removed:
+    """The heads that each layer loses."""
+    return {layer: frozenset(head for at, head in heads if at == layer) for layer in layers}
+
+
+def _zeroed(removed: Removed, plan: CutPlan | None) -> tuple[Head, ...]:
+    """Removed heads that are still there: all without a plan, else those that fill its shape."""
+    return tuple(
+        (layer, head)
+        for layer in sorted(removed)
+        for head in sorted(removed[layer])
+        if plan is None or head in plan.query[layer]
+    )
+
+
+def cut_record(
+    info: ModelInfo, architecture: str, plan: CutPlan, removed: Removed, parameters: int
+) -> PrunedModel:
+    """A smaller model; it says so where it is another architecture's."""
+    note = ""
+    if architecture != info.architecture:
+        note = (
+            f"stored as {architecture}, which has the same tensors: {info.architecture} "
+            f"cannot have {plan.heads} heads on its width"
+        )
+    zeroed = _zeroed(removed, plan)
+    return PrunedModel(
+        "cut", plan.heads, plan.kv_heads, architecture, parameters, zeroed, note=note
+    )
+
+
+def masked_record(
+    info: ModelInfo,
+    removed: Removed,
+    layers: tuple[int, ...],
+    parameters: int,
+    shrinks: bool = True,
+) -> PrunedModel:
+    """A model of the same shape, with zeros for heads, and why it is not smaller.
+
+    layers: those that have heads. shrinks: whether the architecture can have fewer at all.
+    """
+    note = f"the config of {info.architecture} cannot say that it has fewer heads of that width"
+    if shrinks:
+        note = _why_masked(info, removed, layers)
+    whole = PrunedModel("masked", info.heads, info.kv_heads, info.architecture, parameters)
+    return replace(whole, zeroed=_zeroed(removed, None), note=note, shrinks=shrinks)
+
+
+def _why_masked(info: ModelInfo, removed: Removed, layers: tuple[int, ...]) -> str:
+    if cut_plans(removed, layers, info.heads, info.kv_heads):
+        return f"the config of {info.architecture} has no room for such a shape"
+    whole = [layer for layer in layers if not removed.get(layer)]
+    if whole and info.kv_heads == info.heads:
+        keeps = "keeps" if len(whole) == 1 else "keep"
+        return (
+            f"every layer must keep the same number of heads, and {len(whole)} of {len(layers)} "
+            f"layers {keeps} all {info.heads}"
+        )
+    return (
+        "every key/value head must serve the same number of heads, and one still serves all of "
+        "its own"
+    )

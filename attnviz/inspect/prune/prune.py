@@ -1,0 +1,218 @@
+"""From a model and texts to a report: split, rank, remove step by step, compare with random orders,
+store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import compress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnviz.engine.capture import written_targets
+from attnviz.engine.effects import ScanOptions
+from attnviz.engine.scan.run import inputs_of, open_scan
+from attnviz.errors import UsageError
+from attnviz.inspect.prune.order import (
+    Bounds,
+    Goal,
+    ScanMeter,
+    goal_of,
+    random_losses,
+    removal_order,
+)
+from attnviz.inspect.prune.plan import BundledPlan
+from attnviz.inspect.prune.records import Half, PruneReport, PruneStep
+from attnviz.inspect.prune.request import PruneRequest
+from attnviz.models.bundled import Bundled
+from attnviz.models.model import Model, frame_of, require_number
+from attnviz.records import Advance, Tokens
+from attnviz.texts import Texts, encode_texts
+
+if TYPE_CHECKING:
+    from attnviz.inspect.prune.store import PruneStore
+
+_POINTS = 12
+"""Numbers of heads at which random orders are measured, at most."""
+
+
+def prune(
+    model: Model,
+    texts: Texts,
+    request: PruneRequest,
+    *,
+    advance: Advance = lambda share: None,
+) -> PruneReport:
+    """Remove the least important heads, next to as many at random; measure the loss as they go.
+
+    Raises:
+        LoadError: the pruned model cannot be written.
+        UnsupportedError: the heads of this model cannot be removed for good.
+        UsageError: heads, texts or memory do not fit the model.
+    """
+    started = time.monotonic()
+    tokens = encode_texts(model, texts, request.truncate, 2)
+    halves = split_texts(tokens)
+    store = _open_store(model, request.out, tokens[0].ids)
+    info = model.info
+    kv_heads = info.kv_heads if info.heads % info.kv_heads == 0 else info.heads
+    bounds = Bounds(
+        store.layers,
+        info.heads,
+        kv_heads,
+        empty_layers=request.empty_layers,
+        uniform=request.uniform,
+    )
+    if not request.until_loss:
+        goal_of(request, bounds, info, 0.0)  # refused before anything is measured
+    work = _Work(advance)
+    options = ScanOptions(max_memory=request.memory)
+    scans = [
+        open_scan(model, inputs_of(half, written_targets(model, half)), options) for half in halves
+    ]
+    probe = bounds.all_heads()[0]
+    ranking, held_out = (
+        ScanMeter(scan, len(half), probe, work.add)
+        for scan, half in zip(scans, halves, strict=True)
+    )
+    for meter in (ranking, held_out):
+        require_number("loss", meter.baseline, info)
+    goal = goal_of(request, bounds, info, held_out.baseline)
+    work.total = _estimate(bounds, goal, request)
+    steps = removal_order(ranking, held_out, bounds, goal, request.method, rerank=request.rerank)
+    counts = _spread(len(steps), bounds.round)
+    random = random_losses(held_out, bounds, counts, draws=request.draws, seed=request.seed)
+    seconds = time.monotonic() - started
+    if not steps and request.out is not None:
+        raise UsageError(f"{_none(request)}: nothing was written")
+    removed = [(step.layer, step.head) for step in steps]
+    pruned = store.make(removed)
+    notes = dict.fromkeys(note for scan in scans for note in scan.notes)
+    return PruneReport(
+        model=replace(info, backend="torch"),
+        layers=bounds.layers,
+        text=texts.texts[0],
+        source=texts.source,
+        texts=len(tokens),
+        tokens=sum(map(len, tokens)),
+        ranking=_half(halves[0], ranking),
+        held_out=_half(halves[1], held_out),
+        loss_name="pseudo-loss" if info.architecture.endswith("MaskedLM") else "loss",
+        request=request,
+        limit=goal.loss,
+        steps=steps,
+        random=random,
+        parameters_before=store.parameters,
+        pruned=pruned,
+        seconds=seconds,
+        notes=(*notes, *_notes(model, request, steps, texts)),
+    )
+
+
+def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Tokens, ...]]:
+    """The half that heads are ranked on, and the held-out one.
+
+    Several texts are dealt out in turn, each with its copies: what was ranked on is not held out. A
+    single one is cut in the middle of its tokens, and each part keeps the special tokens at its
+    ends.
+    Raises UsageError for a single text that is too short to be cut, and for copies of one alone.
+    """
+    if len(texts) > 1:
+        places = {ids: place for place, ids in enumerate(dict.fromkeys(text.ids for text in texts))}
+        if len(places) == 1:
+            raise UsageError(
+                f"the {len(texts)} texts are all the same: there is none to measure the loss on "
+                "that was not ranked on; give different texts"
+            )
+        even = [places[text.ids] % 2 == 0 for text in texts]
+        return tuple(compress(texts, even)), tuple(compress(texts, (not one for one in even)))
+    (text,) = texts
+    before, after = frame_of(text)
+    plain = range(len(before), len(text) - len(after))
+    middle = len(plain) // 2
+    first, second = (
+        _kept(text, [*range(len(before)), *part, *range(plain.stop, len(text))])
+        for part in (plain[:middle], plain[middle:])
+    )
+    if min(len(first), len(second)) < 2 or not middle:
+        raise UsageError(
+            f"the text has {len(plain)} token{'s' * (len(plain) != 1)}, too few to rank heads on "
+            "one half and measure the loss on the other: give a longer text, or several with "
+            "--texts FILE"
+        )
+    return (first,), (second,)
+
+
+def _kept(text: Tokens, places: Sequence[int]) -> Tokens:
+    return Tokens(
+        tuple(text.ids[place] for place in places),
+        tuple(text.texts[place] for place in places),
+        tuple(text.special[place] for place in places),
+    )
+
+
+def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> BundledPlan | PruneStore:
+    """What can be kept of ``model``; the bundled one is opened anew only to be written."""
+    if isinstance(model, Bundled) and out is None:
+        return BundledPlan(model)
+    from attnviz.inspect.prune.store import PruneStore  # brings transformers
+
+    return PruneStore(model, out, ids)
+
+
+def _half(texts: Sequence[Tokens], meter: ScanMeter) -> Half:
+    return Half(len(texts), sum(map(len, texts)), meter.baseline)
+
+
+def _none(request: PruneRequest) -> str:
+    return f"no head can go without passing {request.until_loss:g} times the loss"
+
+
+def _notes(
+    model: Model, request: PruneRequest, steps: tuple[PruneStep, ...], texts: Texts
+) -> tuple[str, ...]:
+    notes = []
+    if len(model.kinds) > 1:
+        notes.append(
+            f"only the {model.kinds[0]}'s heads are pruned; the loss is that of the text which the "
+            "model itself writes"
+        )
+    if len(texts.texts) == 1:
+        notes.append(
+            "ranked on the first half of 1 text, measured on the second: use --texts FILE for a "
+            "model you will deploy"
+        )
+    if not steps:
+        notes.append(_none(request))
+    return tuple(notes)
+
+
+class _Work:
+    """How much is measured of what will probably be measured, in removals over one half."""
+
+    def __init__(self, advance: Advance) -> None:
+        self._advance = advance
+        self._done = 0.0
+        self.total = 0.0
+
+    def add(self, removals: float) -> None:
+        self._done += removals
+        if self.total:
+            self._advance(min(self._done / self.total, 1.0))
+
+
+def _estimate(bounds: Bounds, goal: Goal, request: PruneRequest) -> float:
+    """Removals that will be measured, each on one half."""
+    candidates = len(goal.among) if goal.among is not None else bounds.total
+    ranked = candidates if request.method == "exact" else 0
+    if request.rerank:
+        ranked = ranked * goal.count - goal.count * (goal.count - 1) // 2 if ranked else 0
+    return ranked + 2 * goal.count + request.draws * min(goal.count, _POINTS)
+
+
+def _spread(count: int, together: int) -> list[int]:
+    """At most 12 numbers of removals up to ``count``, evenly, in whole rounds."""
+    rounds = count // together
+    points = min(rounds, _POINTS)
+    return sorted({round(rounds * place / points) * together for place in range(1, points + 1)})

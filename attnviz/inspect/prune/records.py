@@ -1,0 +1,183 @@
+"""What crosses the layers when heads are removed for good: the order, its price, the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from attnviz.draw.report import Report
+from attnviz.inspect.prune.request import PruneRequest
+from attnviz.records import ModelInfo
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
+
+Head = tuple[int, int]
+"""A head as (layer, head), both counted from 0."""
+
+
+@dataclass(frozen=True)
+class PruneStep:
+    """One removal, on top of all before it.
+
+    layer, head: what was removed.
+    score: its importance at the time it was chosen, as ``Measure.method`` has it.
+    heads_left: of all layers together, afterwards.
+    loss: held-out nats per token, afterwards. ranking_loss: those of the ranking half.
+    """
+
+    layer: int
+    head: int
+    score: float
+    heads_left: int
+    loss: float
+    ranking_loss: float
+
+
+@dataclass(frozen=True)
+class Half:
+    """One half of what was given: heads are ranked on one, losses are measured on the other.
+
+    texts, tokens: how many. baseline: loss of the whole model over it, nats per token.
+    """
+
+    texts: int
+    tokens: int
+    baseline: float
+
+
+@dataclass(frozen=True)
+class RandomLoss:
+    """The held-out losses when as many heads are removed in random orders, nats per token."""
+
+    heads_left: int
+    losses: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.losses) / len(self.losses)
+
+    @property
+    def low(self) -> float:
+        return min(self.losses)
+
+    @property
+    def high(self) -> float:
+        return max(self.losses)
+
+
+@dataclass(frozen=True)
+class PrunedModel:
+    """The model without its heads, planned or written.
+
+    form: ``cut`` (the projections are smaller) or ``masked`` (zeros in the output projections).
+    heads, kv_heads: of every layer.
+    architecture: the class that loads it.
+    parameters: summed over its tensors, a tied one once.
+    zeroed: removed heads that are still there, as zeros.
+    path: where it was written; None where it was only planned.
+    difference: largest absolute difference of its outputs and those of the whole model with the
+        same heads switched off; None where it was only planned.
+    shrinks: whether its architecture can have fewer heads at all.
+    note: why it is not smaller, or stored otherwise than the whole model; empty where there is
+        nothing to say.
+    """
+
+    form: Literal["cut", "masked"]
+    heads: int
+    kv_heads: int
+    architecture: str
+    parameters: int
+    zeroed: tuple[Head, ...] = ()
+    path: str | None = None
+    difference: float | None = None
+    shrinks: bool = True
+    note: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class PruneReport(Report):
+    """What ``attnviz prune`` found and did: the one input of its screen and its document.
+
+    model: the whole model.
+    layers: the numbers of its layers that have attention.
+    text: the first text, as it was given.
+    source: where the texts come from, in words; empty where the person typed the text.
+    texts, tokens: how many were given.
+    ranking, held_out: the halves; a single text is cut in two, several are dealt out in turn.
+    loss_name: what the loss is, such as ``loss`` or ``pseudo-loss``.
+    request: what was asked.
+    limit: the held-out loss that was not to be passed; None where there was none.
+    steps: the removals in order.
+    random: the same numbers of heads in random orders, most heads left first.
+    parameters_before: of the whole model, tied tensors once.
+    pruned: what remains.
+    seconds: of measuring.
+    notes: sentences a reader must know.
+    """
+
+    model: ModelInfo
+    layers: tuple[int, ...]
+    text: str
+    source: str
+    texts: int
+    tokens: int
+    ranking: Half
+    held_out: Half
+    loss_name: str
+    request: PruneRequest
+    limit: float | None
+    steps: tuple[PruneStep, ...]
+    random: tuple[RandomLoss, ...]
+    parameters_before: int
+    pruned: PrunedModel
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    command = "prune"
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.prune.data import prune_data
+
+        return prune_data(self)
+
+    def rows(self) -> Iterable[tuple[object, ...]]:
+        from attnviz.inspect.prune.data import prune_rows
+
+        return prune_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.prune.document import prune_document
+
+        return prune_document(self, explain=explain, hints=hints)
+
+    @property
+    def baseline(self) -> float:
+        """Held-out loss of the whole model, nats per token."""
+        return self.held_out.baseline
+
+    def ratio(self, loss: float) -> float:
+        """A held-out loss over that of the whole model; NaN where that is 0."""
+        return loss / self.baseline if self.baseline else math.nan
+
+    @property
+    def last_random(self) -> RandomLoss | None:
+        """Random orders of as many removals as were made; None where none were drawn."""
+        left = self.total - len(self.steps)
+        return next((point for point in self.random if point.heads_left == left), None)
+
+    @property
+    def total(self) -> int:
+        """Heads of the whole model."""
+        return len(self.layers) * self.model.heads
+
+    @property
+    def removed(self) -> tuple[Head, ...]:
+        """In the order in which they went."""
+        return tuple((step.layer, step.head) for step in self.steps)
+
+    def name(self, layer: int, head: int) -> str:
+        """A head's name, such as ``L2H5``."""
+        return f"L{layer + self.request.index_base}H{head + self.request.index_base}"

@@ -1,0 +1,104 @@
+"""What a person asks of ``prune``, and which of these options do not go together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from attnviz.errors import UsageError
+from attnviz.options import IndexBase, Options, Truncation, flag, option, read_bytes, spelled_heads
+
+Importance = Literal["exact", "gradient"]
+"""What heads are ranked by: Δ loss when ablated alone, or the size of the loss's derivative."""
+
+
+@dataclass(frozen=True)
+class _Removal(Options, panel="What is removed"):
+    """Which heads go, and where the rest is written."""
+
+    fraction: float | None = option("SHARE", "Remove this share of all heads, between 0 and 1.")
+    heads: tuple[str, ...] = option(
+        "HEADS",
+        "Remove these heads: L2H5, 3 (of every layer), 2.5, 0-3.1,4; may be repeated.",
+        (),
+        short="--head -H",
+    )
+    until_loss: float | None = option(
+        "RATIO",
+        "Remove heads while held-out loss stays below RATIO × the full model's; it stops on the "
+        "texts that it reports, so that RATIO is no estimate for others.",
+    )
+    uniform: bool = flag("Take equally many heads from every layer, so that they can be cut out.")
+    empty_layers: bool = flag("Let a layer lose all its heads.", name="--allow-empty-layers")
+    out: Path | None = option("DIR", "Write the pruned model to this new directory.", short="-o")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "heads", spelled_heads(self.heads))
+        super().__post_init__()
+        given = {
+            "--fraction": self.fraction is not None,
+            "--heads": bool(self.heads),
+            "--until-loss": self.until_loss is not None,
+        }
+        named = [option for option, there in given.items() if there]
+        if len(named) > 1:
+            raise UsageError(f"expected one of {', '.join(given)}, got {' and '.join(named)}")
+        if not named and self.out is not None:
+            raise UsageError(f"--out writes what is left: say what goes, with {' or '.join(given)}")
+        if self.fraction is not None and not 0 < self.fraction < 1:
+            raise UsageError(
+                f"--fraction {self.fraction:g} is no share of the heads: expected a number between "
+                "0 and 1, such as 0.3"
+            )
+        if self.until_loss is not None and not 1 < self.until_loss < math.inf:
+            raise UsageError(
+                f"--until-loss {self.until_loss:g} allows no removal: expected a multiple of the "
+                "whole model's loss above 1, such as 1.05"
+            )
+        if self.uniform and self.heads:
+            raise UsageError(
+                "--uniform takes equally many from every layer, --heads names them: give one"
+            )
+
+
+@dataclass(frozen=True)
+class _Measure(Options, panel="What is measured"):
+    """In which order heads go, and what that is held against."""
+
+    method: Importance = option(
+        "METHOD",
+        "Rank by exact Δ loss or gradient (first-order estimate).",
+        "exact",
+    )
+    rerank: bool = flag("Rank the remaining heads again after each removal.")
+    draws: int = option("N", "Random orders to compare with; 0 for none.", 5, min=0, max=1000)
+    max_memory: str | None = option("SIZE", "Most memory to measure with, such as 2GB.")
+    seed: int = option("N", "Random seed (orders, weights).", 0, min=0)
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes that measuring may take; None for a share of what is free."""
+        return None if self.max_memory is None else read_bytes(self.max_memory)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.memory  # a size that cannot be read is refused now
+
+
+@dataclass(frozen=True)
+class PruneRequest(Truncation, _Removal, _Measure, IndexBase):
+    """Everything that a person asked of pruning."""
+
+    @property
+    def goal(self) -> str:
+        """What is to go, as it stands on the command line."""
+        if self.fraction is not None:
+            return f"--fraction {self.fraction:g}"
+        if self.until_loss is not None:
+            return f"--until-loss {self.until_loss:g}"
+        if self.heads:
+            counted = f" --index-base {self.index_base}" if self.index_base else ""
+            return f"--heads {' '.join(self.heads)}{counted}"
+        return "all prunable heads"

@@ -1,0 +1,145 @@
+"""A model of the same architecture with fewer heads, as far as its config can say so.
+
+It is built without memory for its tensors, which shows their shapes and how many parameters they
+are; whether it computes the same is for its outputs to show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnviz.errors import LoadError
+from attnviz.inspect.prune.plan import RELATIVE
+from attnviz.models.architecture import resized
+from attnviz.models.cut_tensors import (
+    CutPlan,
+    HeadShape,
+    OutputProjection,
+    Removed,
+    UncutError,
+    cut_plans,
+    cut_tensors,
+)
+from attnviz.models.huggingface import public_class
+from attnviz.models.third_party import third_party
+
+_FIELDS = {"sliding_window": None}
+"""Of the relative's config: it attends as far as the model itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class Smaller:
+    """One way of storing fewer heads.
+
+    shell: the smaller model, without memory for its tensors. tensors: what belongs in it.
+    plan: which heads it has; None for all, some silenced.
+    """
+
+    shell: Any
+    plan: CutPlan | None
+    tensors: dict[str, Tensor]
+
+
+def smaller_models(
+    model: Any,
+    state: Mapping[str, Tensor],
+    removed: Removed,
+    projections: Mapping[int, OutputProjection],
+    shape: HeadShape,
+) -> Iterator[Smaller]:
+    """Ways of storing what is left with fewer parameters, the smallest first; often none.
+
+    state: the tensors of ``model``, the removed heads already silenced.
+    """
+    for plan in cut_plans(removed, projections, shape.heads, shape.kv_heads):
+        for config, model_class in _descriptions(model, plan, shape.head_dim):
+            shell = _tried(partial(_empty, model_class, config, model))
+            if shell is None or count_parameters(shell) >= count_parameters(model):
+                continue
+            seen: list[dict[str, Tensor]] = []
+            for fused in (False, True):
+                try:
+                    tensors = _cut(state, shell, plan, shape, projections, fused)
+                except UncutError:
+                    continue
+                if not any(_equal(tensors, other) for other in seen):
+                    seen.append(tensors)
+                    yield Smaller(shell, plan, tensors)
+
+
+def shell_of(model: Any) -> Any:
+    """A copy of a model without memory for its tensors."""
+    with third_party(f"{type(model).__name__} cannot be built again"):
+        return _empty(type(model), deepcopy(model.config), model)
+
+
+def count_parameters(model: Any) -> int:
+    """The numbers in a model's parameters, tied ones once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[Any, Any]]:
+    """Configs that say ``plan``, and the class of each: the model's own, or a relative's."""
+    own = type(model)
+    config = _resized(model.config, plan, head_dim)
+    if config is not None:
+        yield config, own
+        return
+    family, other = RELATIVE
+    if type(model.config).__name__ != f"{family}Config":
+        return
+    config_class = public_class(f"{other}Config")
+    model_class = public_class(own.__name__.replace(family, other))
+    if config_class is None or model_class is None:
+        return
+    known = model.config.to_dict()
+    for name in ("model_type", "architectures"):
+        known.pop(name, None)
+    config = _resized(config_class.from_dict(known | _FIELDS), plan, head_dim)
+    if config is not None:
+        yield config, model_class
+
+
+def _resized(config: Any, plan: CutPlan, head_dim: int) -> Any:
+    """The config with the plan's numbers of heads, or None where its own rules are against it."""
+    return _tried(lambda: resized(config, plan.heads, plan.kv_heads, head_dim))
+
+
+def _tried(make: Callable[[], Any]) -> Any:
+    """What the library makes, or None where it cannot."""
+    try:
+        with third_party("it cannot be made smaller"):
+            return make()
+    except LoadError:
+        return None
+
+
+def _empty(model_class: Any, config: Any, model: Any) -> Any:
+    with torch.device("meta"):
+        shell = model_class(config).to(model.dtype)
+    if getattr(model, "generation_config", None) is not None:
+        shell.generation_config = deepcopy(model.generation_config)
+    return shell.eval()
+
+
+def _cut(
+    state: Mapping[str, Tensor],
+    shell: Any,
+    plan: CutPlan,
+    shape: HeadShape,
+    projections: Mapping[int, OutputProjection],
+    fused: bool,
+) -> dict[str, Tensor]:
+    shapes = {name: tensor.shape for name, tensor in shell.state_dict().items()}
+    return cut_tensors(state, shapes, plan, shape, projections, fused=fused)
+
+
+def _equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)

@@ -1,0 +1,1 @@
+"""``attnviz rollout``: attention followed through all layers, back to the input."""

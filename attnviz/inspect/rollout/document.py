@@ -1,0 +1,224 @@
+"""What ``attnviz rollout`` has to say: where the last token comes from, and every other one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw import document as doc
+from attnviz.draw.labels import token_labels
+from attnviz.draw.provenance import advised, counted, model_words, named, notes_group, share
+from attnviz.inspect.rollout.flow import Rollout
+from attnviz.measures.sinks import without_sink
+from attnviz.records import Tokens
+
+_NAMED = 3
+"""Tokens that the finding names, after the sink."""
+
+_LONG = 40
+"""Tokens from which the first screen shows the text alone, and no map."""
+
+_BESIDE = 3
+"""Columns between two maps, or a map and the text."""
+
+_LABEL = 14
+"""Columns of a label beside a map's row."""
+
+_TALL = 30
+"""Lines from which the largest shares are listed below each text."""
+
+_CHROME = 3
+"""Lines of a map's title and of what its colours mean."""
+
+_EXPLANATION = (
+    "How to read this: a row is an output token, a column an input token, and the cell is the "
+    "share of the output that comes from there; a row sums to one.",
+    "rollout: in each layer half of a token is taken to come from the tokens its heads attend to, "
+    "mean over heads, and half from itself (the residual stream). The layers are multiplied, so "
+    "that what a token has from others counts on through all of them (Abnar & Zuidema 2020).",
+    "last layer: the mean attention weights of the last layer alone. Its keys are positions rather "
+    "than words: every layer below has mixed other tokens into them.",
+    "attention sink: heads with nothing to do attend to the first token or to special tokens. "
+    "Their columns of the result are left out and each row is rescaled to sum to one; --sink keeps "
+    "them.",
+    "limits: rollout knows the attention weights, not the values that they carry; it weights all "
+    "heads equally and ignores the MLPs. It describes flow, and is no evidence of influence.",
+)
+
+
+class Shown(NamedTuple):
+    """How a rollout is to be seen.
+
+    values: write the shares in the cells. sink: keep the sink's columns.
+    explain: add a reading for newcomers. hints: say what to try next.
+    """
+
+    values: bool = False
+    sink: bool = False
+    explain: bool = False
+    hints: bool = False
+
+
+class _Kept(NamedTuple):
+    """What is drawn: both matrices (query, key), NaN in what is left out, and which tokens stay."""
+
+    rollout: NDArray[np.floating]
+    layer: NDArray[np.floating]
+    places: Sequence[int]
+
+
+def rollout_document(
+    found: Rollout, text: str, target: str | None = None, shown: Shown | None = None
+) -> doc.Document:
+    """Attention followed through all layers beside that of the last one.
+
+    target: what the decoder read where it was followed.
+    """
+    shown, info = shown or Shown(), found.model
+    kept = _kept(found, shown.sink)
+    words = [] if found.kind == "self" else [f"{found.kind} attention"]
+    words.append(f"{len(found.tokens)} tokens")
+    words += [f"seed {info.seed}"] * (info.seed is not None)
+    about: list[doc.Part] = [
+        doc.Facts([*model_words(info), *((word, False) for word in words)]),
+        doc.Quote("text", text),
+        *([] if target is None else [doc.Quote("target", target)]),
+    ]
+    maps = doc.Maps(_maps(found, kept), values=shown.values)
+    layers = counted(info.layers if found.kind == "self" else found.layers, "layer")
+    hints = ["--sink keeps the sink", "--values writes the shares", "--explain"]
+    return doc.Document(
+        f"rollout of {info.name}",
+        f"Attention rollout of {info.name}",
+        [
+            doc.Group(about),
+            notes_group(info.notes, found.tokens),
+            doc.Group([doc.Note(_left_out(found, shown.sink)), maps]),
+            doc.Group([_texts(found, kept)]),
+        ],
+        [doc.Say(line, 100) for line in _EXPLANATION] if shown.explain else (),
+        [doc.Facts([(hint, False) for hint in hints[shown.sink :]], tone="faint")]
+        if shown.hints
+        else (),
+        heading=[*named(info), (layers, False), ("attention rollout", False)],
+        quoted=text if target is None else target,
+        finding=_finding(found, shown.sink),
+        first=advised(partial(_first, found, kept, shown), found.tokens),
+    )
+
+
+def _kept(found: Rollout, sink: bool) -> _Kept:
+    """The sink's columns are left out, unless ``sink`` keeps them or nothing else is there."""
+    left = ~found.sink
+    if sink or not left.any():
+        return _Kept(found.matrix, found.raw, range(len(found.tokens)))
+    layer = without_sink(found.raw, found.sink)
+    return _Kept(found.without_sink(), layer, np.flatnonzero(left).tolist())
+
+
+# The answer in words -------------------------------------------------------------------------
+
+
+def _finding(found: Rollout, sink: bool) -> str:
+    """Where the last token comes from: how much from the sink, then the largest of the rest."""
+    name = f"“{_label(found, found.last)}”, the last token,"
+    row, at_sink = found.matrix[found.last], found.sink
+    if at_sink.all():
+        return f"Every token of this text is a sink: nothing else is left to follow to {name[:-1]}."
+    taken = float(row[at_sink].sum())
+    rest = row if sink else found.without_sink()[found.last]
+    order = np.argsort(-np.nan_to_num(rest), kind="stable")[:_NAMED].tolist()
+    named = [
+        f"“{_label(found, place)}” {share(float(rest[place]))}"
+        for place in order
+        if rest[place] >= 0.005
+    ]
+    most = " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
+    if sink or not at_sink.any():
+        return f"{name} comes mostly from {most}."
+    tokens = dict.fromkeys(_label(found, place) for place in np.flatnonzero(at_sink).tolist())
+    special = " and ".join(tokens)
+    if not named:
+        return f"{taken:.0%} of {name} comes from {special}; nothing is left to rank."
+    return f"{taken:.0%} of {name} comes from {special}; without it: {most}."
+
+
+def _label(found: Rollout, place: int) -> str:
+    return token_labels(found.tokens)[place]
+
+
+def _left_out(found: Rollout, sink: bool) -> str:
+    """What became of the sink, said in every case."""
+    if not found.sink.any():
+        return "this text has no attention sink to leave out"
+    if sink or found.sink.all():
+        return "the attention sink (first token, special tokens) is kept: raw rollout"
+    return (
+        "attention sink left out (first token, special tokens), rows rescaled to sum to one; "
+        "--sink keeps it"
+    )
+
+
+# The pictures --------------------------------------------------------------------------------
+
+
+def _maps(found: Rollout, kept: _Kept) -> list[doc.Map]:
+    """Both matrices over the tokens that stay, so that a causal map keeps its diagonal."""
+    whole, places = found.tokens, kept.places
+    tokens = Tokens(
+        tuple(whole.ids[place] for place in places),
+        tuple(whole.texts[place] for place in places),
+        tuple(whole.special[place] for place in places),
+    )
+    square = np.ix_(places, places)
+    matrices = {
+        f"rollout through {counted(found.layers, 'layer')}": kept.rollout,
+        "last layer, mean of its heads": kept.layer,
+    }
+    return [
+        doc.Map(name, matrix[square], tokens, tokens, causal=found.causal)
+        for name, matrix in matrices.items()
+    ]
+
+
+def _texts(found: Rollout, kept: _Kept, lines: int = 0) -> doc.Maps:
+    """The text coloured by where its last token comes from, and by what the last layer says.
+
+    lines: of each text at most, 0 for all of it.
+    """
+    tokens, place = found.tokens, found.last
+    name = _label(found, place)
+    asking = Tokens((tokens.ids[place],), (tokens.texts[place],), (tokens.special[place],))
+    rows = {
+        f"rollout: where “{name}” comes from, relative to the largest": kept.rollout[place],
+        f"last layer: what “{name}” attends to, relative to the largest": kept.layer[place],
+    }
+    maps = [
+        doc.Map(title, row[None], asking, tokens, full=float(np.nanmax(row, initial=0.0)) or 1.0)
+        for title, row in rows.items()
+    ]
+    return doc.Maps(maps, texts=True, lines=lines, scale=None)
+
+
+def _first(
+    found: Rollout, kept: _Kept, shown: Shown, columns: int, lines: int
+) -> Sequence[doc.Group]:
+    """The text coloured, and beside it the map where it can be read, or both maps."""
+    count = len(kept.places)
+    drawn = [doc.Maps([one], values=shown.values, scale=None) for one in _maps(found, kept)]
+    key = doc.Group([doc.Maps(())], yields=2)
+    if count > _LONG or count + _CHROME > lines or count + _LABEL > columns:
+        each = (lines - 2) // 2 - 1
+        return [doc.Group([_texts(found, kept, max(each, 1))])]
+    # Three columns where cells keep two characters there, two where they keep one.
+    fits = {beside: (columns + _BESIDE) // beside - _BESIDE - _LABEL for beside in (3, 2)}
+    beside = 3 if fits[3] >= 2 * count else 2 if fits[2] >= count else 1
+    if beside == 1:
+        return [doc.Group([_texts(found, kept)]), doc.Group(drawn[:1], yields=1), key]
+    limit = (lines - 2 * _CHROME) // 2 if lines < _TALL else 0
+    parts = [*drawn[: beside - 1], _texts(found, kept, limit)]
+    return [doc.Group(parts, beside=doc.Beside(fits[beside] + _LABEL, _BESIDE)), key]

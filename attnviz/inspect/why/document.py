@@ -1,0 +1,363 @@
+"""What ``attnviz why`` has to say: prediction and sum, the grid, the ranking, the write maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from attnviz.draw import document as doc
+from attnviz.draw.labels import cut, token_label
+from attnviz.draw.numbers import NumberScale
+from attnviz.draw.provenance import advised, notes_group, share
+from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed_scale
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.inspect.why.records import HeadEffect, WhyReport
+from attnviz.inspect.why.words import (
+    about,
+    answers,
+    caveats,
+    explained_logit,
+    explanation,
+    finding,
+    heading,
+    label_of,
+    logits,
+    placed,
+    quoted,
+    sum_words,
+)
+from attnviz.records import Tokens
+
+_LONGEST = 100
+_LEAST_SHARE = 0.01
+_LONGEST_TOKEN = 14
+_MOST_MAPPED = 8
+GREY = "95% interval includes 0"
+
+FEED_FORWARD = "FF"
+"""Above the column of the feed-forward blocks."""
+
+
+def why_document(report: WhyReport, *, explain: bool = False, hints: bool = False) -> doc.Document:
+    """Return everything that one run shows."""
+    advice = _hints(report, explain) if hints else []
+    tokens = report.first.given.predicted
+    groups = [
+        doc.Group(about(report)),
+        notes_group((*report.model.notes, *report.notes), tokens),
+        doc.Group(predictions(report)),
+        doc.Group([doc.Facts(sum_words(report))]),
+    ]
+    if report.tallies and report.effects:
+        groups += [
+            doc.Group([head_grid(report)]),
+            doc.Group(rankings(report), spaced=True),
+            doc.Group(text_parts(report)),
+            doc.Group(write_maps(report)),
+        ]
+    groups.append(doc.Group([doc.Say(text, _LONGEST) for text in caveats(report)]))
+    if report.tallies:
+        groups.append(doc.Group([every_part(report)], full=True))
+    return doc.Document(
+        f"direct logit attribution in {report.model.name}",
+        " ".join(report.first.text.split()),
+        groups,
+        [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        [doc.Facts([(hint, False) for hint in advice])] if advice else (),
+        heading(report),
+        "" if report.many else report.first.text,
+        finding(report),
+        advised(partial(first_groups, report), tokens),
+    )
+
+
+def _hints(report: WhyReport, explained: bool) -> list[str]:
+    """Return what to try next on the command line."""
+    if not report.tallies or not report.effects:
+        return []
+    first, hints = report.first, list[str]()
+    if not report.shown and (best := report.best) is not None:
+        hints.append(f"--head {report.name(best.head).split()[0]} its write map")
+    if first.foil is None and not report.many:
+        others = [first.words[one] for one, _ in first.found.top if one != first.found.answer]
+        words = [word.strip() for word in others if word.strip().isalpha()]
+        hints += [f"--foil {word}" for word in words[:1]]
+    if not report.many:
+        hints.append("--texts FILE")
+    if not explained:
+        hints.append("--explain")
+    return hints
+
+
+# The prediction ------------------------------------------------------------------------------
+
+
+def prediction_line(report: WhyReport) -> doc.Facts:
+    """The five most likely tokens in one line, and where; of many prompts what the answers are."""
+    if report.many:
+        return doc.Facts([(answers(report), False)])
+    words = [
+        f"{cut(token_label(report.first.words[token]), _LONGEST_TOKEN)} {_probability(value)}"
+        for token, value in report.first.found.top
+    ]
+    tokens, place = report.first.given.predicted, report.first.found.position
+    at = f"at {placed(tokens, place)} " * (place != len(tokens) - 1)
+    return doc.Facts([(f"{at}predicts {words[0]}", True), *((word, False) for word in words[1:])])
+
+
+def predictions(report: WhyReport) -> list[doc.Part]:
+    """The same as a table."""
+    if report.many:
+        return []
+    found = report.first.found
+    rows = [
+        doc.Row([token_label(report.first.words[token]), _probability(value)], (value, 1.0))
+        for token, value in found.top
+    ]
+    title = f"Most likely at {placed(report.first.given.predicted, found.position)}"
+    columns = [doc.Column("", right=False), doc.Column("p")]
+    return [doc.Table(columns, rows, [(title, True)])]
+
+
+def _probability(value: float) -> str:
+    if value >= 0.0095:
+        return share(value)
+    return f"{value:.3f}"[1:] if value >= 0.0005 else f"{value:.0e}"
+
+
+# The grid ------------------------------------------------------------------------------------
+
+
+def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
+    """What each head writes towards the answer, the feed-forward blocks beside them.
+
+    scaled: with a colour bar; a first screen has the numbers alone.
+    """
+    kinds, layers = report.kinds, report.layers
+    rows = [(layer, kind) for layer in layers for kind in kinds if _there(report, layer, kind)]
+    heads = 1 + max(effect.head[2] for effect in report.effects)
+    values: dict[tuple[int, int], float] = {}
+    grey = set()
+    for effect in report.effects:
+        kind, layer, head = effect.head
+        place = rows.index((layer, kind)), head
+        values[place] = effect.value
+        grey |= {place} if effect.unclear else set()
+    for layer in layers:
+        first = next(at for at, row in enumerate(rows) if row[0] == layer)
+        values[first, heads] = report.part("mlp", layer)
+    scale = NumberScale.over(values.values())
+    base, several = report.index_base, len(kinds) > 1
+    names = [f"L{layer + base}" + f" {kind}" * several for layer, kind in rows]
+    columns = [*(f"H{head + base}" for head in range(heads)), FEED_FORWARD]
+    title = f"Direct effect on {explained_logit(report)}" if scaled else "logits"
+    grey_words = f"grey: {GREY}" if scaled else "grey: CI includes 0"
+    return signed_grid(names, columns, values, scale, grey, GREY)._replace(
+        title=[
+            (title + scale.times * (not scaled), True),
+            (f"{FEED_FORWARD}: feed-forward", False),
+            *[(grey_words, False)] * bool(grey),
+        ],
+        scale=signed_scale(scale, "logits", "value") if scaled else None,
+    )
+
+
+def _there(report: WhyReport, layer: int, kind: str) -> bool:
+    """Whether a layer has a row for this attention; one without heads has its feed-forward's."""
+    there = [effect.head[0] for effect in report.effects if effect.head[1] == layer]
+    return kind in there or (not there and kind == report.kinds[0])
+
+
+# The ranking ---------------------------------------------------------------------------------
+
+
+def rankings(report: WhyReport, most: int | None = None) -> list[doc.Part]:
+    """The heads that write most for the answer and against it, in two tables."""
+    titles = ("Write most for the answer", "Write most against it")
+    return [
+        _table(report, found, title)
+        for found, title in zip(report.ranking(most), titles, strict=True)
+        if found
+    ]
+
+
+def ranking_table(report: WhyReport, least: int) -> doc.Table:
+    """All heads in one, the largest of either sign first. least: rows that stay in any case."""
+    return _table(report, report.ordered, "")._replace(least=least)
+
+
+def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
+    """A row a head: bar, contribution, interval, base rate, copy score, label, source, share."""
+    scale = NumberScale.over(effect.value for effect in effects)
+    copies = {} if report.copying is None else report.copying.copying
+    sources = [None if report.many else report.first.source(each.head) for each in effects]
+    from_words = [
+        "" if source is None else placed(report.first.keys(each.head), source.place, False)
+        for each, source in zip(effects, sources, strict=True)
+    ]
+    columns: list[tuple[str | doc.Column, list[str]]] = [
+        (f"logits{scale.times}", [scale.text(each.value) for each in effects]),
+        ("95% interval", [interval_text(each.interval, scale) for each in effects]),
+        ("base rate", ["" if each.base is None else scale.text(each.base) for each in effects]),
+        ("copies", [share(copies[each.head]) if each.head in copies else "" for each in effects]),
+        (doc.Column("label", right=False), [label_of(report, each.head) for each in effects]),
+        (doc.Column("from", right=False), from_words),
+        ("", ["" if each is None else scale.text(each.contribution) for each in sources]),
+        ("share", [_of_whole(report, each.value) for each in effects]),
+    ]
+    names, values = [report.name(each.head) for each in effects], [each.value for each in effects]
+    return ranked_table(title, names, values, scale, columns, [each.unclear for each in effects])
+
+
+def _of_whole(report: WhyReport, value: float) -> str:
+    """The share of the logit, where the parts are no more than that."""
+    largest = max(abs(effect.value) for effect in report.effects)
+    if report.logit <= largest or abs(value) < _LEAST_SHARE * report.logit:
+        return ""
+    return f"{value / report.logit:.0%}"
+
+
+def every_part(report: WhyReport) -> doc.Table:
+    """All parts, the largest first."""
+    base = report.index_base
+    parts = [(report.name(effect.head), effect.value) for effect in report.effects]
+    for layer in report.layers:
+        parts.append((f"L{layer + base} feed-forward", report.part("mlp", layer)))
+        parts.append((f"L{layer + base} bias", report.part("bias", layer)))
+    inner = sum(report.part("bias", layer) for layer in report.layers)
+    parts += [("embedding", report.part("embedding")), ("final bias", report.part("bias") - inner)]
+    parts = sorted((part for part in parts if part[1]), key=lambda part: -abs(part[1]))
+    names, values = [name for name, _ in parts], [value for _, value in parts]
+    scale = NumberScale.over(values)
+    column = (f"logits{scale.times}", [scale.text(value) for value in values])
+    return ranked_table("Every part", names, values, scale, [column])
+
+
+# Write maps ----------------------------------------------------------------------------------
+
+
+def mapped(report: WhyReport) -> list[HeadKey]:
+    """The heads that were asked for, or the one that writes most for the answer."""
+    if report.shown:
+        return list(report.shown[:_MOST_MAPPED])
+    return [] if report.best is None else [report.best.head]
+
+
+def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:
+    """The first prompt, each token on the ground of what a head moves from it to the prediction."""
+    first, maps = report.first, []
+    largest = max(abs(effect.value) for effect in report.effects) if report.many else 0.0
+    for head in mapped(report)[: 1 if lines else _MOST_MAPPED]:
+        row = first.found.rows.get(head)
+        if row is None:
+            continue
+        value = logits(first.found.heads[head])
+        where = "by source token" if lines else f"towards {quoted(first.answer)}, by source token"
+        words: doc.Words = [(report.name(head), True), (f"{value} {where}", False)]
+        limit = float(np.abs(row).max(initial=largest))
+        asking = Tokens.bare((0,))
+        name = f"{report.name(head)} by source token"
+        maps.append(doc.Map(name, row[None], asking, first.keys(head), words, limit=limit))
+    if not maps:
+        return []
+    title = [("Contribution by source token" + ", first prompt" * report.many, True)]
+    scale = signed_scale(NumberScale(maps[0].limit), "logits", "value") if not lines else None
+    return [doc.Maps(maps, () if lines else title, texts=True, lines=lines, scale=scale)]
+
+
+def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Maps]:
+    """What the chosen heads move from where to where, towards the same answer everywhere."""
+    first = report.first
+    found = [(head, first.found.maps[head]) for head in report.shown if head in first.found.maps]
+    limit = max((float(np.abs(weights).max(initial=0.0)) for _, weights in found), default=0.0)
+    maps = []
+    for head, weights in found:
+        later = np.triu(np.ones(weights.shape, bool), 1)
+        causal = head[0] != "cross" and len(weights) > 1 and not weights[later].any()
+        shown = np.where(later, np.nan, weights) if causal else weights
+        label = label_of(report, head) or "no label"
+        words: doc.Words = [(report.name(head), True), (label, False)]
+        queries, keys = first.given.queries(head[0]), first.keys(head)
+        maps.append(
+            doc.Map(report.name(head), shown, queries, keys, words, causal=causal, limit=limit)
+        )
+    if not maps:
+        return []
+    title: doc.Words = [
+        (f"Write map towards {quoted(first.answer)}", True),
+        ("what each query (row) gets from each key", False),
+        *[("first prompt", False)] * report.many,
+    ]
+    scale = signed_scale(NumberScale(limit), "logits", "value") if scaled else None
+    return [doc.Maps(maps, title, index_base=report.index_base, scale=scale)]
+
+
+# The first screen ----------------------------------------------------------------------------
+
+_GAP = 3
+_INDENT, _CELL = 3, 6
+"""Columns of the grid: of the layers' names, and of a number such as ``+3.6``."""
+
+_TABLE = 66
+"""Columns of the ranking beside other things."""
+
+_LEAST_ROWS = 3
+"""Rows that the ranking keeps; it goes as a whole before the grid of all heads loses a layer."""
+
+_WORDS, _WIDE_WORDS, _LEAST_TEXT = 5, 3, 3
+"""Lines of prediction and sum in half of the columns, in all of them, and of the text at least."""
+
+
+def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]:
+    """What ``lines`` of so many columns have room for; the outlet shortens the ranking."""
+    words = doc.Group([prediction_line(report), doc.Facts(sum_words(report))])
+    if not report.tallies or not report.effects:
+        return [words]
+    grid = head_grid(report, scaled=False)
+    table = ranking_table(report, least=_LEAST_ROWS)
+    half, tall = (columns - _GAP) // 2, len(grid.rows) + 2
+    beside = doc.Beside(half, _GAP)
+    wide = _INDENT + _CELL * len(grid.columns)
+    if half >= max(wide, _TABLE):
+        example = _example(report, half, lines - tall - _WORDS)
+        left = doc.Group([words, grid, *example], spaced=True)
+        return [doc.Group([left, table], beside=beside)]
+    room = half if half >= wide else columns
+    if maps := _maps(report, room, lines - _WIDE_WORDS):
+        chosen = [grid, *maps] if half >= wide else maps
+        shown = doc.Group(chosen, beside=beside if half >= wide else None)
+        rest = [] if half >= wide else [doc.Group([grid], yields=1)]
+        return [words, shown, *rest, doc.Group([table], yields=2)]
+    if half >= wide:
+        below = lines - _LEAST_ROWS - 3 - _WORDS - 2  # the ranking has its lines there
+        example = _example(report, half, min(max(tall - _WORDS, _LEAST_TEXT), below))
+        right = doc.Group([words, *example], spaced=True)
+        return [doc.Group([grid, right], beside=beside), doc.Group([table], yields=1)]
+    text = _example(report, columns, lines - tall - _LEAST_ROWS - _WORDS - 3)
+    above = [words, doc.Group([grid])]
+    if tall + _WIDE_WORDS >= lines:
+        above = [doc.Group([*words.parts, grid])]
+    return [*above, doc.Group([table], yields=1), doc.Group(text, yields=2)]
+
+
+def _example(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
+    """Write maps that were asked for where they fit, else the text in colour."""
+    if maps := _maps(report, columns, lines):
+        return maps
+    return text_parts(report, lines - 1) if lines >= _LEAST_TEXT else []
+
+
+def _maps(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
+    """As many of the chosen heads' maps as fit in full; a line says how many more there are."""
+    for part in write_maps(report, scaled=False):
+        lines -= len(part.maps) > 1
+        queries, keys = part.maps[0].weights.shape
+        causal = part.maps[0].causal
+        wide, tall = (2 if causal else 5) * keys + 12, queries + 1 + (not causal)
+        count = max((columns + _GAP) // (wide + _GAP), 0) * max((lines + 1) // (tall + 1), 0)
+        if count:
+            hidden = max(len(part.maps) - count, 0)
+            return [part._replace(maps=part.maps[:count], title=(), hidden=hidden)]
+    return []

@@ -1,0 +1,295 @@
+"""What ``attnviz why`` found: a logit of each prompt as a sum, and what heads write on average."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from math import fsum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.report import Report
+from attnviz.engine.attribution.parts import Attribution, HeadKey, PartKind
+from attnviz.errors import UnsupportedError
+from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
+from attnviz.measures.labels import KnownLabel
+from attnviz.records import Input, ModelInfo, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
+    from attnviz.draw.files import Writer
+    from attnviz.engine.attribution.copying import CopyingScores  # brings torch
+
+_SIGNIFICANT = 0.05
+
+LEAST_CONTROLS = 19
+"""Of one prompt: as many make 1 of 20 what chance reaches."""
+
+
+class Source(NamedTuple):
+    """The token that a head moves most from: its place among the keys, and its contribution."""
+
+    place: int
+    contribution: float
+
+
+class HeadEffect(NamedTuple):
+    """What one head writes towards the answer, mean over the prompts, in logits.
+
+    interval: 95%, None for fewer than five prompts.
+    base: the same where another token stands in place of the answer's earlier ones; None where
+        there are none. p: of the difference to it, adjusted for all heads; None where not tested.
+    """
+
+    head: HeadKey
+    value: float
+    interval: tuple[float, float] | None
+    base: float | None
+    p: float | None
+
+    @property
+    def clear(self) -> bool:
+        """Whether it stands out from its base rate."""
+        return self.p is not None and self.p <= _SIGNIFICANT
+
+    @property
+    def unclear(self) -> bool:
+        """Whether the 95% interval includes zero; not where there is none."""
+        low, high = self.interval or (1.0, 1.0)
+        return low <= 0 <= high
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One prompt, and a logit of it as the sum of what parts of the model write.
+
+    text: as given. given: its tokens, with those of a decoder. found: the sum.
+    words: what the ids stand for that ``found`` names. asked: whether the answer was asked for, or
+    is the model's own top prediction.
+    base: (control, head) contributions to the same answer where another token stands in place of
+    the answer's earlier ones, heads in the order of ``found.heads``; none: (0, head).
+    """
+
+    text: str
+    given: Input
+    found: Attribution
+    words: Mapping[int, str]
+    asked: bool
+    base: NDArray[np.floating]
+
+    def __post_init__(self) -> None:
+        if self.base.ndim != 2 or self.base.shape[1] != len(self.found.heads):
+            raise ValueError(f"expected (control, head), got {self.base.shape}")
+
+    @property
+    def answer(self) -> str:
+        return self.words[self.found.answer]
+
+    @property
+    def foil(self) -> str | None:
+        return None if self.found.foil is None else self.words[self.found.foil]
+
+    @property
+    def predicts_answer(self) -> bool:
+        """Whether the answer is the model's top prediction."""
+        return self.found.top[0][0] == self.found.answer
+
+    def keys(self, head: HeadKey) -> Tokens:
+        """The tokens that a head attends to."""
+        return self.given.keys(head[0])
+
+    def source(self, head: HeadKey) -> Source | None:
+        """The token that most of what a head writes comes from; None where it is not known."""
+        row = self.found.rows.get(head)
+        if row is None or not len(row):
+            return None
+        place = int(np.argmax(row if self.found.heads[head] >= 0 else -row))
+        return Source(place, float(row[place]))
+
+
+@dataclass(frozen=True, repr=False)
+class WhyReport(Report):
+    """What one run found, and in what surroundings.
+
+    model: where the numbers come from. prompts: at least one; all of them tally, or it is the one.
+    shown: the heads whose write maps were asked for. kinds: the attention whose heads are shown.
+    labels: of heads that have one. copying: how often each copies; None where nobody asked.
+    seed: of the base rate and the bootstrap.
+    source: where the prompts come from, in words; empty where the person typed it.
+    top: heads in the ranking. index_base: 0, or 1 for names that start at one.
+    notes: what a reader must know.
+    """
+
+    model: ModelInfo
+    prompts: tuple[Explained, ...]
+    shown: tuple[HeadKey, ...] = ()
+    kinds: tuple[str, ...] = ("self",)
+    labels: Mapping[HeadKey, KnownLabel] = field(default_factory=dict)
+    copying: CopyingScores | None = None
+    seed: int = 0
+    source: str = ""
+    top: int = 8
+    index_base: int = 0
+    notes: tuple[str, ...] = ()
+
+    command = "why"
+    lists = ("parts",)
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.why.data import why_data
+
+        return why_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.why.data import why_rows
+
+        return why_rows(self)
+
+    def arrays(self) -> Mapping[str, Writer]:
+        from attnviz.inspect.why.data import write_why_npz
+
+        return {".npz": partial(write_why_npz, self)}
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.why.document import why_document
+
+        return why_document(self, explain=explain, hints=hints)
+
+    def require_tally(self) -> None:
+        """Raise UnsupportedError if the parts do not sum to the model's own logit."""
+        if not self.tallies:
+            raise UnsupportedError(
+                f"the parts of {self.model.name!r} do not sum to its logit (apart by "
+                f"{self.apart:.2g}): its contributions are not known; attnviz ablate measures "
+                "heads in another way"
+            )
+
+    @property
+    def first(self) -> Explained:
+        return self.prompts[0]
+
+    @property
+    def many(self) -> bool:
+        return len(self.prompts) > 1
+
+    @property
+    def tallies(self) -> bool:
+        """Whether every sum is the model's own logit but for rounding: else nothing is ranked."""
+        return all(each.found.tallies for each in self.prompts)
+
+    @property
+    def logit(self) -> float:
+        """What is explained, mean over the prompts."""
+        return self._mean([each.found.decomposed for each in self.prompts])
+
+    @property
+    def sum(self) -> float:
+        """The sum of all parts, mean over the prompts."""
+        return self._mean([each.found.sum for each in self.prompts])
+
+    @property
+    def apart(self) -> float:
+        """The largest difference of a sum and its logit."""
+        return max(abs(each.found.sum - each.found.decomposed) for each in self.prompts)
+
+    def part(self, kind: PartKind, layer: int | None = None) -> float:
+        """The mean contribution of all parts of a kind, or of those in one layer."""
+        return self._mean(
+            [
+                fsum(
+                    part.contribution
+                    for part in each.found.parts
+                    if part.kind == kind and layer in (None, part.layer)
+                )
+                for each in self.prompts
+            ]
+        )
+
+    @property
+    def layers(self) -> list[int]:
+        """Those that have a part."""
+        return sorted({part.layer for part in self.first.found.parts if part.layer is not None})
+
+    @cached_property
+    def effects(self) -> tuple[HeadEffect, ...]:
+        """Every head's, in the order of the parts."""
+        heads = list(self.first.found.heads)
+        values = np.array([list(each.found.heads.values()) for each in self.prompts])
+        ends: list[tuple[float, float] | None] = [None] * len(heads)
+        if len(values) >= LEAST_TEXTS:
+            low, high = mean_interval(values, self.seed)
+            ends = list(zip(low.tolist(), high.tolist(), strict=True))
+        bases = [each.base.mean(0) for each in self.prompts if len(each.base)]
+        base: list[float | None] = np.mean(bases, 0).tolist() if bases else [None] * len(heads)
+        means = values.mean(0).tolist()
+        found = zip(heads, means, ends, base, self._p(), strict=True)
+        return tuple(HeadEffect(*each) for each in found if each[0][0] in self.kinds)
+
+    @property
+    def ordered(self) -> list[HeadEffect]:
+        """The largest of either sign first."""
+        return sorted(self.effects, key=lambda effect: -abs(effect.value))
+
+    @property
+    def best(self) -> HeadEffect | None:
+        """The first of the heads that were asked for, or of all; one that stands out if any."""
+        asked = [one for one in self.ordered if one.head in self.shown] or self.ordered
+        return next((one for one in asked if one.clear), asked[0] if asked else None)
+
+    @property
+    def controlled(self) -> list[Explained]:
+        """The prompts in which the answer stands before, so that there is a base rate."""
+        return [each for each in self.prompts if len(each.base)]
+
+    @property
+    def tested(self) -> bool:
+        """Whether there are controls enough to tell a head from its base rate."""
+        found = self.controlled
+        if not found or self.model.weights == "random":
+            return False
+        return len(found) >= LEAST_TEXTS if self.many else len(found[0].base) >= LEAST_CONTROLS
+
+    def _p(self) -> Sequence[float | None]:
+        if not self.tested:
+            return [None] * len(self.first.found.heads)
+        found = self.controlled
+        values = np.array([list(each.found.heads.values()) for each in found])
+        if not self.many:
+            return [float(p) for p in control_p(values[0], found[0].base)]
+        apart = values - np.array([each.base.mean(0) for each in found])
+        return [float(p) for p in adjusted_p(apart, self.seed)]
+
+    def ranking(self, top: int | None = None) -> tuple[list[HeadEffect], list[HeadEffect]]:
+        """The ``top`` heads that write most for the answer, and half as many against it."""
+        top = self.top if top is None else top
+        order = sorted(self.effects, key=lambda effect: -effect.value)
+        matter = [effect for effect in order if effect.value > 0]
+        against = [effect for effect in reversed(order) if effect.value < 0]
+        return matter[:top], against[: (top + 1) // 2]
+
+    def name(self, head: HeadKey, index_base: int | None = None) -> str:
+        """Such as ``L2H5``; where there are two kinds of attention, ``L2H5 cross``."""
+        base = self.index_base if index_base is None else index_base
+        kind, layer, number = head
+        return f"L{layer + base}H{number + base}" + f" {kind}" * (len(self.kinds) > 1)
+
+    def _mean(self, values: Sequence[float]) -> float:
+        return fsum(values) / len(values)
+
+
+def control_p(values: NDArray[np.floating], base: NDArray[np.floating]) -> NDArray[np.float64]:
+    """p of each of (head,) values against (control, head) controls, adjusted for all heads.
+
+    The share of controls, the values themselves counted in, whose furthest head is as far from its
+    mean. Each control is held against the mean of the others as the values are against that of all.
+    Of 20 controls the least p is 1/21 (Westfall & Young 1993, single step).
+    """
+    controls = len(base)
+    mean = base.mean(0)
+    reached = np.abs(base - mean).max(1) * controls / (controls - 1)
+    further = (reached[:, None] >= np.abs(values - mean)).sum(0)
+    found: NDArray[np.float64] = (1 + further) / (controls + 1)
+    return found

@@ -1,0 +1,60 @@
+"""What a person asks of ``why``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from attnviz.options import HeadChoice, IndexBase, Kind, Options, Seed, Truncation, flag, option
+
+
+@dataclass(frozen=True)
+class _Question(Options, panel="What is explained"):
+    """Which logit, and at which position."""
+
+    answer: str | None = option(
+        "TOKEN",
+        "Explain this token's logit (default: the model's top prediction).",
+        words=True,
+    )
+    foil: str | None = option("TOKEN", "Explain logit(answer) - logit(foil) instead.", words=True)
+    position: str | None = option(
+        "WORD|INDEX",
+        "Where it is predicted: behind this token (default: the last; of a masked model at its "
+        "mask token).",
+        words=True,
+    )
+    controls: int | None = option(
+        "N",
+        "Prompts of the base rate, in which another token stands where the answer stood before "
+        "(default: 20, for many prompts 5 each; 0: none): a run of the model each.",
+        min=0,
+        max=1000,
+    )
+
+
+@dataclass(frozen=True)
+class _WrittenKind(Kind):
+    """Which heads of a decoder that attends to an encoder as well."""
+
+    kind: Literal["decoder", "cross"] | None = option(
+        "KIND", "Of an encoder–decoder: the heads of decoder or cross attention alone."
+    )
+    target: str | None = option(
+        "TEXT", "Decoder text of an encoder–decoder (default: its own greedy output).", words=True
+    )
+
+
+@dataclass(frozen=True)
+class _View(Options, panel="View"):
+    """What is to be seen."""
+
+    top: int = option("N", "List so many heads that write for the answer.", 8, min=1)
+    copying: bool = flag(
+        "Add each head's copy score: how often it writes back the token of a one-token text."
+    )
+
+
+@dataclass(frozen=True)
+class WhyRequest(_Question, HeadChoice, _WrittenKind, Truncation, _View, IndexBase, Seed):
+    """Everything that a person asked of a prediction."""

@@ -1,0 +1,342 @@
+"""From prompts to logits as sums: what is asked is encoded, taken apart, and held against controls.
+
+The base rate of a prompt whose answer stood in it before: the same contribution of each head to the
+same answer, where other tokens of the vocabulary stand in the answer's earlier places. Heads that
+repeat what they have read write less there; those that always write this token write as much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.labels import visible
+from attnviz.engine.attribution.on_numpy import NumpyAttributor, open_attributor
+from attnviz.engine.attribution.parts import Attribution, Attributor, HeadKey
+from attnviz.engine.capture import Choice, encoded, require_maps, written_targets
+from attnviz.engine.known_labels import known_labels
+from attnviz.engine.selection import choose_heads
+from attnviz.errors import UsageError
+from attnviz.inspect.why.records import Explained, WhyReport
+from attnviz.inspect.why.request import WhyRequest
+from attnviz.measures.bootstrap import copies_note
+from attnviz.measures.labels import KnownLabel
+from attnviz.measures.words import find_in
+from attnviz.models.bundled import Bundled
+from attnviz.models.model import Model, Vocabulary, require_number
+from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+from attnviz.models.stack_model import StackModel
+from attnviz.records import Advance, Input, Tokens
+from attnviz.texts import Texts, answer_and_foil, read_rows, read_text, read_texts_file
+
+_CONTROLS, _FEW = 20, 5
+"""Of one prompt, and of each of many."""
+
+_TRIED = 8
+"""Tokens that are looked at for each that is wanted."""
+
+_QUESTION = ("answer", "foil", "position")
+_ROWS = (".csv", ".jsonl", ".ndjson")
+"""Endings of files whose prompts may have a question of their own."""
+
+
+class Prompt(NamedTuple):
+    """A prompt and what is asked of it, as it was written. place: how a message names it."""
+
+    text: str
+    answer: str | None
+    foil: str | None
+    position: str | None
+    place: str = "the prompt"
+
+
+def read_prompts(
+    request: WhyRequest,
+    text: str | None = None,
+    file: Path | None = None,
+    texts: Path | Texts | None = None,
+) -> tuple[list[Prompt], str]:
+    """Return the prompts, and where they come from in words, or "" if a person typed them.
+
+    text, file, texts: the one that was given. What a row of a file leaves out is taken from the
+    request. Raises UsageError and LoadError as
+    ``read_text``, ``read_texts_file`` and ``read_rows`` do.
+    """
+    asked = (request.answer, request.foil, request.position)
+    if texts is None:
+        source = visible(str(file)) if file is not None else ""
+        read_one = read_text(text, file, "why")
+        return [Prompt(read_one, *asked)], source or ("standard input" if text == "-" else "")
+    if text is not None or file is not None:
+        raise UsageError("expected one source of prompts: give PROMPT, --file or --texts, not two")
+    if isinstance(texts, Path) and texts.suffix.lower() in _ROWS:
+        read = read_rows(texts, "--texts", ("prompt",), _QUESTION)
+        found = []
+        for row, line in zip(read.rows, read.lines, strict=True):
+            answer, foil, position = (
+                row.get(name) or usual for name, usual in zip(_QUESTION, asked, strict=True)
+            )
+            place = f"{read.source} line {line}"
+            found.append(Prompt(row["prompt"], answer, foil, position, place))
+        return found, read.source
+    many = texts if isinstance(texts, Texts) else read_texts_file(texts, "--texts")
+    prompts = [Prompt(each, *asked, many.place(index)) for index, each in enumerate(many.texts)]
+    return prompts, many.source
+
+
+def why(
+    model: Model,
+    prompts: Sequence[Prompt],
+    request: WhyRequest,
+    *,
+    source: str = "",
+    advance: Advance = lambda share: None,
+) -> WhyReport:
+    """Take the logit of each prompt apart: what each head writes towards the predicted token.
+
+    source: where the prompts come from, in words, or "" if a person typed them.
+    If the parts do not sum to the model's own logit, ``tallies`` of the report is False and nothing
+    in it is ranked; see its ``require_tally``.
+    Raises UsageError for prompts, positions, tokens or heads that do not fit the model,
+    UnsupportedError where its logits cannot be taken apart.
+    """
+    pairs = [(prompt, _encoded(model, prompt, request)) for prompt in prompts]
+    asked = list({(given.ids, *prompt[1:4]): (prompt, given) for prompt, given in pairs}.values())
+    wanted = _wanted(request, len(asked))
+    first = asked[0][1]
+    attributor = open_attributor(model, first)
+    found: list[Explained] = []
+    shown: tuple[HeadKey, ...] = ()
+    for number, (prompt, given) in enumerate(asked):
+        plain = _attributed(attributor, model, prompt, given, shown if not number else ())
+        _require_numbers(plain.found, model)
+        if not number:
+            shown = _chosen(model, plain.found, request)
+            if shown:
+                require_maps(len(shown), *_sizes(given, shown), "choose fewer heads")
+                plain = _attributed(attributor, model, prompt, given, shown)
+        base = []
+        for each in _controls(model, plain, wanted, (request.seed, number)):
+            base.append(list(_same_question(attributor, plain, each).heads.values()))
+            advance((number + len(base) / wanted) / len(asked))
+        values = np.array(base).reshape(len(base), len(plain.found.heads))
+        found.append(replace(plain, base=values))
+        advance((number + 1) / len(asked))
+    copying = None
+    if request.copying:
+        from attnviz.engine.attribution.copying import copying_scores  # torch only where needed
+
+        copying = copying_scores(
+            model, seed=request.seed, on_progress=lambda done, all: advance(done / all)
+        )
+    return WhyReport(
+        model=model.info,
+        prompts=tuple(found),
+        shown=shown,
+        kinds=_kinds(model, found[0].found, request),
+        labels=_labels(model, found[0].found),
+        copying=copying,
+        seed=request.seed,
+        source=source,
+        top=request.top,
+        index_base=request.index_base,
+        notes=(
+            *model.notes_for(first.text),
+            *found[0].found.notes,
+            *copies_note(len(pairs) - len(asked), len(pairs), "prompts"),
+        ),
+    )
+
+
+def open_model(
+    name: str, options: LoadOptions, prompts: Sequence[Prompt], request: WhyRequest
+) -> Model:
+    """Load the model by what takes these prompts apart sooner: NumPy, or torch if NumPy cannot."""
+    if request.copying:
+        return load(name, options)
+    runs = 1 + _wanted(request, len(prompts))
+    tokens = runs * sum(reckoned_tokens(prompt.text) for prompt in prompts)
+    model = load(name, replace(options, tokens=tokens))
+    stack = isinstance(model, StackModel) and not isinstance(model, Bundled)
+    if stack and options.backend == "auto" and NumpyAttributor.of(model) is None:
+        return load(name, options)
+    return model
+
+
+def _wanted(request: WhyRequest, prompts: int) -> int:
+    usual = _FEW if prompts > 1 else _CONTROLS
+    return usual if request.controls is None else request.controls
+
+
+# The question --------------------------------------------------------------------------------
+
+
+def _encoded(model: Model, prompt: Prompt, request: WhyRequest) -> Input:
+    choice = Choice(target=request.target, truncate=request.truncate)
+    tokens = encoded(model, prompt.text, choice.truncate)
+    targets = written_targets(model, [tokens], choice)
+    if request.target is not None and not targets:
+        raise UsageError(f"--target is the text of a decoder: {model.info.name!r} has one stack")
+    return Input(tokens, *targets[:1])
+
+
+def _attributed(
+    attributor: Attributor,
+    model: Model,
+    prompt: Prompt,
+    given: Input,
+    maps: Collection[HeadKey],
+) -> Explained:
+    """The prompt's logit as a sum; UsageError names the prompt."""
+    try:
+        answer, foil = answer_and_foil(model, prompt.answer, prompt.foil)
+        found = attributor.attribute(
+            given,
+            position=_position(given.predicted, prompt.position),
+            answer=None if answer is None else answer[0],
+            foil=None if foil is None else foil[0],
+            maps=maps,
+        )
+    except UsageError as error:
+        where = "" if prompt.place.startswith("the ") else f"{prompt.place}: "
+        raise UsageError(f"{where}{error}") from error
+    ids = [found.answer, *(one for one, _ in found.top)]
+    ids += [] if found.foil is None else [found.foil]
+    words = dict(zip(ids, model.vocabulary().texts(ids), strict=True))
+    none = np.zeros((0, len(found.heads)))
+    return Explained(prompt.text, given, found, words, answer is not None, none)
+
+
+def _require_numbers(found: Attribution, model: Model) -> None:
+    """Raise where weights that are not finite have reached the logit.
+
+    Fused attention may turn weights of NaN into zeros: then the logit is a number, and no row is.
+    """
+    info = model.info
+    lost = info.not_finite and len(found.rows) < len(found.heads)
+    known = math.isfinite(found.top[0][1]) and not lost  # a probability takes every logit
+    require_number("logit", found.logit if known else math.nan, info)
+
+
+def _position(tokens: Tokens, typed: str | None) -> int | None:
+    """The place of a word's last token, or of an index."""
+    if typed is None:
+        return None
+    word = find_in(tokens, typed)
+    if word is None:
+        raise UsageError(
+            f"--position: no token {typed!r} in the prompt: give a word of it, WORD:2 for its "
+            f"second place, or an index from 0 to {len(tokens) - 1}"
+        )
+    return word.span.stop - 1
+
+
+def _chosen(model: Model, found: Attribution, request: WhyRequest) -> tuple[HeadKey, ...]:
+    """The heads whose write maps are wanted; those of ``--layer`` and ``--head``."""
+    info = model.info
+    chosen = choose_heads(request.layer, request.head, info.layers, info.heads, request.index_base)
+    if chosen is None:
+        return ()
+    kinds = _kinds(model, found, request)
+    keys = [key for key in found.heads if key[0] in kinds and key[2] in chosen.get(key[1], ())]
+    if not keys:
+        raise UsageError("none of the chosen layers has such a head: choose others with --head")
+    return tuple(keys)
+
+
+def _kinds(model: Model, found: Attribution, request: WhyRequest) -> tuple[str, ...]:
+    there = tuple(dict.fromkeys(kind for kind, _, _ in found.heads))
+    if request.kind is None:
+        return there
+    if request.kind not in there:
+        raise UsageError(f"{model.info.name!r} has no {request.kind} attention: leave out --kind")
+    return (request.kind,)
+
+
+def _sizes(given: Input, shown: Collection[HeadKey]) -> tuple[int, int]:
+    kinds = {kind for kind, _, _ in shown}
+    return (
+        max(len(given.queries(kind)) for kind in kinds),
+        max(len(given.keys(kind)) for kind in kinds),
+    )
+
+
+def _labels(model: Model, found: Attribution) -> Mapping[HeadKey, KnownLabel]:
+    labels: dict[HeadKey, KnownLabel] = {}
+    for kind in dict.fromkeys(kind for kind, _, _ in found.heads):
+        known = known_labels(model, kind)
+        for (layer, head), label in known.heads.items() if known is not None else ():
+            if label.name is not None and (kind, layer, head) in found.heads:
+                labels[kind, layer, head] = label
+    return labels
+
+
+# The base rate -------------------------------------------------------------------------------
+
+
+def _controls(
+    model: Model, plain: Explained, wanted: int, seed: tuple[int, int]
+) -> Iterator[Input]:
+    """The prompt with another token in the answer's earlier places, each time another one.
+
+    None where the answer did not stand there, the vocabulary is not known, or parts do not tally.
+    """
+    given, found = plain.given, plain.found
+    if not (found.tallies and wanted):
+        return
+    places = _earlier(given.predicted, found)
+    text = [at for at, token in enumerate(given.ids) if token == found.answer]
+    if not (places or (given.target and text)):
+        return
+    for other in _others(model.vocabulary(), plain, wanted, seed):
+        if given.target is None:
+            yield replace(given, text=_with(given.text, places, other))
+        else:
+            target = _with(given.target, places, other)
+            yield replace(given, text=_with(given.text, text, other), target=target)
+
+
+def _earlier(tokens: Tokens, found: Attribution) -> list[int]:
+    """Where else the answer stands, as far as the model sees that."""
+    own = [row for (kind, _, _), row in found.rows.items() if kind != "cross"]
+    both = any(np.any(row[found.position + 1 :]) for row in own)  # a masked model sees all
+    seen = len(tokens) if both else found.position
+    places = [at for at, token in enumerate(tokens.ids[:seen]) if token == found.answer]
+    return [at for at in places if at != found.position]
+
+
+def _others(
+    vocabulary: Vocabulary, plain: Explained, wanted: int, seed: tuple[int, int]
+) -> list[int]:
+    """So many tokens that the prompt does not have, which begin a word where the answer does."""
+    generator = np.random.default_rng(seed)
+    there = {*plain.given.ids, *(plain.given.target_ids or ()), plain.found.answer}
+    there |= {plain.found.foil} if plain.found.foil is not None else set()
+    free: NDArray[np.int64] = vocabulary.plain[~np.isin(vocabulary.plain, list(there))]
+    tried = generator.permutation(free)[: _TRIED * wanted].tolist()
+    texts = vocabulary.texts(tried)
+    alike = [_begins(text) == _begins(plain.answer) for text in texts]
+    kept = [token for token, same in zip(tried, alike, strict=True) if same]
+    return [*kept, *(token for token in tried if token not in kept)][:wanted]
+
+
+def _begins(text: str) -> tuple[bool, bool]:
+    return text.startswith(" "), text.strip().isalpha()
+
+
+def _with(tokens: Tokens, places: Collection[int], other: int) -> Tokens:
+    ids = tuple(other if at in places else one for at, one in enumerate(tokens.ids))
+    return replace(tokens, ids=ids)
+
+
+def _same_question(attributor: Attributor, plain: Explained, given: Input) -> Attribution:
+    found = plain.found
+    return attributor.attribute(
+        given, position=found.position, answer=found.answer, foil=found.foil
+    )

@@ -1,0 +1,280 @@
+"""What is said of a logit that was taken apart: how to repeat it, what it found, how to read it."""
+
+from __future__ import annotations
+
+from attnviz.draw.document import Facts, Part, Quote, Words
+from attnviz.draw.labels import cut, token_label, token_labels
+from attnviz.draw.provenance import counted, listed, model_words, named, share
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.inspect.why.records import HeadEffect, WhyReport
+from attnviz.measures.bootstrap import LEAST_TEXTS
+from attnviz.measures.registry import label_named
+from attnviz.records import Tokens
+
+_LONGEST_TOKEN = 14
+_NAMED = 3
+"""Heads that the finding names at most."""
+
+_ANSWERS = 5
+"""Answers that are named at most where each prompt has its own."""
+
+_LITTLE = 0.1
+"""Of the logit: a head that writes less than this is not worth a sentence of its own."""
+
+_ALL_OF_IT = 0.05
+"""Of a head's contribution: what its largest source may be short of to be all of it."""
+
+
+# Words of the tables too ---------------------------------------------------------------------
+
+
+def quoted(text: str) -> str:
+    """A token in quotes, cut where it is long."""
+    return f"“{cut(token_label(text), _LONGEST_TOKEN)}”"
+
+
+def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
+    """A token and its place, such as ``“Tom” (4)``."""
+    label = cut(token_labels(tokens)[place], _LONGEST_TOKEN)
+    return f"“{label}” ({place})" if quotes else f"{label} ({place})"
+
+
+def logits(value: float) -> str:
+    """A contribution to a logit, such as ``+3.59``; small ones with two digits."""
+    return f"{value:+.2f}" if abs(value) >= 0.01 or not value else f"{value:+.1g}"
+
+
+def label_of(report: WhyReport, head: HeadKey) -> str:
+    """What the head is called, and the score behind it."""
+    label = report.labels.get(head)
+    return "" if label is None else f"{label_named(str(label.name)).said} {share(label.score)}"
+
+
+def explained_logit(report: WhyReport) -> str:
+    """What is taken apart, such as ``the logit of “Tom”``."""
+    first = report.first
+    if len({(each.answer, each.foil) for each in report.prompts}) > 1:
+        pairs = any(each.foil is not None for each in report.prompts)
+        return "the answer's logit" + " less the foil's" * pairs
+    if first.foil is not None:
+        return f"logits {quoted(first.answer)} - {quoted(first.foil)}"
+    return f"the logit of {quoted(first.answer)}"
+
+
+def _size(report: WhyReport) -> str:
+    if report.many:
+        return counted(len(report.prompts), "prompt")
+    return counted(len(report.first.given.predicted), "token")
+
+
+def heading(report: WhyReport) -> Words:
+    """What was measured: the model, how, over how much, in one line."""
+    heads = counted(len(report.effects), "head")
+    words = (heads, "direct logit attribution", _size(report))
+    return [*named(report.model), *((word, False) for word in words)]
+
+
+# The finding ---------------------------------------------------------------------------------
+
+
+def finding(report: WhyReport) -> str:
+    """The answer in a sentence, with no more in it than the prompts can carry."""
+    if not report.tallies:
+        return (
+            f"The parts sum to {report.sum:.6g}, the model's own value is {report.logit:.6g}: they "
+            "do not tally, so no head is ranked."
+        )
+    best, prompts = report.best, counted(len(report.prompts), "prompt")
+    if best is None:
+        return "The model has no attention head whose part could be ranked."
+    most = report.ordered[0]
+    name, value = report.name(most.head), logits(most.value)
+    largest = f"the largest, {name}, writes {value}"
+    if report.model.weights == "random":
+        return (
+            "Random weights: no head stands out, contributions are arbitrary; "
+            f"{largest} of {report.logit:.2f}."
+        )
+    if not report.shown and not best.clear and abs(best.value) < _LITTLE * report.logit:
+        whole = f"{explained_logit(report)} ({report.logit:.2f})"
+        return f"{prompts}: no head writes a tenth of {whole}; {largest}."
+    lead = "" if report.many else " an anecdote."
+    base = _base(report, best) if report.many else _one_base(report, best)
+    larger = f"; largest {name} {value}" if report.shown and most is not best else ""
+    return f"{prompts}:{lead} {_writes(report, best)}{base}{larger}."
+
+
+def _writes(report: WhyReport, best: HeadEffect) -> str:
+    ends = ""
+    if best.interval is not None:
+        ends = " [{}, {}]".format(*map(logits, best.interval))
+    mean = "mean " * report.many
+    label = report.labels.get(best.head)
+    called = "" if label is None else f" ({label_named(str(label.name)).said})"
+    said = (
+        f"{report.name(best.head)}{called} writes {logits(best.value)}{ends} of "
+        f"{explained_logit(report)} ({mean}{report.logit:.2f})"
+    )
+    source = None if report.many else report.first.source(best.head)
+    if source is None:
+        return said
+    whole = abs(source.contribution - best.value) <= _ALL_OF_IT * abs(best.value)
+    amount = "" if whole else f"{logits(source.contribution)} of it "
+    return f"{said}, {amount}from {placed(report.first.keys(best.head), source.place)}"
+
+
+def _one_base(report: WhyReport, best: HeadEffect) -> str:
+    if best.base is None:
+        return "; no base rate, the answer is not in the prompt"
+    said = f"; base rate {logits(best.base)}"
+    if best.clear:
+        return f"{said}, adjusted p {_p(best)}"
+    return f"{said}: {_none(report)}" if report.tested else said
+
+
+def _none(report: WhyReport) -> str:
+    return "not clear" if report.shown else "no head stands out"
+
+
+def _p(effect: HeadEffect) -> str:
+    return f"{effect.p:.2g}".lstrip("0")
+
+
+def _base(report: WhyReport, best: HeadEffect) -> str:
+    if len(report.prompts) < LEAST_TEXTS:
+        return "; too few prompts for intervals"
+    if best.base is None:
+        return "; no base rate, the answers are not in the prompts"
+    known = len(report.controlled)
+    few = f" over {known} of them" * (known < len(report.prompts))
+    said = f", base rate {logits(best.base)}{few}"
+    if not report.tested:
+        return f"{said}; a test needs {LEAST_TEXTS}"
+    if not best.clear:
+        return f"{said}; {_none(report)} from its base rate"
+    clear = sorted(
+        (effect for effect in report.effects if effect.clear and effect is not best),
+        key=lambda effect: -abs(effect.value),
+    )
+    names = [report.name(effect.head) for effect in clear[:_NAMED]]
+    if not names:
+        return f"{said}; no other head stands out from its base rate"
+    return f"{said}; {listed(names)} stand{'s' * (not names[1:])} out from theirs too"
+
+
+def answers(report: WhyReport) -> str:
+    """Of many prompts: whether the model predicts the answers, or which ones it chose itself."""
+    right = sum(each.predicts_answer for each in report.prompts)
+    if any(each.asked for each in report.prompts):
+        return f"the answer is the top prediction of {right} of {len(report.prompts)} prompts"
+    words = list(dict.fromkeys(token_label(each.answer) for each in report.prompts))
+    named = [cut(word, _LONGEST_TOKEN) for word in words[:_ANSWERS]]
+    named += [f"{len(words) - _ANSWERS} more"] * (len(words) > _ANSWERS)
+    return f"each prompt's top prediction: {', '.join(named)}"
+
+
+# Provenance ----------------------------------------------------------------------------------
+
+
+def about(report: WhyReport) -> list[Part]:
+    """Which model, prompt and question: what a reader needs to repeat the run."""
+    first, drawn = report.first, bool(report.controlled) or report.many
+    facts = [_size(report), *[f"seed {report.seed}"] * drawn]
+    text = f"the first: {first.text}" if report.many else first.text
+    parts: list[Part] = [
+        Facts([*model_words(report.model), *((fact, False) for fact in facts)]),
+        Quote("prompts" if report.many else "prompt", text, lead=8),
+    ]
+    parts += [Facts([(report.source, False)], lead=8)] if report.source else []
+    if first.given.target is not None:
+        parts.append(Quote("target", "".join(first.given.target.texts), lead=8))
+    if report.many:
+        told = answers(report)
+    else:
+        at = placed(first.given.predicted, first.found.position)
+        told = f"{'asked for' if first.asked else 'the top prediction'} at {at}"
+    return [*parts, Facts([(explained_logit(report), False), (told, False)])]
+
+
+def sum_words(report: WhyReport) -> Words:
+    """The logit as a sum of kinds of part, and how far it is from the model's own."""
+    parts = {
+        "heads": report.part("head"),
+        "FF": report.part("mlp"),
+        "embedding": report.part("embedding"),
+        "bias": report.part("bias"),
+    }
+    said = [f"{name} {logits(value)}" for name, value in parts.items() if value or name != "bias"]
+    softcap = report.first.found.softcap
+    before = "before the softcap " * (softcap is not None)
+    own = f"logit {before}{report.logit:.3f}"
+    return [
+        *((word, False) for word in said),
+        (f"sum {report.sum:.3f}", True),
+        (own, False),
+        (f"Δ {report.apart:.4f}", False),
+    ]
+
+
+def caveats(report: WhyReport) -> list[str]:
+    """Sentences on what the numbers are, and what is not in them."""
+    found = [
+        "direct effect: what a head writes into the residual stream, read by the unembedding with "
+        "the final norm's scale held at its value in this run. What it does by way of later heads "
+        "and feed-forward blocks is not in it: attnviz ablate and attnviz patch measure that."
+    ]
+    softcap = report.first.found.softcap
+    if softcap is not None:
+        found.append(
+            f"softcap: the model squeezes its logits by {softcap:g}·tanh(x / {softcap:g}), here to "
+            f"{report.first.found.logit:.4g}; what is taken apart is the value before."
+        )
+    controlled = report.controlled
+    if controlled and report.tallies:
+        each = counted(len(controlled[0].base), "control prompt")
+        where = f" ({len(controlled)} of the prompts have one)" * report.many
+        found.append(
+            f"base rate: the same head's contribution to the same answer, mean over {each} in "
+            f"which another token stands where the answer stood before{where}."
+        )
+    if report.many and len(report.prompts) >= LEAST_TEXTS:
+        found.append(
+            f"interval: 95%, bootstrap-t over {counted(len(report.prompts), 'prompt')}, 2,000 "
+            "draws; significant: the same of the difference to the base rate, largest |t| of all "
+            "heads, p at most .05."
+        )
+    if report.copying is not None:
+        scores = report.copying
+        control = "" if scores.control is None else f", random weights {scores.control:.2g}"
+        found.append(
+            f"copies: share of {scores.tokens:,} one-token texts whose token is among the five "
+            f"that the head raises most (attention has nothing else to look at); chance "
+            f"{scores.chance:.2g}{control}."
+        )
+    if any(each.foil is None for each in report.prompts):
+        found.append(
+            "logits have no zero of their own: a part that raises all of them alike changes no "
+            "prediction. --foil TOKEN takes the difference of two, in which such parts cancel."
+        )
+    return found
+
+
+def explanation(report: WhyReport) -> list[str]:
+    """How to read the grid and the ranking."""
+    said = [
+        "How to read this: a transformer adds what its parts write: the token's embedding, each "
+        "attention head, each feed-forward block. The next token's logit is read from that sum, so "
+        "that each part has its exact share of the logit (Elhage et al. 2021).",
+        "Orange writes for the answer, blue against it; without colour the sign says so. FF: the "
+        "layer's feed-forward block.",
+        "from: the token whose value a head writes most of: weight on it times what its value "
+        "writes towards the answer (the write map, one row of which is the text in colour).",
+    ]
+    if report.labels:
+        said.append("label: what the head does on thousands of tokens, as attnviz patterns says.")
+    if report.controlled:
+        said.append(
+            "A head that copies the answer from the prompt writes less where it stood is another "
+            "token; one that always writes this token writes as much: that is the base rate."
+        )
+    return said

@@ -1,0 +1,91 @@
+"""``attnviz.scaled_dot_product_attention``: the mechanism itself, with a result that shows itself.
+
+Vaswani et al. 2017, section 3.2; the arithmetic is ``attention.functional``'s.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from attnviz.attention import functional
+from attnviz.attention.functional import Array
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.heads.heatmap import TokenLabels
+
+
+class AttentionResult(NamedTuple):
+    """What attention puts out, and the weights by which it mixed the values.
+
+    ``output, weights = result`` unpacks it. ``rich.print`` and notebooks draw the weights.
+
+    output: (..., query, value_dim).
+    weights: (..., query, key), in [0, 1]; rows sum to one, or to zero where a query sees no key.
+    """
+
+    output: Array
+    weights: Array
+
+    def heatmap(
+        self, tokens: TokenLabels | None = None, key_tokens: TokenLabels | None = None
+    ) -> HeadMaps:
+        """The maps of the weights; see ``attnviz.heatmap``, which takes no batch of several."""
+        from attnviz.inspect.heads.heatmap import heatmap
+
+        return heatmap(self.weights, tokens, key_tokens, title=_TITLE)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        maps = self._first()
+        if maps is None:
+            yield repr(self)
+        else:
+            yield from maps.__rich_console__(console, options)
+
+    def _repr_html_(self) -> str | None:
+        maps = self._first()
+        return None if maps is None else maps._repr_html_()
+
+    def _first(self) -> HeadMaps | None:
+        """The maps of the first text where the batch has several; None where nothing can be drawn.
+
+        So it is where an axis is empty, or a number is none.
+        """
+        from attnviz.errors import UsageError
+        from attnviz.inspect.heads.heatmap import heatmap
+
+        *leading, _, _ = self.weights.shape
+        texts = leading[:-1]
+        title = _TITLE
+        if any(size > 1 for size in texts):
+            title += f", text {', '.join('0' for _ in texts)} of {' x '.join(map(str, texts))}"
+        try:
+            return heatmap(self.weights[(0,) * len(texts)], title=title)
+        except UsageError:
+            return None
+
+
+_TITLE = "scaled dot-product attention"
+
+
+def scaled_dot_product_attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    mask: Array | None = None,
+    scale: float | None = None,
+) -> AttentionResult:
+    """softmax(Q Kᵀ · scale) V, for the arrays of NumPy, torch or another array API library.
+
+    query: (..., query, head_dim). key: (..., key, head_dim). value: (..., key, value_dim). The
+        leading axes, such as (batch, head), are arbitrary, may be absent, and broadcast.
+    mask: boolean, True where the query may see the key, or a float added to the scaled scores
+        (-inf hides); it broadcasts over the weights.
+    scale: 1/√head_dim by default.
+
+    Returns (output, weights), of the arrays' own library; a query that sees no key gets zeros.
+    Raises ValueError for a mask of another type, TypeError for arrays of different libraries.
+    """
+    return AttentionResult(*functional.scaled_dot_product_attention(query, key, value, mask, scale))

@@ -1,0 +1,95 @@
+"""What ``attnviz scaling`` has to say to programs: JSON and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from attnviz.draw.values import model_facts
+from attnviz.learn.scaling.records import (
+    BIN_EDGES,
+    HIGH_WEIGHT,
+    VANISHED,
+    ScaledSoftmax,
+    ScalingCase,
+    ScalingReport,
+)
+from attnviz.learn.scaling.words import finding, seen
+
+SCHEMA = "attnviz.scaling/1"
+_COLUMNS = (
+    *("d_k", "layer", "head", "side", "scale", "measure"),
+    *("value", "standard_error", "expected", "bin_from", "bin_to"),
+)
+
+
+def scaling_data(report: ScalingReport) -> dict[str, Any]:
+    """The report as JSON values; layers and heads count from 0.
+
+    ``model`` and ``text`` are null where queries and keys are random. An ``error`` is a standard
+    error over the samples, null where there are no independent ones. ``expected_variance`` is that
+    of independent entries of variance 1: of random ones theory, of a model a comparison.
+    """
+    return {
+        "schema": SCHEMA,
+        "model": None if report.model is None else model_facts(report.model),
+        "source": "random" if report.model is None else "model",
+        "seed": report.seed,
+        "keys": report.keys,
+        "samples": report.samples,
+        "text": report.text if report.model is not None else None,
+        "text_source": report.source or None,
+        "high_weight": HIGH_WEIGHT,
+        "vanished_norm": VANISHED,
+        "bin_edges": list(BIN_EDGES),
+        "cases": [
+            {
+                "d_k": case.d_k,
+                "layer": case.layer,
+                "head": case.head,
+                "heads": case.heads,
+                "queries": case.queries,
+                "weights": case.weights,
+                "without_scale": _side(case.plain),
+                "with_scale": _side(case.scaled),
+            }
+            for case in report.cases
+        ],
+        "finding": finding(report),
+        "seen": seen(report),
+        "notes": list(report.notes),
+    }
+
+
+def _side(side: ScaledSoftmax) -> dict[str, Any]:
+    return {
+        "scale": side.scale,
+        "expected_variance": side.expected_variance,
+        **{
+            name: {"value": estimate.value, "error": estimate.error}
+            for name, estimate in side.measures.items()
+        },
+        "histogram": list(side.histogram),
+    }
+
+
+def scaling_rows(report: ScalingReport) -> Iterator[tuple[object, ...]]:
+    """The header, then a row a case, side and measure or bin; what does not apply is empty.
+
+    Layers and heads count from 0. A row whose measure is ``weights_in_bin`` is the number of
+    weights from ``bin_from`` to ``bin_to``.
+    """
+    yield _COLUMNS
+    for case in report.cases:
+        for name, side in (("without", case.plain), ("with", case.scaled)):
+            yield from _rows(case, name, side)
+
+
+def _rows(case: ScalingCase, name: str, side: ScaledSoftmax) -> Iterator[tuple[object, ...]]:
+    lead = (case.d_k, case.layer, case.head, name, side.scale)
+    for measure, estimate in side.measures.items():
+        expected = side.expected_variance if measure == "score_variance" else None
+        yield (*lead, measure, estimate.value, estimate.error, expected, None, None)
+    for edges, count in zip(pairwise(BIN_EDGES), side.histogram, strict=True):
+        yield (*lead, "weights_in_bin", count, None, None, *edges)

@@ -1,0 +1,113 @@
+"""Guess the next character of a text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.errors import UsageError
+from attnviz.learn.sweep.records import Reference
+from attnviz.learn.sweep.tasks import (
+    BEGINNING,
+    DUPLICATE,
+    FIRST,
+    INDUCTION,
+    Samples,
+    Task,
+    back,
+)
+from attnviz.learn.train.records import CorpusFacts
+from attnviz.learn.train.texts import read_corpus
+
+_LEAST = 1000
+"""Characters that a text must have."""
+
+_MOST_DIFFERENT = 126
+"""Characters that are told apart, the most frequent ones; all others are one."""
+
+_OTHERS = 1
+
+
+class Characters(Task):
+    """Windows of a text, drawn at random; its last tenth is held out.
+
+    path: a file of UTF-8 text, or a directory of ``*.txt`` files. length: of a window.
+    Raises UsageError for a text that is too short, LoadError for one that cannot be read.
+    """
+
+    name = "text"
+    words = "guess the next character of the text"
+    unit = "characters"
+    patterns = (back(1), INDUCTION, DUPLICATE, FIRST)
+
+    def __init__(self, path: Path, length: int = 42) -> None:
+        corpus = read_corpus([path])
+        characters = sum(map(len, corpus.texts))
+        if characters < _LEAST:
+            raise UsageError(
+                f"the text of --text has {characters:,} characters: expected at least {_LEAST:,}, "
+                "so that a tenth of it can be held out; give a longer one"
+            )
+        whole = "\n".join(corpus.texts)
+        cut = len(whole) - len(whole) // 10
+        frequent = [one for one, _ in Counter(whole[:cut]).most_common(_MOST_DIFFERENT)]
+        known = {one: number for number, one in enumerate(frequent, _OTHERS + 1)}
+        ids = np.array([known.get(one, _OTHERS) for one in whole])
+        self._learned, self._held = ids[:cut], ids[cut:]
+        self.length, self.letters, self.vocabulary = length, len(known), len(known) + 2
+        self.text = CorpusFacts(
+            files=corpus.names, bytes=corpus.bytes, tokens=len(ids), digest=corpus.digest
+        )
+
+    def draw(self, count: int, random: np.random.Generator) -> Samples:
+        """Windows that begin anywhere; every prediction counts."""
+        starts = random.integers(0, len(self._learned) - self.length, count, endpoint=True)
+        return self._windows(self._learned, starts)
+
+    def held_out(self, count: int, random: np.random.Generator) -> Samples:
+        """Windows of the last tenth side by side, the same whatever the random numbers."""
+        most = len(self._held) // self.length
+        return self._windows(self._held, np.arange(min(count, most)) * self.length)
+
+    def best(self, samples: Samples) -> None:
+        """Nobody knows how well a text can be predicted."""
+
+    def between(self, samples: Samples) -> tuple[Reference, ...]:
+        """Who knows how often characters stand in the text, and behind which."""
+        return self._alone(samples), self._behind(samples)
+
+    def _alone(self, samples: Samples) -> Reference:
+        """By their number in the text that is learned from, each counted once more."""
+        counts = 1.0 + np.bincount(self._learned, minlength=self.vocabulary)
+        counts[BEGINNING] = 0
+        answers = samples.ids[:, 1:]
+        losses = -np.log(counts[answers] / counts.sum())
+        return Reference(
+            "by character frequency",
+            float(losses.mean()),
+            _share(answers == counts.argmax()),
+        )
+
+    def _behind(self, samples: Samples) -> Reference:
+        """The same behind each character; a window's first character has none before it."""
+        size = self.vocabulary
+        pairs = self._learned[:-1] * size + self._learned[1:]
+        counts = 1.0 + np.bincount(pairs, minlength=size * size).reshape(size, size)
+        counts[BEGINNING] = 1.0 + np.bincount(self._learned, minlength=size)
+        counts[:, BEGINNING] = 0
+        shares = counts / counts.sum(1, keepdims=True)
+        before, answers = samples.ids[:, :-1], samples.ids[:, 1:]
+        losses = -np.log(shares[before, answers])
+        right = shares.argmax(1)[before] == answers
+        return Reference("by the character before", float(losses.mean()), _share(right))
+
+    def _windows(self, ids: NDArray[np.int64], starts: NDArray[np.int64]) -> Samples:
+        tokens = ids[starts[:, None] + np.arange(self.length)]
+        return Samples(np.insert(tokens, 0, BEGINNING, axis=1), np.ones(tokens.shape, np.bool_))
+
+
+def _share(right: NDArray[np.bool_]) -> float:
+    return float(right.mean())

@@ -1,0 +1,313 @@
+"""What ``attnviz sweep`` has to say: provenance, losses by number of heads, what the heads do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from attnviz.draw import document as doc
+from attnviz.draw.palette import series_tint
+from attnviz.draw.provenance import counted, share
+from attnviz.draw.scale import weight_steps
+from attnviz.learn.sweep.findings import details, finding, nats
+from attnviz.learn.sweep.records import PatternScore, Reference, SweepModel, SweepReport, SweepTask
+from attnviz.learn.train.records import CurvePoint
+
+_LONGEST = 100
+_LEAD = 7
+_REFERENCE = doc.Tint(128, "grey")
+
+CurvesByHeads = Mapping[int, Sequence[Sequence[CurvePoint]]]
+"""By the number of heads the curve of each seed."""
+
+
+def sweep_document(
+    report: SweepReport, hints: Sequence[str] = (), explain: bool = False
+) -> doc.Document:
+    """All that one sweep shows; at least one model is trained."""
+    counts = ", ".join(map(str, report.measured))
+    one = "head" if report.measured == (1,) else "heads"
+    text = report.task.text
+    heading = [
+        ("decoder", True),
+        (f"{counted(report.layers, 'layer')}, width {report.d_model}", False),
+        (f"{counts.replace(', ', '/')} {one}", False),
+        (report.task.name, False),
+        (counted(report.steps, "step"), False),
+        (counted(len(report.seeds), "seed"), False),
+    ]
+    return doc.Document(
+        f"sweep over heads on {report.task.name}",
+        f"The same decoder with {counts} {one}: {report.task.name}",
+        [
+            doc.Group(_about(report)),
+            _notes(report),
+            doc.Group([curves_plot(_curves(report))]),
+            doc.Group([_results(report)]),
+            doc.Group([_patterns(report)]),
+            _details(report),
+        ],
+        [doc.Say(text, _LONGEST) for text in _explanation(report)] if explain else (),
+        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        heading=heading,
+        quoted="" if text is None else ", ".join(text.files),
+        finding=finding(report),
+        first=lambda room, lines: _first(report, room, lines),
+    )
+
+
+def _notes(report: SweepReport) -> doc.Group:
+    return doc.Group([doc.Note(note, _LONGEST) for note in report.notes])
+
+
+def _details(report: SweepReport, yields: int = 0) -> doc.Group:
+    return doc.Group([doc.Say(text, _LONGEST) for text in details(report)], yields=yields)
+
+
+# The first screen ----------------------------------------------------------------------------
+
+_FRAME = 3
+"""Lines of a plot beside its curves: title, axis, legend."""
+
+_LEAST_ROWS, _MOST_ROWS = 6, 18
+_FEW_LINES = 20
+_BESIDE = 78
+"""Columns that curves and table each need to stand side by side."""
+
+
+def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
+    """Curves and losses; the heads and more sentences as far as there is room."""
+    table = _results(report)._replace(title=[])
+    if lines < _FEW_LINES:  # of the references chance alone
+        first = 1 + len(report.task.between)
+        trained = table.rows[first : first + len(report.measured)]
+        table = table._replace(rows=[table.rows[0], *trained])
+    grid: list[doc.Part] = [_patterns(report)]
+    tall = len(table.rows) + 2, len(report.models[0].patterns) + 6
+    lines -= sum(2 for _ in report.notes)
+    if room >= 2 * _BESIDE:
+        plot = curves_plot(_curves(report), _rows(lines - len(details(report)) - 4))
+        right = doc.Group([table, *grid * (lines > sum(tall))], spaced=True)
+        shown = [doc.Group([plot, right], beside=doc.Beside(_BESIDE, gap=4))]
+    else:
+        both = lines - _FRAME - sum(tall) >= _LEAST_ROWS
+        plot = curves_plot(_curves(report), _rows(lines - tall[0] - tall[1] * both))
+        shown = [doc.Group([part]) for part in (plot, table, *grid * both)]
+    return [_notes(report), *shown, _details(report, yields=1)]
+
+
+def _rows(lines: int) -> int:
+    """Of a plot in so many lines."""
+    return max(min(lines - _FRAME, _MOST_ROWS), _LEAST_ROWS)
+
+
+# Provenance ----------------------------------------------------------------------------------
+
+
+def _about(report: SweepReport) -> list[doc.Part]:
+    """The model, the task and the training."""
+    model = [
+        "attnviz's own decoder",
+        f"{counted(report.layers, 'layer')} of width {report.d_model}",
+        f"feed-forward {report.d_ff}",
+        f"float32 on {report.device}",
+        counted(report.threads, "thread"),
+        _seeds(report.seeds),
+        _parameter_words(report),
+    ]
+    training = [
+        f"{report.steps:,} steps of {report.batch} × {report.task.length} tokens",
+        "the same first weights and batches for every number of heads",
+        f"AdamW, learning rate {report.learning_rate:.3g}, warm-up and cosine",
+        f"measured on {report.held_out:,} held-out sequences",
+        f"{report.predictions:,} predictable positions",
+    ]
+    return [
+        doc.Facts([(words, not place) for place, words in enumerate(model)]),
+        doc.Facts([(_task_words(report.task), False)], "task", _LEAD),
+        doc.Facts([(words, False) for words in training], "run", _LEAD),
+    ]
+
+
+def _task_words(task: SweepTask) -> str:
+    """The task's name and what it asks for, in one sentence."""
+    if task.text is None:
+        return f"{task.name}: {task.words}"
+    names = ", ".join(task.text.files)
+    return (
+        f"{task.name}: {task.words}, {names} ({task.text.bytes:,} bytes, digest "
+        f"{task.text.digest}); its last tenth is held out"
+    )
+
+
+def _parameter_words(report: SweepReport) -> str:
+    """How many numbers are trained, and whether that depends on the heads."""
+    counts = {model.heads: model.parameters for model in report.models}
+    if len(set(counts.values())) > 1:
+        each = ", ".join(f"{count:,} with {heads}" for heads, count in sorted(counts.items()))
+        return f"parameters: {each} heads"
+    number = f"{next(iter(counts.values())):,} parameters"
+    return f"same {number} for all" if len(counts) > 1 else number
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    return f"seeds {seeds[0]} to {seeds[-1]}"
+
+
+# Curves and results --------------------------------------------------------------------------
+
+
+def _curves(report: SweepReport) -> CurvesByHeads:
+    return {heads: [model.points for model in report.of(heads)] for heads in report.measured}
+
+
+def curves_plot(curves: CurvesByHeads, rows: int = 12) -> doc.Plot:
+    """A line a number of heads; each point is the mean over the seeds that have got there."""
+    drawn = [
+        doc.Curve(counted(heads, "head"), _mean(seeds))
+        for heads, seeds in sorted(curves.items())
+        if any(seeds)
+    ]
+    most = max(map(len, curves.values()), default=1)
+    title = [("Training loss", True), ("nats per predictable position, fresh batches", False)]
+    title += [(f"mean of {most} seeds", False)] if most > 1 else []
+    return doc.Plot(title, drawn, "steps", rows=rows)
+
+
+def _mean(seeds: Sequence[Sequence[CurvePoint]]) -> list[tuple[float, float]]:
+    losses: dict[int, list[float]] = {}
+    for points in seeds:
+        for point in points:
+            losses.setdefault(point.step, []).append(point.loss)
+    return [(float(step), sum(losses[step]) / len(losses[step])) for step in sorted(losses)]
+
+
+def _results(report: SweepReport) -> doc.Table:
+    """A row a rule and a number of heads; a bar is as long as the loss."""
+    task = report.task
+    rules = [_rule(rule) for rule in (task.chance, *task.between)]
+    trained = [_trained(report, heads) for heads in report.measured]
+    best = [_rule(task.best)] if task.best is not None else []
+    limit = max(loss for _, loss in (*rules, *trained))
+    several = len(report.seeds) > 1
+    columns = [
+        doc.Column("held-out", right=False),
+        doc.Column("loss"),
+        *[doc.Column("±")] * several,
+        doc.Column("accuracy"),
+        *[doc.Column("±")] * several,
+        *map(doc.Column, ("head width", "ms/step", "parameters", "seeds")),
+    ]
+    spreads = () if several else (2, 4)
+
+    def row(cells: Sequence[str], loss: float, number: int | None = None) -> doc.Row:
+        kept = [cell for place, cell in enumerate(cells) if place not in spreads]
+        if number is None:
+            return doc.Row(kept, (loss, limit), _REFERENCE, "faint")
+        return doc.Row(kept, (loss, limit), series_tint(number))
+
+    rows = [row(*rule) for rule in rules]
+    rows += [row(*one, number) for number, one in enumerate(trained)]
+    rows += [row(*rule) for rule in best]
+    title = [
+        ("On held-out sequences", True),
+        ("loss in nats per predictable position", False),
+        ("accuracy (top-1)", False),
+    ]
+    title += [("mean over seeds ± standard deviation", False)] if several else []
+    return doc.Table(columns, rows, title, ranked=True)
+
+
+def _rule(rule: Reference) -> tuple[list[str], float]:
+    """The cells of what needs no training, and its loss."""
+    cells = [rule.name, nats(rule.loss), "", f"{rule.accuracy:.1%}", "", "", "", "", ""]
+    return cells, rule.loss
+
+
+def _trained(report: SweepReport, heads: int) -> tuple[list[str], float]:
+    """The cells of a number of heads, and its mean loss."""
+
+    def both(measure: Callable[[SweepModel], float], show: Callable[[float], str]) -> Iterator[str]:
+        spread = report.spread(heads, measure)
+        yield show(spread.mean)
+        yield "" if spread.deviation is None else show(spread.deviation)
+
+    models = report.of(heads)
+    seconds = report.spread(heads, lambda model: model.step_seconds).mean
+    cells = [
+        counted(heads, "head"),
+        *both(lambda model: model.loss, nats),
+        *both(lambda model: model.accuracy, "{:.1%}".format),
+        str(report.d_model // heads),
+        f"{1000 * seconds:.1f}",
+        f"{models[0].parameters:,}",
+        str(len(models)),
+    ]
+    return cells, report.spread(heads, lambda model: model.loss).mean
+
+
+def _patterns(report: SweepReport) -> doc.HeadGrid:
+    """A row a pattern, a column a number of heads: the best head, coloured by its score."""
+    first = report.of(report.measured[0])[0].patterns
+    cells = {
+        (row, column): cell
+        for row, pattern in enumerate(first)
+        for column, cell in enumerate(
+            [_cell(pattern.even, ""), *(_best(report, heads, pattern) for heads in report.measured)]
+        )
+    }
+    title = [
+        ("Best head of each pattern", True),
+        ("its attention to those keys, beside uniform attention's", False),
+    ]
+    if len(report.seeds) > 1:
+        title.append((f"mean over seeds, head of seed {report.seeds[0]}", False))
+    return doc.HeadGrid(
+        [pattern.words for pattern in first],
+        ["uniform", *(counted(heads, "head") for heads in report.measured)],
+        cells,
+        title,
+        scale=doc.WEIGHTS._replace(words="attention", after="colour: square root"),
+    )
+
+
+def _best(report: SweepReport, heads: int, pattern: PatternScore) -> doc.Cell:
+    """The mean score of the best heads, and the name of the first seed's."""
+    best = [model.pattern(pattern.name) for model in report.of(heads)]
+    score = sum(one.score for one in best) / len(best)
+    return _cell(score, f"L{best[0].layer}H{best[0].head}")
+
+
+def _cell(score: float, head: str) -> doc.Cell:
+    step = int(weight_steps(np.array(score)))
+    return doc.Cell(min(score, 1.0) ** 0.5, doc.Tint(step), f"{share(score)} {head}".strip())
+
+
+def _explanation(report: SweepReport) -> list[str]:
+    """Paragraphs, each of which begins with words and a colon."""
+    widths = ", ".join(str(report.d_model // heads) for heads in report.measured)
+    lines = [
+        "How to read this: the same small model is trained again and again; only the number of "
+        f"heads that its width of {report.d_model} is split into changes (head widths {widths}). "
+        "All models have the same number of parameters and start from the same weights, and they "
+        "see the same batches, so that only the heads can make the difference.",
+        "Loss: cross-entropy of the right answer in nats; 0 is certainty. Chance weights all "
+        "answers equally; a loss far below it was learnt.",
+        "Significance: training is repeated from other first weights and other batches (seeds). "
+        "Two numbers of heads are compared seed by seed in a paired t-test; p is multiplied by "
+        "the number of pairs that could have been compared (Bonferroni), and under 0.05 is called "
+        "significant.",
+        "Heads: a head's attention weights sum to one. With two tokens to find, one head must "
+        "split its attention, two heads need not. But more heads are narrower ones; what that "
+        "costs, or does not, is in the table.",
+    ]
+    if report.task.name == "induction":
+        lines.append(
+            "Induction: to predict what followed this letter before, one layer finds for each "
+            "token the letter before it, and the next layer looks for the place where that letter "
+            "stood. Where strands take turns, letters at two distances must be found."
+        )
+    return lines

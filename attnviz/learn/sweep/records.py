@@ -1,0 +1,151 @@
+"""What crosses the layers when one decoder is trained with several numbers of heads."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from attnviz.learn.train.records import CorpusFacts, CurvePoint
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a rule without any training reaches on the held-out predictions.
+
+    name: of the rule. loss: nats per prediction. accuracy: share of right answers, in [0, 1].
+    """
+
+    name: str
+    loss: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class SweepTask:
+    """What the models learn.
+
+    name: as ``--task`` has it, or ``text``. words: what is to be predicted, a sentence.
+    vocabulary: number of tokens, the one that begins a sequence included.
+    length: tokens of a sequence, that one aside.
+    chance: answers drawn evenly from all that can be one. best: the least loss that is possible;
+    None where nobody knows it. between: what rules simpler than the task reach.
+    text: of ``--text``, what was learned from; None for the others.
+    """
+
+    name: str
+    words: str
+    vocabulary: int
+    length: int
+    chance: Reference
+    best: Reference | None = None
+    between: tuple[Reference, ...] = ()
+    text: CorpusFacts | None = None
+
+
+@dataclass(frozen=True)
+class PatternScore:
+    """The head of one model that follows a pattern most.
+
+    name: of the pattern, such as ``previous``. words: which keys it looks at.
+    score: mean share of attention that its queries have on those keys, in [0, 1].
+    even: the same of uniform attention.
+    """
+
+    name: str
+    words: str
+    layer: int
+    head: int
+    score: float
+    even: float
+
+
+@dataclass(frozen=True)
+class SweepModel:
+    """One trained model.
+
+    heads: of each layer. seed: of its first weights and of its batches.
+    parameters: how many numbers were trained.
+    points: its curve; the losses are those of the predictable positions.
+    loss, accuracy: on the held-out sequences, nats per prediction and share in [0, 1].
+    step_seconds: of one training step, the median over the points of the curve.
+    patterns: the best head of each.
+    """
+
+    heads: int
+    seed: int
+    parameters: int
+    points: tuple[CurvePoint, ...]
+    loss: float
+    accuracy: float
+    step_seconds: float
+    patterns: tuple[PatternScore, ...]
+
+    def pattern(self, name: str) -> PatternScore:
+        """KeyError where it was not measured."""
+        for scored in self.patterns:
+            if scored.name == name:
+                return scored
+        raise KeyError(name)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean over seeds. deviation: the sample's standard deviation; None for one seed."""
+
+    mean: float
+    deviation: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Of at least one value."""
+        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+
+@dataclass(frozen=True)
+class SweepReport:
+    """What ``attnviz sweep`` found: the one input of its screen and its document.
+
+    heads, seeds: what was asked for, heads rising. models: those that are trained, seed by seed.
+    layers, d_model, d_ff: of every model; a head is ``d_model / heads`` wide.
+    steps, batch: of each training. learning_rate: its peak.
+    held_out: sequences that no model learned from. predictions: counted in them.
+    device, threads: where it ran, and on how many threads of the host.
+    seconds: of everything.
+    notes: sentences a reader must know.
+    """
+
+    task: SweepTask
+    heads: tuple[int, ...]
+    seeds: tuple[int, ...]
+    layers: int
+    d_model: int
+    d_ff: int
+    steps: int
+    batch: int
+    learning_rate: float
+    held_out: int
+    predictions: int
+    device: str
+    threads: int
+    models: tuple[SweepModel, ...]
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether every model that was asked for is there."""
+        return len(self.models) == len(self.heads) * len(self.seeds)
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        """The numbers of heads of which at least one model is there."""
+        return tuple(heads for heads in self.heads if self.of(heads))
+
+    def of(self, heads: int) -> tuple[SweepModel, ...]:
+        """The models with so many heads, in the order of their seeds."""
+        return tuple(model for model in self.models if model.heads == heads)
+
+    def spread(self, heads: int, measure: Callable[[SweepModel], float]) -> Spread:
+        """Of a measure over the seeds of one number of heads."""
+        return Spread.of([measure(model) for model in self.of(heads)])

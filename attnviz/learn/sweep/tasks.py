@@ -1,0 +1,358 @@
+"""What the models of a sweep learn: sequences without end, and what is known of them.
+
+A task says what rules without any training reach on its sequences, and by which keys heads are
+scored: those that its answers need, and those of the literature's patterns, Olsson et al. 2022
+(previous token, induction), Wang et al. 2022 (duplicate), Xiao et al. 2023 (first). The means over
+these keys are those of ``measures``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.errors import UsageError
+from attnviz.learn.sweep.records import Reference, SweepTask
+from attnviz.learn.train.records import CorpusFacts
+
+BEGINNING = 0
+"""The id that begins every sequence; letters are counted from 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Sequences and which of their tokens can be known.
+
+    ids: (sequence, 1 + token), ``BEGINNING`` first. Token i + 1 is predicted at i.
+    counted: (sequence, token), whether that prediction counts; at least one does.
+    """
+
+    ids: NDArray[np.int64]
+    counted: NDArray[np.bool_]
+
+    @property
+    def predictions(self) -> int:
+        """How many count."""
+        return int(self.counted.sum())
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Keys that a head may look at.
+
+    name: for programs. words: for people.
+    keys: of samples, (sequence, query, key), True for those keys; a query without any does not
+    count. Queries and keys are all tokens but the last, which is only predicted.
+    """
+
+    name: str
+    words: str
+    keys: Callable[[Samples], NDArray[np.bool_]]
+
+
+class Task(ABC):
+    """Sequences to learn from, drawn afresh for every batch.
+
+    name: as ``--task`` has it, or ``text``. words: what is to be predicted.
+    vocabulary: ids are below it. length: tokens of a sequence, its beginning aside.
+    letters: different answers that there are; unit: what they are called.
+    patterns: that heads are scored by. text: what sequences are cut from, None for random ones.
+    """
+
+    name: str
+    words: str
+    vocabulary: int
+    length: int
+    letters: int
+    patterns: tuple[Pattern, ...]
+    text: CorpusFacts | None = None
+    unit = "letters"
+
+    @abstractmethod
+    def draw(self, count: int, random: np.random.Generator) -> Samples:
+        """So many sequences to learn from."""
+
+    def held_out(self, count: int, random: np.random.Generator) -> Samples:
+        """So many sequences to measure on, or as many as there are."""
+        return self.draw(count, random)
+
+    def chance(self, samples: Samples) -> Reference:
+        """What answers reach that are drawn evenly from all letters."""
+        return evenly(f"chance: {self.letters} {self.unit}", np.full(1, float(self.letters)))
+
+    def best(self, samples: Samples) -> Reference | None:
+        """The least loss that is possible; None where nobody knows it."""
+        return Reference("best possible", 0.0, 1.0)
+
+    def between(self, samples: Samples) -> tuple[Reference, ...]:
+        """What rules reach that are simpler than the task."""
+        return ()
+
+    def facts(self, samples: Samples) -> SweepTask:
+        """What a report says of the task, its references measured on ``samples``."""
+        return SweepTask(
+            self.name,
+            self.words,
+            self.vocabulary,
+            self.length,
+            self.chance(samples),
+            self.best(samples),
+            self.between(samples),
+            self.text,
+        )
+
+
+def evenly(name: str, choices: NDArray[np.floating]) -> Reference:
+    """Answers drawn evenly from so many, the right one among them; a number a prediction."""
+    return Reference(name, float(np.log(choices).mean()), float((1 / choices).mean()))
+
+
+def back(tokens: int) -> Pattern:
+    """The key that stands so many tokens before the query; one is the previous token."""
+    name = "previous" if tokens == 1 else f"back_{tokens}"
+    words = "previous token" if tokens == 1 else f"{tokens} tokens back"
+
+    def keys(samples: Samples) -> NDArray[np.bool_]:
+        return _everywhere(samples, np.eye(samples.counted.shape[1], k=-tokens, dtype=np.bool_))
+
+    return Pattern(name, words, keys)
+
+
+def _everywhere(samples: Samples, keys: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The same keys (query, key) in every sequence."""
+    return np.broadcast_to(keys, (len(samples.ids), *keys.shape))
+
+
+def _first(samples: Samples) -> NDArray[np.bool_]:
+    keys = np.zeros((samples.counted.shape[1],) * 2, np.bool_)
+    keys[1:, 0] = True
+    return _everywhere(samples, keys)
+
+
+def _earlier(samples: Samples) -> NDArray[np.bool_]:
+    return np.tri(samples.counted.shape[1], k=-1, dtype=np.bool_)
+
+
+def _duplicates(samples: Samples) -> NDArray[np.bool_]:
+    tokens = samples.ids[:, :-1]
+    return np.asarray((tokens[:, :, None] == tokens[:, None, :]) & _earlier(samples))
+
+
+def _followed(samples: Samples) -> NDArray[np.bool_]:
+    tokens = samples.ids[:, :-1]
+    equal = tokens[:, :, None] == np.roll(tokens, 1, axis=1)[:, None, :]
+    equal[:, :, 0] = False  # key 0 follows nothing
+    return np.asarray(equal & _earlier(samples))
+
+
+FIRST = Pattern("first", "first token", _first)
+DUPLICATE = Pattern("duplicate", "same letter before", _duplicates)
+INDUCTION = Pattern("induction", "what followed it before", _followed)
+
+
+class Induction(Task):
+    """Repeat what followed this letter before, of several strands that take turns.
+
+    Each strand repeats a stretch of letters of its own. Induction heads (Elhage et al. 2021; Olsson
+    et al. 2022) need a token that knows the one before it. With one strand a single head in the
+    first layer is enough for that. Where strands take turns, the next token belongs to another
+    strand than the last one: to continue it, a query must know the last letter of that strand and a
+    key the letter before its own, which are at different distances.
+
+    letters: to choose from. strands: how many. period: least and largest length of a stretch; its
+    letters are different ones. length: tokens of a sequence.
+    """
+
+    name = "induction"
+
+    def __init__(
+        self,
+        letters: int = 9,
+        strands: int = 3,
+        period: tuple[int, int] = (3, 5),
+        length: int = 42,
+    ) -> None:
+        self.vocabulary, self.length = letters + 1, length
+        self.letters, self._strands, self._period = letters, strands, period
+        self.words = (
+            f"repeat what followed this letter before: {strands} strands of {letters} letters take "
+            f"turns, each repeats {period[0]} to {period[1]} different letters of its own"
+        )
+        self.patterns = (
+            *map(back, range(max(strands - 1, 1), strands + 1)),
+            Pattern("induction", "what followed before", self._followed),
+            DUPLICATE,
+            FIRST,
+        )
+
+    def draw(self, count: int, random: np.random.Generator) -> Samples:
+        """Sequences whose predictions count once their strand repeats."""
+        turns = -(-self.length // self._strands)
+        low, high = self._period
+        rows = (count, self._strands, 1)
+        period = random.integers(low, high, rows, endpoint=True)
+        letters = np.broadcast_to(
+            np.arange(1, self.letters + 1), (count, self._strands, self.letters)
+        )
+        turn = np.arange(turns)
+        strands = np.take_along_axis(random.permuted(letters, axis=-1), turn % period, -1)
+        # (sequence, strand, turn) to tokens that take turns
+        tokens = strands.swapaxes(1, 2).reshape(count, -1)[:, : self.length]
+        known = (turn > period).swapaxes(1, 2).reshape(count, -1)[:, : self.length]
+        return Samples(np.insert(tokens, 0, BEGINNING, axis=1), known)
+
+    def between(self, samples: Samples) -> tuple[Reference, ...]:
+        """Who knows the strand's letters, but not their order."""
+        counts = self._different(samples)[samples.counted]
+        return (evenly("a letter of its strand", counts),)
+
+    def _different(self, samples: Samples) -> NDArray[np.float64]:
+        """The different letters that the strand of each predicted token has had: its period."""
+        answers = samples.ids[:, 1:]
+        found = np.zeros(answers.shape)
+        for strand in range(self._strands):
+            own = answers[:, strand :: self._strands]
+            ordered = np.sort(own, axis=1)
+            found[:, strand :: self._strands] = 1 + (np.diff(ordered, axis=1) > 0).sum(1)[:, None]
+        return found
+
+    def _followed(self, samples: Samples) -> NDArray[np.bool_]:
+        """Of each query the earlier letters of the next token's strand that the last one led to."""
+        tokens = samples.ids[:, :-1]
+        at = np.arange(tokens.shape[1])
+        query = np.roll(tokens, self._strands - 1, axis=1)  # the last letter of the next's strand
+        key = np.roll(tokens, self._strands, axis=1)  # the letter before, in the key's own strand
+        same = query[:, :, None] == key[:, None, :]
+        turn = (at[:, None] + 1 - at) % self._strands == 0
+        there = (at >= self._strands)[:, None] & (at > self._strands) & (at < at[:, None])
+        return np.asarray(same & turn & there)
+
+
+class Copying(Task):
+    """Random letters, a sign, the same letters again; what follows them does not count.
+
+    letters: to choose from; a string may have the same one several times.
+    size: least and largest length of a string.
+    """
+
+    name = "copy"
+
+    def __init__(self, letters: int = 8, size: tuple[int, int] = (6, 14)) -> None:
+        self.vocabulary, self.length = letters + 3, 2 * size[1] + 1
+        self.letters, self._size = letters, size
+        self._sign, self._filling = letters + 1, letters + 2
+        self.words = (
+            f"write a string of {size[0]} to {size[1]} random letters, of {letters}, once more "
+            "behind a sign"
+        )
+        copied = Pattern("copy", "letter to be copied", self._sources)
+        self.patterns = (back(1), copied, INDUCTION, DUPLICATE, FIRST)
+
+    def draw(self, count: int, random: np.random.Generator) -> Samples:
+        """Sequences whose predictions count from the sign to the last letter of the copy."""
+        low, high = self._size
+        size = random.integers(low, high, (count, 1), endpoint=True)
+        letters = random.integers(1, self.letters, (count, high), endpoint=True)
+        at = np.arange(self.length)
+        source = np.where(at < size, at, at - size - 1) % high
+        tokens = np.take_along_axis(letters, source, axis=1)
+        tokens = np.where(at == size, self._sign, tokens)
+        tokens = np.where(at > 2 * size, self._filling, tokens)
+        counted = (at > size) & (at <= 2 * size)
+        return Samples(np.insert(tokens, 0, BEGINNING, axis=1), counted)
+
+    def _sources(self, samples: Samples) -> NDArray[np.bool_]:
+        """Of each query whose prediction counts the letter that it is to write."""
+        size = samples.counted.sum(1)[:, None, None]
+        at = np.arange(self.length)
+        return np.asarray((at[:, None] - at == size) & samples.counted[:, :, None])
+
+
+class Majority(Task):
+    """Random letters, a sign, the most frequent of them; what follows does not count.
+
+    letters: to choose from. size: least and largest number of them before the sign.
+    """
+
+    name = "majority"
+
+    def __init__(self, letters: int = 4, size: tuple[int, int] = (8, 24)) -> None:
+        self.vocabulary, self.length = letters + 3, size[1] + 2
+        self.letters, self._size = letters, size
+        self._sign, self._filling = letters + 1, letters + 2
+        self.words = (
+            f"name the most frequent of {size[0]} to {size[1]} random letters, of {letters}, "
+            "behind a sign"
+        )
+        self.patterns = (
+            Pattern("majority", "most frequent letter", self._most),
+            Pattern("letters", "letters that are counted", self._strings),
+            back(1),
+            FIRST,
+        )
+
+    def draw(self, count: int, random: np.random.Generator) -> Samples:
+        """Sequences whose only prediction that counts is the answer; no two letters tie."""
+        low, high = self._size
+        size = random.integers(low, high, (count, 1), endpoint=True)
+        at = np.arange(self.length)
+        tokens = np.zeros((count, self.length), np.int64)
+        answers = np.zeros(count, np.int64)
+        open_ones = np.arange(count)
+        while len(open_ones):
+            drawn = random.integers(1, self.letters, (len(open_ones), self.length), endpoint=True)
+            tokens[open_ones] = np.where(at < size[open_ones], drawn, 0)
+            frequencies = np.sort(self._frequencies(tokens[open_ones]), axis=1)
+            open_ones = open_ones[frequencies[:, -1] == frequencies[:, -2]]
+        answers = 1 + self._frequencies(tokens).argmax(1)
+        tokens = np.where(at == size, self._sign, tokens)
+        tokens = np.where(at == size + 1, answers[:, None], tokens)
+        tokens = np.where(at > size + 1, self._filling, tokens)
+        return Samples(np.insert(tokens, 0, BEGINNING, axis=1), at == size + 1)
+
+    def between(self, samples: Samples) -> tuple[Reference, ...]:
+        """Who draws one of the letters that stand there."""
+        frequencies = self._frequencies(np.where(self._before(samples), samples.ids[:, :-1], 0))
+        share = frequencies.max(1) / frequencies.sum(1)
+        return (
+            Reference("a letter of the string", float(-np.log(share).mean()), float(share.mean())),
+        )
+
+    def _frequencies(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How often each letter stands there: (sequence, token) to (sequence, letter)."""
+        letters = np.arange(1, self.letters + 1)
+        return np.asarray((tokens[:, :, None] == letters).sum(1))
+
+    def _before(self, samples: Samples) -> NDArray[np.bool_]:
+        """Which tokens but the last are letters of the string."""
+        sign = samples.counted.argmax(1)[:, None]
+        at = np.arange(self.length)
+        return np.asarray((at > 0) & (at < sign))
+
+    def _strings(self, samples: Samples) -> NDArray[np.bool_]:
+        """Of the sign the letters before it."""
+        return np.asarray(samples.counted[:, :, None] & self._before(samples)[:, None, :])
+
+    def _most(self, samples: Samples) -> NDArray[np.bool_]:
+        """Of the sign those of them that are the answer."""
+        answers = samples.ids[:, 1:][samples.counted]
+        equal = samples.ids[:, None, :-1] == answers[:, None, None]
+        return np.asarray(self._strings(samples) & equal)
+
+
+TASKS: Mapping[str, Callable[[], Task]] = {
+    "induction": Induction,
+    "copy": Copying,
+    "majority": Majority,
+}
+
+
+def named_task(name: str) -> Task:
+    """The task of this name, of its usual size; UsageError where there is none."""
+    if name not in TASKS:
+        raise UsageError(f"unknown task {name!r}: expected {', '.join(TASKS)}, or --text FILE")
+    return TASKS[name]()

@@ -1,0 +1,296 @@
+"""The same decoder trained with several numbers of heads, and what its heads look at then."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.engine.hook_points import observe_hook_points
+from attnviz.engine.observer import to_numpy
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.learn.sweep.records import PatternScore, SweepModel
+from attnviz.learn.sweep.tasks import BEGINNING, Pattern, Samples, Task
+from attnviz.learn.train.recipe import Optimiser
+from attnviz.learn.train.records import CurvePoint
+from attnviz.learn.train.trainer import (
+    fresh_decoder,
+    learning_rate,
+    make_optimiser,
+    take_step,
+    token_losses,
+)
+from attnviz.measures.rows import uniform_weights
+from attnviz.models.memory import require_room
+from attnviz.records import Kind
+
+_BATCHES, _HELD_OUT = 1, 2
+"""What a stream of random numbers is for, so that two purposes never share one."""
+
+_POINTS = 25
+"""Of a curve, at most one more."""
+
+_NARROW = 128
+"""Widths up to which the threads of a matrix product wait for one another longer than they work."""
+
+_PER_PARAMETER, _SQUARES = 16, 7
+"""Bytes of a weight, its gradient and AdamW's two means; matrices of a layer, all of the width."""
+
+_SEQUENCES = 64
+"""That heads are looked at over."""
+
+_AT_ONCE = 128
+"""Held-out sequences of one forward pass."""
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What is trained.
+
+    task: what is learned. heads: of each layer, rising. seeds: of first weights and batches.
+    layers, d_model: of every model; the feed-forward is ``d_model`` wide too.
+    steps, batch: of a training. held_out: sequences that are kept for measuring.
+    Raises UsageError for models that the memory does not hold and for heads that do not divide the
+    width, or into an odd one.
+    """
+
+    task: Task
+    heads: tuple[int, ...]
+    seeds: tuple[int, ...]
+    layers: int = 2
+    d_model: int = 32
+    steps: int = 500
+    batch: int = 32
+    held_out: int = 512
+
+    def __post_init__(self) -> None:
+        require_room(
+            f"{self.layers} layers of a width of {self.d_model} take",
+            _PER_PARAMETER * self.layers * _SQUARES * self.d_model**2,
+            "choose a smaller --d-model or --layers",
+        )
+        for heads in self.heads:
+            if self.d_model % heads:
+                raise UsageError(
+                    f"--heads {heads} does not divide --d-model {self.d_model}: expected "
+                    f"{_divisors(self.d_model)}"
+                )
+            if self.d_model // heads % 2:
+                raise UsageError(
+                    f"--heads {heads} makes heads of an odd width, {self.d_model // heads}: rotary "
+                    f"positions turn pairs of entries; expected {_divisors(self.d_model)}"
+                )
+
+    @property
+    def optimiser(self) -> Optimiser:
+        """Wider models take smaller steps; none forgets, the tasks need every bit of memory."""
+        peak = 0.01 * math.sqrt(32 / max(self.d_model, 32))
+        return Optimiser(learning_rate=peak, warmup_steps=20, weight_decay=0.0)
+
+    def config(self, heads: int) -> DecoderConfig:
+        """The decoder with so many heads."""
+        return DecoderConfig(
+            vocabulary=self.task.vocabulary,
+            d_model=self.d_model,
+            layers=self.layers,
+            heads=heads,
+            kv_heads=heads,
+            head_dim=self.d_model // heads,
+            d_ff=self.d_model,
+            context=self.task.length,
+            rope_theta=100.0,  # wavelengths of sequences as short as these
+            initializer_range=0.1,
+            bos=BEGINNING,
+        )
+
+    def measured_on(self) -> Samples:
+        """The held-out sequences: the same for every model."""
+        random = np.random.default_rng((self.seeds[0], _HELD_OUT))
+        return self.task.held_out(self.held_out, random)
+
+    def drawn(self, seed: int, step: int) -> Samples:
+        """The batch of a step: the same for every number of heads."""
+        return self.task.draw(self.batch, np.random.default_rng((seed, _BATCHES, step)))
+
+
+class HeadsTraining:
+    """The training of one model of a plan.
+
+    heads, seed: of the plan's. device: where to train. points: the curve so far.
+    """
+
+    def __init__(self, plan: SweepPlan, heads: int, seed: int, device: torch.device) -> None:
+        self.heads, self.seed = heads, seed
+        self.points: list[CurvePoint] = []
+        self.model = fresh_decoder(plan.config(heads), seed).to(device)
+        self._plan, self._device = plan, device
+        self._optimiser = make_optimiser(self.model, plan.optimiser)
+        self._step_seconds: list[float] = []
+
+    def steps(self) -> Iterator[CurvePoint | None]:
+        """Train to the end, a step at a time; at each point of the curve comes that point.
+
+        Raises UnsupportedError when the loss is no longer finite.
+        """
+        plan, losses = self._plan, []
+        every = max(1, plan.steps // _POINTS)
+        seconds = total = 0.0
+        self.model.train()
+        for step in range(plan.steps):
+            samples = plan.drawn(self.seed, step)
+            rate = learning_rate(plan.optimiser, step / plan.steps, step)
+            began = time.perf_counter()
+            loss = take_step(
+                self.model,
+                self._optimiser,
+                torch.from_numpy(samples.ids),
+                torch.from_numpy(samples.counted.astype(np.float32)),
+                rate=rate,
+                clip=plan.optimiser.clip,
+                autocast=None,
+            )
+            losses.append(loss)
+            due = step == 0 or (step + 1) % every == 0 or step + 1 == plan.steps
+            # Reading the losses waits for the device, which is part of the steps' time.
+            mean = float(torch.stack(losses).mean()) if due else 0.0
+            seconds += time.perf_counter() - began
+            if not due:
+                yield None
+                continue
+            if not math.isfinite(mean):
+                raise UnsupportedError(
+                    f"the loss of {self.heads} heads is no longer finite after step {step + 1:,} "
+                    f"of seed {self.seed} (it is {mean}): another --d-model or --seed may help"
+                )
+            self._step_seconds.append(seconds / len(losses))
+            total += seconds
+            tokens = (step + 1) * plan.batch * plan.task.length
+            self.points.append(CurvePoint(step + 1, tokens, total, rate, mean))
+            losses, seconds = [], 0.0
+            yield self.points[-1]
+
+    def measured(self, samples: Samples) -> SweepModel:
+        """What came of it, on sequences that it did not learn from."""
+        self.model.eval()
+        loss, accuracy = self._held_out(samples)
+        return SweepModel(
+            heads=self.heads,
+            seed=self.seed,
+            parameters=sum(one.numel() for one in self.model.parameters()),
+            points=tuple(self.points),
+            loss=loss,
+            accuracy=accuracy,
+            # The first step warms the device up.
+            step_seconds=statistics.median(self._step_seconds[1:] or self._step_seconds),
+            patterns=best_heads(self.model, self._plan.task.patterns, samples),
+        )
+
+    @torch.inference_mode()
+    def _held_out(self, samples: Samples) -> tuple[float, float]:
+        """Mean loss and share of right answers over the predictions that count."""
+        loss = right = 0.0
+        for start in range(0, len(samples.ids), _AT_ONCE):
+            ids = torch.from_numpy(samples.ids[start : start + _AT_ONCE]).to(self._device)
+            counted = torch.from_numpy(samples.counted[start : start + _AT_ONCE]).to(self._device)
+            logits, answers = self.model(ids[:, :-1]), ids[:, 1:]
+            loss += float(token_losses(logits, answers)[counted].double().sum())
+            right += float((logits.argmax(-1) == answers)[counted].sum())
+        return loss / samples.predictions, right / samples.predictions
+
+
+def best_heads(
+    model: TorchDecoder, patterns: Sequence[Pattern], samples: Samples
+) -> tuple[PatternScore, ...]:
+    """The best head of each pattern that the sequences show, over the first 64 of them."""
+    few = Samples(samples.ids[:_SEQUENCES], samples.counted[:_SEQUENCES])
+    layers = _weights(model, few)
+    tokens = few.counted.shape[1]
+    uniform = uniform_weights(tokens, tokens, causal=True)
+    found = []
+    for pattern in patterns:
+        keys = pattern.keys(few)
+        if not keys.any():
+            continue
+        scores = np.stack([weight_on(keys, weights) for weights in layers])  # (layer, head)
+        layer, head = np.unravel_index(scores.argmax(), scores.shape)
+        even = weight_on(keys, np.broadcast_to(uniform, (len(keys), 1, *uniform.shape)))
+        found.append(
+            PatternScore(
+                name=pattern.name,
+                words=pattern.words,
+                layer=int(layer),
+                head=int(head),
+                score=float(scores[layer, head]),
+                even=float(even[0]),
+            )
+        )
+    return tuple(found)
+
+
+def weight_on(keys: NDArray[np.bool_], weights: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Mean share of attention on keys, over the queries that have any: (head,), in [0, 1].
+
+    keys: (sequence, query, key). weights: (sequence, head, query, key).
+    """
+    mass = np.where(keys[:, None], weights, 0).sum(-1, dtype=np.float64)  # (sequence, head, query)
+    there = np.asarray(keys.any(-1))[:, None]
+    return np.asarray(np.where(there, mass, 0).sum((0, 2)) / there.sum())
+
+
+def _weights(model: TorchDecoder, samples: Samples) -> list[NDArray[np.floating]]:
+    """The attention of each layer, (sequence, head, query, key)."""
+    kept = _KeepAll()
+    with observe_hook_points(model, kept), torch.inference_mode():
+        model(torch.from_numpy(samples.ids[:, :-1]).to(next(model.parameters()).device))
+    return [to_numpy(torch.stack(kept.layers[layer])) for layer in sorted(kept.layers)]
+
+
+class _KeepAll:
+    """Keeps the attention of every layer over all sequences of a batch."""
+
+    norms = False
+
+    def __init__(self) -> None:
+        self.layers: dict[int, list[Tensor]] = defaultdict(list)
+
+    def wants(self, kind: Kind, layer: int) -> bool:
+        return True
+
+    def observe(
+        self, text: int, kind: Kind, layer: int, start: int, weights: Tensor, norms: None
+    ) -> None:
+        self.layers[layer].append(weights)
+
+
+@contextmanager
+def few_threads(plan: SweepPlan) -> Iterator[int]:
+    """One thread for narrow models, torch's own number for others; how many it is.
+
+    On a busy machine a second thread makes a step of a narrow model a hundred times as long.
+    """
+    before = torch.get_num_threads()
+    threads = 1 if plan.d_model <= _NARROW else before
+    torch.set_num_threads(threads)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def _divisors(d_model: int) -> str:
+    """The numbers of heads that a width allows, in words."""
+    found = [str(heads) for heads in range(1, d_model + 1) if d_model % (2 * heads) == 0]
+    if not found:
+        return "an even --d-model"
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} or {found[-1]}"

@@ -1,0 +1,207 @@
+"""The directory of a run: what may begin there and what goes on, its state, never half written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import pickle
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attnviz.draw.whole_file import whole_file
+from attnviz.errors import LoadError, UsageError
+from attnviz.learn.train.records import CurvePoint
+from attnviz.reading import CORPUS_BYTES, read_bytes
+
+CARD_FILE = "README.md"
+"""The model card; written last, so that a directory with one holds a finished model."""
+
+LOG_FILE = "log.csv"
+"""The curve of a run."""
+
+_PARTS = (".attnviz-*.part", ".*.tmp")
+"""Names of what a killed process may leave half written."""
+
+STATE_FILE = "training.pt"
+"""The file beside the model's; it may be deleted when a run is finished."""
+
+
+_FORM = 1
+"""Of what is stored; to be raised when ``Trainer.state`` changes."""
+
+_DAMAGE = (
+    RuntimeError,
+    OSError,
+    ValueError,
+    LookupError,
+    EOFError,
+    pickle.UnpicklingError,
+    zipfile.BadZipFile,
+)
+"""What reading a file raises that is no state, or no longer one."""
+
+
+def check_directory(directory: Path, resume: bool) -> None:
+    """Raise one line if a run cannot begin in ``directory``, or go on there; nothing is created.
+
+    UsageError where something is there that would be lost, or where a run is finished; LoadError
+    where there is nothing to resume, or no right to write.
+    """
+    shown = repr(str(directory))
+    try:
+        if directory.exists() and not directory.is_dir():
+            raise UsageError(f"{shown} is there and no directory: name another --out")
+        if directory.is_symlink() and not directory.exists():
+            raise UsageError(f"{shown} is a link to nothing: name another --out")
+        directory.resolve()
+        found = list(directory.iterdir()) if directory.is_dir() else []
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads back to itself
+        why = getattr(error, "strerror", None) or error
+        raise LoadError(f"cannot read {shown}: {why}") from error
+    there = {path.name for path in found if not any(map(path.match, _PARTS))}
+    if resume:
+        _check_resumed(shown, there)
+    elif STATE_FILE in there:
+        raise UsageError(
+            f"{shown} holds a run that is not finished: --resume goes on with it, another --out "
+            "begins a new one"
+        )
+    elif there:
+        what = "a trained model" if LOG_FILE in there else "files"
+        raise UsageError(f"{shown} holds {what} already: name a new --out, nothing is overwritten")
+    _check_writable(directory)
+
+
+def make_directory(directory: Path) -> None:
+    """Make it where it is missing, its parents too; LoadError where that cannot be."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LoadError(
+            f"cannot make the directory {str(directory)!r}: {error.strerror or error}"
+        ) from error
+
+
+def clean_directory(directory: Path) -> None:
+    """Remove what a killed process left half written."""
+    for pattern in _PARTS:
+        for path in directory.glob(pattern):
+            path.unlink(missing_ok=True)
+
+
+def _check_resumed(shown: str, there: set[str]) -> None:
+    if STATE_FILE in there:
+        return
+    if LOG_FILE in there and CARD_FILE in there:
+        raise UsageError(
+            f"the run in {shown} is finished, nothing is left to resume: attnviz heads --model "
+            f"{shown} shows the model, another --out trains a new one"
+        )
+    raise LoadError(
+        f"nothing to resume: {shown} holds no {STATE_FILE}; leave out --resume to begin"
+    )
+
+
+def _check_writable(directory: Path) -> None:
+    """The nearest directory that exists must take new files."""
+    nearest = directory.resolve()
+    while not nearest.exists():
+        nearest = nearest.parent
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        raise LoadError(
+            f"cannot write {str(directory)!r}: {str(nearest)!r} is no directory that takes files"
+        )
+
+
+def write_curve(directory: Path, points: Sequence[CurvePoint]) -> None:
+    """The curve of a run as a CSV file for people: rounded, in place of the one before."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(one.name for one in fields(CurvePoint))
+    for point in points:
+        row = asdict(point)
+        row["seconds"] = f"{point.seconds:.1f}"
+        row["learning_rate"] = f"{point.learning_rate:.3e}"
+        row["loss"] = f"{point.loss:.4f}"
+        row["valid_loss"] = "" if point.valid_loss is None else f"{point.valid_loss:.4f}"
+        writer.writerow(row.values())
+    with whole_file(directory / LOG_FILE) as stream:
+        stream.write(text.getvalue().encode())
+
+
+def write_state(
+    directory: Path, run: Mapping[str, Any], state: Mapping[str, Any], points: Sequence[CurvePoint]
+) -> None:
+    """Write the state of a run, in place of the one before.
+
+    run: what the run is, as JSON values; ``read_state`` refuses another one.
+    state: tensors, numbers, texts and containers of them.
+    Raises LoadError where the disk is full or refuses; the old file stays.
+    """
+    buffer = io.BytesIO()
+    stored = {"form": _FORM, "run": run, "state": dict(state), "points": [*map(asdict, points)]}
+    torch.save(stored, buffer)
+    with whole_file(directory / STATE_FILE) as stream:
+        stream.write(buffer.getbuffer())
+
+
+def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any], list[CurvePoint]]:
+    """The state that ``write_state`` wrote last.
+
+    Raises LoadError where there is none or it is damaged, UsageError where it is of another run;
+    the file stays as it is.
+    """
+    path = directory / STATE_FILE
+    if not path.exists():
+        raise LoadError(
+            f"nothing to resume: {str(path)!r} was not found; leave out --resume to begin"
+        )
+    content = read_bytes(path, most=CORPUS_BYTES)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as parts:
+            if parts.testzip() is not None:  # torch itself compares no checksums
+                raise zipfile.BadZipFile
+        stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except _DAMAGE as error:
+        raise LoadError(f"{str(path)!r} is no state of a training run, or is damaged") from error
+    if not isinstance(stored, dict) or {"form", "run", "state", "points"} - stored.keys():
+        raise LoadError(f"{str(path)!r} is no state of a training run")
+    if stored["form"] != _FORM:
+        raise LoadError(
+            f"{str(path)!r} was written by another version of attnviz: go on with that one, or "
+            "begin again in another --out"
+        )
+    if other := next(_differences(stored["run"], dict(run)), None):
+        raise UsageError(
+            f"{str(path)!r} is of another run: its {other}; name what it began with, or another "
+            "--out"
+        )
+    return stored["state"], [CurvePoint(**point) for point in stored["points"]]
+
+
+def _differences(found: object, wanted: object, name: str = "") -> Iterator[str]:
+    """``optimiser clip is 1.0, asked for is 2.0`` for each value that is not the same."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        for key in dict.fromkeys([*wanted, *found]):
+            yield from _differences(found.get(key), wanted.get(key), f"{name} {key}".lstrip())
+    elif (
+        isinstance(found, list)
+        and isinstance(wanted, list)
+        and len(found) == len(wanted)
+        and all(isinstance(one, dict) for one in (*found, *wanted))
+    ):
+        for number, (one, other) in enumerate(zip(found, wanted, strict=True), 1):
+            yield from _differences(one, other, f"{name} {number}")
+    elif found != wanted:
+        yield f"{name} is {_short(found)}, asked for is {_short(wanted)}"
+
+
+def _short(value: object) -> str:
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"

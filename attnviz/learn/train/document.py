@@ -1,0 +1,292 @@
+"""What ``attnviz train`` has to say: provenance, the curve, what the heads learnt."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+
+from attnviz.draw import document as doc
+from attnviz.draw.numbers import short_number
+from attnviz.draw.provenance import counted, model_words
+from attnviz.learn.train.records import (
+    CLEARLY,
+    LEAST_STEPS,
+    CorpusFacts,
+    CurvePoint,
+    ModelScores,
+    ScoredHeads,
+    TrainedModel,
+)
+from attnviz.learn.train.texts import KIND_WORDS
+
+_NAMED = 2
+"""Files of a text that are named; more are counted."""
+
+_LEAD = 12
+"""Columns of the names of facts."""
+
+_SHADE = doc.Tint(180)
+
+_BEST = (
+    ("induction, random tokens", "induction", "random"),
+    ("induction", "induction", "text"),
+    ("previous token", "previous", "text"),
+    ("duplicate, random tokens", "duplicate", "random"),
+    ("duplicate token", "duplicate", "text"),
+    ("first token (sink)", "first", "text"),
+)
+"""What a row is called, its score, what that was measured on."""
+
+_EXPLANATION = (
+    "How to read this: the loss is the cross-entropy of the next token in nats; e to the power "
+    "of it, the perplexity, is the number of equally likely tokens that would be as hard to guess "
+    "among. It falls as the model learns.",
+    "Baselines: uniform weights all tokens of the vocabulary equally; unigram knows only how often "
+    "each stands in the training text. A model needs no attention for either, so that its heads "
+    f"are worth a look only from {1 - CLEARLY:.0%} below the unigram loss, after {LEAST_STEPS} "
+    "steps at least.",
+    "Two losses: training loss is on what is learnt from, validation loss on text that is never "
+    "learnt from. Where the first falls on and the second rises while text is read, the model "
+    "memorises; where only random tokens are read at first, the second rises too.",
+    "Bits per byte: the same loss per byte of text; it compares models with other tokenizers.",
+    "Random tokens: some sequences are random tokens, repeated. Only attention to the first copy "
+    "predicts the second, and heads that do so form: induction heads.",
+    "Heads: a score is the share of a head's attention that goes where the name says; uniform is "
+    "what uniform attention would give. ± is the standard error of a mean over sequences.",
+)
+
+
+def train_document(
+    result: TrainedModel, hints: Sequence[str] = (), explain: bool = False
+) -> doc.Document:
+    """All that one run shows; pages have the scores of every head as well."""
+    last = result.points[-1]
+    return doc.Document(
+        f"training of {result.model.name}",
+        f"{result.model.name}: {result.parameters:,} parameters, trained",
+        [
+            doc.Group(_about(result)),
+            doc.Group([_curve(result)]),
+            doc.Group(_facts(result)),
+            doc.Group(_heads(result.scores)),
+            _every_head(result.scores)._replace(full=True),
+        ],
+        [doc.Say(text) for text in _EXPLANATION] if explain else (),
+        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        heading=[
+            (result.model.name, True),
+            (f"{result.model.layers} layers × {result.model.heads} heads", False),
+            (f"{short_number(result.parameters)} parameters", False),
+            (f"{short_number(last.tokens)} tokens", False),
+            (counted(last.step, "step"), False),
+        ],
+        quoted=", ".join(result.train.files),
+        finding=_finding(result),
+        first=partial(_first, result),
+    )
+
+
+def _finding(result: TrainedModel) -> str:
+    """Whether it learnt, and what speaks for it."""
+    loss, unigram = f"{result.valid_loss:.2f} nats", f"{result.unigram_loss:.2f}"
+    if not result.trained:
+        return (
+            f"Did not train: {counted(result.steps, 'step')} (loss {loss}, uniform baseline "
+            f"{result.even_loss:.2f}); use --tokens."
+        )
+    if not result.learnt:
+        return (
+            f"Did not learn: validation loss {loss}, not clearly below token frequencies alone "
+            f"(unigram baseline {unigram}); use more --tokens."
+        )
+    scored = result.scores.score("induction", "random")
+    layer, head, best = scored.best
+    return (
+        f"Validation loss {loss} per token, unigram baseline {unigram}; highest induction score "
+        f"{best.mean:.2f} (L{layer}H{head}, uniform {scored.even:.2f})."
+    )
+
+
+# The first screen ----------------------------------------------------------------------------
+
+_FRAME = 3
+"""Lines of a plot beside its curves: title, axis, legend."""
+
+_LEAST_ROWS, _MOST_ROWS = 6, 18
+_BESIDE = 76
+"""Columns that curve and heads each need to stand side by side."""
+
+
+def _first(result: TrainedModel, room: int, lines: int) -> list[doc.Group]:
+    """The curve and the best heads, side by side where there is room; below, the run."""
+    heads = _heads(result.scores)
+    facts = doc.Group(_facts(result), yields=1)
+    tall = len(_BEST) + 1
+    if room >= 2 * _BESIDE:
+        plot = _curve(result)._replace(rows=_rows(lines - len(facts.parts) - 1))
+        every = _every_head(result.scores)._replace(beside=doc.Beside(_BESIDE, gap=4), yields=2)
+        beside = doc.Beside(_BESIDE, gap=4)
+        return [doc.Group([plot, doc.Group(heads)], beside=beside), facts, every]
+    rows = lines - tall - 1
+    rows -= len(facts.parts) + 2 if rows >= 3 * _LEAST_ROWS else 0
+    plot = _curve(result)._replace(rows=_rows(rows))
+    return [doc.Group([plot]), doc.Group([heads[0]._replace(title=())]), facts]
+
+
+def _rows(lines: int) -> int:
+    """Of a plot in so many lines."""
+    return max(min(lines - _FRAME, _MOST_ROWS), _LEAST_ROWS)
+
+
+# Parts ---------------------------------------------------------------------------------------
+
+
+def _about(result: TrainedModel) -> list[doc.Part]:
+    """Which model, trained on which text, how: what a reader needs to repeat the run."""
+    parts: list[doc.Part] = [
+        doc.Facts([*model_words(result.model), (f"seed {result.seed}", False)])
+    ]
+    for name, text in (("trained", result.train), ("validated", result.valid)):
+        words = [f"{name} {_files(text)}", f"{text.bytes:,} bytes", f"{text.tokens:,} tokens"]
+        parts.append(doc.Facts([(word, False) for word in (*words, f"digest {text.digest}")]))
+    return parts
+
+
+def _files(text: CorpusFacts) -> str:
+    if text.held_out:
+        return "on the last tenth of it, which was held out"
+    if len(text.files) > _NAMED:
+        return f"on {len(text.files):,} files"
+    return f"on {' and '.join(text.files)}"
+
+
+def _curve(result: TrainedModel) -> doc.Plot:
+    plot = curve_plot(result.points)
+    return plot._replace(
+        title=[*plot.title, (f"validation on windows of {result.curve_windows:,} tokens", False)],
+        levels=[doc.Level(result.unigram_loss, f"unigram {result.unigram_loss:.2f}")],
+    )
+
+
+def curve_plot(points: Sequence[CurvePoint]) -> doc.Plot:
+    """Both losses by the tokens read, and where phases begin."""
+    measured = [(one.tokens, one.valid_loss) for one in points if one.valid_loss is not None]
+    curves = [
+        doc.Curve("training", [(one.tokens, one.loss) for one in points]),
+        doc.Curve("validation", measured, marked=True),
+    ]
+    return doc.Plot(
+        [("Loss", True), ("nats per token", False)],
+        [curve for curve in curves if curve.points],
+        "tokens read",
+        marks=[
+            doc.Mark(before.tokens, f"phase {after.phase}")
+            for before, after in pairwise(points)
+            if before.phase != after.phase
+        ],
+    )
+
+
+def _facts(result: TrainedModel) -> list[doc.Part]:
+    last = result.points[-1]
+    shares = sorted(result.shares.items(), key=lambda item: -item[1])
+    facts = {
+        "parameters": [
+            f"{result.parameters:,}",
+            f"{result.vocabulary:,} tokens in the vocabulary",
+            f"stored in {result.stored}",
+        ],
+        "trained": [
+            f"{last.tokens:,} tokens in {counted(last.step, 'step')}",
+            _time(last.seconds),
+            f"{result.tokens_per_second:,.0f} tokens/s",
+            f"matrix products in {result.dtype}",
+        ],
+        "data": [f"{share:.0%} {KIND_WORDS[kind]}" for kind, share in shares],
+        "validation": _validation(result),
+        "written": [
+            result.directory,
+            "weights and tokenizer",
+            "README.md, its card",
+            "log.csv, its curve",
+        ],
+    }
+    return [doc.Facts([(word, False) for word in facts[name]], name, _LEAD) for name in facts]
+
+
+def _validation(result: TrainedModel) -> list[str]:
+    words = [f"{result.valid_loss:.3f} nats per token"]
+    if result.valid_perplexity is not None:
+        words.append(f"perplexity {result.valid_perplexity:,.1f}")
+    words += [
+        f"{result.valid_bits_per_byte:.3f} bits per byte",
+        "whole text" if result.whole else f"first {result.valid_tokens:,} tokens of the text",
+        f"windows of {result.valid_windows:,} tokens",
+        f"uniform baseline {result.even_loss:.3f}",
+        f"unigram baseline {result.unigram_loss:.3f}",
+    ]
+    if result.trained and result.valid_loss > result.even_loss:
+        words.append("above the uniform baseline: a smaller learning_rate may help")
+    return words
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _heads(scores: ModelScores) -> tuple[doc.Table, doc.Note, doc.Say]:
+    """A row a score: the best head, its score beside that of uniform attention."""
+    rows = []
+    for words, name, probe in _BEST:
+        scored = scores.score(name, probe)
+        layer, head, best = scored.best
+        error = "" if best.error is None else f"{best.error:.3f}"
+        cells = [words, f"{best.mean:.2f}", error, f"{scored.even:.2f}", f"L{layer}H{head}"]
+        rows.append(doc.Row(cells, (best.mean, 1.0), _SHADE))
+    columns = [
+        doc.Column("best head", right=False),
+        *map(doc.Column, ("score", "±", "uniform", "head")),
+    ]
+    measured = (
+        f"over {scores.windows} validation windows of {scores.window_tokens} tokens and "
+        f"{scores.copies} × {scores.copy_tokens} random tokens, repeated twice"
+    )
+    copies = (
+        f"Random tokens: {scores.first_copy.mean:.2f} nats per token on the first copy, "
+        f"{scores.second_copy} on the second, from its second token on"
+    )
+    table = doc.Table(columns, rows, [("Best heads", True)], ranked=True)
+    return table, doc.Note(measured), doc.Say(copies)
+
+
+def _every_head(scores: ModelScores) -> doc.Group:
+    return doc.Group(
+        [
+            scores_table(scores.of(probe))._replace(title=[("Every head", True), (words, False)])
+            for probe, words in (
+                ("text", "on validation text"),
+                ("random", "on random tokens, repeated twice"),
+            )
+        ]
+    )
+
+
+def scores_table(scored: Sequence[ScoredHeads]) -> doc.Table:
+    """A row a head, a column a score with its standard error, the highest of each strong."""
+    best: dict[str, dict[int, doc.Tone]] = defaultdict(dict)
+    for place, one in enumerate(scored, start=1):
+        layer, head, _ = one.best
+        best[f"L{layer}H{head}"][place] = "strong"
+    rows = [
+        doc.Row([name, *(str(one.heads[layer][head]) for one in scored)], tones=best[name])
+        for layer, heads in enumerate(scored[0].heads)
+        for head, name in enumerate(f"L{layer}H{head}" for head in range(len(heads)))
+    ]
+    rows.append(doc.Row(["uniform", *(f"{one.even:.3f}" for one in scored)], ruled=True))
+    return doc.Table(
+        [doc.Column("head", right=False), *(doc.Column(one.name) for one in scored)], rows
+    )

@@ -1,0 +1,304 @@
+"""How a model is trained: shape, vocabulary, optimiser, phases, budget."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
+from math import inf
+from pathlib import Path
+from typing import Any, Literal
+
+from attnviz.attention.decoder_config import GROWING, DecoderConfig, require_growth
+from attnviz.errors import UsageError
+from attnviz.learn.train.tables import Rule, Table, choice, demand, listed, read_table, value
+
+_POSITIVE = Rule("above 0, and finite", lambda given: 0 < given < inf)
+_NOT_NEGATIVE = Rule("0 or more, and finite", lambda given: 0 <= given < inf)
+_SHARE = Rule("in [0, 1]", lambda given: 0 <= given <= 1)
+_SOME_SHARE = Rule("in (0, 1]", lambda given: 0 < given <= 1)
+_MEMORY = Rule("in [0, 1)", lambda given: 0 <= given < 1)
+_COUNT = Rule("1 or more", lambda given: given >= 1)
+
+_LARGEST_VOCABULARY = 1_000_000
+_LEAST_VOCABULARY = 258
+"""Every byte, the token that begins a text, and one merge."""
+
+_VOCABULARY = Rule(
+    f"from {_LEAST_VOCABULARY} (the 256 bytes and the token that begins a text are in it) to "
+    f"{_LARGEST_VOCABULARY:,}",
+    lambda given: _LEAST_VOCABULARY <= given <= _LARGEST_VOCABULARY,
+)
+
+
+def _given(**values: float | None) -> dict[str, Any]:
+    return {name: one for name, one in values.items() if one is not None}
+
+
+@dataclass(frozen=True)
+class Shape(Table):
+    """The decoder: Llama's architecture, as ``DecoderConfig`` describes it.
+
+    initializer_range: standard deviation of fresh weights. Llama's 0.02 suits widths of thousands;
+    1/√d_model keeps what narrow layers write as large as what they read.
+    """
+
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 4
+    head_dim: int = 32
+    d_model: int = 128
+    d_ff: int = 344
+    context: int = 1024
+    initializer_range: float = value(0.02, _POSITIVE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.decoder(vocabulary=1, beginning=0)  # refuses what does not fit together
+
+    def decoder(self, vocabulary: int, beginning: int) -> DecoderConfig:
+        """The decoder of this shape, its embedding tied; UsageError where the sizes do not fit."""
+        return DecoderConfig(
+            vocabulary=vocabulary, tied=True, bos=beginning, eos=beginning, **asdict(self)
+        )
+
+
+@dataclass(frozen=True)
+class Optimiser(Table):
+    """AdamW (Loshchilov & Hutter 2019) with warm-up and cosine decay.
+
+    learning_rate: the peak, reached after ``warmup_steps`` of each phase. final_share: the share
+    of it that is left at the end. clip: the largest norm of the gradient. weight_decay: of
+    matrices; norms have none.
+    """
+
+    learning_rate: float = value(3e-3, _POSITIVE)
+    final_share: float = value(0.05, _SHARE)
+    warmup_steps: int = value(50, Rule("0 or more", lambda given: given >= 0))
+    beta1: float = value(0.9, _MEMORY)
+    beta2: float = value(0.98, _MEMORY)
+    weight_decay: float = value(0.1, _NOT_NEGATIVE)
+    clip: float = value(1.0, _POSITIVE)
+
+
+@dataclass(frozen=True)
+class Phase(Table):
+    """A stretch of the training with batches of one make.
+
+    until: share of the budget that is used up when it ends, in (0, 1].
+    tokens: None, or after how many of its own it ends before that. What forms after so many steps
+        needs no more of them in a longer run.
+    rate: share of the optimiser's learning rate that this phase learns with.
+    beta2, weight_decay: of the optimiser in this phase, None for its own. The shorter a batch, the
+        longer should be what ``beta2`` remembers (Marek et al. 2025). Where the text comes again,
+        epoch after epoch, a stronger decay is to keep it from being learned by heart.
+    layers, d_model, head_dim, d_ff: of the model in this phase, None for the shape's own. A later
+        phase goes on with the same model made larger, see ``torch_decoder.grown``.
+    length: predicted tokens of a sequence. batch: sequences of a batch.
+    repeated_tokens: share of the sequences that repeat a stretch of uniform random tokens.
+    repeated_passages: share that repeats a stretch of the text.
+    recalled_pairs: share of pairs of random tokens that come again and again in another order.
+    period: least and largest length of the stretch, or of a round of the pairs.
+    surprise: weight of the loss on random tokens before they repeat, which nothing predicts.
+    """
+
+    name: str = value("text", Rule("text that can be printed", str.isprintable))
+    until: float = value(1.0, _SOME_SHARE)
+    tokens: int | None = value(None, _COUNT)
+    rate: float = value(1.0, _SOME_SHARE)
+    beta2: float | None = value(None, _MEMORY)
+    weight_decay: float | None = value(None, _NOT_NEGATIVE)
+    layers: int | None = None
+    d_model: int | None = None
+    head_dim: int | None = None
+    d_ff: int | None = None
+    length: int = value(256, Rule("2 or more", lambda given: given >= 2))
+    batch: int = value(16, _COUNT)
+    repeated_tokens: float = value(0.1, _SHARE)
+    repeated_passages: float = value(0.05, _SHARE)
+    recalled_pairs: float = value(0.0, _SHARE)
+    period: tuple[int, int] = (4, 127)
+    surprise: float = value(0.0, _SHARE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        demand(self.synthetic <= 1 + 1e-9, "the shares of the sequences exceed 1", self.synthetic)
+        least, largest = self.period
+        demand(1 <= least <= largest, "period must be [least, largest]", list(self.period))
+        demand(
+            not self.synthetic or largest < self.length - 1,
+            f"period must end below the length {self.length} − 1, so that something repeats",
+            list(self.period),
+        )
+
+    def optimiser(self, common: Optimiser) -> Optimiser:
+        """The optimiser of all phases with what this one has of its own."""
+        return replace(common, **_given(beta2=self.beta2, weight_decay=self.weight_decay))
+
+    @property
+    def synthetic(self) -> float:
+        """Share of the sequences that are no plain text."""
+        return self.repeated_tokens + self.repeated_passages + self.recalled_pairs
+
+
+@dataclass(frozen=True)
+class Budget(Table):
+    """How long training goes on: a number of tokens or of minutes, never both."""
+
+    tokens: int | None = value(None, _COUNT)
+    minutes: float | None = value(None, _POSITIVE)
+
+    def __post_init__(self) -> None:
+        if (self.tokens is None) == (self.minutes is None):
+            raise UsageError("a budget is a number of tokens or of minutes: give one of them")
+        super().__post_init__()
+
+    def used(self, tokens: int, seconds: float, reserve: float = 0.0) -> float:
+        """The share that is used up, from 0; 1 or more ends the run.
+
+        reserve: seconds of a budget in minutes that what comes after the last step takes.
+        """
+        if self.tokens is not None:
+            return tokens / self.tokens
+        assert self.minutes is not None
+        return seconds / (60 * self.minutes - reserve)
+
+    def __str__(self) -> str:
+        if self.tokens is not None:
+            return f"{self.tokens:,} tokens"
+        return f"{self.minutes:g} minute{'s' * (self.minutes != 1)}"
+
+
+@dataclass(frozen=True)
+class Validation(Table):
+    """How often the validation text is read (in shares of the budget), and how much of it then.
+
+    length: of the windows that the curve is measured over, and the heads are scored over, None for
+        the length of the last phase's sequences.
+    The whole text is read once at the end, in windows as long as the last phase's sequences. In a
+    budget of minutes it is read less often where it would take more than a share of them, and at
+    the end only as much as another share has time for.
+    """
+
+    every: float = value(0.05, _SOME_SHARE)
+    tokens: int = value(16_384, _COUNT)
+    length: int | None = value(None, _COUNT)
+
+
+@dataclass(frozen=True)
+class Card(Table):
+    """What only a person can say of a model, for its card; empty where nothing is said.
+
+    name: of the model. license: an identifier as Hugging Face lists them, such as ``mit``.
+    language: such as ``en``. data: what the texts are, where they come from, whose they are.
+    limits: what the model is not good for.
+    """
+
+    name: str = ""
+    license: str = ""
+    language: str = ""
+    data: str = ""
+    limits: str = ""
+
+
+# Short sequences of random tokens first, which only looking back predicts: an induction head forms
+# in 250 to 400 such steps, and in no run of minutes that mixes them with text from the start. Then
+# text, with enough that repeats to keep it.
+_QUICK = (
+    Phase(
+        "repetition",
+        0.65,
+        tokens=900_000,
+        length=32,
+        batch=64,
+        repeated_tokens=1,
+        repeated_passages=0,
+        period=(4, 15),
+    ),
+    Phase("text", length=128, batch=8, repeated_tokens=0.15, period=(4, 60)),
+)
+
+
+@dataclass(frozen=True)
+class Recipe(Table):
+    """Everything that decides what is trained, but for the texts, and what is said of it.
+
+    vocabulary: tokens of the byte-level BPE; None for 4,096, or fewer where the text is short.
+    autocast: ``bfloat16`` for matrix products in it, ``float32`` for none, ``auto`` for what the
+        device is faster in.
+    stored: what the finished model's tensors are stored in, ``float16`` or ``float32``.
+
+    Raises UsageError, naming the field, where a value makes no sense.
+    """
+
+    vocabulary: int | None = value(None, _VOCABULARY)
+    seed: int = value(0, Rule("from 0 to 2^63 - 1", lambda given: 0 <= given < 2**63))
+    autocast: str = choice("auto", "auto", "bfloat16", "float32")
+    stored: Literal["float16", "float32"] = choice("float32", "float16", "float32")
+    model: Shape = field(default_factory=Shape)
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    phases: tuple[Phase, ...] = listed(_QUICK, "phase")
+    budget: Budget = Budget(minutes=1.7)
+    validation: Validation = field(default_factory=Validation)
+    card: Card = field(default_factory=Card)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ends = [phase.until for phase in self.phases]
+        demand(
+            bool(ends) and ends == sorted(set(ends)) and ends[-1] == 1,
+            "the phases' until must rise, the last one to 1",
+            ends,
+        )
+        demand(
+            self.phases[-1].tokens is None,
+            "the last phase goes on to the end: leave out its tokens",
+            self.phases[-1].tokens,
+        )
+        shapes = [self.shape(index) for index in range(len(self.phases))]
+        for small, large in pairwise(shapes):
+            require_growth(small.decoder(1, 0), large.decoder(1, 0))
+        if shapes[-1] != self.model:
+            raise UsageError(
+                f"the last phase has the model's own shape: leave out its {', '.join(GROWING)}"
+            )
+        lengths = [(f"[[phase]] {phase.name!r}:", phase.length) for phase in self.phases]
+        for place, length in (*lengths, ("[validation]", self.window)):
+            demand(
+                length <= self.model.context,
+                f"{place} length must be at most the model's context, {self.model.context}",
+                length,
+            )
+
+    @property
+    def window(self) -> int:
+        """Tokens of a window of validation text, for the curve and the heads' scores."""
+        return self.validation.length or self.phases[-1].length
+
+    def shape(self, phase: int) -> Shape:
+        """Of the model in a phase."""
+        wanted = self.phases[phase]
+        return replace(self.model, **_given(**{name: getattr(wanted, name) for name in GROWING}))
+
+    def phase(self, used: float, index: int = 0, read: int = 0) -> int:
+        """Index of the phase at this share of the budget.
+
+        index: of the phase that the step before belonged to. read: tokens read in that one.
+        """
+        while index < len(self.phases) - 1:
+            phase = self.phases[index]
+            if used < phase.until and (phase.tokens is None or read < phase.tokens):
+                break
+            index, read = index + 1, 0
+        return index
+
+    def identity(self) -> dict[str, Any]:
+        """What a run that goes on must have in common with the one before, as JSON values."""
+        values = asdict(self)
+        del values["card"]  # words about the model change nothing of it
+        values["phases"] = [{**phase, "period": [*phase["period"]]} for phase in values["phases"]]
+        return values
+
+
+def read_recipe(path: Path) -> Recipe:
+    """The recipe in a TOML file, see ``read_table``; what it leaves out is as in ``Recipe()``."""
+    return read_table(Recipe, path, "a recipe")

@@ -1,0 +1,186 @@
+"""What the heads of a stored model do on text and on random tokens, each score with its error.
+
+The scores are those of Olsson et al. 2022 and Wang et al. 2022; see ``measures``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.attention.checkpoint import open_checkpoint
+from attnviz.attention.family_reading import llama_stack
+from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.learn.train.records import Estimate, ModelScores, ScoredHeads
+from attnviz.measures.rows import (
+    FORMULAS,
+    Conditions,
+    Formula,
+    RowBlock,
+    Rows,
+    TextFacts,
+    uniform_weights,
+)
+from attnviz.records import Tokens
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.floating]
+
+SCORED = ("previous", "first", "duplicate", "induction")
+"""The measures that the card of a model tells."""
+
+_HELD_OUT = 3
+"""Of the streams of random numbers: none that training draws from, whatever its seed."""
+
+_TOKENS_AT_ONCE = 1024
+_SEQUENCES = 32
+
+
+def open_decoder(directory: Path) -> NumpyStack:
+    """The stored model in float32; LoadError where it is damaged."""
+    checkpoint = open_checkpoint(directory)
+    return llama_stack(checkpoint.config, checkpoint.tensors, np.float32)
+
+
+def text_windows(
+    ids: NDArray[np.integer], length: int, beginning: int, most: int = _SEQUENCES
+) -> Ids:
+    """At most ``most`` windows of ``length`` tokens, evenly over a text, each begun: (window, 1 +
+    length). A shorter text is one window."""
+    length = min(length, len(ids))
+    count = min(most, len(ids) // length)
+    starts = np.linspace(0, len(ids) - length, count).astype(np.int64)
+    windows = np.stack([ids[start : start + length] for start in starts]).astype(np.int64)
+    return np.concatenate([np.full((count, 1), beginning), windows], axis=1)
+
+
+def random_twice(vocabulary: int, beginning: int, length: int, sequences: int, seed: int) -> Ids:
+    """Different random tokens that stand there twice, begun: (sequence, 1 + 2 · length)."""
+    random = np.random.default_rng((seed, _HELD_OUT))
+    plain = np.delete(np.arange(vocabulary), beginning)
+    drawn = np.stack([random.permutation(plain)[:length] for _ in range(sequences)])
+    begun = np.full((sequences, 1), beginning)
+    return np.concatenate([begun, drawn, drawn], axis=1)
+
+
+def head_scores(
+    decoder: NumpyStack,
+    windows: Ids | None,
+    *,
+    beginning: int,
+    copies: int = _SEQUENCES,
+    copy_tokens: int = 60,
+    seed: int = 0,
+) -> ModelScores:
+    """Score every head.
+
+    windows: (window, token) of a text, as ``text_windows`` gives them; None for none.
+    copies, copy_tokens: sequences of random tokens, and tokens of one of their two copies, as many
+    as the model's context and vocabulary allow at most. seed: of them.
+    """
+    config = decoder.shape
+    copy_tokens = min(copy_tokens, (config.context - 1) // 2, config.vocabulary - 1)
+    twice = random_twice(config.vocabulary, beginning, copy_tokens, copies, seed)
+    first, second = _copy_losses(decoder, twice)
+    scores = () if windows is None else _scored(decoder, windows, _ON_TEXT, "text")
+    return ModelScores(
+        (*scores, *_scored(decoder, twice, _ON_RANDOM, "random")),
+        windows=0 if windows is None else len(windows),
+        window_tokens=0 if windows is None else windows.shape[1] - 1,
+        copies=copies,
+        copy_tokens=copy_tokens,
+        seed=seed,
+        first_copy=_estimate(first),
+        second_copy=_estimate(second),
+    )
+
+
+def _second_copy(block: RowBlock) -> Rows:
+    """Of the second copy's queries the weight on what followed the same token in the first."""
+    values, counts = FORMULAS["induction"](block)
+    return values, counts & (block.queries > len(block.text.keys) // 2)
+
+
+_ON_TEXT = {name: FORMULAS[name] for name in SCORED}
+_ON_RANDOM = {**_ON_TEXT, "induction": _second_copy}
+
+
+def _scored(
+    decoder: NumpyStack, sequences: Ids, scores: Mapping[str, Formula], probe: str
+) -> tuple[ScoredHeads, ...]:
+    """Each score of every head, and of uniform attention, averaged over the sequences."""
+    config, tokens = decoder.shape, sequences.shape[1]
+    shape = (config.layers + 1, config.heads, len(sequences))
+    found = {name: np.full(shape, np.nan) for name in scores}
+    uniform = uniform_weights(tokens, tokens, causal=True)[None]
+    texts = [_facts(ids) for ids in sequences]
+
+    def add(layer: int, sequence: int, weights: Floats) -> None:
+        block = RowBlock(texts[sequence], weights)
+        for name, formula in scores.items():
+            values, counts = formula(block)
+            if counts.ndim == 2:  # of identity the text's own order
+                values, counts = values[..., 0, :], counts[0]
+            if counts.any():
+                found[name][layer, :, sequence] = values[..., counts].mean(-1)
+
+    for start, batch in _batches(sequences):
+
+        def observe(layer: int, weights: Floats, start: int = start) -> None:
+            for number, one in enumerate(weights):
+                add(layer, start + number, one)
+
+        decoder.run(batch, lambda layer: True, observe)
+        for number in range(len(batch)):
+            add(config.layers, start + number, uniform)
+    return tuple(
+        ScoredHeads(
+            name,
+            probe,
+            tuple(tuple(map(_estimate, heads)) for heads in values[:-1]),
+            _estimate(values[-1, 0]).mean,
+        )
+        for name, values in found.items()
+    )
+
+
+def _facts(ids: Ids) -> TextFacts:
+    """Of a text of which the numbers of its tokens are all that is known."""
+    tokens = Tokens(tuple(ids.tolist()), ("",) * len(ids), (False,) * len(ids))
+    return TextFacts(tokens, tokens, Conditions("self", causal=True))
+
+
+def _copy_losses(decoder: NumpyStack, twice: Ids) -> tuple[Floats, Floats]:
+    """Of each sequence the mean loss on the first copy, and on the second from its token two on."""
+    losses = np.concatenate([_losses(decoder, batch) for _, batch in _batches(twice)])
+    length = losses.shape[1] // 2
+    return losses[:, :length].mean(1), losses[:, length + 1 :].mean(1)
+
+
+def _losses(decoder: NumpyStack, ids: Ids) -> Floats:
+    """Cross-entropy of each token but the first, nats: (sequence, token − 1)."""
+    logits = decoder.logits(ids[:, :-1]).astype(np.float64)
+    logits -= logits.max(-1, keepdims=True)
+    chosen = np.take_along_axis(logits, ids[:, 1:, None], axis=-1)[..., 0]
+    losses: Floats = np.log(np.exp(logits).sum(-1)) - chosen
+    return losses
+
+
+def _batches(sequences: Ids) -> Iterator[tuple[int, Ids]]:
+    """Where each batch starts, and the batch."""
+    size = max(1, _TOKENS_AT_ONCE // sequences.shape[1])
+    for start in range(0, len(sequences), size):
+        yield start, sequences[start : start + size]
+
+
+def _estimate(values: Floats) -> Estimate:
+    """Over the sequences that have a value; a score that no sequence shows is 0."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return Estimate(0.0, None)
+    error = float(known.std(ddof=1)) / math.sqrt(len(known)) if len(known) > 1 else None
+    return Estimate(float(known.mean()), error)

@@ -1,0 +1,336 @@
+"""What a model learns from: text files, the tokens that they become, batches of these.
+
+The tokenizer is a byte-level BPE (Sennrich et al. 2016; bytes as in GPT-2). Batches are of plain
+text and of sequences that repeat, the same for the same seed and position: induction heads form
+where tokens repeat (Olsson et al. 2022). Uniform random tokens leave nothing else to predict from,
+so their loss counts only where an earlier copy says what comes next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from attnviz.errors import LoadError, UsageError
+from attnviz.learn.train.recipe import Phase
+from attnviz.reading import CORPUS_BYTES, read_bytes
+
+BEGINNING = 0
+"""Id of the token that stands at the start of every sequence and between two texts."""
+
+_BEGINNING_TEXT = "<|endoftext|>"
+_USUAL = 4096
+_LEAST_PAIRS = 2
+"""How often a pair of tokens must occur to become a token: what occurs once teaches nothing."""
+
+_LONGEST_WORD = 1000
+_LONG_WORD = re.compile(rf"(?<!\S)\S{{{_LONGEST_WORD + 1},}}")
+
+_HELD_OUT = 0.1
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The texts of some files, in the order of the files.
+
+    names: of the files. digest: the first 12 hexadecimal digits of a SHA-256 over the contents.
+    files: of each file, whole, its name, its bytes and the first digits of its SHA-256.
+    held_out: whether it was cut from the end of another one.
+    """
+
+    names: tuple[str, ...]
+    texts: tuple[str, ...]
+    digest: str
+    files: tuple[tuple[str, int, str], ...] = ()
+    held_out: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Length of all texts in UTF-8."""
+        return sum(len(text.encode()) for text in self.texts)
+
+
+def read_corpus(paths: Iterable[Path]) -> Corpus:
+    """Read files of UTF-8 text; a directory stands for its ``*.txt`` files, by name.
+
+    Raises LoadError, naming the file, for one that is missing, unreadable or no UTF-8, and
+    UsageError where a file or everything is empty, or two files are the same.
+    """
+    files: list[tuple[str, int, str]] = []
+    texts: dict[str, Path] = {}
+    digest = hashlib.sha256()
+    for path in (file for named in paths for file in _files(named)):
+        content = read_bytes(path, most=CORPUS_BYTES)
+        text = _text(path, content)
+        if text in texts:
+            raise UsageError(
+                f"{str(path)!r} holds the same text as {str(texts[text])!r}: name it once, or what "
+                "is held out of one would be learned from the other"
+            )
+        texts[text] = path
+        files.append((path.name, len(content), hashlib.sha256(content).hexdigest()[:12]))
+        digest.update(hashlib.sha256(text.encode()).digest())
+    if not files:
+        raise UsageError("no text to train on: name files, or directories with *.txt files")
+    names = tuple(name for name, _, _ in files)
+    return Corpus(names, tuple(texts), digest.hexdigest()[:12], tuple(files))
+
+
+def hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
+    """The text without its last tenth, and that tenth, cut where a line ends if one does."""
+    left = sum(map(len, corpus.texts))
+    left -= max(1, round(left * _HELD_OUT))
+    index = 0
+    while left >= len(corpus.texts[index]):
+        left -= len(corpus.texts[index])
+        index += 1
+    text, before, after = corpus.texts[index], corpus.texts[:index], corpus.texts[index + 1 :]
+    cut = text.rfind("\n", 0, left) + 1 or left
+    if not cut and not before:
+        raise UsageError("the text is too short to hold out a tenth of it: name files with --valid")
+    until = index + (cut > 0)
+    kept = replace(
+        corpus,
+        names=corpus.names[:until],
+        texts=(*before, *filter(None, [text[:cut]])),
+        files=corpus.files[:until],
+    )
+    held = replace(
+        corpus,
+        names=corpus.names[index:],
+        texts=(text[cut:], *after),
+        files=corpus.files[index:],
+        held_out=True,
+    )
+    return kept, held
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.glob("*.txt") if file.is_file())
+    if not files:
+        raise UsageError(f"{str(path)!r} has no *.txt files: name the files, or another directory")
+    return files
+
+
+def _text(path: Path, content: bytes) -> str:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise LoadError(
+            f"{str(path)!r} is no UTF-8 text: byte {error.start:,} cannot be read; convert it first"
+        ) from error
+    if not text.strip():
+        raise UsageError(f"{str(path)!r} is empty: leave it out, or name another file")
+    return text
+
+
+def make_tokenizer(texts: Sequence[str], vocabulary: int | None) -> Tokenizer:
+    """A tokenizer of exactly ``vocabulary`` tokens that puts ``BEGINNING`` first.
+
+    vocabulary: None for 4,096, or fewer where the text does not allow as many.
+    Raises UsageError where the text does not allow that many, with the number that it does.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary or _USUAL,
+        min_frequency=_LEAST_PAIRS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=[AddedToken(_BEGINNING_TEXT, special=True, normalized=False)],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_pieces(texts), trainer)
+    made = tokenizer.get_vocab_size()
+    if vocabulary is not None and made < vocabulary:
+        raise UsageError(
+            f"a vocabulary of {vocabulary:,} is larger than the text allows: it has pairs that "
+            f"repeat for {made:,} tokens; ask for at most that many, or give more text"
+        )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{_BEGINNING_TEXT} $A", special_tokens=[(_BEGINNING_TEXT, BEGINNING)]
+    )
+    return tokenizer
+
+
+def _pieces(texts: Iterable[str]) -> Iterator[str]:
+    """Paragraphs, for the trainer splits at white space anyway and reads them in parallel.
+
+    Longer words are cut: it goes through a whole word again for each pair that it joins there.
+    """
+    for text in texts:
+        for line in text.splitlines(True):
+            start = 0
+            for word in _LONG_WORD.finditer(line) if len(line) > _LONGEST_WORD else ():
+                for end in range(word.start() + _LONGEST_WORD, word.end(), _LONGEST_WORD):
+                    yield line[start:end]
+                    start = end
+            yield line[start:]
+
+
+def encode(tokenizer: Tokenizer, texts: Sequence[str], separator: int) -> NDArray[np.int32]:
+    """The ids of all texts in one row, ``separator`` between two of them: (token,)."""
+    encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    rows: list[NDArray[np.int32]] = []
+    for encoding in encodings:
+        rows += [np.asarray([separator], np.int32), np.asarray(encoding.ids, np.int32)]
+    return np.concatenate(rows[1:])
+
+
+# Batches -----------------------------------------------------------------------------------
+
+SequenceKind = Literal["text", "repeated_tokens", "repeated_passages", "recalled_pairs"]
+
+KIND_WORDS: Mapping[str, str] = {
+    "text": "text",
+    "repeated_tokens": "uniform random tokens, repeated",
+    "repeated_passages": "passages of the text, repeated",
+    "recalled_pairs": "pairs of uniform random tokens, repeated in another order",
+}
+"""What a model learns from, in words, by the names that recipes have for it."""
+
+_WINDOWS, _SEQUENCES = 1, 2
+"""What a stream of random numbers is for, so that two purposes never share one."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sequences to learn from.
+
+    ids: (sequence, token), the first one the beginning of a text. Token i + 1 is predicted at i.
+    weights: (sequence, token − 1), of each prediction's loss; 0 where it does not count.
+    kinds: number of sequences by kind.
+    """
+
+    ids: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    kinds: Counter[str]
+
+
+class Sampler:
+    """Draws the batches of a run.
+
+    tokens: the training text's ids, (token,). vocabulary: ids are below it. beginning: the id
+    that starts every sequence, never drawn at random.
+    position: batches drawn; all that a resumed run needs to go on with the same ones, beside
+    ``windows``, the windows of text that were drawn.
+    """
+
+    def __init__(
+        self, tokens: NDArray[np.int32], vocabulary: int, beginning: int, seed: int
+    ) -> None:
+        self._tokens, self._vocabulary, self._beginning = tokens, vocabulary, beginning
+        self._seed = seed
+        self._order: tuple[tuple[int, int], NDArray[np.int64]] | None = None
+        self.position = 0
+        self.windows = 0
+
+    def draw(self, phase: Phase) -> Batch:
+        """The next batch; UsageError where the text is shorter than a sequence."""
+        random = np.random.default_rng((self._seed, _SEQUENCES, self.position))
+        self.position += 1
+        rows = [self._sequence(phase, random) for _ in range(phase.batch)]
+        return Batch(
+            np.stack([ids for ids, _, _ in rows]),
+            np.stack([weights for _, weights, _ in rows]),
+            Counter(kind for _, _, kind in rows),
+        )
+
+    def _sequence(
+        self, phase: Phase, random: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], SequenceKind]:
+        draw = random.random()
+        shares: tuple[tuple[SequenceKind, float], ...] = (
+            ("repeated_tokens", phase.repeated_tokens),
+            ("repeated_passages", phase.repeated_passages),
+            ("recalled_pairs", phase.recalled_pairs),
+        )
+        for kind, share in shares:
+            if draw < share:
+                ids, weights = self._synthetic(kind, phase, random)
+                return self._begun(ids), weights, kind
+            draw -= share
+        return self._begun(self._window(phase.length)), np.ones(phase.length, np.float32), "text"
+
+    def _synthetic(
+        self, kind: SequenceKind, phase: Phase, random: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """A sequence that is no plain text, and the weight of each of its tokens' prediction."""
+        period = int(random.integers(phase.period[0], phase.period[1], endpoint=True))
+        if kind == "recalled_pairs":
+            return self._recalling(max(1, period // 2), phase, random)
+        weights = np.ones(phase.length, np.float32)
+        if kind == "repeated_passages":
+            return np.resize(self._passage(period, random), phase.length), weights
+        # The beginning of a text predicts the first token, so the copy's first prediction is made
+        # at index period; nothing tells there that the stretch has ended.
+        weights[: period + 1] = phase.surprise
+        return np.resize(self._random_tokens(period, random), phase.length), weights
+
+    def _recalling(
+        self, count: int, phase: Phase, random: np.random.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Pairs of random tokens in rounds, each round in another order.
+
+        Only the first token of a pair tells the second one; what came before it misleads.
+        """
+        pairs = self._random_tokens(2 * count, random).reshape(count, 2)
+        rounds = -(-phase.length // (2 * count))
+        order = np.concatenate([random.permutation(count) for _ in range(rounds)])
+        weights = np.full(phase.length, phase.surprise, np.float32)
+        weights[2 * count + 1 :: 2] = 1
+        return pairs[order].ravel()[: phase.length], weights
+
+    def _random_tokens(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
+        """Uniform over all ids but the token that begins a text."""
+        drawn = random.integers(0, self._vocabulary - 1, count)
+        return drawn + (drawn >= self._beginning)
+
+    def _passage(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
+        self._demand(count)
+        start = int(random.integers(0, len(self._tokens) - count, endpoint=True))
+        return self._tokens[start : start + count].astype(np.int64)
+
+    def _window(self, length: int) -> NDArray[np.int64]:
+        """The next window of the text; all of them come once before any comes again."""
+        self._demand(length)
+        count = len(self._tokens) // length
+        epoch, index = divmod(self.windows, count)
+        self.windows += 1
+        start = self._starts(epoch, length)[index]
+        return self._tokens[start : start + length].astype(np.int64)
+
+    def _starts(self, epoch: int, length: int) -> NDArray[np.int64]:
+        """Where the windows of an epoch begin: side by side from a random offset, shuffled."""
+        if self._order is None or self._order[0] != (epoch, length):
+            random = np.random.default_rng((self._seed, _WINDOWS, epoch))
+            count = len(self._tokens) // length
+            offset = random.integers(0, len(self._tokens) - count * length, endpoint=True)
+            self._order = (epoch, length), offset + length * random.permutation(count)
+        return self._order[1]
+
+    def _begun(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.concatenate([[self._beginning], ids])
+
+    def _demand(self, length: int) -> None:
+        if len(self._tokens) < length:
+            raise text_too_short(len(self._tokens), length)
+
+
+def text_too_short(tokens: int, needed: int) -> UsageError:
+    """For a training text of fewer tokens than a sequence."""
+    return UsageError(
+        f"the training text has {tokens:,} tokens, a sequence needs {needed:,}: give more text, "
+        "or a config with a smaller length"
+    )

@@ -1,0 +1,389 @@
+"""Training by a recipe: one step of AdamW, the loop over the phases, the loss that is left."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.torch_decoder import TorchDecoder, grown
+from attnviz.errors import UsageError
+from attnviz.learn.train.recipe import Optimiser, Phase, Recipe
+from attnviz.learn.train.records import CurvePoint
+from attnviz.learn.train.texts import Sampler
+from attnviz.models.placement import drawing
+
+_POINTS = 200
+"""Of the curve of a whole run."""
+
+_VALIDATION_SHARE = 0.15
+"""Of a budget in minutes, what may go into reading the validation text on the way."""
+
+_CLOSING_SHARE = 0.15
+"""The same of the validation text at the end."""
+
+_MOST_RESERVED = 0.5
+"""Of a budget in minutes, what may be kept for the measurements at the end."""
+
+_TOKENS_AT_ONCE = 8192
+"""Of the validation text, in one forward pass."""
+
+
+_COUNTED = ("step", "tokens", "seconds", "speed", "phase", "phase_step", "phase_tokens")
+"""What a trainer counts, and its state keeps."""
+
+
+def fresh_decoder(config: DecoderConfig, seed: int) -> TorchDecoder:
+    """Drawn on the CPU, so that a seed means the same weights on every device."""
+    with drawing(torch.float32, seed):
+        return TorchDecoder(config)
+
+
+def make_optimiser(model: nn.Module, wanted: Optimiser) -> torch.optim.AdamW:
+    """AdamW over a model's parameters; those with one dimension, norms and biases, do not decay."""
+    parameters = [one for one in model.parameters() if one.requires_grad]
+    groups = [
+        [one for one in parameters if one.ndim > 1],
+        [one for one in parameters if one.ndim < 2],
+    ]
+    optimiser = torch.optim.AdamW(
+        [{"params": group} for group in groups if group], lr=wanted.learning_rate, fused=True
+    )
+    change_optimiser(optimiser, wanted)
+    return optimiser
+
+
+def change_optimiser(optimiser: torch.optim.Optimizer, wanted: Optimiser) -> None:
+    """Go on with other betas and another decay, and what was learned of the gradients."""
+    for group in optimiser.param_groups:
+        group["betas"] = wanted.beta1, wanted.beta2
+        group["weight_decay"] = wanted.weight_decay if group["params"][0].ndim > 1 else 0.0
+
+
+def learning_rate(wanted: Optimiser, used: float, steps_in_phase: int) -> float:
+    """The rate of the next step: a linear warm-up in each phase, a cosine over the budget.
+
+    used: share of the budget that is used up. steps_in_phase: done since the phase began.
+    """
+    warm = min(1.0, (steps_in_phase + 1) / (wanted.warmup_steps + 1))
+    cosine = 0.5 * (1 + math.cos(math.pi * min(used, 1.0)))
+    return wanted.learning_rate * warm * (wanted.final_share + (1 - wanted.final_share) * cosine)
+
+
+def token_losses(logits: Tensor, ids: Tensor) -> Tensor:
+    """Cross-entropy in nats: logits (..., token, vocabulary) and next ids (..., token) to each."""
+    flat = functional.cross_entropy(logits.flatten(0, -2).float(), ids.flatten(), reduction="none")
+    return flat.view(ids.shape)
+
+
+def take_step(
+    forward: Callable[[Tensor], Tensor],
+    optimiser: torch.optim.Optimizer,
+    ids: Tensor,
+    weights: Tensor,
+    *,
+    rate: float,
+    clip: float,
+    autocast: torch.dtype | None,
+) -> Tensor:
+    """Learn from one batch; its loss, a scalar still on the device.
+
+    forward: ids (sequence, token) to logits (sequence, token, vocabulary).
+    ids, weights: of the batch, on any device; weights (sequence, token − 1) of each prediction in
+    the mean.
+    autocast: the type of matrix products, None for the parameters' own.
+    """
+    for group in optimiser.param_groups:
+        group["lr"] = rate
+    device = optimiser.param_groups[0]["params"][0].device
+    ids, weights = _moved(ids, device), _moved(weights, device)
+    with torch.autocast(device.type, autocast, enabled=autocast is not None):
+        logits = forward(ids[:, :-1])
+    loss = (token_losses(logits, ids[:, 1:]) * weights).sum() / weights.sum()
+    optimiser.zero_grad()
+    torch.autograd.backward(loss)
+    nn.utils.clip_grad_norm_(
+        [one for group in optimiser.param_groups for one in group["params"]], clip
+    )
+    optimiser.step()
+    return loss.detach()
+
+
+def _moved(batch: Tensor, device: torch.device) -> Tensor:
+    """On the device, without waiting for what is computed there."""
+    pinned = batch.pin_memory() if device.type == "cuda" and not batch.is_cuda else batch
+    return pinned.to(device, non_blocking=True)
+
+
+@torch.inference_mode()
+def validation_loss(
+    forward: Callable[[Tensor], Tensor],
+    tokens: NDArray[np.int32],
+    length: int,
+    beginning: int,
+    device: torch.device,
+) -> float:
+    """Mean cross-entropy over all tokens, nats per token, in the type of the parameters.
+
+    forward: ids (sequence, token) to logits (sequence, token, vocabulary).
+    tokens: (token,), at least one. length: predicted tokens of a window; the last one is shorter.
+    beginning: the id that each window begins with.
+    """
+    whole = len(tokens) // length * length
+    windows = list(tokens[:whole].reshape(-1, length))
+    batch = max(1, _TOKENS_AT_ONCE // length)
+    groups = [windows[start : start + batch] for start in range(0, len(windows), batch)]
+    if whole < len(tokens):
+        groups.append([tokens[whole:]])
+    total = 0.0
+    for group in groups:
+        rows = np.stack(group).astype(np.int64)
+        ids = np.concatenate([np.full((len(rows), 1), beginning), rows], axis=1)
+        on_device = torch.from_numpy(ids).to(device)
+        losses = token_losses(forward(on_device[:, :-1]), on_device[:, 1:])
+        total += float(losses.double().sum())
+    return total / len(tokens)
+
+
+def unigram_loss(learned: NDArray[np.integer], held: NDArray[np.integer], vocabulary: int) -> float:
+    """What token frequencies alone predict: mean of −ln p, nats per token of ``held``.
+
+    p: of the token in ``learned``, every token of the vocabulary counted once more (Laplace).
+    """
+    counts = 1.0 + np.bincount(learned, minlength=vocabulary)
+    return float(-np.log(counts / counts.sum())[held].mean())
+
+
+class Trainer:
+    """Trains a model by a recipe; ``steps`` go on until the budget is used up.
+
+    train, valid: token ids, (token,). vocabulary: ids are below it. beginning: the id that begins
+    every sequence. device: where the model is.
+    clock: seconds, for a budget in minutes and for the curve.
+    model: as the phase wants it; it grows between phases.
+    points: the curve so far. sequences: drawn so far, by kind, weighted with their length.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        train: NDArray[np.int32],
+        valid: NDArray[np.int32],
+        vocabulary: int,
+        beginning: int,
+        device: torch.device,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.device = device
+        self.recipe = recipe
+        self.points: list[CurvePoint] = []
+        self.sequences: Counter[str] = Counter()
+        self._valid, self._beginning, self._clock = valid, beginning, clock
+        self._configs = [
+            recipe.shape(index).decoder(vocabulary, beginning)
+            for index in range(len(recipe.phases))
+        ]
+        self._take(fresh_decoder(self._configs[0], recipe.seed), 0)
+        self._sampler = Sampler(train, vocabulary, beginning, recipe.seed)
+        self._autocast = None if recipe.autocast == "float32" else torch.bfloat16
+        self._step = self._tokens = 0
+        self._phase = self._phase_step = self._phase_tokens = 0
+        self._seconds = self._validating = self._speed = 0.0
+        # Sums since the last point; on the device, so that no step waits for the one before.
+        self._losses: list[Tensor] = []
+
+    @property
+    def used(self) -> float:
+        """Share of the budget that is used up, at most 1."""
+        return min(1.0, self._share(self._tokens, self._seconds))
+
+    @property
+    def tokens(self) -> int:
+        """Read so far."""
+        return self._tokens
+
+    @property
+    def closing_tokens(self) -> int:
+        """Of the validation text at the end: all, or what a budget in minutes has time for."""
+        minutes = self.recipe.budget.minutes
+        if minutes is None or not self._speed:
+            return len(self._valid)
+        affordable = int(_CLOSING_SHARE * 60 * minutes * self._speed)
+        return min(max(affordable, self.recipe.validation.tokens), len(self._valid))
+
+    @property
+    def phase(self) -> str:
+        """Name of the recipe's phase that the last step belongs to."""
+        return self.recipe.phases[self._phase].name
+
+    def steps(self) -> Iterator[CurvePoint | None]:
+        """Train to the end of the budget, a step at a time; may be left and entered again.
+
+        Gives the point of the curve that the step ended with, None where none was due.
+        Raises UsageError when the loss is no longer finite; what ``state`` gave before is good.
+        """
+        self.model.train()
+        before, began = self._seconds, self._clock()
+        while (used := self.used) < 1:
+            read = self._tokens - self._phase_tokens
+            if (index := self.recipe.phase(used, self._phase, read)) != self._phase:
+                self._enter(index)
+            phase = self.recipe.phases[index]
+            batch = self._sampler.draw(phase)
+            rate = phase.rate * learning_rate(
+                self.recipe.optimiser, used, self._step - self._phase_step
+            )
+            loss = take_step(
+                self.model,
+                self._optimiser,
+                torch.from_numpy(batch.ids),
+                torch.from_numpy(batch.weights),
+                rate=rate,
+                clip=self.recipe.optimiser.clip,
+                autocast=self._autocast,
+            )
+            self._losses.append(loss)
+            self._step += 1
+            self._tokens += batch.weights.size
+            self.sequences.update({kind: n * phase.length for kind, n in batch.kinds.items()})
+            self._seconds = before + self._clock() - began
+            point = None
+            if self._point_is_due():
+                point = self._close_point(rate, phase)
+                self._seconds = before + self._clock() - began
+            yield point
+
+    def state(self) -> dict[str, Any]:
+        """All that ``restore`` needs to go on to the same weights, between any two steps.
+
+        Raises UsageError where a weight or a loss is no longer finite.
+        """
+        losses = torch.stack(self._losses).cpu() if self._losses else torch.empty(0)
+        finite = [bool(one.isfinite().all()) for one in (losses, *self.model.parameters())]
+        if not all(finite):
+            raise _not_finite(self._step)
+        return {
+            "model": self.model.state_dict(),
+            "optimiser": self._optimiser.state_dict(),
+            **{name: getattr(self, f"_{name}") for name in _COUNTED},
+            "position": self._sampler.position,
+            "windows": self._sampler.windows,
+            "sequences": dict(self.sequences),
+            "losses": losses,
+            "random": torch.get_rng_state(),
+        }
+
+    def restore(self, state: dict[str, Any], points: list[CurvePoint]) -> None:
+        """Go on where ``state`` was taken."""
+        self._take(TorchDecoder(self._configs[state["phase"]]), state["phase"])
+        self.model.load_state_dict(state["model"])
+        self._optimiser.load_state_dict(state["optimiser"])
+        for name in _COUNTED:
+            setattr(self, f"_{name}", state.get(name, 0.0))  # older states have no speed
+        self._sampler.position, self._sampler.windows = state["position"], state["windows"]
+        self.sequences = Counter(state["sequences"])
+        torch.set_rng_state(state["random"])
+        self.points = list(points)
+        self._losses = list(state["losses"].to(self.device))
+
+    def validate(self, tokens: int | None = None) -> float:
+        """The loss on the first ``tokens`` of the validation text, or on all of it."""
+        self.model.eval()
+        loss = validation_loss(
+            self.model, self._valid[:tokens], self.recipe.window, self._beginning, self.device
+        )
+        self.model.train()
+        return loss
+
+    def _enter(self, phase: int) -> None:
+        self._phase, self._phase_step, self._phase_tokens = phase, self._step, self._tokens
+        config = self._configs[phase]
+        if config != self.model.config:
+            with drawing(torch.float32, self.recipe.seed + phase):
+                self._take(grown(self.model, config), phase)
+            self.model.train()
+        else:
+            change_optimiser(self._optimiser, self._wanted(phase))
+
+    def _take(self, model: TorchDecoder, phase: int) -> None:
+        self.model = model.to(self.device)
+        self._optimiser = make_optimiser(self.model, self._wanted(phase))
+
+    def _wanted(self, phase: int) -> Optimiser:
+        return self.recipe.phases[phase].optimiser(self.recipe.optimiser)
+
+    def _point_is_due(self) -> bool:
+        if not self.points or self.used >= 1:
+            return True
+        last = self._used_at(self.points[-1])
+        return any(
+            math.floor(self.used / every) > math.floor(last / every)
+            for every in (1 / _POINTS, self.recipe.validation.every)
+        )
+
+    def _close_point(self, rate: float, phase: Phase) -> CurvePoint:
+        loss = float(torch.stack(self._losses).mean())
+        if not math.isfinite(loss):
+            raise _not_finite(self._step)
+        self._losses = []
+        self.points.append(
+            CurvePoint(
+                step=self._step,
+                tokens=self._tokens,
+                seconds=self._seconds,
+                learning_rate=rate,
+                loss=loss,
+                valid_loss=self._valid_loss_if_due(),
+                phase=phase.name,
+            )
+        )
+        return self.points[-1]
+
+    def _valid_loss_if_due(self) -> float | None:
+        wanted = self.recipe.validation
+        last = next((one for one in reversed(self.points) if one.valid_loss is not None), None)
+        if last is not None and self.used < 1:
+            marks = math.floor(self._used_at(last) / wanted.every)
+            if math.floor(self.used / wanted.every) <= marks:
+                return None
+            costly = self._validating > _VALIDATION_SHARE * self._seconds
+            if self.recipe.budget.minutes is not None and costly:
+                return None
+        began = self._clock()
+        loss = self.validate(wanted.tokens)
+        spent = self._clock() - began
+        self._validating += spent
+        self._speed = min(wanted.tokens, len(self._valid)) / spent if spent else 0.0
+        return loss
+
+    def _used_at(self, point: CurvePoint) -> float:
+        return self._share(point.tokens, point.seconds)
+
+    def _share(self, tokens: int, seconds: float) -> float:
+        """Of the budget; of one in minutes the measurements at the end take a part.
+
+        They are the curve's last point, the closing loss and the heads' scores, which cost about as
+        much as another point.
+        """
+        minutes = self.recipe.budget.minutes
+        if minutes is None or not self._speed:
+            return self.recipe.budget.used(tokens, seconds)
+        read = 2 * min(self.recipe.validation.tokens, len(self._valid)) + self.closing_tokens
+        reserve = min(read / self._speed, _MOST_RESERVED * 60 * minutes)
+        return self.recipe.budget.used(tokens, seconds, reserve)
+
+
+def _not_finite(step: int) -> UsageError:
+    return UsageError(
+        f"the loss is no longer finite after step {step:,}: a smaller learning_rate or clip, or "
+        'autocast = "float32", in the config may help; what was saved before stays'
+    )

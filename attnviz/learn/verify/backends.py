@@ -1,0 +1,97 @@
+"""Whether NumPy gives the tokens and the weights of a checkpoint that torch gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from attnviz.attention.family import NotUnderstoodError
+from attnviz.engine.capture import capture
+from attnviz.errors import AttnvizError
+from attnviz.learn.verify.examinee import Examinee, differences, furthest, score_spread
+from attnviz.learn.verify.properties import Rounding, exact
+from attnviz.learn.verify.records import Backends, Check, Measure
+from attnviz.models.model import NumpyModel
+from attnviz.models.resolve import LoadOptions, in_numpy, not_by_numpy, reckoned_tokens, resolve
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Input, Tokens
+from attnviz.texts import built_in_texts
+
+_CHECK = Check(
+    "",
+    "NumPy backend",
+    claim="NumPy gives the tokens and weights that torch gives",
+    skipped="",
+)
+
+_MOST = 1e-5
+"""How far weights may be apart in float32, though scores that are large would allow more."""
+
+_HARD = (
+    "Naïve CAFÉ in İstanbul: don't pay 1,234.50 €!",
+    "고양이가 매트 위에 앉았다. 漢字 مرحبا",
+    "👩‍👩‍👧🏽 and e\u0301, <s>[CLS]<|endoftext|> \t\n end",
+)
+"""What tokenizers cut differently: accents, scripts, emoji, special tokens, white space."""
+
+
+def backend_check(
+    examinee: Examinee, model: TransformersModel, name: str, options: LoadOptions
+) -> tuple[Check, Backends | None]:
+    """Run what torch has loaded in NumPy as well: over the text, and over those that ship.
+
+    Skipped where NumPy would not run it, which is an error where NumPy was asked for.
+    """
+    texts = (*built_in_texts().texts, *_HARD)
+    try:
+        ours = _in_numpy(name, options, texts, len(examinee.passage.text))
+    except (NotUnderstoodError, AttnvizError) as error:
+        if options.backend == "numpy":
+            raise not_by_numpy(name, str(error)) from error
+        return replace(_CHECK, skipped=str(error)), None
+    read = [(model.encode(text, model.context), ours.encode(text, ours.context)) for text in texts]
+    other = sum(theirs != mine for theirs, mine in read)
+    passages = [examinee.passage.text, *(theirs for theirs, _ in read if len(theirs))]
+    found, weights = _run_both(examinee, ours, passages)
+    measures = (exact("texts with other tokens", other, reason="ids and tokens agree"), weights)
+    notes = [
+        f"NumPy in {found.dtypes['numpy']}, torch in {found.dtypes['torch']}; {found.texts} texts, "
+        f"{found.tokens:,} tokens",
+        *[f"--dtype float32 allows {_MOST:g}"] * (weights.tolerance.most > _MOST),
+    ]
+    return replace(_CHECK, skipped=None, measures=measures, notes=tuple(notes)), found
+
+
+def _run_both(
+    examinee: Examinee, ours: NumpyModel, passages: Sequence[Tokens]
+) -> tuple[Backends, Measure]:
+    """The weights of each text by torch and by NumPy."""
+    info = examinee.info
+    apart = np.zeros((info.layers, info.heads))
+    spread = 1.0
+    for tokens in passages:
+        theirs = examinee.capture(Input(tokens))
+        spread = max(spread, score_spread(theirs))
+        for layer in capture(ours, tokens, kind="self").layers:
+            found = differences(theirs["self", layer.layer], layer.weights).max((1, 2))
+            apart[layer.layer] = np.maximum(apart[layer.layer], found)
+    dtypes = {"numpy": ours.info.dtype, "torch": info.dtype}
+    compared = Backends(dtypes, len(passages), sum(map(len, passages)), apart)
+    worst, where = furthest((("self", layer), numbers) for layer, numbers in enumerate(apart))
+    rounding = Rounding(info, max(map(len, passages)), examinee.rounds_in)
+    if rounding.dtype in ("float16", "bfloat16"):
+        tolerance, words = rounding.of_model(1.0)
+    else:
+        tolerance, words = rounding.of_model(spread)
+        tolerance = replace(tolerance, most=_MOST)
+    return compared, Measure("weights", worst, tolerance, f"{words} in {rounding.dtype}", where)
+
+
+def _in_numpy(name: str, options: LoadOptions, texts: Iterable[str], tokens: int) -> NumpyModel:
+    """Of ``auto`` only what that would choose for as many tokens."""
+    if options.backend == "torch":
+        raise NotUnderstoodError("left out by --backend torch")
+    tokens += sum(map(reckoned_tokens, texts))
+    return in_numpy(resolve(name), replace(options, dtype="auto", device="cpu", tokens=tokens))

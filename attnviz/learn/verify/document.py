@@ -1,0 +1,312 @@
+"""What ``attnviz verify`` has to say: the steps where they are wanted, and every check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw import document as doc
+from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.theme import Tone
+from attnviz.learn.verify.records import MOST, Check, Matrix, Step, Verdict, Verification
+from attnviz.learn.verify.words import (
+    difference,
+    explanation,
+    severity,
+    tolerance_words,
+    verdict_words,
+    worst_words,
+)
+
+_OWN_NAME = "the library's own attention"
+_LONGEST = 100
+_DECIMALS = 3
+_TONES: dict[Verdict, Tone] = {"pass": "good", "fail": "bad", "skipped": "skipped"}
+_SHORT = {
+    "torch.nn.MultiheadAttention": "nn.MultiheadAttention",
+    "F.scaled_dot_product_attention": "torch SDPA",
+}
+_ROOMY, _TALL = 110, 40
+"""Columns from which the steps name their axes, lines from which a model's numbers are shown."""
+
+
+def verification_document(
+    found: Verification, hints: Sequence[str] = (), explain: bool = False
+) -> doc.Document:
+    """What was checked, the verdict, the steps, every check, and where tolerances come from."""
+    about = _OWN_NAME if found.model is None else found.model.name
+    heading = _heading(found)
+    notes = () if found.model is None else found.model.notes
+    groups = [doc.Group(_about(found)), doc.Group([doc.Note(note) for note in notes])]
+    if found.steps:
+        groups.append(_steps(found))
+    if found.model is None:
+        groups += [doc.Group([table]) for table in (_summary(found), *_comparisons(found))]
+    else:
+        groups.append(doc.Group([_properties(found.checks)]))
+    groups.append(doc.Group([doc.Note(tolerance_words(found))]))
+    verdict = verdict_words(found)
+    return doc.Document(
+        f"verification of {about}",
+        f"{about}: {verdict}",
+        groups,
+        [doc.Say(text, _LONGEST) for text in explanation(found)] if explain else (),
+        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        heading=heading,
+        quoted=found.text or "",
+        finding=f"{verdict}{worst_words(found)}.",
+        first=lambda columns, lines: _first(found, columns, lines),
+    )
+
+
+def _heading(found: Verification) -> doc.Words:
+    """What was checked, in few words."""
+    if found.model is None:
+        return [(_OWN_NAME, True), *((fact, False) for fact in _own_facts(found)[:3])]
+    words = model_words(found.model)
+    tokens = " and ".join(f"{count} tokens" for count in found.tokens)
+    return [words[0], words[-1], (found.dtype, False), (tokens, False)]
+
+
+# The first screen ----------------------------------------------------------------------------
+
+
+def _first(found: Verification, columns: int, lines: int) -> list[doc.Group]:
+    """A row a group of checks, what failed first; as much of everything as there is room for."""
+    if found.steps:
+        return [doc.Group([_step_table(found, columns)]), *_worked_head(found)]
+    rows = _summary(found)
+    shown = [doc.Group([rows._replace(least=3 * (len(rows.rows) + 2 > lines))])]
+    if found.model is None:
+        tables = enumerate(_comparisons(found), 1)
+        return shown + [doc.Group([table], yields=place) for place, table in tables]
+    return [*shown, *[doc.Group([_properties(found.checks)], yields=1)] * (lines > _TALL)]
+
+
+def _summary(found: Verification) -> doc.Table:
+    """A row a case of the own attention, or a property of a model: its worst error."""
+    rows = []
+    for name, words, checks in _by_group(found):
+        measures = [measure for check in checks for measure in check.measures]
+        verdict = _of_all(checks)
+        cells = [verdict.word, name, words, "", "", ""]
+        if measures:
+            worst = max(measures, key=severity)
+            numbers = difference(worst.difference), difference(worst.tolerance.value)
+            cells[3:] = [*numbers, str(len(measures))]
+        tone = _TONES[verdict.verdict]
+        tones: dict[int, Tone] = {0: tone} | ({3: tone} if verdict.verdict == "fail" else {})
+        rows.append((verdict.verdict != "fail", doc.Row(cells, tones=tones)))
+    own = found.model is None
+    columns = [
+        doc.Column("", right=False),
+        doc.Column("case" if own else "property", right=False),
+        doc.Column("what is compared" if own else "claim", right=False, tone="faint", keep=1),
+        doc.Column("worst error"),
+        doc.Column("allowed"),
+        doc.Column("n"),
+    ]
+    return doc.Table(columns, [row for _, row in sorted(rows, key=lambda entry: entry[0])])
+
+
+def _by_group(found: Verification) -> Iterator[tuple[str, str, Sequence[Check]]]:
+    """The name of each group of checks, what it is about, and its checks."""
+    if found.model is not None:
+        for check in found.checks:
+            yield check.name, check.skipped or check.claim, [check]
+        return
+    for name in dict.fromkeys(check.group for check in found.checks):
+        checks = [check for check in found.checks if check.group == name]
+        if name:
+            yield name, found.cases.get(name, ""), checks
+    for check in found.checks:
+        if not check.group:
+            yield check.name.split(".")[0], check.skipped or "", [check]
+
+
+def _of_all(checks: Sequence[Check]) -> Check:
+    """The check whose verdict is that of all: one that failed, else one that was made."""
+    order: tuple[Verdict, ...] = ("fail", "pass", "skipped")
+    return min(checks, key=lambda check: order.index(check.verdict))
+
+
+def _about(found: Verification) -> list[doc.Part]:
+    """What a reader needs to repeat the run."""
+    if found.model is None:
+        return [doc.Facts([(_OWN_NAME, True), *((fact, False) for fact in _own_facts(found))])]
+    counts = " and ".join(f"{count} tokens" for count in found.tokens)
+    seed = [] if found.model.seed is None else [(f"seed {found.model.seed}", False)]
+    parts: list[doc.Part] = [doc.Facts([*model_words(found.model), (counts, False), *seed])]
+    read = (("text", found.text), ("target", found.target))
+    return parts + [doc.Quote(name, content) for name, content in read if content is not None]
+
+
+def _own_facts(found: Verification) -> list[str]:
+    """The sizes of the own attention and the libraries that took part."""
+    sizes = found.sizes
+    assert sizes is not None
+    texts = f"{counted(sizes.batch, 'text')} of {sizes.tokens} tokens"
+    heads = f"{counted(sizes.heads, 'head')} of {sizes.head_dim}"
+    made_with = [f"{name} {version}" for name, version in found.versions.items()]
+    return [found.dtype, f"d_model {sizes.d_model}", heads, texts, f"seed {sizes.seed}", *made_with]
+
+
+# Checks --------------------------------------------------------------------------------------
+
+
+def _comparisons(found: Verification) -> Iterator[doc.Table]:
+    """Of outputs and of weights: a row a pair of implementations, a column a case."""
+    compared = [one for one in found.checks if one.group not in ("", one.name)]  # not the steps
+    cases = list(dict.fromkeys(check.group for check in compared))
+    pairs: dict[tuple[str, str], dict[str, Check]] = {}
+    for check in compared:
+        if check.measures:
+            against = "Keras" if check.against.startswith("keras.") else check.against
+            pairs.setdefault((check.name, _SHORT.get(against, against)), {})[check.group] = check
+    for name in ("outputs", "weights"):
+        rows, most = [], {}
+        for (ours, against), checks in pairs.items():
+            cells, tones = ["PASS", ours, against, *[""] * len(cases)], {0: _TONES["pass"]}
+            for place, case in enumerate(cases, 3):
+                measures = checks[case].measures if case in checks else ()
+                for one in (measure for measure in measures if measure.name == name):
+                    most[case] = difference(one.tolerance.value)
+                    cells[place] = difference(one.difference)
+                    if not one.passed:
+                        cells[0], tones[0], tones[place] = "FAIL", _TONES["fail"], _TONES["fail"]
+            if any(cells[3:]):
+                rows.append(doc.Row(cells, tones=tones))
+        allowed = doc.Row(["", "", "allowed", *(most.get(case, "") for case in cases)])
+        columns = [doc.Column(title, right=False) for title in ("", "ours", "against")]
+        columns += map(doc.Column, cases)
+        title = [(name.capitalize(), True), ("largest difference", False)]
+        yield doc.Table(columns, [allowed._replace(tone="faint"), *rows], title, lead=3)
+
+
+def _properties(checks: Sequence[Check]) -> doc.Table:
+    """A heading a check with what it claims, and a row a measure with why it may be so large."""
+    rows = []
+    for check in checks:
+        why = check.claim if check.skipped is None else check.skipped
+        heading = doc.Row(
+            [check.word, check.name, "", "", "", why],
+            tones={0: _TONES[check.verdict], 1: "strong", 5: "plain"},
+            spaced=True,
+        )
+        rows.append(heading)
+        said = ""
+        for measure in check.measures:
+            sign = "≤" if measure.passed else ">"
+            number, most = difference(measure.difference), difference(measure.tolerance.value)
+            words = measure.words if measure.words != said else ""
+            said = measure.words
+            cells = ["", measure.name, number, f"{sign} {most}", measure.where, words]
+            rows.append(doc.Row(cells, tones={} if measure.passed else {2: _TONES["fail"]}))
+        if check.notes:
+            rows[-1] = rows[-1]._replace(below=check.notes)
+    columns = [
+        doc.Column("", right=False),
+        doc.Column("property", right=False),
+        doc.Column("error"),
+        doc.Column("allowed", right=False),
+        doc.Column("where", right=False),
+        doc.Column("why", right=False, tone="faint", wraps=True),
+    ]
+    return doc.Table(columns, rows)
+
+
+# Steps ---------------------------------------------------------------------------------------
+
+
+def _steps(found: Verification) -> doc.Group:
+    """Every step in order: shapes always, numbers where they fit on paper."""
+    numbers = found.numbers_shown
+    told = (
+        f"decimals are rounded to {_DECIMALS}: on paper the last one may differ by one or two"
+        if numbers
+        else f"numbers are shown up to {MOST} tokens and a d_model of {MOST}"
+    )
+    steps = [doc.Group([*_step(n, step, numbers)]) for n, step in enumerate(found.steps, 1)]
+    title = doc.Facts([(_steps_title(found), True)])
+    return doc.Group(
+        [title, doc.Group(steps, spaced=numbers), doc.Facts([(told, "faint")])], spaced=True
+    )
+
+
+def _steps_title(found: Verification) -> str:
+    hidden = "later tokens are masked" if found.causal else "no token is masked"
+    return f"Step by step: one text, {hidden}"
+
+
+def _step(place: int, step: Step, numbers: bool) -> Iterator[doc.Part]:
+    words = [text for text in (step.formula, _axes(step), step.note) if text]
+    yield doc.Facts([(f"{place:>2} {step.name}", True), *((text, False) for text in words)])
+    if numbers and step.found[0].values.ndim == 2:
+        yield _matrices([*step.given, *step.found])
+    elif numbers:
+        yield from (_matrices(_by_head(matrix)) for matrix in step.found)
+
+
+def _axes(step: Step) -> str:
+    """The names of the axes and their lengths; of several shapes the last."""
+    names = " × ".join(f"({name})" if "×" in name else name for name in step.axes)
+    return f"{names}: {' × '.join(map(str, step.found[-1].shape))}"
+
+
+def _step_table(found: Verification, columns: int) -> doc.Table:
+    """A row a step: what is computed, its shape, and where there is room the names of its axes."""
+    titles = ["step", "shape", "computes", *["axes"] * (columns >= _ROOMY)]
+    rows = []
+    for place, step in enumerate(found.steps, 1):
+        axes, _, shape = _axes(step).partition(": ")
+        cells = [f"{place:>2} {step.name}", shape, step.formula, axes]
+        rows.append(doc.Row(cells[: len(titles)]))
+    return doc.Table([doc.Column(title, right=False) for title in titles], rows)
+
+
+def _worked_head(found: Verification) -> list[doc.Group]:
+    """The first head's numbers: its scores, its weights and what it puts out."""
+    if not found.numbers_shown:
+        return []
+    chosen = [step.found[0] for step in found.steps if step.name in ("scores", "weights", "mixed")]
+    first = [Matrix(one.symbol, one.values[0]) for one in chosen]
+    return [doc.Group([_matrices(first)._replace(title=[("Head 0", True)])], yields=1)]
+
+
+def _matrices(matrices: Sequence[Matrix]) -> doc.Table:
+    """Matrices side by side, each behind a column that holds its name."""
+    parts = [(one.symbol, _texts(one.values)) for one in matrices]
+    rows = []
+    for place in range(max(len(lines) for _, lines in parts)):
+        cells: list[str] = []
+        for name, lines in parts:
+            shown = lines[place] if place < len(lines) else [""] * len(lines[0])
+            cells += ["" if place else name, *shown]
+        rows.append(doc.Row(cells))
+    columns = []
+    for one in matrices:
+        columns += [doc.Column("", right=False, tone="faint"), *[doc.Column("")] * one.shape[1]]
+    return doc.Table(columns, rows)
+
+
+def _by_head(matrix: Matrix) -> list[Matrix]:
+    """An array (head, row, column) as matrices, one a head."""
+    return [
+        Matrix(f"{matrix.symbol} head {head}", values) for head, values in enumerate(matrix.values)
+    ]
+
+
+def _texts(values: NDArray[np.floating]) -> list[list[str]]:
+    """A matrix as texts: whole numbers as such, else all with the same decimals."""
+    finite = values[np.isfinite(values)]
+    decimals = 0 if (finite == np.round(finite)).all() else _DECIMALS
+    return [[_number(float(value), decimals) for value in row] for row in values]
+
+
+def _number(value: float, decimals: int) -> str:
+    if value == float("-inf"):
+        return "−∞"
+    text = f"{value:.{decimals}f}"
+    return text.removeprefix("-") if float(text) == 0 else text

@@ -1,0 +1,363 @@
+"""What must be true of a model's attention, and of observing it: one function a property."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.learn.verify.examinee import (
+    Examinee,
+    Maps,
+    Outputs,
+    Reference,
+    apart,
+    furthest,
+    score_spread,
+)
+from attnviz.learn.verify.records import Check, Measure, Tolerance
+from attnviz.records import Input, ModelInfo, Tokens
+
+EPSILON = {
+    "float64": 2.0**-52,
+    "float32": 2.0**-23,
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+}
+"""The machine epsilon of each dtype: the gap from 1 to the next number."""
+
+_STORED = 12
+"""Results that a layer stores one after another: norms, projections, scores, weights, sums …"""
+
+_PLACES = 4
+"""From how many places on a text is changed, to see whether anything before moves."""
+
+_HIDDEN = "masked means none at all"
+
+
+def exact(name: str, difference: float, where: str = "", reason: str = "") -> Measure:
+    """A measure of what must be equal bit for bit."""
+    words = reason or "bit for bit: the same operations on the same numbers"
+    return Measure(name, difference, Tolerance(0.0, 0, 0.0), words, where)
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How far rounding alone may move the numbers of a model over texts of at most ``keys`` tokens.
+
+    dtype: in which the least exact of its steps is computed.
+    stacks: 2 of an encoder–decoder, whose output went through both.
+
+    Half-precision types sum in float32, so there only what is stored is rounded to them; in the
+    wider types every term of a sum counts.
+    """
+
+    info: ModelInfo
+    keys: int
+    dtype: str
+    stacks: int = 1
+
+    @property
+    def _half(self) -> bool:
+        return self.dtype in ("float16", "bfloat16")
+
+    def of_sum(self, terms: int, largest: float) -> tuple[Tolerance, str]:
+        """Of one sum of products, and why."""
+        if self._half:
+            return self._told(2, largest, "2 results stored, sums in float32")
+        return self._told(terms, largest, f"a sum of {terms:,} terms")
+
+    def of_model(self, largest: float) -> tuple[Tolerance, str]:
+        """Of a number that went through all layers, and why."""
+        layers, width = self.info.layers * self.stacks, self.info.heads * self.info.head_dim
+        per_layer = _STORED
+        if not self._half:
+            # Projections in and out and a feed-forward part four times as wide.
+            per_layer += 6 * width + self.info.head_dim + self.keys
+        words = f"{layers} layer{'s' * (layers != 1)} × {per_layer:,} roundings"
+        return self._told(layers * per_layer, largest, words)
+
+    def of_weights(self, maps: Maps) -> tuple[Tolerance, str]:
+        """Of the weights of a whole run, and why."""
+        tolerance, words = self.of_model(score_spread(maps))
+        return tolerance, f"{words}; scores {tolerance.largest:.3g} apart"
+
+    def of_outputs(self, outputs: NDArray[np.float64]) -> tuple[Tolerance, str]:
+        """Of the outputs of a whole run, and why."""
+        tolerance, words = self.of_model(max(1.0, float(np.abs(np.nan_to_num(outputs)).max())))
+        return tolerance, f"{words}; outputs up to {tolerance.largest:.3g}"
+
+    def _told(self, roundings: int, largest: float, words: str) -> tuple[Tolerance, str]:
+        return Tolerance(EPSILON[self.dtype], roundings, largest), words
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A first run of a model under observation.
+
+    maps, outputs: what it gave. state: digests of the model as it was before.
+    """
+
+    examinee: Examinee
+    maps: Maps
+    outputs: Outputs
+    rounding: Rounding
+    state: Mapping[str, str]
+
+    @classmethod
+    def of(cls, examinee: Examinee) -> Run:
+        """Run it. Raises UnsupportedError where its attention cannot be observed."""
+        state = examinee.state()
+        maps, outputs = examinee.capture(examinee.passage), examinee.outputs(examinee.passage)
+        keys = max(weights.shape[-1] for weights in maps.values())
+        stacks = 2 if len(examinee.kinds) > 1 else 1
+        rounding = Rounding(examinee.info, keys, examinee.rounds_in, stacks)
+        return cls(examinee, maps, outputs, rounding, state)
+
+    @property
+    def of_weights(self) -> tuple[Tolerance, str]:
+        return self.rounding.of_weights(self.maps)
+
+    @property
+    def of_outputs(self) -> tuple[Tolerance, str]:
+        return self.rounding.of_outputs(self.outputs)
+
+
+_Found: TypeAlias = tuple[list[Measure], list[str]]
+"""What was measured, and what else was seen."""
+
+
+class Property(NamedTuple):
+    """What must be true of a model.
+
+    name, claim: as ``Check`` has them.
+    test: measures it of a run, or says why it does not apply.
+    """
+
+    name: str
+    claim: str
+    test: Callable[[Run], _Found | str]
+
+    def check(self, run: Run) -> Check:
+        found = self.test(run)
+        if isinstance(found, str):
+            return Check("", self.name, claim=self.claim, skipped=found)
+        measures, notes = found
+        return Check("", self.name, claim=self.claim, measures=tuple(measures), notes=tuple(notes))
+
+
+def model_checks(
+    examinee: Examinee, on_check: Callable[[str], None] = lambda name: None
+) -> Iterator[Check]:
+    """Every property of a model, in the order in which they are shown.
+
+    on_check: called with the name of each before it is tested.
+    Raises UnsupportedError where the architecture's attention cannot be observed.
+    """
+    on_check("a first run")
+    run = Run.of(examinee)
+    for one in PROPERTIES:
+        on_check(one.name)
+        yield one.check(run)
+
+
+def _rows_sum(run: Run) -> _Found:
+    """Weights are shares: from zero on, each row one, or one less what a learned sink takes."""
+    sinks = run.examinee.sinks()
+    sums = {
+        place: weights.sum(-1, dtype=np.float64)
+        + (sinks[place][..., 0].astype(np.float64) if place in sinks else 0.0)
+        for place, weights in run.maps.items()
+    }
+    off, where = furthest((place, np.abs(total - 1)) for place, total in sums.items())
+    terms = max(weights.shape[-1] for weights in run.maps.values()) + bool(sinks)
+    least = float(np.min([weights.min() for weights in run.maps.values()]))  # of a NaN it is NaN
+    negative = math.nan if math.isnan(least) else max(0.0, -least)
+    measures = [
+        Measure(
+            "max row-plus-sink error" if sinks else "max row-sum error",
+            off,
+            *run.rounding.of_sum(terms, 1.0),
+            where,
+        ),
+        exact("most negative weight", negative, reason="a share is never negative"),
+    ]
+    if not sinks:
+        return measures, []
+    shares = np.concatenate([taken.ravel() for taken in sinks.values()])
+    taken = f"{shares.min():.3f} to {shares.max():.3f}"
+    return measures, [f"a learned sink takes {taken} of a row"]
+
+
+def _causality(run: Run) -> _Found | str:
+    """Later tokens change nothing of what came before; tried by changing them."""
+    examinee, kinds = run.examinee, run.examinee.causal
+    if not kinds:
+        return "bidirectional attention: no causal mask to test"
+    length = len(examinee.passage.predicted)
+    if length < 2:
+        return "one token has no later one"
+
+    def until(maps: Maps, place: int) -> Maps:
+        """The rows of the queries before ``place``."""
+        return {key: weights[:, :place] for key, weights in maps.items() if key[0] in kinds}
+
+    causal = until(run.maps, length)
+    ahead = furthest((place, np.triu(weights, 1)) for place, weights in causal.items())
+    seen, moved = (0.0, ""), 0.0
+    places = sorted({int(place) for place in np.linspace(1, length - 1, _PLACES).round()})
+    for place in places:
+        changed = _changed(examinee, place)
+        earlier = apart(until(causal, place), until(examinee.capture(changed), place))
+        seen = max(seen, earlier, key=lambda difference: _number(difference[0]))
+        before = np.abs(examinee.outputs(changed)[:place] - run.outputs[:place]).max()
+        moved = max(moved, float(before), key=_number)
+    measures = [
+        exact("weight on later tokens", *ahead, _HIDDEN),
+        Measure("change of earlier weights", seen[0], *run.of_weights, seen[1]),
+        Measure("change of earlier outputs", moved, *run.of_outputs),
+    ]
+    tried = ", ".join(map(str, places))
+    return measures, [f"changed from token {tried} on, of tokens 0 … {length - 1}"]
+
+
+def _number(value: float) -> float:
+    return math.inf if math.isnan(value) else value
+
+
+def _changed(examinee: Examinee, place: int) -> Input:
+    """The text that is predicted with other tokens from ``place`` on."""
+    passage = examinee.passage
+    text = passage.predicted.ids
+    offered = examinee.other_ids(2 * len(text))
+    fresh = [
+        next(other for other in offered[index:] if other != old)
+        for index, old in enumerate(text[place:])
+    ]
+    changed = Tokens.bare((*text[:place], *fresh))
+    if passage.target is None:
+        return Input(changed)
+    return replace(passage, target=changed)
+
+
+def _heads_sum(run: Run) -> _Found | str:
+    """A module's output is what its heads put out, each through its part of W_O, and b_O."""
+    sums, reason = run.examinee.head_sums()
+    if not sums:
+        return reason
+
+    def off(entry: int) -> float:
+        return _number(float(np.abs(sums[entry].summed - sums[entry].output).max()))
+
+    # Modules differ in size: the one nearest to its tolerance tells, or far beyond it.
+    bounds = [run.rounding.of_sum(one.terms, one.largest) for one in sums]
+
+    def beyond(entry: int) -> float:
+        allowed = bounds[entry][0].value
+        # Where all outputs are zero, nothing is allowed.
+        return off(entry) / allowed if allowed else math.inf if off(entry) else 0.0
+
+    worst = max(range(len(sums)), key=beyond)
+    place = sums[worst]
+    where = f"L{place.layer}" + ("" if place.kind == "self" else f" {place.kind}")
+    measure = Measure("max difference", off(worst), *bounds[worst], where)
+    said = f"{len(sums)} module{'s' * (len(sums) != 1)} added up"
+    return [measure], [said, reason] if reason else [said]
+
+
+def _eager_weights(run: Run) -> _Found:
+    """What was captured is what the same model computes when it is asked plainly."""
+    return [
+        _held(reference, *apart(run.maps, reference.found), run.of_weights)
+        for reference in run.examinee.references()
+    ], []
+
+
+def _outputs_kept(run: Run) -> _Found:
+    """Observing changes no output."""
+    measures = []
+    for reference in run.examinee.unobserved():
+        shown = reference.found[-len(run.outputs) :]
+        same = shown.shape == run.outputs.shape
+        difference = float(np.abs(shown - run.outputs).max()) if same else math.inf
+        measures.append(_held(reference, difference, "", run.of_outputs))
+    return measures, []
+
+
+def _held(
+    reference: Reference[Maps] | Reference[Outputs],
+    difference: float,
+    where: str,
+    bound: tuple[Tolerance, str],
+) -> Measure:
+    if reference.exact:
+        return exact(reference.name, difference, where)
+    return Measure(reference.name, difference, *bound, where)
+
+
+def _dropout_off(run: Run) -> _Found:
+    """Nothing is drawn at random while a model is observed, whatever mode it is in."""
+    examinee = run.examinee
+    again = apart(run.maps, examinee.capture(examinee.passage))
+    measures = [exact("captured twice", *again, "nothing is drawn: bit for bit")]
+    if not examinee.dropout:
+        return measures, ["this model has no dropout to switch off"]
+    with examinee.training():
+        trained = apart(run.maps, examinee.capture(examinee.passage))
+    measures.append(exact("captured in training mode", *trained, "dropout is off: bit for bit"))
+    return measures, [f"dropout of up to {examinee.dropout:g} while training"]
+
+
+def _padding_ignored(run: Run) -> _Found | str:
+    """Padding gets no weight, and moves nothing of the real tokens."""
+    runs, reason = run.examinee.padded()
+    if not runs:
+        return reason
+    measures = []
+    for one in runs:
+        wanted = {place: run.maps[place] for place in run.maps if place in one.maps}
+        difference, where = apart(wanted, one.maps)
+        # An encoder–decoder's decoder is not padded, so its rows stay in place as well.
+        moved = float(np.abs(one.outputs - run.outputs).max())
+        measures += [
+            exact(f"weight on padding, {one.side}", *one.on_padding, _HIDDEN),
+            Measure(f"change of weights, {one.side}", difference, *run.of_weights, where),
+            Measure(f"change of outputs, {one.side}", moved, *run.of_outputs),
+        ]
+    return measures, [reason] if reason else []
+
+
+def _unchanged(run: Run) -> _Found:
+    """Everything that was done left the model as it was found."""
+    before, after = run.state, run.examinee.state()
+    parts = dict.fromkeys((*before, *after))
+    other = [part for part in parts if before.get(part) != after.get(part)]
+    measure = exact("parts that changed", len(other), ", ".join(other), "digests (SHA-256) agree")
+    return [measure], [f"compared: {', '.join(parts)}"]
+
+
+PROPERTIES = (
+    Property("rows sum to one", "the weights of each query are shares of one", _rows_sum),
+    Property("causality", "changing later tokens changes nothing before them", _causality),
+    Property("heads sum to the output", "Σ_h z_h W_O^h + b_O is the module's output", _heads_sum),
+    Property(
+        "weights match an unhooked run",
+        "captured weights equal those of an unhooked run",
+        _eager_weights,
+    ),
+    Property("outputs unchanged", "outputs with capture equal those without it", _outputs_kept),
+    Property("dropout off", "captures agree, also in training mode", _dropout_off),
+    Property(
+        "padding ignored", "padding gets no weight and changes no real token", _padding_ignored
+    ),
+    Property(
+        "model unchanged",
+        "all of these runs leave the model as it was",
+        _unchanged,
+    ),
+)
+"""In the order in which they are shown; the last is tested when all the others have run."""

@@ -1,0 +1,212 @@
+"""A transformers model to be verified: every run goes through the model that was loaded."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from attnviz.engine.attention_calls import Attended, AttentionCall, IncompleteError, borrowed
+from attnviz.engine.forward_pass import KINDS, ForwardPass, plan_pass
+from attnviz.engine.observe_torch import observe_pass, run_reporting
+from attnviz.engine.observer import hand_over
+from attnviz.engine.passes import WatchedCall, watched
+from attnviz.engine.patchable import patchable_transformers
+from attnviz.errors import UnsupportedError
+from attnviz.learn.verify.examinee import (
+    PADDED,
+    Examinee,
+    KeepAll,
+    Maps,
+    Outputs,
+    Padded,
+    Reference,
+    Side,
+)
+from attnviz.learn.verify.torch_module import HeadSum, sum_heads
+from attnviz.models.attention_interface import uses_interface
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Input, Kind, Tokens
+
+_TOO_LOW = (
+    "not tried on the left in float64: transformers hides padding by the lowest float64, which is "
+    "no number to a softmax in float32"
+)
+
+
+class TransformersExaminee(Examinee):
+    """A loaded model and the text that it reads."""
+
+    def __init__(self, model: TransformersModel, passage: Input) -> None:
+        super().__init__(model, model.model, passage)
+        self._model = model
+        self._whole = model.model
+        self._forward = _plan(self._whole, passage)
+        both = len(self._forward.kinds) > 1
+        self._stack = self._whole.get_decoder() if both else self._forward.module
+        self.kinds = self._forward.kinds
+        self.causal = ("decoder",) if "decoder" in self.kinds else ()
+        # Who writes text one token after another must not look ahead.
+        modules = any(getattr(module, "is_causal", False) for module in self._whole.modules())
+        if "decoder" not in self.kinds and (modules or self._whole.can_generate()):
+            self.causal = ("self",)
+        # Many of the library's files compute the softmax or positions in float32 whatever comes.
+        self.rounds_in = "float32" if self.info.dtype == "float64" else self.info.dtype
+
+    def capture(self, passage: Input) -> Maps:
+        keep = KeepAll()
+        self._observe(passage, keep)
+        return keep.maps
+
+    def outputs(self, passage: Input) -> Outputs:
+        with _last_hidden(self._stack) as found:
+            self._observe(passage, KeepAll())
+        return found[-1]
+
+    def _observe(self, passage: Input, keep: KeepAll) -> None:
+        observe_pass(_plan(self._whole, passage), keep)
+
+    def references(self) -> tuple[Reference[Maps], ...]:
+        maps = _eager_maps(self._forward, self.capture(self.passage))
+        return (Reference("its own eager, as reported", True, maps),)
+
+    def unobserved(self) -> tuple[Reference[Outputs], ...]:
+        own = self._whole.config._attn_implementation
+        eager = Reference("against its eager", True, self._plain("eager"))
+        if own == "eager":
+            return (eager,)
+        plain = Reference(f"against its own, {own}", False, self._plain(None))
+        return (plain, eager)
+
+    @torch.inference_mode()
+    def _plain(self, implementation: str | None) -> Outputs:
+        with borrowed(self._whole, implementation), _last_hidden(self._stack) as found:
+            self._forward.run()
+        return found[-1]
+
+    def sinks(self) -> Maps:
+        return _sink_shares(self._forward)
+
+    def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
+        try:
+            subject = patchable_transformers(self._whole, self.kinds[-1], self.passage)
+        except UnsupportedError as error:
+            return (), str(error)
+        return sum_heads(subject.root, subject.hook_points, lambda: subject.run(self.passage))
+
+    def sides(self) -> tuple[tuple[Side, ...], str]:
+        parameters = inspect.signature(self._forward.module.forward).parameters
+        if "attention_mask" not in parameters:
+            return (), f"{type(self._whole).__name__} takes no attention mask"
+        # On the left, real tokens keep their places only where these can be handed over.
+        if self.causal != ("self",) or "position_ids" not in parameters:
+            return ("right",), ""
+        if self.info.dtype == "float64":
+            return ("right",), _TOO_LOW
+        return ("right", "left"), ""
+
+    def run_padded(self, side: Side) -> Padded:
+        number = getattr(self._whole.config, "pad_token_id", None)
+        padding = number if isinstance(number, int) and number >= 0 else 0
+        ids, real = self.with_padding((padding,) * PADDED, side)
+        mask = torch.zeros((1, len(ids)), dtype=torch.long)
+        mask[:, real] = 1
+        forward = _plan(self._whole, replace(self.passage, text=Tokens.bare(ids)), mask)
+        if side == "left":
+            places = (mask.cumsum(-1) - 1).clamp(min=0).to(self._whole.device)
+            forward = replace(forward, inputs=forward.inputs | {"position_ids": places})
+        with _last_hidden(self._stack) as found:
+            keep = KeepAll()
+            observe_pass(forward, keep)
+        # A decoder's own text is not padded.
+        outputs = found[-1][real] if len(self.kinds) == 1 else found[-1]
+        return Padded.of_run(side, keep.maps, outputs, real)
+
+    def other_ids(self, count: int) -> tuple[int, ...]:
+        config = self._whole.config
+        names = ("pad", "bos", "eos", "decoder_start")
+        special = {getattr(config, f"{name}_token_id", None) for name in names}
+        if self._model.tokenizer is not None:
+            special |= set(self._model.tokenizer.all_special_ids)
+        rows = self._whole.get_input_embeddings().num_embeddings
+        plain = [number for number in range(rows) if number not in special] or list(range(rows))
+        drawn = np.random.default_rng(0).permutation(plain)[:count]
+        return tuple(int(drawn[place % len(drawn)]) for place in range(count))
+
+
+def _plan(whole: Any, passage: Input, attention_mask: Tensor | None = None) -> ForwardPass:
+    """A run over one text that computes every kind of attention."""
+    target = None if passage.target is None else torch.tensor([passage.target.ids])
+    planned = plan_pass(whole, KINDS, torch.tensor([passage.ids]), attention_mask, target)
+    return replace(planned, compare=False)  # the checks themselves do
+
+
+@torch.inference_mode()
+def _eager_maps(forward: ForwardPass, like: Maps) -> Maps:
+    """What the model itself reports with eager attention, numbered as the layers of ``like``."""
+    keep = KeepAll()
+    for kind, reported in run_reporting(forward)[1].items():
+        # Layers without attention report nothing, but are counted.
+        numbers = sorted(layer for other, layer in like if other == kind)
+        if len(numbers) == len(reported):
+            for layer, weights in zip(numbers, reported, strict=True):
+                hand_over(keep, kind, layer, weights)
+    return keep.maps
+
+
+@contextmanager
+def _last_hidden(stack: nn.Module) -> Iterator[list[NDArray[np.float64]]]:
+    """Yields a list that gets (token, width) of the first text at each call of ``stack``."""
+    found: list[NDArray[np.float64]] = []
+
+    def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        hidden = output if isinstance(output, Tensor) else output[0]
+        found.append(hidden[0].detach().double().cpu().numpy())
+
+    hook = stack.register_forward_hook(leave)
+    try:
+        yield found
+    finally:
+        hook.remove()
+
+
+@torch.inference_mode()
+def _sink_shares(forward: ForwardPass) -> Maps:
+    """What a learned sink takes of each row, (head, query, 1), worked out from queries and keys.
+
+    transformers hands the sinks of a layer, a score for each head, to its attention function.
+    """
+    shares: dict[tuple[Kind, int], NDArray[np.floating]] = {}
+
+    def answer(watch: WatchedCall) -> Attended:
+        sinks = watch.call.options.get("s_aux")
+        if sinks is not None:
+            shares[watch.kind, watch.layer] = _share(watch.call, sinks)
+        return watch.eager()
+
+    if uses_interface(forward.model):
+        with suppress(IncompleteError):
+            watched(forward, answer)
+    return shares
+
+
+def _share(call: AttentionCall, sinks: Tensor) -> NDArray[np.floating]:
+    """exp(sink) / (exp(sink) + Σ exp(score)) of the first text."""
+    query, key = call.query[0].double(), call.key[0].double()
+    key = key.repeat_interleave(len(query) // len(key), dim=0)
+    scores = query @ key.transpose(-1, -2) * call.options["scaling"]
+    mask = call.additive_mask()
+    if mask is not None:
+        scores = scores + mask[0, :, :, : key.shape[-2]].double()
+    sink = sinks.double().reshape(-1, 1, 1).expand(-1, scores.shape[1], 1)
+    shares: NDArray[np.floating] = (
+        torch.softmax(torch.cat([scores, sink], -1), -1)[..., -1:].cpu().numpy()
+    )
+    return shares

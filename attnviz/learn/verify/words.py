@@ -1,0 +1,140 @@
+"""A verification in words: the verdict, what failed, where tolerances come from, how to read it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from attnviz.learn.verify.records import Check, Measure, Verification
+
+
+def difference(value: float) -> str:
+    """A difference or a tolerance in at most seven characters, such as ``1.2e-07``."""
+    if value == 0:
+        return "0"
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "inf"
+    return f"{value:,.0f}" if value >= 1 and value == int(value) < 1e6 else f"{value:.1e}"
+
+
+def severity(measure: Measure) -> tuple[float, float, float]:
+    """A difference as a share of its tolerance, then both as numbers; NaN is worst of all."""
+    found, allowed = measure.difference, measure.tolerance.value
+    if math.isnan(found):
+        return math.inf, math.inf, allowed
+    share = found / allowed if allowed else math.inf if found else 0.0
+    return share, found, allowed
+
+
+def verdict_words(found: Verification) -> str:
+    """How many checks ended how."""
+    passed, failed, skipped = (found.count(one) for one in ("pass", "fail", "skipped"))
+    words = [f"{passed} check{'s' * (passed != 1)} pass{'es' * (passed == 1)}"]
+    if failed:
+        words = [f"{failed} of {len(found.checks)} checks fail", f"{passed} pass"]
+    if skipped:
+        does_not = f"do{'es' * (skipped == 1)} not apply"
+        words.append(f"{skipped} {'skipped' if found.model is None else does_not}")
+    return ", ".join(words)
+
+
+def worst_words(found: Verification) -> str:
+    """The worst error and what was allowed, as the end of a sentence."""
+    places = [(check, measure) for check in found.checks for measure in check.measures]
+    if not places:
+        return ""
+    check, worst = max(places, key=lambda place: severity(place[1]))
+    numbers = f"{difference(worst.difference)} of {difference(worst.tolerance.value)}"
+    if worst.passed:
+        return f", worst error {severity(worst)[0]:.0%} of its tolerance ({numbers})"
+    return f", worst error {numbers} allowed ({_named(check)}: {worst.name})"
+
+
+def _named(check: Check) -> str:
+    name = check.name if not check.against else f"{check.name} against {check.against}"
+    return f"{check.group}: {name}" if check.group else name
+
+
+def tolerance_words(found: Verification) -> str:
+    """Where tolerances come from, in one sentence."""
+    least = (
+        "" if found.rounds_in == found.dtype else ", in which its least exact steps are computed"
+    )
+    return (
+        f"tolerance: 4ε·√n·m, where ε = {found.epsilon:.3g} is the machine epsilon of "
+        f"{found.rounds_in}{least}, n roundings follow one another and add up as a random walk "
+        "(Higham & Mary 2019), and m is the largest number that is rounded."
+    )
+
+
+def failure_words(found: Verification) -> str:
+    """The failed checks in one line."""
+    named = []
+    for check in found.failed:
+        worst = max(check.measures, key=severity)
+        numbers = f"{difference(worst.difference)}, tolerance {difference(worst.tolerance.value)}"
+        named.append(f"{_named(check)} ({worst.name} {numbers})")
+    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+    count = f"{len(named)} of {len(found.checks)} checks failed"
+    return f"{count}: {'; '.join(named[:3])}{more}"
+
+
+def explanation(found: Verification) -> tuple[str, ...]:
+    """Paragraphs; what stands before the first colon is what they are about."""
+    return tuple(_of_model(found) if found.model is not None else _of_own(found))
+
+
+def _of_own(found: Verification) -> Iterator[str]:
+    yield (
+        "How to read this: each row computes the same attention twice, by this library and by "
+        "another implementation, and shows the largest difference of any two numbers: of the "
+        "outputs, and of the attention weights. PASS: no difference is larger than rounding "
+        "explains."
+    )
+    yield (
+        "ours: NumPy and torch are the library's own two ways; fused is its torch module when "
+        "weights are not returned, so that a fused kernel computes the output without them."
+    )
+    yield (
+        "against: the naive loop is the textbook's formula as three nested loops over plain "
+        "numbers, written apart from the library; torch and Keras bring layers of their own, into "
+        "which the same numbers were put. SDPA, F.scaled_dot_product_attention, returns no "
+        "weights: they are read off by letting it mix the rows of an identity matrix."
+    )
+    yield (
+        "rounding: computers keep a limited number of digits, so the same sum in another order "
+        "ends a little differently. A mistake in the formula is thousands of times larger."
+    )
+    if found.steps:
+        yield (
+            "the steps: each head compares the query of a token (Q) with the key of every token "
+            "(K), turns the scores into shares of one (A), and mixes the values (V) by them."
+        )
+
+
+def _of_model(found: Verification) -> Iterator[str]:
+    yield (
+        "How to read this: each block is a property that must hold if what attnviz shows of this "
+        "model is to be trusted. A line is one measured number, its tolerance, and why it may be "
+        "that large. PASS means that every number of the block is within its tolerance."
+    )
+    yield "rows: a query spreads exactly one over what it sees; a learned sink may take a part."
+    yield (
+        "causality: a language model must not see the future. Later tokens are changed for real, "
+        "and everything before them has to stay."
+    )
+    yield (
+        "heads: what each head puts out (z_h), sent through its own part of the output projection "
+        "(W_O^h), adds up to what the module puts out; so removing a head is well defined."
+    )
+    yield (
+        "NumPy backend: where NumPy can run the checkpoint without torch, as heads, patterns and "
+        "rollout do, both run it over the same texts; tokens must be the same, and no weight of "
+        "any head may differ by more than is allowed."
+    )
+    yield (
+        "bit for bit: where the same operations run on the same numbers, not even the last digit "
+        "may differ; there the tolerance is 0."
+    )

@@ -1,0 +1,304 @@
+"""The options of a question, declared once as frozen dataclasses, for Python and the command line.
+
+Each field is declared with ``option``, ``flag`` or ``argument``, which give its help. Groups of
+fields that belong together are classes, and the request of a question inherits the groups that it
+has: ``class RolloutRequest(Truncation, Kind, HeadChoice)``. Creating a request checks every value,
+so that a wrong one is refused before a model is loaded. ``attnviz.cli.groups`` makes options of the
+command line of the same fields.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields, replace
+from functools import cache
+from numbers import Integral, Real
+from pathlib import Path
+from types import UnionType
+from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
+
+from attnviz.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Options:
+    """A group of options; a subclass is a frozen dataclass.
+
+    A subclass that checks how its options go together does so in ``__post_init__``, after it has
+    called that of its base.
+
+    panel: the heading of the help under which the options of the class stand.
+    """
+
+    panel: ClassVar[str | None] = None
+
+    def __init_subclass__(cls, panel: str | None = None) -> None:
+        if panel is not None:
+            cls.panel = panel
+
+    def __post_init__(self) -> None:
+        group: Any = type(self)
+        for name, declared in options_of(group).items():
+            value = checked(name, getattr(self, name), declared)
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, keywords: Mapping[str, Any]) -> Self:
+        """Return the request with the options among ``keywords``, checked; all else is ignored.
+
+        A function whose keywords are the options hands over its ``locals()``.
+        """
+        names = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in keywords.items() if name in names})
+
+    def given(self) -> Iterator[str]:
+        """Yield the options that differ from their defaults, as they are typed."""
+        for one in fields(self):
+            if getattr(self, one.name) != one.default:
+                yield typed_name(one)
+
+    def typed(self) -> Iterator[str]:
+        """Yield the same options with their values, each word an argument of the command line."""
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if value == one.default or one.metadata.get("bare"):
+                continue
+            yes, _, no = typed_name(one).partition("/")
+            for each in value if isinstance(value, tuple) else (value,):
+                yield no if each is False else yes
+                if not isinstance(each, bool):
+                    yield str(each)
+
+
+def option(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
+    """Declare an option that is called as its field is; ``name`` and ``short`` give other names.
+
+    default: ``...`` if a value must be given. A field of type ``tuple`` may be given several times.
+    ``choices`` are the allowed values, where the type does not list them. ``words=True`` reads the
+    value as UTF-8, whatever the locale made of its bytes. All else is handed on to Typer.
+    """
+    return field(default=default, metadata={"metavar": metavar, "help": help, **more})
+
+
+def flag(help: str, **more: Any) -> Any:
+    """Declare an option that is on or off."""
+    return option("", help, False, **more)
+
+
+def argument(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
+    """Declare a value that stands on the command line without a name."""
+    return option(metavar, help, default, bare=True, **more)
+
+
+def typed_name(one: Field[Any]) -> str:
+    """Return what a person types for a field, such as ``--index-base``."""
+    if one.metadata.get("bare"):
+        return str(one.metadata["metavar"])
+    return str(one.metadata.get("name", "--" + one.name.replace("_", "-")))
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An option as its class declares it: the field, its type, and the panel of its class."""
+
+    field: Field[Any]
+    type: Any
+    panel: str | None
+
+
+@cache
+def options_of(group: Any) -> Mapping[str, Declared]:
+    """Return the options of a group, a subclass of ``Options``, those of its first base first.
+
+    An option that a class declares again keeps the place that it has in the base. A class that
+    names a panel brings the options of its bases there.
+    """
+    found: dict[str, Declared] = {}
+    for base in group.__bases__:
+        if issubclass(base, Options):
+            found |= options_of(base)
+    if "panel" in vars(group):
+        found = {name: replace(each, panel=group.panel) for name, each in found.items()}
+    types = get_type_hints(group)
+    for one in fields(group):
+        if one.name in vars(group).get("__annotations__", {}):
+            found[one.name] = Declared(one, types[one.name], group.panel)
+    return found
+
+
+# Values --------------------------------------------------------------------------------------
+
+
+def checked(name: str, value: Any, declared: Declared) -> Any:
+    """Return a value as its field holds it.
+
+    NumPy's numbers become Python's, a path may be a text, and one value stands for a tuple of one.
+    Raises UsageError for another type, a value that is not among the choices or out of range.
+    """
+    kind, told = declared.type, declared.field.metadata
+    if get_origin(kind) is tuple:
+        several = value if isinstance(value, tuple | list) else (value,)
+        return tuple(_single(name, each, get_args(kind)[0], told) for each in several)
+    if value is None or value is declared.field.default:
+        return value
+    if get_origin(kind) in (Union, UnionType):
+        kinds = [each for each in get_args(kind) if each is not type(None)]
+        if len(kinds) > 1:  # its class checks it
+            return value
+        kind = kinds[0]
+    return _single(name, value, kind, told)
+
+
+def _single(name: str, value: Any, kind: Any, told: Mapping[str, Any]) -> Any:
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            expected = ", ".join(map(repr, get_args(kind)))
+            raise UsageError(f"{name}={value!r} is not one of {expected}")
+        return value
+    if kind is Path:
+        return Path(value) if isinstance(value, str | os.PathLike) else value
+    if kind in (int, float) and not isinstance(value, bool):
+        if isinstance(value, Integral):
+            value = kind(int(value))
+        elif kind is float and isinstance(value, Real):
+            value = float(value)
+    if isinstance(kind, type) and (
+        not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
+    ):
+        raise UsageError(f"{name} takes {kind.__name__}, got {value!r}")
+    least, most = told.get("min"), told.get("max")
+    if (least is not None and value < least) or (most is not None and value > most):
+        ends = f"{least} or more" if most is None else f"{least} to {most}"
+        raise UsageError(f"{name}={value} is out of range: expected {ends}")
+    return value
+
+
+# Groups that many questions share ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Truncation(Options):
+    """What is done with a text that is too long."""
+
+    truncate: bool = flag("Cut texts that are longer than the model's context.")
+
+
+@dataclass(frozen=True)
+class Kind(Options):
+    """Which attention of a model that has several."""
+
+    kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
+        "KIND", "Which attention of an encoder–decoder: encoder (default), decoder or cross."
+    )
+    target: str | None = option(
+        "TEXT",
+        "Decoder text for --kind decoder and cross (default: the model's own greedy output).",
+        words=True,
+    )
+
+
+@dataclass(frozen=True)
+class HeadChoice(Options):
+    """Which heads. Python code may also give numbers and pairs (layer, head)."""
+
+    layer: str | None = option("LAYERS", "Layers: 2, 0-3, 0,5, -1 is the last.", short="-l")
+    head: tuple[str, ...] = option(
+        "HEADS",
+        "Heads: L2H5, 3 (of every layer), 2.5, 2.*, 0-3.1,4, -1; may be repeated.",
+        (),
+        short="-H",
+    )
+
+    def __post_init__(self) -> None:
+        if self.layer is not None:
+            object.__setattr__(self, "layer", str(self.layer))
+        object.__setattr__(self, "head", spelled_heads(self.head))
+        super().__post_init__()
+
+
+@dataclass(frozen=True)
+class IndexBase(Options):
+    """How layers and heads are numbered, in what is typed and in what is shown."""
+
+    index_base: int = option("0|1", "Index base for layers and heads (0 or 1).", 0, min=0, max=1)
+
+
+@dataclass(frozen=True)
+class Seed(Options):
+    """The seed of every random choice."""
+
+    seed: int = option("N", "Random seed.", 0, min=0)
+
+
+_BARE = re.compile(r"(^|[\s,])[Hh](?=[\d*-])")
+
+
+def spelled_heads(choice: Any) -> tuple[str, ...]:
+    """Return choices of heads as the command line writes them.
+
+    choice: None, a choice or a list of choices; each is a text such as ``L2H5``, the number of a
+    head of every layer, or a pair (layer, head). ``H3``, a head of an array, becomes a bare 3.
+    """
+    if choice is None:
+        return ()
+    pair = isinstance(choice, tuple) and len(choice) == 2 and not isinstance(choice[0], str | tuple)
+    several = choice if isinstance(choice, tuple | list) and not pair else (choice,)
+    return tuple(map(spelled_head, several))
+
+
+def spelled_head(choice: Any) -> str:
+    """Return one choice of heads as the command line writes it; see ``spelled_heads``."""
+    if isinstance(choice, tuple) and len(choice) == 2:
+        return f"L{choice[0]}H{choice[1]}"
+    return _BARE.sub(r"\1", str(choice))
+
+
+# Amounts -------------------------------------------------------------------------------------
+
+_NUMBER = r"([0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)"
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+_BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BYTES |= {f"{prefix}i": 1024**power for power, prefix in enumerate(("k", "m", "g", "t"), start=1)}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much may be measured exactly: a time, or a number of removals; one of them is None."""
+
+    seconds: float | None = None
+    count: int | None = None
+
+
+def read_budget(typed: str) -> Budget:
+    """``30s``, ``5m``, ``1h``, ``20`` or ``20 heads``; UsageError for anything else."""
+    match = re.fullmatch(rf"{_NUMBER}\s*(s|m|min|h|heads?)?", typed.strip().lower())
+    unit = match[2] if match is not None else None
+    if match is None or (unit not in _SECONDS and not match[1].isdigit()):
+        raise UsageError(
+            f"cannot read --budget {typed!r}: expected a time such as 30s or 5m, or a number of "
+            "heads such as 20"
+        )
+    amount = float(match[1])
+    if amount == 0:
+        raise UsageError(
+            "--budget 0 leaves nothing to measure: expected a time such as 30s or a number of "
+            "heads such as 20; --method gradient measures nothing exactly"
+        )
+    if unit in _SECONDS:
+        return Budget(seconds=amount * _SECONDS[unit])
+    return Budget(count=int(match[1]))
+
+
+def read_bytes(typed: str) -> int:
+    """``2GB``, ``512MiB`` or plain bytes; UsageError for anything else."""
+    match = re.fullmatch(rf"{_NUMBER}\s*([kmgt]i?)?b?", typed.strip().lower())
+    if match is None:
+        raise UsageError(
+            f"cannot read --max-memory {typed!r}: expected a size such as 2GB or 512MiB"
+        )
+    size = int(float(match[1]) * _BYTES[match[2] or ""])
+    if size == 0:
+        raise UsageError("--max-memory 0 leaves no room: expected a size such as 2GB or 512MiB")
+    return size

@@ -1,0 +1,381 @@
+"""The texts that a command works on: one, many from a file, the built-in ones, rows of them."""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from attnviz.draw.labels import visible
+from attnviz.errors import LoadError, UsageError
+from attnviz.reading import PACKAGED, parse_json, read_bytes, read_stream
+
+if TYPE_CHECKING:
+    from attnviz.models.model import Model
+    from attnviz.records import Tokens
+
+BUILT_IN_TEXT = (
+    "Old Captain Alder had two sisters, Mary and Margaret. When Captain Alder came home, Mary sat "
+    "by the window and Margaret sat by the fire. Then Captain Alder gave a letter to Mary and a "
+    "book to Margaret."
+)
+"""A passage in which names come back, so that heads that repeat what they have read matter."""
+
+_PASSAGES = PACKAGED / "probes" / "natural.txt"
+_SENTENCE_END = re.compile(r"(?<=[.?!])(?=\s)|(?<=[.?!]\")(?=\s)")
+_LEAST_WORDS = 26
+"""Words of a passage's opening at least: ten of them are some 430 tokens."""
+
+_MOST_QUOTED = 40
+_MOST_PIECES = 8
+
+
+class Texts(NamedTuple):
+    """What is measured on.
+
+    texts: at least one.
+    source: where they come from, in words, such as ``10 built-in texts``; empty where the person
+        typed the text.
+    lines: of each text in its file, from 1; empty where there is no file of many.
+    """
+
+    texts: tuple[str, ...]
+    source: str
+    lines: tuple[int, ...] = ()
+
+    def place(self, index: int) -> str:
+        """How a message names a text: ``the text``, or ``text 3 (line 4)``."""
+        if not self.lines:
+            return "the text"
+        return f"text {index + 1} (line {self.lines[index]})"
+
+
+def texts_of(
+    texts: str | Iterable[str] | Path | Texts | None, option: str = "--texts"
+) -> Texts | None:
+    """Return what a person gave as texts, ready to be measured; None if nothing was given.
+
+    texts: one, several, or the path of a file that ``option`` was given.
+    Raises UsageError for anything else, LoadError for a file that cannot be read.
+    """
+    if texts is None or isinstance(texts, Texts):
+        return texts
+    if isinstance(texts, Path):
+        return read_texts_file(texts, option)
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes):
+        raise UsageError(f"expected a text or several, got {texts!r:.40}")
+    several = (texts,) if isinstance(texts, str) else tuple(texts)
+    for text in several:
+        if not isinstance(text, str) or not text.strip():
+            raise UsageError(f"expected texts of at least one word, got {text!r}")
+    if not several:
+        raise UsageError("expected at least one text, got none")
+    lines = tuple(range(1, len(several) + 1)) if len(several) > 1 else ()
+    return Texts(several, "", lines)
+
+
+def read_text(argument: str | None, file: Path | None, command: str = "heads") -> str:
+    """The text of TEXT, ``--file`` or ``-``, without the line end that a file closes with.
+
+    command: that a message names as an example.
+
+    Raises UsageError where there is no text or two, LoadError where a file cannot be read or is
+    not UTF-8.
+    """
+    if argument is not None and file is not None:
+        raise UsageError("expected one text: give TEXT or --file, not both")
+    if file is not None:
+        name = visible(str(file))
+        text = _decoded(read_bytes(file, name=name), name)
+    elif argument == "-":
+        text = _decoded(_standard_input(), "standard input")
+    elif argument is not None:
+        text = as_utf8(argument, "the text")
+    else:
+        raise UsageError(
+            f'expected a text: attnviz {command} "The cat sat on the mat.", --file PATH, or - to '
+            "read standard input"
+        )
+    text = text.rstrip("\r\n")
+    if not text.strip():
+        raise UsageError("the text is empty: expected at least one word")
+    return text
+
+
+def as_utf8(argument: str, name: str) -> str:
+    """An argument read as UTF-8 whatever the locale made of its bytes; UsageError if it is not."""
+    return _decoded(argument.encode("utf-8", "surrogateescape"), name, UsageError)
+
+
+def natural_texts() -> tuple[str, ...]:
+    """The running text that ships with the package, passage by passage."""
+    return tuple(_PASSAGES.read_text(encoding="utf-8").strip().split("\n\n"))
+
+
+def built_in_texts() -> Texts:
+    """The first sentences of each passage: enough texts for intervals, short enough to be quick."""
+    texts = []
+    for passage in natural_texts():
+        kept = ""
+        for sentence in _SENTENCE_END.split(passage):
+            kept += sentence
+            if len(kept.split()) >= _LEAST_WORDS:
+                break
+        texts.append(kept)
+    return Texts(tuple(texts), f"{len(texts)} built-in texts")
+
+
+def read_texts(argument: str | None, file: Path | None, many: Path | Texts | None) -> Texts:
+    """The texts of TEXT, ``-``, ``--file`` or ``--texts``; the built-in ones where none is given.
+
+    Raises UsageError where two are given or one is empty, LoadError where a file cannot be read.
+    """
+    if isinstance(many, Texts):  # of Python code
+        return many
+    if many is not None:
+        if argument is not None or file is not None:
+            raise UsageError("expected one source of texts: give TEXT, --file or --texts, not two")
+        return read_texts_file(many, "--texts")
+    if argument is None and file is None:
+        return built_in_texts()
+    source = visible(str(file)) if file is not None else "standard input" * (argument == "-")
+    return Texts((read_text(argument, file),), source)
+
+
+def read_texts_file(path: Path, option: str) -> Texts:
+    """Texts of a file: one a line, or JSON lines with a ``text`` field; empty lines are skipped.
+
+    A file is taken for JSON lines if its name ends in .jsonl or .ndjson, or its first line that
+    is not empty begins with a brace and its name does not end in .txt.
+
+    Raises LoadError for a file that cannot be read or a damaged line, which it names by its number,
+    UsageError where there is no text; ``option`` names what the file was given for.
+    """
+    name, read = lines_of(path)
+    lines = [(number, line) for number, line in enumerate(read, start=1) if line.strip()]
+    if not lines:
+        raise UsageError(f"{option} {name} has no text: expected one text a line")
+    ending = path.suffix.lower()
+    structured = ending in (".jsonl", ".ndjson") or (
+        ending != ".txt" and lines[0][1].lstrip().startswith("{")
+    )
+    texts = [_field(line, number, name) if structured else line for number, line in lines]
+    return Texts(tuple(texts), name, tuple(number for number, _ in lines))
+
+
+def lines_of(path: Path) -> tuple[str, Iterator[str]]:
+    """A file, or standard input for ``-``: its name, safe to print, and its decoded lines.
+
+    Raises LoadError for one that cannot be read or a line that is not UTF-8.
+    """
+    from_input = str(path) == "-"
+    name = "standard input" if from_input else visible(str(path))
+    content = _standard_input() if from_input else read_bytes(path, name=name)
+    return name, _lines(content, name)
+
+
+def encode_texts(
+    model: Model, texts: Texts, truncate: bool, least: int, before: str = ""
+) -> tuple[Tokens, ...]:
+    """The tokens of every text.
+
+    least: the tokens that a text needs; 2 where a loss is measured.
+    before: what a message says before it names a text.
+    Raises UsageError for a text that is too short, or longer than the model's context unless it
+    may be cut.
+    """
+    found = []
+    for index, text in enumerate(texts.texts):
+        place, tokens = before + texts.place(index), model.encode(text)
+        if model.context is not None and len(tokens) > model.context:
+            if not truncate:
+                raise UsageError(
+                    f"{place} has {len(tokens):,} tokens, {model.info.name!r} takes at most "
+                    f"{model.context:,}: shorten it, or add --truncate to cut it there"
+                )
+            tokens = model.encode(text, model.context)
+        if len(tokens) < least:
+            raise UsageError(
+                f"{place} has {len(tokens)} token{'s' * (len(tokens) != 1)}: a loss needs at least "
+                f"{least}, one to read and one to predict"
+            )
+        found.append(tokens)
+    return tuple(found)
+
+
+def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
+    """The one token that ``typed`` is to the model: its id and its text.
+
+    As typed, or with a blank before it, as a word has within a text; the latter if both are tokens.
+    Raises UsageError, which says what the word splits into.
+    """
+    if not (typed := as_utf8(typed, option)):
+        raise UsageError(f"{option} is empty: expected a word that is one token")
+    found = []
+    for spelled in dict.fromkeys((typed if typed.startswith(" ") else f" {typed}", typed)):
+        tokens = model.encode(spelled)
+        each = zip(tokens.ids, tokens.texts, tokens.special, strict=True)
+        found.append([(number, text) for number, text, special in each if not special])
+        if len(found[-1]) == 1:
+            return found[-1][0]
+    shown = " ".join(repr(text) for _, text in found[0][:_MOST_PIECES]) or "nothing"
+    raise UsageError(
+        f"{option} {typed!r} is {len(found[0])} tokens here ({shown}): a logit is of one, choose "
+        "another word"
+    )
+
+
+def answer_and_foil(
+    model: Model, answer: str | None, foil: str | None
+) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
+    """The tokens of ``--answer`` and ``--foil`` as (id, text), None for what nobody asked.
+
+    Raises UsageError for what is not one token, and where both are the same.
+    """
+    asked = None if answer is None else single_token(model, answer, "--answer")
+    other = None if foil is None else single_token(model, foil, "--foil")
+    if asked is not None and other is not None and asked[0] == other[0]:
+        raise UsageError(
+            f"--answer and --foil are the same token, {asked[1]!r}: name two that differ"
+        )
+    return asked, other
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None:  # closed by the caller, as in ``<&-``
+        raise UsageError("standard input is closed: expected a text there, or give TEXT or --file")
+    return read_stream(sys.stdin.buffer, "standard input")
+
+
+def _lines(content: bytes, name: str) -> Iterator[str]:
+    """The decoded lines of a file; a byte that is no UTF-8 is told with its line."""
+    for number, line in enumerate(content.removesuffix(b"\n").split(b"\n"), start=1):
+        yield _decoded(line.removesuffix(b"\r"), f"{name} line {number}")
+
+
+def _decoded(
+    content: bytes, name: str, failure: type[LoadError] | type[UsageError] = LoadError
+) -> str:
+    """Bytes as UTF-8 text without its mark; ``failure`` where they are not, ``name`` names them."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise failure(
+            f"{name} is not UTF-8: byte {error.start + 1} is 0x{content[error.start]:02x}; "
+            "convert it first, for example with iconv -t UTF-8"
+        ) from error
+
+
+def _field(line: str, number: int, name: str) -> str:
+    """The ``text`` of one JSON line."""
+    entry, cause = None, None
+    try:
+        entry = parse_json(line, name)
+    except LoadError as error:
+        cause = error
+    text = entry.get("text") if isinstance(entry, dict) else None
+    if isinstance(text, str) and text.strip():
+        return text
+    quoted = line if len(line) <= _MOST_QUOTED else line[:_MOST_QUOTED] + "…"
+    raise LoadError(
+        f'{name} line {number} is damaged: expected {{"text": "..."}}, got {visible(quoted)}; '
+        "mend or remove the line"
+    ) from cause
+
+
+# Rows of named texts: JSON lines, an object each, or CSV with a line of names -------------------
+
+
+class Rows(NamedTuple):
+    """What a file holds.
+
+    rows: at least one; a text by name, empty ones left out.
+    lines: of each in the file, from 1.
+    source: the file, safe to print.
+    """
+
+    rows: tuple[Mapping[str, str], ...]
+    lines: tuple[int, ...]
+    source: str
+
+
+def read_rows(path: Path, option: str, needed: Sequence[str], allowed: Sequence[str] = ()) -> Rows:
+    """The rows of a file, or of standard input for ``-``; empty lines are skipped.
+
+    It is CSV where its name ends in .csv, or not in .jsonl and its first line has no brace first.
+    option: what the file was given for. needed, allowed: the names that a row must and may have.
+    Raises LoadError for a file that cannot be read or a damaged line, which it names by its number,
+    UsageError where there is no row, or a name that is not known.
+    """
+    source, lines = lines_of(path)
+    found = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    kind = path.suffix.lower()
+    braced = kind != ".csv" and found[:1] and found[0][1].lstrip()[0] == "{"
+    structured = braced or kind in (".jsonl", ".ndjson")
+    read = _json_rows(found, source) if structured else _csv_rows(found, source)
+    known = {*needed, *allowed}
+    rows, numbers = [], []
+    for number, row in read:
+        _check(row, f"{source} line {number}", needed, known)
+        rows.append({name: text for name, text in row.items() if text})
+        numbers.append(number)
+    if not rows:
+        raise UsageError(f"{option} {source} is empty: expected rows with {' and '.join(needed)}")
+    return Rows(tuple(rows), tuple(numbers), source)
+
+
+def _check(
+    row: Mapping[str, str], place: str, needed: Sequence[str], known: Collection[str]
+) -> None:
+    for name in row:
+        if name not in known:
+            raise UsageError(
+                f"{place} has {visible(name)!r}: expected {', '.join(sorted(known))} and nothing "
+                "else"
+            )
+    for name in needed:
+        if not row.get(name, "").strip():
+            raise UsageError(f"{place} has no {name}: expected {' and '.join(needed)}")
+
+
+def _json_rows(
+    lines: Sequence[tuple[int, str]], source: str
+) -> Iterator[tuple[int, Mapping[str, str]]]:
+    for number, line in lines:
+        place = f"{source} line {number}"
+        try:
+            row = parse_json(line, place)
+        except LoadError as error:
+            raise LoadError(f"{place} is no JSON: mend or remove the line") from error
+        if not isinstance(row, dict):
+            raise LoadError(f"{place} is no JSON object: mend or remove the line")
+        for name, text in row.items():
+            if not isinstance(text, str | int | None) or isinstance(text, bool):
+                raise UsageError(f"{place}: {visible(name)!r} is no text")
+        yield number, {name: str(text) for name, text in row.items() if text is not None}
+
+
+def _csv_rows(
+    lines: Sequence[tuple[int, str]], source: str
+) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Rows of one line each: a text with a line break in it is refused as damaged."""
+    names: list[str] = []
+    for number, line in lines:
+        try:
+            (cells,) = csv.reader([line], strict=True)
+        except (csv.Error, ValueError) as error:
+            raise LoadError(f"{source} line {number} is no CSV: {error}") from error
+        if not names:
+            names = [cell.strip() for cell in cells]
+            if len(set(names)) < len(names):
+                raise LoadError(f"{source} line {number} names a column twice")
+        elif len(cells) != len(names):
+            raise LoadError(
+                f"{source} line {number} has {len(cells)} columns, the first line names "
+                f"{len(names)}"
+            )
+        else:
+            yield number, dict(zip(names, cells, strict=True))

@@ -1,0 +1,219 @@
+"""Specs from configs: what is assumed, what is refused, and what is left to the library."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnviz.count.params.config.read import misspelt_field, spec_from_config
+from attnviz.count.params.counting.parameters import count_parameters
+from attnviz.count.params.find_spec import find_spec
+from attnviz.count.params.meta_count import count_on_meta
+from attnviz.errors import LoadError, UsageError
+
+GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}
+
+
+def test_a_config_without_a_class_is_counted_with_its_usual_one() -> None:
+    causal = spec_from_config({"model_type": "llama"})
+    assert causal is not None
+    assert causal.architecture == "LlamaForCausalLM"
+    assert causal.notes == ("the config names no class; counted as LlamaForCausalLM",)
+    encoder = spec_from_config({"model_type": "bert"})
+    assert encoder is not None
+    assert encoder.architecture == "BertModel"
+
+
+def test_what_a_checkpoint_is_stored_in() -> None:
+    for key in ("torch_dtype", "dtype"):
+        found = spec_from_config({**GPT2, key: "bfloat16"})
+        assert found is not None
+        assert found.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "mamba", "architectures": ["MambaForCausalLM"]},
+        {"model_type": "llama", "architectures": ["LlamaForSequenceClassification"]},
+        {"model_type": "llama", "architectures": ["SomebodysOwnLlama"]},
+        {**GPT2, "add_cross_attention": True},
+        {"model_type": "bert", "is_decoder": True},
+        {"model_type": "albert", "num_hidden_groups": 2},
+        {"model_type": "dinov2", "use_swiglu_ffn": True},
+        {"model_type": "vit", "image_size": [224, 224]},
+        {"model_type": "bart", "tie_word_embeddings": False},
+        {"model_type": "marian", "share_encoder_decoder_embeddings": False},
+        {"model_type": "mpt", "attn_config": {"qk_ln": True}},
+        {"model_type": "gemma2", "num_hidden_layers": 1, "layer_types": ["linear_attention"]},
+        {"model_type": "llama", "hidden_size": 10, "num_attention_heads": 3},
+        {},
+    ],
+)
+def test_what_the_arithmetic_does_not_claim(config: dict[str, Any]) -> None:
+    assert spec_from_config(config) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"n_head": 7}, "the config of 'x' has 7 heads, which do not divide its width 768"),
+        ({"n_layer": 0}, "num_hidden_layers = 0: expected a whole number of 1 or more"),
+        ({"n_embd": -768}, "hidden_size = -768: expected"),
+        ({"vocab_size": "many"}, "vocab_size = 'many': expected"),
+        ({"n_positions": 1.5}, "max_position_embeddings = 1.5: expected"),
+        ({"n_head": True}, "num_attention_heads = True: expected"),
+    ],
+)
+def test_numbers_that_do_not_fit(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(LoadError) as caught:
+        spec_from_config({**GPT2, **fields}, name="x")
+    assert says in str(caught.value)
+
+
+def test_groups_that_do_not_divide() -> None:
+    fields = {"num_attention_heads": 6, "num_key_value_heads": 4, "hidden_size": 12}
+    with pytest.raises(LoadError, match="4 key/value heads, which do not divide its 6 heads"):
+        spec_from_config({"model_type": "llama", **fields}, name="x")
+
+
+def test_lists_that_are_too_short() -> None:
+    with pytest.raises(LoadError, match=r"layer_types = \['full_attention'\]: expected a list of"):
+        spec_from_config({"model_type": "gemma2", "layer_types": ["full_attention"]}, name="x")
+
+
+def test_misspelt_fields() -> None:
+    assert misspelt_field({**GPT2, "n_embed": 3}) == ("n_embed", "n_embd")
+    assert misspelt_field({**GPT2, "n_ctx": 1024, "resid_pdrop": 0.1}) is None
+    assert misspelt_field({"model_type": "mamba", "n_embed": 3}) is None
+
+
+def test_both_spellings_of_a_field() -> None:
+    ours = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3}
+    theirs = {"n_embd": 12, "n_layer": 2, "n_head": 3}
+    assert spec_from_config({**GPT2, **ours}) == spec_from_config({**GPT2, **theirs})
+
+
+def test_an_absurd_number_of_layers() -> None:
+    found = spec_from_config({**GPT2, "n_layer": 10**15})
+    assert found is not None
+    assert count_parameters(found).total > 10**21
+    mixed = {"model_type": "gemma2", "num_hidden_layers": 10**15}
+    assert spec_from_config(mixed) is None  # one entry per layer would be needed
+
+
+def test_what_is_not_claimed_is_built_on_the_meta_device() -> None:
+    config = {"model_type": "bert", "architectures": ["BertForSequenceClassification"]}
+    assert spec_from_config(config) is None
+    built = count_on_meta(config, name="x")
+    assert built.total == 109_482_240 + 2 * 768 + 2
+    assert built.architecture == "BertForSequenceClassification"
+    assert [part for part in built.parts if part[1]] == [
+        ("bert", 109_482_240),
+        ("classifier", 1538),
+    ]
+    assert count_on_meta({"model_type": "xlnet"}, name="x").architecture == "XLNetModel"
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"torch_dtype": "bfloat16"},
+        {"_attn_implementation": "flash_attention_2"},
+        {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+    ],
+)
+def test_fields_that_change_no_parameter(extra: dict[str, Any]) -> None:
+    built = count_on_meta({"model_type": "bert", "architectures": ["BertModel"], **extra}, name="x")
+    assert built.total == 109_482_240
+
+
+def test_tied_parts_count_in_the_first() -> None:
+    built = count_on_meta(GPT2, name="x")
+    assert built.parts == (("transformer", 124_439_808), ("lm_head", 0))
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"model_type": "nothing"}, "has the model_type 'nothing', which neither"),
+        ({}, "has the model_type None, which neither the arithmetic nor transformers"),
+        ({"model_type": "bert", "architectures": ["logging"]}, "'x' is a logging, which neither"),
+        ({"model_type": "bert", "architectures": ["Nothing"]}, "'x' is a Nothing, which neither"),
+        (
+            {"model_type": "bert", "architectures": ["BertLMHeadModel"], "hidden_size": "wide"},
+            "'x' is no model that transformers",
+        ),
+        (
+            {"model_type": "xlnet", "n_layer": 10**30},
+            "n_layer = 1,000,000,000,000,000,000,000,000,000,000: expected at most 10,000",
+        ),
+    ],
+)
+def test_what_nobody_can_build(config: dict[str, Any], says: str) -> None:
+    with pytest.raises(LoadError) as caught:
+        count_on_meta(config, name="x")
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GPT2), encoding="utf-8")
+    found = find_spec(str(tmp_path))
+    assert found.spec is not None
+    assert found.source == str(tmp_path / "config.json")
+    assert count_parameters(found.spec).total == 124_439_808
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "is no checkpoint: the directory has no config.json"),
+        ("{", "cannot be read as JSON"),
+        ("[]", "should hold a JSON object, not list"),
+    ],
+)
+def test_a_directory_without_a_config(tmp_path: Path, text: str | None, says: str) -> None:
+    if text is not None:
+        (tmp_path / "config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(LoadError, match=says):
+        find_spec(str(tmp_path))
+
+
+def test_a_directory_has_no_revisions(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a directory and has no revision 'main'"):
+        find_spec(str(tmp_path), revision="main")
+
+
+def test_built_in_models() -> None:
+    tiny, own = find_spec("tiny").spec, find_spec("mha").spec
+    assert tiny is not None
+    assert own is not None
+    table, norms = 4096 * 256, (2 * 6 + 1) * 256
+    blocks = 6 * (4 * 256 * 4 * 32 + 3 * 256 * 688)
+    assert count_parameters(tiny).total == table + norms + blocks
+    assert count_parameters(own).total == 4 * 64**2
+
+
+def test_counting_imports_nothing_heavy(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GPT2), encoding="utf-8")
+    script = (
+        "import sys\n"
+        "from attnviz.count.params.counting.cost import count_cost\n"
+        "from attnviz.count.params.counting.cache import longest_context\n"
+        "from attnviz.count.params.shapes import spec_from_options\n"
+        "from attnviz.count.params.find_spec import find_spec\n"
+        "for spec in (spec_from_options(d_model=4096, heads=32),"
+        " find_spec('llama-2-7b').spec, find_spec(sys.argv[1]).spec):\n"
+        "    longest_context(count_cost(spec).spec, 10**12)\n"
+        "print({'torch', 'numpy', 'transformers', 'huggingface_hub'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"

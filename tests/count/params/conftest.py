@@ -1,0 +1,98 @@
+"""Architectures of small primes, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from attnviz.count.params.cases import Case
+from attnviz.count.params.counting.cost import count_cost
+from attnviz.count.params.shapes import spec_from_options
+from attnviz.count.params.specs import (
+    AttentionSpec,
+    Dense,
+    ExpertsSpec,
+    FeedForwardSpec,
+    LayerGroup,
+    LayerSpec,
+    ModelSpec,
+    Norm,
+    StackSpec,
+    Table,
+)
+
+FORWARD = FeedForwardSpec(14, 17, gated=True)
+MIXTURE = ExpertsSpec(FORWARD, experts=5, active=2, shared=FORWARD)
+
+
+def attention(**more: Any) -> AttentionSpec:
+    return AttentionSpec(14, 7, 7, 2, 2, **more)
+
+
+def decoder() -> ModelSpec:
+    """Two kinds of layers: full with a feed-forward part, sliding with experts."""
+    norms = (Norm("attention norm", 14), Norm("feed-forward norm", 14))
+    full = LayerSpec((attention(query_bias=True),), FORWARD, norms)
+    sliding = LayerSpec((attention(window=3),), MIXTURE, norms)
+    groups = (LayerGroup(full, 2, (0, 2)), LayerGroup(sliding, 3, (1, 3, 4)))
+    stack = StackSpec(
+        "decoder",
+        groups,
+        embeddings=(Table("token embedding", 19, 14), Dense("patch embedding", 3, 14, bias=True)),
+        norms=(Norm("final norm", 14, shift=True),),
+        head=Dense("head", 14, 19),
+        max_positions=23,
+    )
+    return ModelSpec("two kinds", "a paper", (stack,), notes=("made up",))
+
+
+def pair() -> ModelSpec:
+    """An encoder and a decoder that reads it, with a shared table."""
+    plain = FeedForwardSpec(14, 17)
+    norm = (Norm("norm", 14),)
+    encoder = StackSpec(
+        "encoder", (LayerGroup(LayerSpec((attention(),), plain, norm), 2),), causal=False,
+        reads="source",
+    )  # fmt: skip
+    both = (attention(), attention(cross=True, source_width=14))
+    decoder = StackSpec("decoder", (LayerGroup(LayerSpec(both, plain, norm), 3),))
+    return ModelSpec("pair", "", (encoder, decoder), embeddings=(Table("token embedding", 19, 14),))
+
+
+SPECS: dict[str, Callable[[], ModelSpec]] = {
+    "attention": lambda: spec_from_options(d_model=14, heads=7),
+    "biased": lambda: spec_from_options(d_model=14, heads=7, kv_heads=1, bias=True),
+    "whole": lambda: spec_from_options(
+        d_model=14, heads=7, layers=3, d_ff=17, ffn="swiglu", vocab=19, norm="rmsnorm", tied=False
+    ),
+    "tied": lambda: spec_from_options(
+        d_model=14, heads=7, head_dim=5, layers=2, d_ff=17, vocab=19, bias=True
+    ),
+    "latent": lambda: spec_from_options(
+        d_model=14, heads=7, layers=2, q_lora=5, kv_lora=11, rope_dim=3, nope_dim=2
+    ),
+    "linear": lambda: spec_from_options(d_model=14, heads=7, layers=2, linear=True),
+    "huge": lambda: spec_from_options(d_model=10**15 - 10**5, heads=10, layers=10**15),
+    "decoder": decoder,
+    "pair": pair,
+}
+
+
+@pytest.fixture(params=SPECS)
+def any_case(request: pytest.FixtureRequest) -> Case:
+    """Each of them, counted for eleven tokens."""
+    spec = SPECS[request.param]()
+    return Case(spec.name, cost=count_cost(spec, tokens=11))
+
+
+@pytest.fixture
+def case() -> Callable[..., Case]:
+    """One of them by its name here, counted: ``case("whole", tokens=5)``."""
+
+    def make(name: str, **more: Any) -> Case:
+        spec = SPECS[name]()
+        return Case(spec.name, cost=count_cost(spec, **more))
+
+    return make

@@ -1,0 +1,163 @@
+"""What fits, what maps take, bytes, lengths: exact at the border."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz.count.params.counting.cache import (
+    BITS,
+    bits,
+    byte_count,
+    count_cache,
+    lengths,
+    longest_context,
+)
+from attnviz.count.params.counting.cost import DEFAULT_TOKENS, count_cost
+from attnviz.count.params.specs import AttentionSpec, LayerGroup, LayerSpec, ModelSpec, StackSpec
+from attnviz.errors import UsageError
+
+PLAIN = AttentionSpec(8, 2, 2, 4, 4)  # 256 weights, 16 numbers a token
+SLIDING = AttentionSpec(8, 2, 2, 4, 4, window=10)
+LINEAR = AttentionSpec(8, 2, 2, 4, 4, linear=True)
+CROSS = AttentionSpec(8, 2, 2, 4, 4, cross=True)
+
+
+def spec(*attentions: AttentionSpec, limit: int | None = None) -> ModelSpec:
+    groups = tuple(LayerGroup(LayerSpec((attention,)), 1) for attention in attentions)
+    return ModelSpec("test", "", (StackSpec("decoder", groups, max_positions=limit),))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("float32", 28), ("bfloat16", 14), ("float16", 14), ("float8", 7), ("int8", 7), ("int4", 4)],
+)
+def test_bytes_of_seven_numbers(dtype: str, size: int) -> None:
+    assert byte_count(7, dtype) == size
+
+
+def test_names_of_dtypes() -> None:
+    assert set(BITS) == {"float32", "float16", "bfloat16", "float8", "int8", "int4"}
+    assert bits("torch.bfloat16") == bits("bf16") == 16
+    assert bits("float64") == 64
+    with pytest.raises(UsageError, match="no dtype 'float17': use one of float32, float16"):
+        bits("float17")
+
+
+@given(st.integers(0, 10**60))
+def test_bytes_are_never_rounded_through_floats(numbers: int) -> None:
+    assert byte_count(numbers, "float32") == 4 * numbers
+    assert 2 * byte_count(numbers, "int4") - numbers in (0, 1)
+
+
+def test_the_longest_context_is_the_last_that_fits() -> None:
+    weights = 512
+    fit = longest_context(spec(PLAIN), weights + 32 * 10 + 31)
+    assert (fit.tokens, fit.binds, fit.weights, fit.cache, fit.left) == (10, "memory", 512, 320, 31)
+    assert longest_context(spec(PLAIN), weights + 32 * 11).tokens == 11
+
+
+@given(
+    st.integers(257, 10**15),
+    st.integers(1, 9),
+    st.sampled_from(sorted(BITS)),
+    st.sampled_from([(PLAIN,), (PLAIN, SLIDING), (PLAIN, LINEAR), (PLAIN, PLAIN, CROSS)]),
+)
+def test_one_token_more_would_not_fit(
+    memory: int, batch: int, dtype: str, attentions: tuple[AttentionSpec, ...]
+) -> None:
+    shape = spec(*attentions)
+    fit = longest_context(shape, memory, batch=batch, dtype=dtype)
+    if fit.binds == "weights":
+        assert fit.left < 0
+        assert fit.weights > memory
+        return
+    assert fit.tokens is not None
+
+    def cache(tokens: int) -> int:
+        return count_cache(shape, lengths(shape, tokens), batch=batch, dtype=dtype).bytes
+
+    if fit.tokens:
+        assert cache(fit.tokens) == fit.cache <= memory - fit.weights
+    assert cache(fit.tokens + 1) > memory - fit.weights
+
+
+def test_weights_alone_may_not_fit() -> None:
+    fit = longest_context(spec(PLAIN), 511)
+    assert (fit.tokens, fit.binds, fit.left) == (0, "weights", -1)
+    full = longest_context(spec(PLAIN), 512)
+    assert (full.tokens, full.binds, full.left) == (0, "memory", 0)
+
+
+def test_positions_may_end_before_the_memory() -> None:
+    fit = longest_context(spec(PLAIN, limit=7), 10**6)
+    assert (fit.tokens, fit.binds, fit.cache) == (7, "positions", 224)
+    assert fit.by_memory == (10**6 - 512) // 32
+
+
+@pytest.mark.parametrize("attention", [SLIDING, LINEAR])
+def test_a_cache_that_stops_growing_ends_nothing(attention: AttentionSpec) -> None:
+    fit = longest_context(spec(attention), 10**6)
+    assert (fit.tokens, fit.binds, fit.by_memory) == (None, "nothing", None)
+    assert fit.cache == (320 if attention is SLIDING else 64)
+    limited = longest_context(spec(attention, limit=5), 10**6)
+    assert (limited.tokens, limited.binds) == (5, "positions")
+
+
+def test_a_window_that_does_not_fit_as_a_whole() -> None:
+    fit = longest_context(spec(SLIDING), 512 + 32 * 9)
+    assert (fit.tokens, fit.binds) == (9, "memory")
+
+
+def test_an_absurd_memory() -> None:
+    assert longest_context(spec(PLAIN), 512 + 32 * 10**50).tokens == 10**50
+
+
+@pytest.mark.parametrize(("memory", "batch"), [(0, 1), (-1, 1), (10, 0)])
+def test_what_is_no_memory(memory: int, batch: int) -> None:
+    with pytest.raises(UsageError, match="must be 1 or more"):
+        longest_context(spec(PLAIN), memory, batch=batch)
+
+
+def test_maps_that_are_kept() -> None:
+    maps = count_cost(spec(PLAIN, SLIDING, LINEAR), tokens=11, batch=3, dtype="float32").maps
+    assert maps.maps == 4  # linear attention has none
+    assert maps.values == 3 * 4 * 11**2
+    assert maps.bytes == 4 * maps.values
+    for stored in ("int4", "float8", "bfloat16"):  # of the weights; a softmax gives 16 bits or more
+        few = count_cost(spec(PLAIN, SLIDING, LINEAR), tokens=11, batch=3, dtype=stored).maps
+        assert (few.bits, few.bytes) == (16, 2 * maps.values)
+    crossed = count_cost(spec(CROSS), tokens=11, source_tokens=5).maps
+    assert crossed.values == 2 * 11 * 5
+
+
+def test_lengths_of_two_towers() -> None:
+    groups = (LayerGroup(LayerSpec((PLAIN,)), 1),)
+    read = StackSpec("encoder", groups, causal=False, reads="source")
+    written = StackSpec("decoder", groups)
+    heard = StackSpec("encoder", groups, causal=False, reads="source", tokens=1500)
+    free, fixed = ModelSpec("a", "", (read, written)), ModelSpec("b", "", (heard, written))
+    assert lengths(free, 5).source == 5
+    assert lengths(free, 5, 9).source == 9
+    assert lengths(fixed, 5).source == lengths(fixed, 5, 9).source == 1500
+    assert lengths(fixed, 5).of(heard) == 1500
+    assert lengths(free, 5, 9).of(written) == 5
+    for numbers in ((0,), (-3,), (1, 0)):
+        with pytest.raises(UsageError, match="must be 1 or more"):
+            lengths(free, *numbers)
+
+
+def test_the_length_that_is_counted_unless_asked() -> None:
+    assert count_cost(spec(PLAIN)).tokens == DEFAULT_TOKENS == 2048
+    assert count_cost(spec(PLAIN, limit=77)).tokens == 77
+    assert count_cost(spec(PLAIN, limit=10**6)).tokens == 2048
+    with pytest.raises(UsageError, match="batch must be 1 or more, not 0"):
+        count_cost(spec(PLAIN), batch=0)
+    with pytest.raises(UsageError, match="tokens must be 1 or more, not 0"):
+        count_cost(spec(PLAIN), tokens=0)
+
+
+def test_the_cache_may_have_its_own_dtype() -> None:
+    count = count_cost(spec(PLAIN), tokens=1, dtype="float32", cache_dtype="int8")
+    assert (count.weight_bytes, count.cache.bytes, count.cache_dtype) == (1024, 16, "int8")

@@ -1,0 +1,162 @@
+"""What is said, on screens of every width: nothing too wide, every printed column adds up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from rich.cells import cell_len
+
+from attnviz.count.params.cases import BuiltCount, Case, Counted
+from attnviz.count.params.compare import MARK
+from attnviz.count.params.document import params_document
+from attnviz.count.params.params import ParamsReport
+from attnviz.count.params.request import ParamsRequest
+from attnviz.draw.terminal import terminal_block
+from attnviz.draw.theme import Theme
+
+MakeCase = Callable[..., Case]
+WIDTHS = (20, 31, 47, 80, 120, 200, 1000)
+PLAIN = Theme(colour=False)
+ASCII = Theme(colour=False, ascii=True, encoding="ascii")
+BARE, FORMULAS = ParamsRequest(), ParamsRequest(formula=True)
+
+
+def drawn(
+    counted: Case | Counted, width: int, view: ParamsRequest = BARE, theme: Theme = PLAIN
+) -> list[str]:
+    """The lines of a screen, with everything that may stand on it."""
+    counted = Counted(cases=(counted,)) if isinstance(counted, Case) else counted
+    document = params_document(ParamsReport(counted, 1, view), hints=True, explain=True)
+    return terminal_block(document, theme, width).plain.splitlines()
+
+
+def total_of(case: Case) -> int:
+    assert case.cost is not None
+    return case.cost.parameters.total
+
+
+def table_of(lines: list[str]) -> Iterator[tuple[str, int, float]]:
+    """Label, count and share of each line of the parameter table, up to the total."""
+    for line in lines:
+        match = re.match(r"( *\S.*?)\s{2,}(?:.*\s)?([\d,]+)\s+<?([\d.]+)%", line)
+        if match:
+            yield match[1], int(match[2].replace(",", "")), float(match[3])
+            if match[1] == "total":
+                return
+
+
+@pytest.mark.parametrize("theme", [PLAIN, ASCII], ids=["plain", "ascii"])
+@pytest.mark.parametrize("formula", [False, True])
+def test_no_line_is_wider_than_the_room(any_case: Case, formula: bool, theme: Theme) -> None:
+    for width in WIDTHS:
+        lines = drawn(any_case, width, ParamsRequest(formula=formula, per_layer=True), theme)
+        longest_number = max(len(word) for line in lines for word in line.split())
+        assert max(map(cell_len, lines)) <= max(width, longest_number + 6), width
+        assert not [line for line in lines if line != line.rstrip()]
+        assert theme is PLAIN or all(line.isascii() for line in lines)
+
+
+@pytest.mark.parametrize("formulas", [False, True])
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_the_printed_column_adds_up(any_case: Case, width: int, formulas: bool) -> None:
+    if total_of(any_case) > 10**40:
+        width = 200  # numbers of 60 digits leave no room for the shares
+    rows = list(table_of(drawn(any_case, width, ParamsRequest(formula=formulas))))
+    *parts, (label, total, whole) = rows
+    assert (label, total, whole) == ("total", total_of(any_case), 100.0)
+    assert any_case.cost is not None
+    towers = len(any_case.cost.parameters.stacks) > 1
+    details = formulas or not towers
+    step = "  " if towers else ""
+    kept = [row for row in parts if not details or not row[0].startswith(f"{step}  ")]
+    assert sum(row[1] for row in kept) == total
+    assert abs(sum(row[2] for row in kept) - 100) <= 0.1 * len(kept)
+
+
+def test_formulas_are_true(any_case: Case) -> None:
+    """Every ``a × b = c`` and ``a + b = c`` on the screen is computed again."""
+    text = "\n".join(drawn(any_case, 1000, FORMULAS))
+    found = re.findall(
+        r"(?<![\w(^])((?:[\d,]+ [×+] )+[\d,]+)(?: layers)? = ([\d,]+)\b(?! [×+])", text
+    )
+    assert found
+    for left, right in found:
+        wanted = int(right.replace(",", ""))
+        assert eval(left.replace(",", "").replace("×", "*")) == wanted, (left, right)
+
+
+def compared(case: MakeCase, *names: str) -> tuple[Case, ...]:
+    return tuple(
+        Case("", (str(place),), cost=case(name, tokens=11).cost) for place, name in enumerate(names)
+    )
+
+
+def test_changed_columns_are_marked(case: MakeCase) -> None:
+    refused = Case("", ("3",), refusal="it does not divide")
+    cases = (*compared(case, "attention", "biased"), refused)
+    lines = drawn(Counted(("kv-heads",), cases), 300)
+    text = "\n".join(lines)
+    assert f"attention {MARK}" in text
+    assert f"cache/token {MARK}" in text
+    assert re.search(r"attention weights(?! \*)", text)
+    assert "not possible: it does not divide" in text
+    assert f"{MARK} changes from row to row" in text
+    (what,) = [line for line in lines if line.startswith("kv-heads 0 → 1:")]
+    assert what == "kv-heads 0 → 1: cache/token ÷ 7, attention ÷ 1.63, FLOPs ÷ 1.56."
+
+
+def test_a_comparison_without_change_says_so(case: MakeCase) -> None:
+    text = "\n".join(drawn(Counted(("vocab",), compared(case, "whole", "whole")), 200))
+    assert "vocab 0 → 1: nothing of this changes." in text
+    assert MARK not in text
+
+
+def test_no_comparison_is_too_wide(case: MakeCase) -> None:
+    counted = Counted(("layers",), compared(case, "whole", "tied"))
+    for width in WIDTHS:
+        assert max(map(cell_len, drawn(counted, width))) <= width
+
+
+def test_models_stand_side_by_side(case: MakeCase) -> None:
+    counted = Counted(cases=tuple(case(name, tokens=5) for name in ("decoder", "pair")))
+    lines = drawn(counted, 100)
+    start = lines.index("Parameters")
+    columns: list[list[int]] = [[], []]
+    for line in lines[start + 1 :]:
+        words = line.split()
+        numbers = [word for word in words if re.fullmatch(r"[\d,]+|–", word)]
+        if line.startswith("total"):
+            assert [sum(column) for column in columns] == [
+                int(word.replace(",", "")) for word in numbers
+            ]
+            break
+        if len(numbers) == 2 and "%" not in line:
+            for column, word in zip(columns, numbers, strict=True):
+                column.append(0 if word == "–" else int(word.replace(",", "")))
+    else:
+        pytest.fail("no total")
+    for width in WIDTHS:
+        assert max(map(cell_len, drawn(counted, width))) <= max(width, 24)
+
+
+def test_a_model_that_was_built() -> None:
+    built = BuiltCount("x", "", None, "Odd", 21, 3, (("body", 13), ("tail", 7)), "float32", 84)
+    lines = drawn(Counted(built=built), 80)
+    assert list(table_of(lines)) == [
+        ("body", 13, 61.9),
+        ("tail", 7, 33.3),
+        ("outside these", 1, 4.8),
+        ("total", 21, 100.0),
+    ]
+    assert any("Counted by building Odd" in line for line in lines)
+
+
+def test_nothing_of_a_stranger_acts_on_the_terminal(case: MakeCase) -> None:
+    one = case("whole")
+    assert one.cost is not None
+    spec = one.cost.spec._replace(name="\x1b[31mred[bold]", source="\x9b2J\u202e")
+    text = "\n".join(drawn(one._replace(cost=one.cost._replace(spec=spec)), 80))
+    assert not set("\x1b\x9b\u202e") & set(text)
+    assert "[bold]" in text

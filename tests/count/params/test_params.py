@@ -1,0 +1,304 @@
+"""``attnviz params``: whole screens, JSON that says the same, comparisons, names.
+
+Golden screens lie in ``golden/``; after a wanted change write them anew with
+``ATTNVIZ_GOLDEN=write pytest tests/count/params/test_params.py`` and look at the difference.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnviz.cli.options import complete_shape
+from attnviz.cli.params import EXAMPLES
+from attnviz.models.shapes import shape_names
+
+GOLDEN = Path(__file__).parent / "golden"
+SHAPE = ("--d-model", "4096", "--heads", "32")
+SCREENS: dict[str, tuple[str, ...]] = {
+    "shape": SHAPE,
+    "shape_ascii": (*SHAPE, "--bias", "--kv-heads", "8", "--ascii", "--explain"),
+    "shape_formula": (*SHAPE, "--bias", "--formula"),
+    "heads": (*SHAPE, "--compare", "heads=1,2,3,4,8,16,32"),
+    "kv_heads": (*SHAPE, "--compare", "kv-heads=32,8,1"),
+    "explained": ("gpt2", "--compare", "dtype=float32,int4", "--explain"),
+    "grid": (*SHAPE, "--compare", "kv-heads=32,8", "--compare", "tokens=1024,4096"),
+    "llama-2-70b": ("llama-2-70b", "--tokens", "4096", "--memory", "160GB"),
+    "gemma-2-2b_layers": ("gemma-2-2b", "--per-layer", "--quiet"),
+    "t5-base": ("t5-base", "--quiet"),
+    "side_by_side": ("gpt2", "bert-base", "llama-2-7b"),
+    "narrow": (*SHAPE, "--width", "40", "--quiet"),
+}
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def counted(run: Run) -> Callable[..., Any]:
+    """The JSON object of ``attnviz params ARGUMENTS --json``."""
+
+    def call(*arguments: str) -> Any:
+        return run("params", *arguments, "--json").document
+
+    return call
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_screen(run: Run, name: str) -> None:
+    result = run("params", *SCREENS[name])
+    assert (result.code, result.err) == (0, "")
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("ATTNVIZ_GOLDEN") == "write":
+        path.write_text(result.out, encoding="utf-8")
+    assert result.out == path.read_text(encoding="utf-8")
+    widest = 40 if name == "narrow" else 80
+    assert max(map(len, result.lines)) <= widest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "total"),
+    [
+        (SHAPE, 67_108_864),
+        ((*SHAPE, "--bias"), 67_125_248),
+        ((*SHAPE, "--kv-heads", "8"), 41_943_040),
+        (("--d-model", "64", "--heads", "8", "--bias"), 16_640),
+    ],
+)
+def test_the_textbook_shapes(counted: Any, arguments: tuple[str, ...], total: int) -> None:
+    assert counted(*arguments)["attention"]["total"] == total
+
+
+def test_json_of_a_shape(counted: Any) -> None:
+    document = counted(*SHAPE)
+    assert next(iter(document.items())) == ("schema", "attnviz.params/1")
+    assert document["attention"] == {
+        "query": 4096**2,
+        "key": 4096**2,
+        "value": 4096**2,
+        "output": 4096**2,
+        "latent": 0,
+        "bias": 0,
+        "norm": 0,
+        "other": 0,
+        "total": 4 * 4096**2,
+    }
+    head = 4096 * 128
+    assert document["per_head"] == {"query": head, "key": head, "value": head, "output": head}
+    assert document["kv_cache"]["bytes_per_token"] == 2 * 4096 * 2
+    assert document["flops"]["attention_projections"] == 2 * 2048 * 4 * 4096**2
+    assert document["flops"]["attention_scores"] == 4 * 2048**2 * 4096
+    assert document["attention_maps"]["bytes"] == 32 * 2048**2 * 2
+    model = document["model"]
+    assert [model[key] for key in ("layers", "heads", "kv_heads", "head_dim")] == [1, 32, 32, 128]
+    for name in ("revision", "name", "dtype"):
+        assert name in model
+
+
+def test_json_of_a_model(counted: Any) -> None:
+    document = counted("llama-2-70b", "--tokens", "4096", "--memory", "160GB")
+    assert document["total"] == document["active"] == 68_976_648_192
+    assert document["layers"] == 80
+    assert document["kv_cache"]["bytes_per_token"] == 327_680
+    assert document["kv_cache"]["bytes"] == 327_680 * 4096
+    layer = document["attention"]["total"] + document["ffn"]["total"] + 2 * 8192
+    assert layer * 80 + 2 * 32000 * 8192 + 8192 == document["total"]
+    whole = sum(document["shares"].values())
+    parts = sum(part["count"] for part in document["parts"] if not part["detail"])
+    assert whole == parts == document["total"]
+    assert document["memory"]["memory"] == 160 * 10**9
+    assert document["memory"]["tokens"] == 4096
+
+
+def test_json_says_what_the_screen_says(run: Run, counted: Any) -> None:
+    lines = run("params", "llama-2-70b", "--quiet").lines
+    document = counted("llama-2-70b")
+    for part in document["parts"]:
+        name = "LM head" if part["role"] == "head" else part["name"]
+        start = "  " * part["detail"] + name + " "
+        assert any(line.startswith(start) and f" {part['count']:,} " in line for line in lines)
+    assert any(f"{document['total']:,}" in line for line in lines if line.startswith("total"))
+    (cache,) = [line for line in lines if line.startswith("  one token") and "bytes" in line]
+    assert f"{document['kv_cache']['bytes_per_token']:,} bytes" in cache
+
+
+def test_integers_stay_whole(counted: Any) -> None:
+    wide = 10**15
+    document = counted("--d-model", str(wide), "--heads", "10", "--layers", str(wide))
+    assert document["total"] == 4 * wide**2 * wide
+    assert "e+" not in json.dumps(document)
+
+
+def test_several_models(counted: Any) -> None:
+    document = counted("gpt2", "bert-base")
+    assert list(document) == ["schema", "models"]
+    assert [model["model"]["name"] for model in document["models"]] == ["gpt2", "bert-base"]
+    assert [model["total"] for model in document["models"]] == [124_439_808, 109_482_240]
+
+
+def test_json_of_a_comparison(counted: Any) -> None:
+    document = counted(*SHAPE, "--compare", "heads=8,3,16")
+    assert document["compare"] == ["heads"]
+    assert document["changed"] == ["head_dim", "maps"]
+    rows = document["rows"]
+    assert [row["values"] for row in rows] == [{"heads": 8}, {"heads": 3}, {"heads": 16}]
+    assert "--heads 3 does not divide" in rows[1]["error"]
+    assert rows[0]["total"] == rows[2]["total"] == 67_108_864
+    assert any("does not depend on the number of heads" in text for text in document["reading"])
+
+
+def test_a_fixed_width_makes_the_count_depend_on_the_heads(counted: Any) -> None:
+    reading = counted(*SHAPE, "--head-dim", "128", "--compare", "heads=16,32")["reading"]
+    assert any("The count grows with the number of heads" in text for text in reading)
+    reading = counted(*SHAPE, "--kv-heads", "2", "--compare", "heads=16,32")["reading"]
+    assert any("changes with key and value alone" in text for text in reading)
+    assert not any("does not depend" in text for text in reading)
+
+
+@pytest.mark.parametrize(
+    ("wish", "values"),
+    [
+        ("dtype=float32,int4", ["float32", "int4"]),
+        ("memory=1MB,1GB", ["1MB", "1GB"]),
+        ("bias=yes,no", ["yes", "no"]),
+        ("--kv-heads=4,2", [4, 2]),
+        ("kv_heads=4,2,4", [4, 2]),
+        ("tokens=1,x", [1, "x"]),
+    ],
+)
+def test_any_option_can_be_compared(counted: Any, wish: str, values: list[int | str]) -> None:
+    rows = counted("--d-model", "64", "--heads", "8", "--compare", wish)["rows"]
+    assert [next(iter(row["values"].values())) for row in rows] == values
+    assert ["error" in row for row in rows] == [value == "x" for value in values]
+
+
+def test_a_model_is_compared_by_how_it_runs(counted: Any) -> None:
+    rows = counted("gpt2", "--compare", "batch=1,4")["rows"]
+    first, last = (row["kv_cache"]["bytes"] for row in rows)
+    assert last == 4 * first
+
+
+def test_dtypes(counted: Any) -> None:
+    document = counted("mixtral-8x7b", "--dtype", "int4")
+    assert document["weights"]["bytes"] == 46_702_792_704 // 2
+    assert document["kv_cache"]["dtype"] == "bfloat16"
+    assert counted("gpt2", "--dtype", "float32")["kv_cache"]["dtype"] == "float32"
+    assert counted("gpt2", "--cache-dtype", "int8")["kv_cache"]["bytes_per_token"] == 36_864 // 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("llama-2-7b", "--memory", "1GB"), "none in 1 GB, the weights alone do not fit"),
+        (("llama-2-7b", "--memory", "24GB"), "20,071 tokens in 24 GB, its positions end at 4,096"),
+        (("llama-2-7b", "--memory", "15GB"), "2,905 tokens in 15 GB, its positions end at 4,096"),
+        (("llama-2-7b", "--memory", "24GB", "--batch", "9"), "2,230 tokens each"),
+        ((*SHAPE, "--linear", "--memory", "1GB"), "any in 1 GB, the cache does not grow"),
+        (("llama-2-7b", "--memory", "24GB"), "total 14.55 GB 9.45 GB free of 24 GB"),
+        (("llama-2-7b", "--memory", "1GB"), "total 14.55 GB 13.55 GB more than 1 GB"),
+    ],
+)
+def test_what_fits_is_said_in_words(run: Run, arguments: tuple[str, ...], said: str) -> None:
+    text = " ".join(run("params", *arguments, "--quiet").out.split())
+    assert said in text
+
+
+def test_the_longest_context_is_the_longest(counted: Any) -> None:
+    fit = counted("llama-2-7b", "--memory", "15GB")["memory"]
+    used = 2 * 6_738_415_616 + 524_288 * fit["tokens"]
+    assert used <= 15 * 10**9 < used + 524_288
+
+
+def test_a_directory_is_counted(run: Run, counted: Any, checkpoint: Any) -> None:
+    folder = checkpoint("llama")
+    document = counted("--model", str(folder))
+    assert document["counted_by"] == "arithmetic"
+    assert document["model"]["kv_heads"] == 2
+    assert document == counted(str(folder))
+    import safetensors
+
+    with safetensors.safe_open(folder / "model.safetensors", "numpy") as weights:
+        held = sum(weights.get_tensor(name).size for name in weights.keys())  # noqa: SIM118
+    assert document["total"] == held
+
+
+def test_a_class_that_no_arithmetic_knows_is_built(run: Run, tmp_path: Path) -> None:
+    import transformers
+
+    config = transformers.XLNetConfig(
+        d_model=12, n_layer=2, n_head=3, d_inner=5, vocab_size=13, architectures=["XLNetModel"]
+    )
+    config.save_pretrained(tmp_path / "odd")
+    result = run("params", "odd/", "./odd")
+    assert (result.code, result.out) == (2, "")
+    assert "can be counted, and alone" in result.err
+    document = run("params", "./odd", "--json").document
+    assert document["counted_by"] == "building"
+    built = sum(weight.numel() for weight in transformers.XLNetModel(config).parameters())
+    assert document["total"] == built
+    shown = run("params", "./odd")
+    assert f"{built:,}" in shown.out
+    assert "the arithmetic does not know" in " ".join(shown.out.split())
+    assert run("params", "./odd", "--save", "odd.csv").code == 0
+    assert f"total,sum,{built}" in (tmp_path / "odd.csv").read_text()
+
+
+def test_without_colour_no_escape_is_written(run: Run) -> None:
+    plain = run("params", *SHAPE)
+    assert "\x1b" not in plain.out
+    coloured = run("params", *SHAPE, "--color", "always")
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured.out) == plain.out
+    assert "\x1b[38;2;" in coloured.out
+
+
+def test_an_ascii_stream_gets_ascii(run: Run) -> None:
+    result = run("params", "gpt2", "--formula", "--explain", encoding="ascii")
+    assert result.code == 0
+    assert "\\u" not in result.out
+    assert "4096" not in result.out
+
+
+def test_hints_only_where_they_help(run: Run) -> None:
+    hints = run("params", *SHAPE).lines[-1]
+    assert "--memory" in run("params", *SHAPE).lines[-2] + hints
+    assert "--memory" not in run("params", *SHAPE, "--quiet").out
+    assert "--memory" not in run("params", *SHAPE, "--memory", "1GB").out
+    assert "--formula" not in run("params", *SHAPE, "--formula").out
+
+
+def test_help(run: Run) -> None:
+    result = run("params", "--help", env={"COLUMNS": "100"})
+    assert (result.code, result.err) == (0, "")
+    for name in (
+        *("--d-model", "--heads", "--kv-heads", "--head-dim", "--v-head-dim", "--bias", "--layers"),
+        *("--d-ff", "--ffn", "--vocab", "--tied", "--untied", "--norm", "--positions", "--window"),
+        *("--max-positions", "--experts", "--active-experts", "--shared-experts", "--d-expert"),
+        *("--q-lora", "--kv-lora", "--rope-dim", "--nope-dim", "--tokens", "--batch", "--dtype"),
+        *("--memory", "--compare", "--formula", "--per-layer", "--model", "--json", "--save"),
+    ):
+        assert re.search(rf"{name}\b", result.out), name
+    assert max(map(len, result.lines)) <= 100
+
+
+def test_every_example_of_the_help_runs(run: Run) -> None:
+    examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
+    assert len(examples) >= 4
+    for example in examples:
+        assert run(*shlex.split(example)[1:]).code == 0, example
+
+
+def test_shapes_are_offered_to_the_shell() -> None:
+    assert complete_shape("llama-2-7") == ["llama-2-70b", "llama-2-7b"]
+    assert complete_shape("") == list(shape_names())
+
+
+@pytest.mark.parametrize("name", shape_names())
+def test_every_named_shape_has_a_screen(run: Run, name: str) -> None:
+    result = run("params", name, "--formula", "--per-layer", "--explain")
+    assert (result.code, result.err) == (0, "")
+    assert max(map(len, result.lines)) <= 80

@@ -1,0 +1,84 @@
+"""The lines of the table add up, in every architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from attnviz.count.params.cases import Case
+from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.parts import PartLine, attention_only, main_attention, part_lines
+from attnviz.count.params.tables import layer_table
+from attnviz.count.params.words import spans
+
+
+def lines_of(case: Case) -> tuple[CostReport, tuple[PartLine, ...]]:
+    assert case.cost is not None
+    return case.cost, part_lines(case.cost.parameters)
+
+
+def test_lines_add_up_to_the_total(any_case: Case) -> None:
+    cost, lines = lines_of(any_case)
+    assert sum(line.number for line in lines if not line.detail) == cost.parameters.total
+
+
+def test_roles_add_up_to_the_shares(any_case: Case) -> None:
+    cost, lines = lines_of(any_case)
+    for role in ("attention", "feed_forward", "norm", "head"):
+        counted = sum(line.number for line in lines if line.role == role and not line.detail)
+        assert counted == getattr(cost.parameters.shares, role), role
+
+
+def test_details_add_up_to_the_line_above(any_case: Case) -> None:
+    def check(above: PartLine, details: Sequence[PartLine]) -> None:
+        if details:
+            assert sum(line.number for line in details) == above.number
+            if above.each is not None and all(line.layers == above.layers for line in details):
+                assert sum(line.each or 0 for line in details) == above.each
+
+    _, lines = lines_of(any_case)
+    above, details = lines[0], []
+    for line in lines[1:]:
+        if line.detail:
+            details.append(line)
+        else:
+            check(above, details)
+            above, details = line, []
+    check(above, details)
+
+
+def test_terms_add_up_to_one_layer(any_case: Case) -> None:
+    for line in lines_of(any_case)[1]:
+        if line.each is not None:
+            assert line.number == line.each * line.layers
+            assert sum(term.number for term in line.terms) == line.each
+
+
+def test_a_bias_outside_the_layers_stands_with_its_matrix(case: Callable[..., Case]) -> None:
+    _, lines = lines_of(case("decoder"))
+    (patches,) = [line for line in lines if line.label == "patch embedding"]
+    assert patches.number == 3 * 14 + 14
+
+
+def test_one_head_holds_its_part(case: Callable[..., Case]) -> None:
+    _, lines = lines_of(case("biased"))
+    heads = {line.label: line.per_head for line in lines if line.detail}
+    assert heads == {"query": 28, "key": 28, "value": 28, "output": 28, "biases": None}
+
+
+def test_only_a_lone_attention_is_one(case: Callable[..., Case]) -> None:
+    alone = {name: attention_only(lines_of(case(name))[0]) for name in ("attention", "whole")}
+    assert alone == {"attention": True, "whole": False}
+    assert main_attention(lines_of(case("pair"))[0]).spec.cross is False
+
+
+def test_kinds_of_layers(case: Callable[..., Case]) -> None:
+    cost, _ = lines_of(case("decoder"))
+    cells = [row.cells[:2] for row in layer_table(cost).rows]
+    assert cells == [("0, 2", "full"), ("1, 3–4", "sliding 3, 2 of 5 experts")]
+
+
+def test_spans() -> None:
+    assert spans((0,)) == "0"
+    assert spans((0, 1, 2)) == "0–2"
+    assert spans((0, 2, 4, 6)) == "0, 2 … 6"
+    assert spans((1, 2, 5, 7, 8)) == "1–2, 5, 7–8"

@@ -1,0 +1,185 @@
+"""Specs from options: what they mean, and one clear line for each that does not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz.count.params.counting.cost import CostReport, count_cost
+from attnviz.count.params.request import SHAPE
+from attnviz.count.params.shapes import spec_from_options
+from attnviz.errors import UsageError
+
+
+def counted(**options: Any) -> CostReport:
+    return count_cost(spec_from_options(**options), tokens=1)
+
+
+def refused(**options: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        spec_from_options(**options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("options", "total"),
+    [
+        ({}, 67_108_864),
+        ({"bias": True}, 67_125_248),
+        ({"kv_heads": 8}, 41_943_040),
+        ({"d_ff": 11008, "ffn": "swiglu"}, 67_108_864 + 135_266_304),
+        ({"head_dim": 64}, 33_554_432),
+    ],
+)
+def test_the_golden_values(options: dict[str, Any], total: int) -> None:
+    assert counted(d_model=4096, heads=32, **options).parameters.total == total
+
+
+def test_own_attention() -> None:
+    assert counted(d_model=64, heads=8, bias=True).parameters.total == 16_640
+
+
+def test_options_that_are_not_given_are_none() -> None:
+    missing = dict.fromkeys(set(SHAPE) - {"d_model", "heads"})
+    assert spec_from_options(d_model=6, heads=2, **missing) == spec_from_options(d_model=6, heads=2)
+
+
+def test_a_whole_decoder() -> None:
+    sizes = {"layers": 32, "d_ff": 11008, "vocab": 32000, "max_positions": 4096}
+    llama = counted(
+        d_model=4096,
+        heads=32,
+        ffn="swiglu",
+        tied=False,
+        norm="rmsnorm",
+        positions="rotary",
+        **sizes,
+    )
+    assert llama.parameters.total == 6_738_415_616
+    assert llama.cache.bytes_per_token == 524_288
+    sizes = {"layers": 12, "d_ff": 3072, "vocab": 50257, "max_positions": 1024}
+    gpt2 = counted(d_model=768, heads=12, bias=True, norm="layernorm", positions="learned", **sizes)
+    assert gpt2.parameters.total == 124_439_808
+
+
+def test_one_layer_has_no_norm_behind_it() -> None:
+    one = counted(d_model=6, heads=2, d_ff=5, norm="rmsnorm").parameters
+    assert one.shares.norm == 12
+    assert (
+        counted(d_model=6, heads=2, d_ff=5, norm="rmsnorm", layers=1).parameters.shares.norm == 18
+    )
+
+
+def test_a_head_that_is_tied_and_one_that_is_not() -> None:
+    shape = {"d_model": 6, "heads": 2, "vocab": 11}
+    tied, untied = counted(**shape, tied=True), counted(**shape, tied=False)
+    assert counted(**shape).parameters.total == tied.parameters.total == 144 + 66
+    assert untied.parameters.total == 144 + 132
+    assert tied.flops.head == untied.flops.head == 2 * 66
+
+
+def test_mixture_and_latent_attention() -> None:
+    mixture = counted(
+        d_model=6, heads=2, experts=5, active_experts=2, shared_experts=3, d_expert=4, ffn="geglu"
+    ).parameters
+    assert mixture.shares.feed_forward == 5 * 72 + 30 + 3 * 72
+    assert mixture.total - mixture.active == 3 * 72
+    latent = counted(
+        d_model=7168, heads=128, kv_lora=512, q_lora=1536, rope_dim=64, nope_dim=128, v_head_dim=128
+    )
+    assert latent.parameters.total == 187_107_328 - 2048  # without its norms
+    assert latent.cache.bytes_per_token == 2 * 576
+
+
+def test_linear_attention_and_windows() -> None:
+    assert counted(d_model=6, heads=2, linear=True).cache.bytes_per_token == 0
+    assert counted(d_model=6, heads=2, window=4).cache.lines[0].window == 4
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40))
+def test_heads_divide_or_are_refused(d_model: int, heads: int, kv_heads: int) -> None:
+    options = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads}
+    if d_model % heads == 0 and heads % kv_heads == 0:
+        width = d_model // heads
+        expected = 2 * d_model**2 + 2 * d_model * kv_heads * width
+        assert counted(**options).parameters.total == expected
+    elif d_model % heads:
+        message = refused(**options)
+        named = message.split(": ")[1].split(" do;")[0].split(", ")
+        assert all(d_model % int(number) == 0 for number in named)
+        assert "--head-dim, which lifts the rule" in message
+    else:
+        assert "does not divide --heads" in refused(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            {"heads": 7},
+            "--heads 7 does not divide --d-model 12: 1, 2, 3, 4, 6, 12 do; or give the width of a "
+            "head with --head-dim, which lifts the rule",
+        ),
+        ({"kv_heads": 3}, "--kv-heads 3 does not divide --heads 4: 1, 2, 4 do"),
+        ({"kv_heads": 8}, "--kv-heads 8 does not divide --heads 4: 1, 2, 4 do"),
+        ({"heads": 0}, "--heads must be 1 or more, not 0"),
+        ({"d_model": -4}, "--d-model must be 1 or more, not -4"),
+        ({"layers": 0}, "--layers must be 1 or more, not 0"),
+        ({"d_ff": 1.5}, "--d-ff must be a whole number, not 1.5"),
+        ({"vocab": True}, "--vocab must be a whole number, not True"),
+        ({"bias": 1}, "--bias must be true or false, not 1"),
+        ({"ffn": "relu2", "d_ff": 3}, "--ffn must be one of relu, gelu, swiglu, geglu, not"),
+        ({"norm": "batchnorm"}, "--norm must be one of layernorm, rmsnorm, not 'batchnorm'"),
+        ({"positions": "alibi"}, "--positions must be one of learned, rotary, none"),
+        ({"ffn": "swiglu"}, "--ffn needs --d-ff or --d-expert beside it"),
+        ({"tied": True}, "--tied needs --vocab beside it"),
+        ({"positions": "learned"}, "--positions learned needs --max-positions"),
+        ({"active_experts": 2}, "--active-experts needs --experts beside it"),
+        ({"experts": 2, "d_ff": 3}, "--experts needs --active-experts"),
+        ({"experts": 2, "active_experts": 1}, "--experts needs --d-expert"),
+        (
+            {"experts": 2, "active_experts": 3, "d_expert": 3},
+            "--active-experts 3 is more than there are: --experts 2",
+        ),
+        (
+            {"experts": 2, "active_experts": 1, "d_expert": 3, "d_ff": 4},
+            "--d-ff and --d-expert exclude each other",
+        ),
+        ({"q_lora": 3}, "--q-lora needs --kv-lora beside it"),
+        ({"kv_lora": 3}, "--kv-lora needs --rope-dim and --nope-dim"),
+        (
+            {"kv_lora": 3, "rope_dim": 2, "nope_dim": 2, "kv_heads": 2},
+            "--kv-lora and --kv-heads exclude each other: all heads are rebuilt from one latent",
+        ),
+        (
+            {"kv_lora": 3, "rope_dim": 2, "nope_dim": 2, "head_dim": 2},
+            "--kv-lora and --head-dim exclude each other",
+        ),
+        ({"linear": True, "window": 3}, "--linear and --window exclude each other"),
+        ({"kv_haeds": 2}, "no option 'kv_haeds'; did you mean 'kv_heads'?"),
+        ({"zzz": 2}, "no option 'zzz'"),
+    ],
+)
+def test_what_does_not_fit_together(options: dict[str, Any], says: str) -> None:
+    assert says in refused(**{"d_model": 12, "heads": 4, **options})
+
+
+def test_a_shape_needs_a_width_and_heads() -> None:
+    assert refused(heads=2) == "--d-model is missing: a shape needs --d-model and --heads"
+    assert refused(d_model=2).startswith("--heads is missing")
+
+
+def test_of_many_divisors_the_nearest_are_named() -> None:
+    message = refused(d_model=5040, heads=11)
+    assert "--d-model 5040: 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16, 18 do; or" in message
+
+
+def test_absurd_numbers() -> None:
+    big = 10**40
+    assert counted(d_model=big, heads=10, layers=big).parameters.total == 4 * big**3
+    assert "does not divide" in refused(d_model=big + 1, heads=10)

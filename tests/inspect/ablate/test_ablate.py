@@ -1,0 +1,345 @@
+"""``attnviz ablate`` on small models, as a pipe and as a program see it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.models.bundled import Bundled
+from attnviz.texts import built_in_texts
+
+SENTENCE = "When Mary and John went out, John gave a book to Mary."
+TINY = Bundled().info
+NAMES = [f"L{layer}H{head}" for layer in range(TINY.layers) for head in range(TINY.heads)]
+TEXTS = ("The cat sat on the mat.", "Then the old man said so.", "Mary saw John, and John saw her.")
+
+
+@pytest.fixture
+def scan(run: Any) -> Callable[..., Any]:
+    """The JSON object of ``attnviz ablate ARGUMENTS --json``."""
+    return lambda *arguments: run("ablate", *arguments, "--json").document
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> str:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def names(document: Any) -> list[str]:
+    return [entry["name"] for entry in document["heads"]]
+
+
+def test_the_first_answer(run: Any) -> None:
+    result = run("ablate", "--width", "100")
+    assert result.code == 0
+    assert re.sub(r"ablating heads: .* left\n", "", result.err) == ""
+    assert result.lines[0].startswith("tiny · revision ")
+    assert "10 built-in texts" in result.out
+    assert "zero ablation · all 24 heads measured · loss 3." in result.out
+    assert (
+        "Without L0H0, L1H1 or L3H1 the loss rises most; no head is clearly harmful." in result.out
+    )
+    assert "Loss increase when one head is ablated (Δ nats/token)" in result.out
+    assert "Loss increases most without" in result.out
+    assert "24 ablations are tried, and 1.2 intervals would exclude 0 by" in result.out
+    assert "\x1b" not in result.out
+    assert not any(line.endswith(" ") for line in result.lines)
+    assert max(map(len, result.lines)) <= 100
+
+
+def test_the_same_run_gives_the_same_screen(run: Any) -> None:
+    assert run("ablate", SENTENCE) == run("ablate", SENTENCE)
+
+
+def test_the_built_in_texts_and_all_heads(scan: Any) -> None:
+    document = scan()
+    assert document["schema"] == "attnviz.ablate/1"
+    assert document["text"] == built_in_texts().texts[0]
+    assert document["text_count"] == 10
+    assert all(entry["ci_low"] < entry["ci_high"] for entry in document["heads"])
+    assert all(0 < entry["adjusted_p"] <= 1 for entry in document["heads"])
+    assert names(document) == NAMES
+    assert (document["mode"], document["metric"], document["unit"]) == (
+        "zero",
+        "loss_delta",
+        "head",
+    )
+    assert document["baseline"]["loss"] > 1
+    assert document["complete"] is True
+    assert all(entry["trait"]["name"] for entry in document["heads"])
+
+
+def loss(hooked: dict[int, list[int]]) -> tuple[float, list[float]]:
+    """The mean loss and that of each token, with heads zeroed by plain hooks on a torch model."""
+    import torch
+
+    from attnviz.attention.checkpoint import open_checkpoint
+    from attnviz.attention.torch_decoder import TorchDecoder
+    from attnviz.models import bundled
+
+    checkpoint = open_checkpoint(Path(bundled.__file__).parents[1] / "data" / "tiny")
+    decoder = TorchDecoder.from_llama(checkpoint.config, checkpoint.tensors).eval()
+    width = checkpoint.config.head_dim
+    for layer, heads in hooked.items():
+        projection = decoder.layers[layer].self_attn.output_projection
+
+        def zero(module: Any, args: Any, heads: list[int] = heads) -> Any:
+            merged = args[0].clone()
+            for head in heads:
+                merged[..., width * head : width * (head + 1)] = 0
+            return (merged,)
+
+        projection.register_forward_pre_hook(zero)
+    ids = torch.tensor([bundled.Bundled().encode(SENTENCE).ids])
+    with torch.no_grad():
+        chances = decoder(ids)[0].log_softmax(-1)
+    each = -chances[:-1].gather(1, ids[0, 1:, None])[:, 0].double()
+    return float(each.mean()), each.tolist()
+
+
+@pytest.mark.parametrize("layer", [0, 2])
+def test_a_removal_equals_plain_hooks(scan: Any, layer: int) -> None:
+    document = scan(SENTENCE, "--head", f"L{layer}H1", "--by-token")
+    (entry,) = document["heads"]
+    clean, clean_tokens = loss({})
+    removed, removed_tokens = loss({layer: [1]})
+    assert document["baseline"]["loss"] == pytest.approx(clean, abs=1e-5)
+    assert entry["loss_delta"] == pytest.approx(removed - clean, abs=1e-5)
+    by_token = entry["token_loss_deltas"][0]
+    assert by_token[0] is None
+    expected = np.subtract(removed_tokens, clean_tokens)
+    assert by_token[1:] == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_a_head_of_every_layer_alone_and_together(scan: Any, run: Any) -> None:
+    document = scan(SENTENCE, "--head", "3")
+    assert names(document) == [f"L{layer}H3" for layer in range(TINY.layers)]
+    (joint,) = document["together"]
+    assert joint["name"] == "head 3 of every layer"
+    assert joint["removed"] == [[layer, 3] for layer in range(TINY.layers)]
+    removed, _ = loss({layer: [3] for layer in range(TINY.layers)})
+    assert joint["loss_delta"] == pytest.approx(removed - loss({})[0], abs=1e-5)
+    screen = run("ablate", SENTENCE, "--head", "3").out
+    assert "Ablated together" in screen
+    assert "head 3 of every layer: sum of single ablations" in screen
+
+
+def test_together(scan: Any) -> None:
+    document = scan(SENTENCE, "--head", "L0H1", "--head", "2.0,3", "--together")
+    assert document["heads"] == []
+    (joint,) = document["together"]
+    assert joint["removed"] == [[0, 1], [2, 0], [2, 3]]
+
+
+def test_layers_and_key_value_heads(scan: Any, checkpoint: Any) -> None:
+    assert names(scan(SENTENCE, "--unit", "layer")) == [f"L{n}" for n in range(TINY.layers)]
+    llama = str(checkpoint("llama"))
+    document = scan("the cat sat on the mat", "-m", llama, "--unit", "kv-head")
+    assert names(document) == ["L0KV0", "L0KV1", "L1KV0", "L1KV1"]
+    assert document["heads"][1]["removed"] == [[0, 3], [0, 4], [0, 5]]
+
+
+def test_names_from_one(run: Any, scan: Any) -> None:
+    options = (SENTENCE, "--head", "L1H2", "--index-base", "1")
+    assert "L1H2" in run("ablate", *options).out
+    assert (scan(*options)["heads"][0]["layer"], scan(*options)["heads"][0]["head"]) == (0, 1)
+
+
+def test_many_texts_have_a_control_and_three_no_intervals(run: Any, scan: Any, texts: str) -> None:
+    document = scan("--texts", texts)
+    assert document["text_count"] == 3
+    assert ["".join(entry["tokens"][1:]) for entry in document["texts"]] == list(TEXTS)
+    singles = [scan(text)["heads"] for text in TEXTS]
+    controls = 0
+    for place, entry in enumerate(document["heads"]):
+        alone = [heads[place]["loss_delta"] for heads in singles]
+        assert entry["loss_delta"] == pytest.approx(np.mean(alone), abs=1e-5)
+        assert (entry["ci_low"], entry["ci_high"]) == (None, None)
+        controls += "random_direction" in entry
+    assert controls == 8
+    screen = run("ablate", "--texts", texts, "--width", "120").out
+    assert "3 texts from" in screen
+    assert "95% interval" not in screen
+    assert "no intervals: 3 texts are too few" in screen
+    assert any("no intervals: 3 texts" in note for note in document["notes"])
+    assert "random direction of equal norm" in screen
+
+
+def test_five_texts_have_intervals(run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "five.txt"
+    path.write_text("\n".join((*TEXTS, SENTENCE, "One day a fox met a king.")), encoding="utf-8")
+    arguments = ("ablate", "--texts", str(path), "--head", "L0H0,1")
+    document = run(*arguments, "--json").document
+    assert not any("intervals" in note for note in document["notes"])
+    for entry in document["heads"]:
+        assert entry["ci_low"] < entry["loss_delta"] < entry["ci_high"]
+        assert entry["intervals"]["loss_delta"] == [entry["ci_low"], entry["ci_high"]]
+    screen = run(*arguments, "--width", "120").out
+    assert "95% interval" in screen
+    assert "bootstrap-t over 5 texts" in screen
+
+
+def test_json_lines(scan: Any, tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), encoding="utf-8")
+    assert scan("--texts", str(path), "--head", "L0H0")["text_count"] == 3
+
+
+def test_mean_names_its_reference(run: Any, scan: Any, texts: str) -> None:
+    assert scan(SENTENCE, "--mode", "mean")["reference"] == "the measured text itself"
+    document = scan(SENTENCE, "--mode", "mean", "--reference", texts)
+    assert document["reference"].startswith("3 texts of ")
+    screen = run("ablate", SENTENCE, "--mode", "mean", "--reference", texts, "--width", "200").out
+    assert "mean ablation over 3 texts of " in screen
+
+
+def test_resample_says_what_it_did_with_unequal_lengths(run: Any, scan: Any, texts: str) -> None:
+    document = scan("--texts", texts, "--mode", "resample", "--draws", "2")
+    assert document["text_count"] == 2
+    assert any("1 of 3 texts was left out" in note for note in document["notes"])
+    assert any("cut to its length" in note for note in document["notes"])
+    assert document["draws"] == 2
+    assert "left out" in run("ablate", "--texts", texts, "--mode", "resample").out
+
+
+def test_answer_and_foil(run: Any, scan: Any) -> None:
+    options = ("When Mary and John went out, John gave a book to", "--answer", "Mary", "--foil")
+    document = scan(*options, "John")
+    assert (document["answer"], document["foil"], document["metric"]) == (
+        " Mary",
+        " John",
+        "logit_diff",
+    )
+    assert "logit_diff" in document["baseline"]
+    screen = run("ablate", *options, "John").out
+    assert 'answer " Mary" against foil " John"' in screen
+    assert "1 text: an anecdote, not a ranking." in screen
+
+
+def test_the_last_position_is_another_metric_and_says_so(run: Any, scan: Any) -> None:
+    assert scan(SENTENCE, "--positions", "last")["positions"] == "last"
+    assert "last prediction of each text only" in run("ablate", SENTENCE, "--positions", "last").out
+
+
+@pytest.mark.parametrize("metric", ["kl", "flip_rate", "output_mse", "output_cosine"])
+def test_another_metric_ranks(scan: Any, run: Any, metric: str) -> None:
+    document = scan(SENTENCE, "--metric", metric)
+    assert document["metric"] == metric
+    best = max(document["heads"], key=lambda entry: entry[metric])["name"]
+    screen = run("ablate", SENTENCE, "--metric", metric).lines
+    title = next(
+        place
+        for place, line in enumerate(screen)
+        if line.startswith("Largest changes, this text only")
+    )
+    assert screen[title + 2].startswith(best)
+
+
+def test_gradients_are_called_a_hint(run: Any, scan: Any) -> None:
+    document = scan(SENTENCE, "--method", "gradient")
+    assert len(document["heads"]) == len(NAMES)
+    assert all(entry["gradient"] >= 0 for entry in document["heads"])
+    assert "loss_delta" not in document["heads"][0]
+    screen = run("ablate", SENTENCE, "--method", "gradient").out
+    assert "first-order estimate" in screen
+    assert "zero ablation" not in screen
+
+
+def test_a_budget_measures_the_top_of_the_gradient(run: Any, scan: Any) -> None:
+    ranked = sorted(
+        scan(SENTENCE, "--method", "gradient")["heads"], key=lambda entry: -entry["gradient"]
+    )
+    document = scan(SENTENCE, "--budget", "5")
+    measured = [entry for entry in document["heads"] if "loss_delta" in entry]
+    assert {entry["name"] for entry in measured} == {
+        f"L{entry['layer']}H{entry['head']}" for entry in ranked[:5]
+    }
+    assert len(document["heads"]) == len(NAMES)
+    assert -1 <= document["rank_correlation"] <= 1
+    screen = run("ablate", SENTENCE, "--budget", "5", "--width", "100").out
+    assert "rank correlation of gradient and exact, 5 ablations" in screen
+    assert f"measured: 5 of {len(NAMES)} heads" in screen
+
+
+def test_a_budget_of_time_measures_something(scan: Any) -> None:
+    document = scan(SENTENCE, "--budget", "0.01s")
+    measured = [entry for entry in document["heads"] if "loss_delta" in entry]
+    assert 1 <= len(measured) < len(NAMES)
+
+
+def test_where_in_the_text(run: Any) -> None:
+    result = run("ablate", SENTENCE, "--head", "L1H0", "--by-token", "--width", "100")
+    assert "Δ loss by token" in result.out
+    assert "When Mary and John went out, John gave a book to Mary." in result.out
+    assert "largest increase: " in result.out
+
+
+def test_explain(run: Any) -> None:
+    result = run("ablate", SENTENCE, "--explain", "--width", "100")
+    assert "How to read this:" in result.out
+    assert re.search(r"here: without L\dH\d, \+\d\.\d+ nats/token", result.out)
+
+
+def test_quiet_gives_no_hints(run: Any) -> None:
+    assert "--by-token" in run("ablate", SENTENCE).out
+    assert "--by-token" not in run("ablate", SENTENCE, "--quiet").out
+
+
+def test_the_own_attention(run: Any, scan: Any) -> None:
+    options = ("a b c a b", "--model", "mha", "--heads", "4", "--d-model", "20")
+    document = scan(*options)
+    assert document["metric"] == "output_mse"
+    assert document["heads"][0]["loss_delta"] is None
+    assert document["heads"][0]["output_mse"] > 0
+    screen = run("ablate", *options).out
+    assert "Random weights: differences are noise, not a ranking." in screen
+    assert "Output MSE when one head is ablated" in screen
+    assert "no loss for each token" in run("ablate", *options, "--by-token").out
+
+
+def test_a_directory(scan: Any, checkpoint: Any) -> None:
+    document = scan("the cat sat on the mat", "--model", str(checkpoint("gpt2")))
+    assert names(document) == [f"L{layer}H{head}" for layer in range(2) for head in range(3)]
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
+def test_an_encoder_decoder(run: Any, scan: Any, checkpoint: Any, kind: str) -> None:
+    options = ("the cat sat", "--model", str(checkpoint("t5")), "--target", "the mat", "--kind")
+    screen = run("ablate", *options, kind, "--width", "200").out
+    assert "target the mat" in screen
+    assert " of the target" in screen
+    document = scan(*options, kind)
+    assert document["kind"] == kind
+    assert document["targets"][0]["tokens"]
+    assert document["heads"][0]["loss_delta"] is not None
+
+
+def test_files(run: Any, tmp_path: Path) -> None:
+    """One run writes every format, and the screen that it prints."""
+    endings = ("json", "csv", "md", "svg", "html", "png", "pdf", "txt")
+    paths = [tmp_path / f"scan.{ending}" for ending in endings]
+    saved = [word for path in paths for word in ("--save", str(path))]
+    result = run("ablate", SENTENCE, *saved, "--width", "100")
+    assert result.code == 0
+    assert [line for line in result.err.splitlines() if line.startswith("saved")] == [
+        f"saved {path}" for path in paths
+    ]
+    table, *others = (path.read_text(encoding="utf-8") for path in paths[1:5])
+    assert [row["name"] for row in csv.DictReader(table.splitlines())] == NAMES
+    for content in others:
+        assert "L1H0" in content
+    assert paths[-1].read_text(encoding="utf-8") == result.out
+
+
+def test_ascii(run: Any) -> None:
+    assert run("ablate", SENTENCE, "--ascii", "--by-token", "--explain").out.isascii()
+    assert run("ablate", SENTENCE, encoding="latin-1").code == 0

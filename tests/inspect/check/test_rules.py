@@ -1,0 +1,169 @@
+"""Whatever is wrong in a file of rules is one line: which rule, and the nearest known name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnviz.errors import LoadError
+from attnviz.inspect.check import ci
+
+GOOD = '[[check]]\nhead = "L1H2"\nscore = "induction"\nat_least = 0.6\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "no rules"),
+        ("check = []", "no rules"),
+        ("check = 3", "expected rules as tables [[check]], got 3"),
+        ("[[rules]]\n", "unknown key 'rules'"),
+        ("[[chek]]\n", "did you mean 'check'?"),
+        ("[[check]", "is no TOML"),
+        ("x = " + "[" * 100_000, "is no TOML"),
+        ("[[check]]\nat_least = 1", "rule 1: expected what to check"),
+        (GOOD.replace("score =", "scor ="), "did you mean 'score'?"),
+        (GOOD.replace("induction", "inductoin"), "did you mean 'induction'?"),
+        (GOOD.replace("at_least", "atleast"), "did you mean 'at_least'?"),
+        ('[[check]]\nheads_labelled = "indction"\nat_least = 1', "did you mean 'induction'?"),
+        (GOOD.replace("0.6", "nan"), "expected a finite bound"),
+        (GOOD.replace("0.6", "inf"), "expected a finite bound"),
+        (GOOD.replace("0.6", "true"), "expected at_least as a number, got True"),
+        (GOOD.replace("0.6", '"0.6"'), "expected at_least as a number"),
+        (GOOD.replace("0.6", "9" * 400), "expected a finite at_least"),
+        (GOOD.replace("at_least = 0.6", ""), "expected at_least or at_most"),
+        (GOOD + "at_most = 0.5", "at_least 0.6 is above at_most 0.5"),
+        (GOOD + 'span = "it"', "score and span are two rules"),
+        (GOOD.replace('"L1H2"', "3"), "expected head as a text, got 3"),
+        (GOOD + "warning = 1", "expected warning = true or false"),
+        (GOOD + 'name = ""', "expected name as a text"),
+        (GOOD + GOOD, "2 rules are called 'L1H2 induction'"),
+        (GOOD + 'name = "mine"\n' + GOOD.replace("0.6", "nan"), "rule 2: expected a finite"),
+        (GOOD.replace("L1H2", "L9H2"), "rule 'L9H2 induction': no layer 9"),
+        (GOOD.replace("L1H2", "L1H*"), "expected one head such as L1H2"),
+        (GOOD.replace("induction", "next"), "no score 'next' here: causal attention"),
+        ('[[check]]\nparams = "totl"\nat_most = 1', "did you mean 'total'?"),
+        ('[[check]]\nspan = "cat"\nat_most = 1', "a span stands in a text"),
+        ('[[check]]\nspan = "dog"\ntext = "The dot."\nat_most = 1', "did you mean 'dot'?"),
+        ('[[check]]\nagainst = "b.json"\nat_most = 1', "unknown key 'at_most'"),
+        ('[[check]]\nagainst = "\\u0000"\nscore_change = { at_most = 1 }', "against as a file"),
+        ('[[check]]\nagainst = "b.json"', "expected one of js_divergence or score_change"),
+        (
+            '[[check]]\nagainst = "b.json"\njs_divergence = { at_most = 1, heads = "0%" }',
+            "expected heads as a share",
+        ),
+        ("[[check]]\nrows_sum_to_one = false", "expected rows_sum_to_one = true"),
+        ('model = ""\n' + GOOD, "expected model as a text"),
+        (GOOD * 1001, "expected at most 1,000"),
+    ],
+)
+def test_a_mistake_is_one_line(refused: Any, tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "checks.toml").write_text(content, encoding="utf-8")
+    assert said in refused(2, "check", "checks.toml")
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "said"),
+    [
+        ("missing.toml", 3, "No such file"),
+        (".", 3, "Is a directory"),
+        ("/dev/zero", 2, "a device"),
+        ("huge.toml", 3, "more than"),
+        ("latin.toml", 2, "is no TOML"),
+    ],
+)
+def test_what_is_no_file_of_rules(
+    refused: Any, tmp_path: Path, path: str, code: int, said: str
+) -> None:
+    with (tmp_path / "huge.toml").open("wb") as stream:
+        os.truncate(stream.fileno(), 2**26 + 1)
+    (tmp_path / "latin.toml").write_bytes(b'model = "\xe9"')
+    assert said in refused(code, "check", path)
+
+
+@pytest.mark.parametrize("options", [("--init", "--update"), ("--force",), ("--update",)])
+def test_options_that_do_not_go_together(
+    refused: Any, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "checks.toml").write_text(GOOD, encoding="utf-8")
+    refused(2, "check", "checks.toml", *options)
+
+
+AGAINST = '[[check]]\nagainst = "{}"\njs_divergence = {{ at_most = 0.1 }}\n'
+COUNTED = '[[check]]\nparams = "total"\nat_most = {}\n'
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--junit", "c.toml"), ("--save", "b.json"), ("--save", "x.json", "--junit", "./x.json")],
+)
+def test_nothing_is_written_over_what_is_read(
+    refused: Any, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    (tmp_path / "c.toml").write_text(AGAINST.format("b.json"), encoding="utf-8")
+    before = sorted(tmp_path.iterdir())
+    assert "name another" in refused(2, "check", "c.toml", *options)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "said"),
+    [
+        (AGAINST.format("notes.txt"), 2, "is no baseline"),
+        (AGAINST.format("c.toml"), 2, "is no baseline"),
+        (AGAINST.format("."), 2, "it is a directory"),
+        (AGAINST.format("none/b.json"), 3, "there is no directory"),
+        (AGAINST.format("b.json") + GOOD.replace("L1H2", "L9H2"), 2, "no layer 9"),
+    ],
+)
+def test_update_renews_baselines_and_nothing_else(
+    refused: Any, tmp_path: Path, content: str, code: int, said: str
+) -> None:
+    for name, text in (("c.toml", content), ("notes.txt", "mine")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert said in refused(code, "check", "c.toml", "--update")
+    found = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    assert found == {"c.toml": content, "notes.txt": "mine"}
+
+
+@pytest.mark.parametrize(("most", "code"), [(1, 6), (7e9, 0)])
+def test_a_reader_who_leaves_makes_no_rule_hold(
+    program: Any, environment: Any, tmp_path: Path, most: float, code: int
+) -> None:
+    (tmp_path / "c.toml").write_text(COUNTED.format(most), encoding="utf-8")
+    for options in ((), ("--json",)):
+        reading, writing = os.pipe()
+        os.close(reading)
+        command = [*program, "check", "c.toml", *options]
+        done = subprocess.run(
+            command, stdout=writing, stderr=subprocess.PIPE, cwd=tmp_path, env=environment
+        )
+        os.close(writing)
+        assert done.returncode == code
+        assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("most", "code"), [(1, 6), (7e9, 3)])
+def test_a_report_that_cannot_be_written_loses_nothing(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: float, code: int
+) -> None:
+    def full(path: Path) -> None:
+        raise LoadError(f"cannot write {path}: No space left on device")
+
+    monkeypatch.setattr(ci, "whole_file", full)
+    (tmp_path / "c.toml").write_text(COUNTED.format(most), encoding="utf-8")
+    result = run("check", "c.toml", "--junit", "out.xml")
+    assert (result.code, "params total" in result.out) == (code, True)
+    assert "cannot write out.xml: No space left" in result.err
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_line_ends_and_a_byte_order_mark(run: Any, tmp_path: Path, mark: str, end: str) -> None:
+    (tmp_path / "checks.toml").write_bytes((mark + GOOD.replace("\n", end)).encode())
+    (rule,) = run("check", "checks.toml", "--json").document["rules"]
+    assert (rule["name"], rule["passed"], rule["line"]) == ("L1H2 induction", True, 1)

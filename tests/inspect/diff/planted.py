@@ -1,0 +1,129 @@
+"""Changes of a known kind, planted in the bundled model, and what the comparison makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.attention.family_reading import llama_stack
+from attnviz.engine.probing import Probing
+from attnviz.inspect.diff.compare import (
+    Floor,
+    Noise,
+    divergences,
+    noise_floor,
+    over_texts,
+    pairs_by_index,
+)
+from attnviz.inspect.diff.maps import ModelMaps, model_maps
+from attnviz.models.bundled import Bundled
+from attnviz.models.model import Model
+from attnviz.models.other_numbers import in_other_numbers
+from attnviz.records import Input
+
+Tensors = dict[str, NDArray[np.floating]]
+Head = tuple[int, int]
+
+LAYERS, HEADS, DIM = 6, 4, 32
+EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+
+
+def maps_of(model: Model, texts: Sequence[str]) -> ModelMaps:
+    """The maps of a causal model over texts, each at most as long as its context."""
+    probing = Probing(model, "self", causal=True)
+    return model_maps(probing, [Input(model.encode(text, model.context)) for text in texts])
+
+
+def floor_of(model: Model, whole: ModelMaps, texts: Sequence[str]) -> Floor:
+    """The noise floor; a torch model is converted by that."""
+    noise = maps_of(in_other_numbers(model).model, texts)
+    return noise_floor(divergences(whole, noise, pairs_by_index(whole.heads, whole.heads)))
+
+
+def floor_of_both(
+    first: tuple[Model, ModelMaps], second: tuple[Model, ModelMaps], texts: Sequence[str]
+) -> Floor:
+    """Return the floor of two models, as ``diff`` takes it: the larger one of each number."""
+    one, other = (floor_of(*each, texts) for each in (first, second))
+    return Noise(one, "A").or_more(Noise(other, "B")).floor
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The heads that attend elsewhere, that put out something else, and the largest change."""
+
+    changed: frozenset[Head]
+    output_changed: frozenset[Head]
+    first: Head
+
+    @property
+    def found(self) -> bool:
+        return bool(self.changed | self.output_changed)
+
+
+def verdict(first: ModelMaps, second: ModelMaps, floor: Floor, seed: int = 0) -> Verdict:
+    """What a comparison of the two says."""
+    pairs = pairs_by_index(first.heads, second.heads)
+    apart = divergences(first, second, pairs)
+    js, output = over_texts(apart.js, seed), over_texts(apart.output, seed)
+    names = [left for left, _ in pairs]
+    places = range(len(pairs))
+    return Verdict(
+        frozenset(names[at] for at in places if js.above(at, floor.js)),
+        frozenset(names[at] for at in places if output.above(at, floor.output)),
+        names[int(np.maximum(js.mean, output.mean).argmax())],
+    )
+
+
+def changed_model(model: Bundled, change: Callable[[Tensors], None]) -> Bundled:
+    """A copy of the bundled model with changed tensors."""
+    tensors = {name: np.array(tensor) for name, tensor in model.checkpoint.tensors.items()}
+    change(tensors)
+    changed = copy(model)
+    changed.stack = llama_stack(model.checkpoint.config, tensors, "float32")
+    return changed
+
+
+def _rows(head: int) -> slice:
+    return slice(head * DIM, (head + 1) * DIM)
+
+
+def permute_queries(tensors: Tensors, head: Head, seed: int) -> None:
+    """The dimensions of one head's query in another order."""
+    weight = tensors[f"model.layers.{head[0]}.self_attn.q_proj.weight"]
+    order = np.random.default_rng(seed).permutation(DIM)
+    weight[_rows(head[1])] = weight[_rows(head[1])][order]
+
+
+def zero_head(tensors: Tensors, head: Head) -> None:
+    """A head that puts out nothing."""
+    tensors[f"model.layers.{head[0]}.self_attn.v_proj.weight"][_rows(head[1])] = 0
+
+
+def four_bits(tensors: Tensors, layer: int, seed: int) -> None:
+    """Every matrix of a layer rounded, at random, to fifteen steps a row."""
+    generator = np.random.default_rng(seed)
+    for name, weight in tensors.items():
+        if name.startswith(f"model.layers.{layer}.") and weight.ndim == 2:
+            step = np.abs(weight).max(-1, keepdims=True) / 7
+            weight[:] = np.floor(weight / step + generator.random(weight.shape)) * step
+
+
+def training_step(tensors: Tensors, model: Bundled, text: str, rate: float = 3e-4) -> None:
+    """One step of Adam on one text."""
+    import torch
+
+    from attnviz.attention.torch_decoder import TorchDecoder
+
+    decoder = TorchDecoder.from_llama(model.checkpoint.config, tensors)
+    ids = torch.tensor([model.encode(text, 128).ids])
+    logits = decoder(ids)[0, :-1]
+    torch.nn.functional.cross_entropy(logits, ids[0, 1:]).backward()
+    torch.optim.Adam(decoder.parameters(), rate).step()
+    trained: Mapping[str, NDArray[np.floating]] = decoder.llama_tensors()
+    for name in tensors:
+        tensors[name] = np.array(trained[name])

@@ -1,0 +1,223 @@
+"""The numbers behind a comparison, against sums written out by hand, brute force and torch."""
+
+from __future__ import annotations
+
+import math
+from itertools import permutations, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.attention.narrow_stack import to_bfloat16
+from attnviz.engine.head_run import open_heads
+from attnviz.inspect.diff.compare import (
+    Divergences,
+    divergences,
+    matched_pairs,
+    noise_floor,
+    over_texts,
+    pairs_by_index,
+    predictions,
+)
+from attnviz.inspect.diff.maps import ModelMaps, TextMaps
+from attnviz.measures.assignment import cheapest_pairs
+from attnviz.measures.bootstrap import benjamini_hochberg, sign_flip_p
+from attnviz.measures.divergence import cosine, js_divergence, kl_divergence
+from attnviz.models.bundled import Bundled
+from attnviz.models.resolve import LoadOptions, load
+from attnviz.records import Input, ModelInfo, Tokens
+from attnviz.texts import built_in_texts
+
+from .planted import (
+    changed_model,
+    floor_of,
+    four_bits,
+    maps_of,
+    permute_queries,
+    verdict,
+    zero_head,
+)
+
+TINY = Path(attnviz.__file__).parent / "data" / "tiny"
+RNG = np.random.default_rng(5)
+
+
+def entropy(row: list[float]) -> float:
+    return -sum(p * math.log2(p) for p in row if p > 0)
+
+
+def test_js_divergence_is_the_entropy_of_the_mixture_less_the_mean_entropy() -> None:
+    rows = RNG.dirichlet(np.full(7, 0.4), (2, 11))
+    rows[0, 0] = np.eye(7)[0]
+    rows[1, 0] = np.eye(7)[3]
+    found = js_divergence(*rows)
+    for p, q, value in zip(*rows.tolist(), found, strict=True):
+        middle = [(x + y) / 2 for x, y in zip(p, q, strict=True)]
+        assert value == pytest.approx(entropy(middle) - (entropy(p) + entropy(q)) / 2, abs=1e-12)
+    assert found[0] == 1  # no key in common
+    assert (js_divergence(*rows[::-1]) == found).all()
+    assert (js_divergence(rows[0], rows[0]) == 0).all()
+    assert js_divergence(rows[0] * 0.3, rows[1]) == pytest.approx(found)
+    assert np.isnan(js_divergence(np.zeros(3), np.ones(3)))
+
+
+def test_cosine_and_kl_by_hand() -> None:
+    a, b = RNG.normal(size=(2, 5, 3))
+    for one, other, value in zip(a.tolist(), b.tolist(), cosine(a, b), strict=True):
+        product_ = sum(x * y for x, y in zip(one, other, strict=True))
+        assert value == pytest.approx(product_ / math.hypot(*one) / math.hypot(*other))
+    assert cosine(a, np.zeros_like(a)).tolist() == [0] * 5
+    assert cosine(np.zeros(3), np.zeros(3)) == 1
+    p, q = RNG.dirichlet(np.ones(6), 2)
+    by_hand = sum(x * math.log(x / y) for x, y in zip(p.tolist(), q.tolist(), strict=True))
+    assert kl_divergence(np.log(p), np.log(q)) == pytest.approx(by_hand)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (3, 6), (6, 3)])
+def test_the_cheapest_pairs_are_those_of_brute_force(shape: tuple[int, int]) -> None:
+    for _ in range(20):
+        costs = RNG.random(shape).round(1)
+        pairs = cheapest_pairs(costs)
+        small = costs if shape[0] <= shape[1] else costs.T
+        orders = permutations(range(max(shape)), min(shape))
+        best = min(sum(row[at] for row, at in zip(small, order, strict=True)) for order in orders)
+        assert len(set(pairs)) == min(shape)
+        assert all(len({pair[side] for pair in pairs}) == len(pairs) for side in (0, 1))
+        assert sum(costs[pair] for pair in pairs) == pytest.approx(best)
+
+
+def test_sign_flips_and_their_discoveries() -> None:
+    values = RNG.normal(0.4, 1, (6, 3))
+    for column, p in zip(values.T, sign_flip_p(values, 0), strict=True):
+        sums = [abs(np.dot(signs, column)) for signs in product((-1, 1), repeat=6)]
+        assert p == np.mean([each >= abs(column.sum()) - 1e-9 for each in sums])
+    # Benjamini & Hochberg 1995, section 4: of these fifteen, four
+    p = [1e-4, 4e-4, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459]
+    p += [0.324, 0.4262, 0.5719, 0.6528, 0.759, 1.0]
+    order = RNG.permutation(15)
+    assert ((benjamini_hochberg(np.array(p)[order]) <= 0.05) == (order < 4)).all()
+
+
+def test_bfloat16_is_rounded_as_torch_does() -> None:
+    import torch
+
+    numbers = np.concatenate([RNG.normal(size=999), [0, 1.00390625, -1.01171875, 3e38]])
+    numbers = numbers.astype(np.float32)
+    expected = torch.from_numpy(numbers).bfloat16().float().numpy()
+    np.testing.assert_array_equal(to_bfloat16(numbers), expected)
+
+
+# Whole models --------------------------------------------------------------------------------
+
+
+def made(rows: Any, sinks: bool = True) -> ModelMaps:
+    """One layer over texts: rows (text, head, query, key)."""
+    texts = []
+    for weights in np.asarray(rows, float):
+        size = weights.shape[-1]
+        tokens = Tokens(tuple(range(size)), ("a",) * size, (sinks, *[False] * (size - 1)))
+        sink = np.arange(size) == 0
+        outputs = {0: np.ones((*weights.shape[:2], 2))}
+        texts.append(TextMaps(tokens, tokens, np.arange(size), sink, {0: weights}, outputs, None))
+    info = ModelInfo("made", None, "None", "float32", 1, len(rows[0]), len(rows[0]), 2)
+    return ModelMaps(info, "self", True, tuple(texts))
+
+
+def causal_rows(texts: int, heads: int, size: int) -> np.ndarray[Any, Any]:
+    raw = np.tril(RNG.dirichlet(np.full(size, 0.5), (texts, heads, size)) + 1e-6)
+    return np.asarray(raw / raw.sum(-1, keepdims=True))
+
+
+def test_divergences_are_means_over_queries_but_the_first() -> None:
+    a, b = causal_rows(3, 2, 5), causal_rows(3, 2, 5)
+    found = divergences(made(a), made(b), [((0, 0), (0, 1)), ((0, 1), (0, 0))])
+    by_hand = js_divergence(a[2, 0, 1:], b[2, 1, 1:]).mean()
+    assert found.js[2, 0] == pytest.approx(by_hand)
+    bare = [each[1:, 1:] / each[1:, 1:].sum(-1, keepdims=True) for each in (a[1, 1], b[1, 0])]
+    assert found.no_sink[1, 1] == pytest.approx(js_divergence(*bare).mean())
+    assert (abs(found.output) < 1e-15).all()
+    assert predictions(made(a), made(b)) is None
+
+
+def test_a_match_finds_the_order_of_heads() -> None:
+    rows, order = causal_rows(3, 5, 6), [3, 0, 4, 1, 2]
+    pairs = matched_pairs(made(rows), made(rows[:, order]))
+    assert pairs == [((0, order[at]), (0, at)) for at in np.argsort(order)]
+    fewer = matched_pairs(made(rows), made(rows[:, order[:3]]))
+    assert fewer == [((0, 0), (0, 1)), ((0, 3), (0, 0)), ((0, 4), (0, 2))]
+    assert pairs_by_index({0: 5, 1: 2}, {0: 3, 2: 2}) == [((0, at), (0, at)) for at in range(3)]
+
+
+def test_the_floor_is_twice_the_largest_mean_and_few_texts_have_no_interval() -> None:
+    js = np.array([[0.1, 0.2], [0.3, 0.0]])
+    nothing = np.full((2, 2), np.nan)
+    floor = noise_floor(Divergences(js, nothing, nothing))
+    assert floor.js == pytest.approx(0.4)
+    assert math.isnan(floor.output)
+    assert over_texts(js, 0).ends(0) is None
+    six = over_texts(np.tile(js, (3, 1)), 0)
+    low, high = six.ends(0) or (0, 0)
+    assert low < 0.2 < high
+    assert not six.above(0, low)
+    assert six.above(0, low - 1e-9)
+    assert not six.above(0, math.nan)
+
+
+@pytest.mark.parametrize("name", ["tiny", "gpt2", "llama", "bert"])
+def test_numpy_and_torch_see_the_same_heads(checkpoint: Any, name: str) -> None:
+    directory = str(TINY if name == "tiny" else checkpoint(name))
+    text = "A cat saw the cat on a mat ."
+    runs = []
+    for backend in ("numpy", "torch"):
+        model = load(directory, LoadOptions(backend=backend, dtype="float32", tokens=1))
+        given = Input(model.encode(text))
+        run, notes = open_heads(model, "self", given, name != "bert")
+        assert notes == ()
+        runs.append(run(given))
+    one, other = runs
+    for layer in one.weights:
+        np.testing.assert_allclose(one.weights[layer], other.weights[layer], atol=2e-5)
+        np.testing.assert_allclose(one.outputs[layer], other.outputs[layer], atol=2e-4)
+    if name == "bert":
+        assert one.logits is other.logits is None
+    else:
+        assert one.logits is not None
+        assert other.logits is not None
+        np.testing.assert_allclose(one.logits, other.logits, atol=2e-3)
+
+
+@pytest.fixture(scope="module")
+def whole() -> tuple[Bundled, ModelMaps, Any]:
+    model, texts = Bundled(), built_in_texts().texts
+    maps = maps_of(model, texts)
+    return model, maps, floor_of(model, maps, texts)
+
+
+@pytest.mark.parametrize("head", [(0, 1), (1, 2), (3, 3), (5, 0)])
+def test_a_planted_head_is_found_first(whole: Any, head: tuple[int, int]) -> None:
+    model, maps, floor = whole
+    for plant in (lambda t: permute_queries(t, head, 1), lambda t: zero_head(t, head)):
+        changed = maps_of(changed_model(model, plant), built_in_texts().texts)
+        found = verdict(maps, changed, floor)
+        assert found.first == head
+        assert min(found.changed | found.output_changed)[0] == head[0]
+
+
+def test_four_bits_are_found_and_rounding_is_not(whole: Any) -> None:
+    model, maps, floor = whole
+    texts = built_in_texts().texts
+    noisy = maps_of(changed_model(model, lambda t: four_bits(t, 4, 0)), texts)
+    assert {layer for layer, _ in verdict(maps, noisy, floor).changed} == {4, 5}
+    assert not verdict(maps, maps_of(model.narrowed(), texts), floor).found
+    assert not verdict(maps, maps_of(Bundled("float64"), texts), floor).found
+    found = predictions(maps, noisy)
+    assert found is not None
+    p, q = (np.concatenate([text.predictions for text in each.texts]) for each in (maps, noisy))
+    each = (np.exp(p.astype(float)) * (p.astype(float) - q)).sum(-1)
+    same = p.argmax(-1) == q.argmax(-1)
+    assert found.kl == pytest.approx(each.mean(), rel=1e-4)
+    assert found.kl_error == pytest.approx(each.std(ddof=1) / math.sqrt(len(p)), rel=1e-4)
+    assert (found.same_top, found.positions) == (same.mean(), len(p))

@@ -1,0 +1,110 @@
+"""Drives the screen of ``attnviz explore`` without a terminal: keys in, what is seen out."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from textual.pilot import Pilot
+
+from attnviz.draw.theme import Theme
+from attnviz.inspect.explore.app import Explorer
+from attnviz.inspect.explore.dialogs import Field, Source
+from attnviz.inspect.explore.scene import View
+from attnviz.inspect.explore.session import LiveSession
+from attnviz.models.bundled import Bundled
+
+SENTENCE = "The cat sat on the mat because it was tired."
+SESSION = LiveSession(Bundled())
+COLOUR = Theme()
+GLYPHS = Theme(colour=False)
+ASCII = Theme(colour=False, ascii=True, encoding="ascii")
+
+
+@dataclass(frozen=True)
+class Played:
+    """What was left: the app, its last view, and the screen as text and as a picture."""
+
+    app: Explorer
+    view: View
+    lines: tuple[str, ...]
+    svg: str
+    styled: str
+
+    @property
+    def screen(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def digest(self) -> str:
+        """Of characters and their styles."""
+        return hashlib.sha256(self.styled.encode()).hexdigest()[:16]
+
+
+def explorer(
+    text: str = SENTENCE,
+    *,
+    look: Theme = COLOUR,
+    session: Any = SESSION,
+    second: Source | None = None,
+    options: tuple[str, ...] = (),
+    palette: str = "viridis",
+) -> Explorer:
+    """The app over one text."""
+    other = None if second is None else second.session.frame(second.text or text)
+    source = Source(session, text, options)
+    app = Explorer(source, session.frame(text), look, palette, second, other)
+    app.pace, app.tokens = 0.0, 8
+    return app
+
+
+async def settled(pilot: Pilot[None]) -> None:
+    """Nothing runs any more, and everything is drawn."""
+    await pilot.pause()
+    while any(not worker.is_finished for worker in pilot.app.workers):
+        await pilot.pause(0.005)
+    await pilot.pause()
+
+
+Act = str | Callable[[Pilot[None]], Any]
+
+
+def play(app: Explorer, *acts: Act, size: tuple[int, int] = (80, 24)) -> Played:
+    """Press keys one by one, each after all that the one before started is done.
+
+    An act may also be a coroutine function of the pilot.
+    """
+
+    async def run() -> Played:
+        async with app.run_test(size=size) as pilot:
+            await settled(pilot)
+            for act in acts:
+                if callable(act):
+                    await act(pilot)
+                else:
+                    await pilot.press(act)
+                await settled(pilot)
+            strips = app.screen._compositor.render_strips()
+            lines = tuple(strip.text.rstrip() for strip in strips)
+            styled = "\n".join(str([(text, str(style)) for text, style, _ in s]) for s in strips)
+            return Played(app, app.view, lines, app.export_screenshot(), styled)
+
+    return asyncio.run(run())
+
+
+def typed(words: str) -> Sequence[str]:
+    """The keys that type some words."""
+    names = {" ": "space", ".": "full_stop", ",": "comma", "/": "slash", "-": "minus"}
+    return [names.get(letter, letter) for letter in words]
+
+
+def line(words: str) -> Act:
+    """What stands in the line that is asked for."""
+
+    async def fill(pilot: Pilot[Any]) -> None:
+        pilot.app.keys_pane.ask(pilot.app.keys_pane.asked._replace(field=Field(words)))
+
+    return fill

@@ -1,0 +1,633 @@
+"""Every key of ``attnviz explore``, and the mouse: what is seen after them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shlex
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+from textual import events
+
+from attnviz.draw.labels import visible
+from attnviz.errors import UnsupportedError
+from attnviz.inspect.explore.dialogs import KEYS, Field, Source
+from attnviz.inspect.explore.map import Size
+from attnviz.inspect.explore.recording import ENDINGS, Player, read_recording
+from attnviz.inspect.explore.session import LiveSession
+from attnviz.models.bundled import Bundled
+
+from .playing import ASCII, COLOUR, GLYPHS, SENTENCE, SESSION, explorer, line, play, settled, typed
+
+PLOTTED = (".png", ".pdf")
+LAST = 12  # the place of the full stop
+
+
+def view(*keys: str, **settings):
+    return play(explorer(**settings), *keys).view
+
+
+def noted(app) -> str:
+    """What was said last, wherever it had room."""
+    return app.keys_pane.note or app.query_one("#words").note
+
+
+# The cursor ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keys", "place"),
+    [
+        (["left"], (LAST, LAST - 1)),
+        (["h", "h"], (LAST, LAST - 2)),
+        (["h", "right"], (LAST, LAST)),
+        (["l"], (LAST, LAST)),  # the end of the row
+        (["up"], (LAST - 1, LAST - 1)),  # no query sees a later key
+        (["k", "k", "j"], (LAST - 1, LAST - 2)),
+        (["h", "h", "k", "down"], (LAST, LAST - 2)),
+    ],
+    ids=str,
+)
+def test_the_cursor_moves_by_arrows_and_letters(keys: list[str], place: tuple[int, int]) -> None:
+    scene = view(*keys).scene
+    assert (scene.query, scene.key) == place
+
+
+def test_words_name_the_cell_the_row_and_the_column() -> None:
+    played = play(explorer(), "left", "left", "left")
+    weights = SESSION.frame(SENTENCE).weights(played.view.scene.head)
+    assert f"it  {weights[LAST, LAST - 3]:.3f}" in played.screen
+    (row,) = (line for line in played.lines if line.startswith("from ."))
+    told = [float(each) for each in re.findall(r" (\.\d\d)", row)]
+    assert told == sorted(told, reverse=True)
+    np.testing.assert_allclose(told, np.sort(weights[LAST])[::-1][: len(told)], atol=0.0051)
+
+
+def test_tab_changes_the_pane_and_arrows_then_choose_heads() -> None:
+    start = view().scene.head
+    played = play(explorer(), "tab", "right", "down", "h", "k")
+    assert played.view.scene.head == start
+    moved = play(explorer(), "tab", "up", "l").view.scene.head
+    assert moved == (start[0] - 1, start[1] + 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "step"),
+    [("[", (-1, 0)), ("]", (1, 0)), ("<", (0, -1)), (">", (0, 1))],
+)
+def test_layer_and_head(key: str, step: tuple[int, int]) -> None:
+    (layer, head), after = view().scene.head, view(key).scene.head
+    assert after == (layer + step[0], head + step[1])
+
+
+def test_the_next_head_of_the_same_label() -> None:
+    labels = {(e.layer, e.head): e.label.name for e in SESSION.frame(SENTENCE).report.heads}
+    app = explorer()
+    seen = []
+
+    async def note(pilot) -> None:
+        seen.append(app.view.scene.head)
+
+    play(app, "[", "[", "<", note, "n", note, "N", note)
+    assert labels[seen[0]] == labels[seen[1]] == "induction"
+    assert seen[0] != seen[1]
+    assert seen[2] == seen[0]
+
+
+def test_zoom_and_the_whole_map() -> None:
+    app = explorer("the cat sat on the mat " * 12)
+    sizes = []
+
+    async def note(pilot) -> None:
+        sizes.append(app.map_pane.drawn.size)
+
+    play(app, note, "+", note, "plus", note, "+", note, "-", note, "0", note)
+    assert sizes[0].zoom > 1
+    assert sizes[1].zoom == -(-sizes[0].zoom // 2)
+    assert sizes[3] > Size(1, 0)
+    assert sizes[4] < sizes[3]
+    assert sizes[5] == sizes[0]
+
+
+def test_the_map_moves_with_the_cursor() -> None:
+    app = explorer("the cat sat on the mat " * 12)
+    corners = []
+
+    async def note(pilot) -> None:
+        corners.append(app.map_pane.drawn.corner)
+
+    play(app, "+", "+", "+", note, *["left"] * 30, note, *["up"] * 40, note)
+    assert corners[0].key > corners[1].key
+    assert corners[1].query > corners[2].query
+    assert all(place >= 0 for corner in corners for place in corner)
+
+
+# Finding, keys, commands ---------------------------------------------------------------------
+
+
+def test_find_goes_to_a_token_while_it_is_typed() -> None:
+    tokens = SESSION.frame(SENTENCE).report.record.queries.texts
+    app = explorer()
+    played = play(app, "/", *typed("beca"))
+    assert tokens[played.view.scene.query] == " because"
+    assert view("/", *typed("sat"), "enter").scene.query == tokens.index(" sat")
+    assert view("/", *typed("sat"), "escape").scene.query == LAST
+    again = view("/", *typed("the"), "enter", "/", "enter").scene.query
+    assert "no token has “zzz” in it" in play(explorer(), "/", *typed("zzz"), "enter").lines[-1]
+    assert tokens[again].strip().lower() == "the"
+    assert again != view("/", *typed("the"), "enter").scene.query
+
+
+def test_every_key_is_on_the_sheet_and_any_closes_it() -> None:
+    sheet = play(explorer(), "?", size=(80, 24)).screen
+    for key in KEYS:
+        assert (key.listed or key.said) in sheet, key
+        assert key.shown in sheet
+    assert "weights as they are" not in play(explorer(), "?", "w").screen
+
+
+def test_commands_are_found_by_their_words() -> None:
+    played = play(explorer(), ":", *typed("next pal"), "enter")
+    assert played.view.scene.palette == "magma"
+    assert view(":", "down", "up", "escape").scene == view().scene
+    assert "no such command" in play(explorer(), ":", *typed("zzz")).screen
+
+
+def test_every_command_of_the_palette_is_an_action() -> None:
+    app = explorer()
+    for key in KEYS:
+        name = key.action.partition("(")[0]
+        assert hasattr(app, f"action_{name}"), key
+
+
+def test_palettes_go_round() -> None:
+    seen = [view(*["p"] * times).scene.palette for times in range(5)]
+    assert seen == ["viridis", "magma", "blues", "grey", "viridis"]
+
+
+# Ways to see weights -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "mode", "said"),
+    [
+        ("1", "raw", ""),
+        ("2", "no-sink", "sink left out"),
+        ("3", "value-weighted", "value-weighted"),
+    ],
+)
+def test_modes(key: str, mode: str, said: str) -> None:
+    played = play(explorer(), key, size=(120, 40))
+    assert played.view.scene.mode == mode
+    assert said in played.screen
+    frame = SESSION.frame(SENTENCE)
+    np.testing.assert_array_equal(played.view.weights, frame.weights(played.view.scene.head, mode))
+
+
+def test_a_mode_that_cannot_be_had_is_said() -> None:
+    frame = replace(SESSION.frame(SENTENCE), measure_norms=dict)
+
+    class Bare(LiveSession):
+        def frame(self, text, removed=frozenset()):
+            return frame
+
+    played = play(explorer(session=Bare(Bundled())), "3")
+    assert played.view.scene.mode == "raw"
+    assert "what values move is not known here" in played.lines[-1]
+
+
+# Removing heads ------------------------------------------------------------------------------
+
+
+def test_a_removed_head_goes_dark_and_everything_follows() -> None:
+    app = explorer()
+    head = app.view.scene.head
+    played = play(app, "x", size=(120, 40))
+    expected = SESSION.frame(SENTENCE, frozenset({head}))
+    assert played.view.frame.loss == expected.loss
+    assert f"Without L{head[0]}H{head[1]}: loss" in played.lines[1]
+    later = (head[0] + 1, 0)
+    np.testing.assert_array_equal(played.view.frame.weights(later), expected.weights(later))
+    assert "ablated" in played.screen
+    (row,) = (shown for shown in played.lines if shown.startswith(f"L{head[0]} "))
+    assert "×" in row
+    assert play(explorer(), "x", "x").view.frame.removed == frozenset()
+    restored = play(explorer(), "x", ">", "x", "X").view
+    assert restored.scene.removed == restored.frame.removed == frozenset()
+
+
+def test_the_scan_is_made_once_and_heads_are_walked_by_importance() -> None:
+    asked = []
+
+    class Counting(LiveSession):
+        def effects(self, text, advance):
+            asked.append(text)
+            return super().effects(text, advance)
+
+    app = explorer(session=Counting(Bundled()))
+    walked = []
+
+    async def note(pilot) -> None:
+        walked.append(app.view.scene.head)
+
+    played = play(app, "x", "i", note, "i", note, "i", note, "I", note, "v", size=(120, 40))
+    ranking = SESSION.effects(SENTENCE, lambda share: None).ranking()
+    assert walked == [ranking[0], ranking[1], ranking[2], ranking[1]]
+    assert asked == [SENTENCE]
+    assert not played.view.by_effect
+    assert "2 of 24" in played.screen
+
+
+def test_keys_are_answered_while_a_scan_runs_and_escape_stops_it() -> None:
+    going, stopped = threading.Event(), threading.Event()
+
+    class Slow(LiveSession):
+        def effects(self, text, advance):
+            for step in range(10_000):
+                going.set()
+                time.sleep(0.002)
+                try:
+                    advance(step / 10_000)
+                except Exception:
+                    stopped.set()
+                    raise
+            raise AssertionError("nobody stopped it")
+
+    app = explorer(session=Slow(Bundled()))
+
+    async def run() -> None:
+        async with app.run_test(size=(120, 40)) as pilot:
+            await pilot.press("i")
+            while not going.is_set():
+                await pilot.pause(0.005)
+            before = app.view.scene.key
+            await pilot.press("left")
+            assert app.view.scene.key == before - 1
+            assert app.view.scanned is not None
+            await pilot.press("escape")
+            await settled(pilot)
+            assert app.view.scanned is None
+
+    asyncio.run(run())
+    assert stopped.wait(5)
+
+
+def test_a_difference_by_ablation_is_the_third_map() -> None:
+    app = explorer()
+    head = app.view.scene.head
+    played = play(app, "x", "]", "d", "d")
+    removed = SESSION.frame(SENTENCE, frozenset({head}))
+    after = (head[0] + 1, head[1])
+    expected = removed.weights(after) - SESSION.frame(SENTENCE).weights(after)
+    np.testing.assert_array_equal(played.view.weights, expected)
+    assert "change by ablation" in played.screen
+    assert "one side only" in play(explorer(), "d").lines[-1]
+
+
+# Texts and sides -----------------------------------------------------------------------------
+
+
+def test_another_text_is_typed_and_the_maps_follow() -> None:
+    text = SENTENCE[:-7] + " big"
+    played = play(explorer(), "e", *["backspace"] * 7, *typed(" big"), "enter")
+    assert played.view.frame.text == text
+    np.testing.assert_array_equal(
+        played.view.weights, SESSION.frame(text).weights(played.view.scene.head)
+    )
+    left = play(explorer(), "e", line("abc"), "escape")
+    assert left.view.frame.text == SENTENCE
+    assert left.view.scene == view().scene
+
+
+def test_a_text_that_cannot_be_read_is_said_and_nothing_is_lost() -> None:
+    class Refusing(LiveSession):
+        def frame(self, text, removed=frozenset()):
+            if text != SENTENCE:
+                raise UnsupportedError("this text cannot be read")
+            return super().frame(text, removed)
+
+    played = play(explorer(session=Refusing(Bundled())), "e", "x", "enter")
+    assert played.lines[-1] == "this text cannot be read"
+    assert played.view.frame.text == SENTENCE
+
+
+def test_two_texts_and_their_difference() -> None:
+    other = SENTENCE.replace("cat", "dog")
+    app = explorer(second=Source(SESSION, other))
+    played = play(app, "d", "d")
+    head = played.view.scene.head
+    frames = [SESSION.frame(text) for text in (SENTENCE, other)]
+    np.testing.assert_array_equal(
+        played.view.weights, frames[1].weights(head) - frames[0].weights(head)
+    )
+    assert "second less first" in played.screen
+    beside = play(explorer(second=Source(SESSION, other)), size=(200, 60))
+    assert all(word in beside.screen for word in ("first", "second", "second less first"))
+    longer = play(explorer(second=Source(SESSION, f"{other} So")), "d", "d")
+    assert longer.view.scene.side == "a"  # texts of other lengths have no difference
+
+
+# Writing on ----------------------------------------------------------------------------------
+
+
+def test_the_model_writes_on_and_the_map_grows() -> None:
+    from attnviz.engine.generation import Sampling
+
+    played = play(explorer(), "g", size=(120, 40))
+    written = played.view.written
+    steps = list(SESSION.generation(SENTENCE, Sampling(tokens=8)))
+    assert [step.id for step in written.steps] == [step.id for step in steps]
+    assert not written.running
+    count = LAST + 1 + len(steps)
+    assert played.view.weights.shape == (count, count)
+    layer, head = played.view.scene.head
+    np.testing.assert_array_equal(
+        played.view.weights[steps[-1].place, : count - 1], steps[-1].rows[layer][head]
+    )
+    assert np.isnan(played.view.weights[-1]).all()
+    assert "token 8 of 8" in played.lines[1]
+
+
+def test_steps_back_and_on_and_leaving() -> None:
+    played = play(explorer(), "g", "left", "h", "right")
+    assert played.view.written.at == 7
+    assert play(explorer(), "g", "escape").view.written is None
+    assert play(explorer(), "g", "g").view.scene.queries == LAST + 1
+
+
+def test_space_pauses_and_goes_on() -> None:
+    gate = threading.Semaphore(2)
+
+    class Gated(LiveSession):
+        def generation(self, text, sampling, removed=frozenset()):
+            for step in super().generation(text, sampling, removed):
+                gate.acquire()
+                yield step
+
+    app = explorer(session=Gated(Bundled()))
+
+    async def run() -> None:
+        async with app.run_test() as pilot:
+            await pilot.press("g")
+            while not (app.view.written and len(app.view.written.steps) == 2):
+                await pilot.pause(0.005)
+            await pilot.press("space")
+            assert app.view.written.paused
+            gate.release(app.tokens)
+            await pilot.pause(0.1)
+            assert len(app.view.written.steps) == 2
+            await pilot.press("space")
+            await settled(pilot)
+            assert len(app.view.written.steps) == app.tokens
+
+    asyncio.run(run())
+
+
+def test_temperature_and_seed_are_shown_and_changed() -> None:
+    played = play(explorer(), "g", "t", "t", "r", "T", size=(120, 40))
+    sampling = played.view.written.sampling
+    assert (sampling.temperature, sampling.seed) == (0.1, 1)
+    assert "temperature 0.1, seed 1" in played.lines[1]
+    greedy = play(explorer(), "g", "r")
+    assert greedy.view.written.sampling.seed == 0
+    assert greedy.lines[-1].startswith("greedy: a seed changes nothing")
+    assert "g lets the model write" in play(explorer(), "t").lines[-1]
+
+
+def test_what_was_written_can_be_edited() -> None:
+    played = play(explorer(), "g", "e", "enter")
+    assert len(played.view.frame.text) > len(SENTENCE)
+    assert played.view.frame.text.startswith(SENTENCE)
+    assert played.view.written is None
+
+
+# Keeping -------------------------------------------------------------------------------------
+
+
+def test_what_is_seen_is_saved(tmp_path: Path) -> None:
+    paths = [tmp_path / f"seen{ending}" for ending in ENDINGS if ending not in PLOTTED]
+    said = []
+
+    async def note(pilot) -> None:
+        said.append(noted(pilot.app))
+
+    acts = [act for path in paths for act in ("s", line(str(path)), "enter", note)]
+    played = play(explorer(), "x", *acts)
+    assert said == [f"saved {path}" for path in paths]
+    assert all(path.stat().st_size > 100 for path in paths)
+    saved = json.loads((tmp_path / "seen.json").read_text())
+    np.testing.assert_allclose(saved["heads"][0]["weights"], played.view.weights, atol=1e-6)
+    assert saved["ablated"] == [[3, 1]]
+
+
+def test_a_file_that_is_there_is_replaced_only_where_that_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "kept.json"
+    path.write_text("kept")
+    asked = play(explorer(), "s", line(str(path)), "enter")
+    assert asked.lines[-1].startswith("kept.json is there: replace it?")
+    for answer in ("escape", "n", "enter"):
+        play(explorer(), "s", line(str(path)), "enter", answer, "enter")
+        assert path.read_text() == "kept"
+    play(explorer(), "s", line(str(path)), "enter", "y", "enter")
+    assert "weights" in path.read_text()
+
+
+def test_what_is_asked_takes_the_line_of_keys_and_nothing_else() -> None:
+    before = play(explorer()).lines
+    for key, question in (("/", "/"), ("e", "text "), ("s", "save as ")):
+        asked = play(explorer(), key).lines
+        assert asked[:-1] == before[:-1]
+        assert asked[-1].startswith(question)
+
+
+EDITS = [
+    (["a", "b", "left", "c"], "acb"),
+    (["a", "b", "home", "c", "end", "d"], "cabd"),
+    (["a", "b", "left", "backspace"], "b"),
+    (["a", "b", "home", "delete"], "b"),
+    ([*"ab", "space", *"cd", "ctrl+w"], "ab "),
+    ([*"ab", "left", "ctrl+u"], "b"),
+    ([*"ab", "left", "ctrl+k"], "a"),
+    ([*"ab", "tab", "f1", "up"], "ab"),
+]
+
+
+@pytest.mark.parametrize(("keys", "left"), EDITS, ids=str)
+def test_a_line_is_edited(keys: list[str], left: str) -> None:
+    field = Field()
+    for key in keys:
+        field = field.typed(key, " " if key == "space" else key if len(key) == 1 else None)
+    assert field.text == left
+
+
+def test_a_long_line_shows_its_cursor() -> None:
+    for text in ("abc " * 40, "한국어 " * 40, "\x1b[31m" * 40):
+        for place in (0, 7, len(text) // 2, len(text)):
+            drawn = Field(text[:place], text[place:]).line(20, COLOUR)
+            assert 1 <= sum(cell_len(segment.text) for segment in drawn) <= 20
+            assert drawn[1].text
+            assert all(segment.text.isprintable() for segment in drawn)
+
+
+async def pasted(pilot) -> None:
+    pilot.app.post_message(events.Paste("x q\n\x1b[31m"))
+
+
+def test_what_is_pasted_is_text_and_never_keys() -> None:
+    assert play(explorer(), pasted).lines == play(explorer()).lines
+    played = play(explorer(), "e", line(""), pasted)
+    assert played.lines[-1].rstrip() == f"text x q {visible(chr(27))}[31m"
+    assert "no such command" in play(explorer(), ":", pasted).screen
+
+
+def test_a_file_that_cannot_be_written_is_said() -> None:
+    played = play(explorer(), "s", line("seen.xyz"), "enter")
+    told = " ".join(" ".join(played.lines).split())  # too long for the line of keys
+    assert (
+        f"cannot tell from the name seen.xyz what to save: end it in one of {', '.join(ENDINGS)}"
+        in told
+    )
+    assert played.lines[-1].startswith("Tab pane")
+    assert play(explorer(), "s", "escape").lines[-1].startswith("Tab pane")
+
+
+def test_the_command_of_the_view_is_shown_and_copied(run) -> None:
+    app = explorer()
+    played = play(app, ">", "2", "y", size=(200, 60))
+    assert played.lines[-1].startswith("copied: attnviz heads --head L3H2 --no-sink")
+    assert app.clipboard in played.lines[-1]
+    words = shlex.split(app.clipboard)
+    (head,) = run(*words[1:], "--json").document["heads"]
+    weights = np.array(head["weights"], dtype=float)  # None where no weight is left: NaN
+    np.testing.assert_allclose(weights, played.view.weights, atol=1e-6)
+
+
+def test_a_session_is_recorded_and_seen_again(tmp_path: Path) -> None:
+    from attnviz.inspect.explore.recording import Recorder
+
+    path = tmp_path / "session.jsonl"
+    app = explorer()
+    app.recorder = Recorder(path, "tiny", SENTENCE)
+    played = play(app, "left", "x", "i")
+    app.recorder.close()
+    screens = read_recording(path)
+    assert [screen.key for screen in screens if screen.key] == ["left", "x", "i"]
+    last = ["".join(text for text, *_ in line).rstrip() for line in screens[-1].lines]
+    assert last == list(played.lines)
+    assert [screen.at for screen in screens] == sorted(screen.at for screen in screens)
+
+    async def again() -> str:
+        player = Player(screens)
+        async with player.run_test(size=(80, 25)) as pilot:
+            await pilot.press("right", "right", "left", "space", "space", "space")
+            await pilot.press(*["right"] * len(screens))
+            return "\n".join(strip.text for strip in player.screen._compositor.render_strips())
+
+    shown = asyncio.run(again())
+    assert f"replay {len(screens)} of {len(screens)}" in shown
+    assert played.lines[1] in shown
+
+
+# The mouse, the end --------------------------------------------------------------------------
+
+
+def test_clicks_and_the_wheel() -> None:
+    async def head(pilot) -> None:
+        await pilot.click("#grid", offset=(5, 3))
+
+    async def cell(pilot) -> None:
+        await pilot.click("#map", offset=(4, 6))
+
+    played = play(explorer(), head, cell)
+    assert played.view.scene.head == (2, 0)
+    assert (played.view.scene.query, played.view.scene.key) == (5, 2)
+
+    def wheel(name: str, kind: type[events.MouseEvent]):
+        async def turn(pilot) -> None:
+            widget = pilot.app.query_one(name)
+            widget.post_message(kind(widget, 1, 1, 0, 0, 0, False, False, False))
+
+        return turn
+
+    down, up = events.MouseScrollDown, events.MouseScrollUp
+    before = view("k", "k").scene
+    moved = play(explorer(), "k", "k", wheel("#map", down)).view.scene
+    assert moved.query == before.query + 1
+    assert play(explorer(), wheel("#grid", up)).view.scene.head == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("key", "interrupted"), [("q", False), ("ctrl+c", True), ("ctrl+q", False)]
+)
+def test_the_end(key: str, interrupted: bool) -> None:
+    app = explorer()
+
+    async def run() -> None:
+        async with app.run_test() as pilot:
+            await pilot.press(key)
+            await pilot.pause()
+
+    asyncio.run(run())
+    assert not app.is_running
+    assert app.interrupted == interrupted
+
+
+def test_what_nobody_expected_ends_it_and_is_handed_on() -> None:
+    app = explorer()
+
+    async def break_it(pilot) -> None:
+        app.call_later(lambda: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        play(app, break_it)
+    assert isinstance(app.failure, ZeroDivisionError)
+
+
+def test_a_smaller_terminal_and_back() -> None:
+    async def smaller(pilot) -> None:
+        await pilot.resize_terminal(80, 24)
+
+    resized = play(explorer(), smaller, size=(200, 60))
+    assert resized.lines == play(explorer(), size=(80, 24)).lines
+
+
+# Saved sessions ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["x", "e", "i", "v"])
+def test_what_was_saved_has_no_model(run, tmp_path: Path, key: str) -> None:
+    from attnviz.inspect.explore.saved import open_saved
+
+    path = tmp_path / "heads.npz"
+    assert run("heads", SENTENCE, "--save", str(path)).code == 0
+    session = open_saved(path)
+    played = play(explorer(session.seen.text, session=session), key, size=(120, 40))
+    assert "explore the model itself" in played.lines[-1]
+    np.testing.assert_array_equal(
+        played.view.weights, SESSION.frame(SENTENCE).weights(played.view.scene.head)
+    )
+
+
+# Hostile texts -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("look", [GLYPHS, ASCII], ids=["glyphs", "ascii"])
+@pytest.mark.parametrize(
+    "text",
+    ["a\x1b[31mb\x07 c", "[red]x[/red] [/]", "한국어 😀 日本", "\u202e reversed", "\ud7ff\ufffd a"],
+)
+def test_tokens_of_strangers_are_harmless(text: str, look) -> None:
+    app = explorer(text, look=look)
+    played = play(app, "left", "g", "escape", "y")
+    asked = play(explorer(text, look=look), "e", "home")
+    for shown in (*played.lines, *asked.lines, played.app.clipboard):
+        assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e]", shown)
+    if look is ASCII:
+        assert played.screen.isascii()

@@ -1,0 +1,207 @@
+"""Files of ``heads --save`` come back as they were; hostile ones are one sentence and exit 3."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz
+from attnviz.engine.generation import Sampling
+from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.inspect.explore.saved import open_saved
+from attnviz.inspect.explore.session import LiveSession
+from attnviz.models.bundled import Bundled
+
+ENDINGS = ("json", "npz", "safetensors")
+TEXT = "The cat sat on the mat."
+VIEWS = {
+    "plain": [TEXT],
+    "changed": [TEXT, "--ablate", "L0H1", "--norm-weighted", "--no-sink", "--sort", "entropy"],
+    "chosen": [TEXT, "--head", "L2H1,L0H3"],
+    "masks": [TEXT, "--model", "mha", "--compare-mask"],
+    "kinds": ["a b c", "--model", "mha", "--kind", "self,cross", "--target", "x y"],
+}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of each view and ending."""
+    place = tmp_path_factory.mktemp("saved")
+    for name, options in VIEWS.items():
+        files = [word for end in ENDINGS for word in ("--save", str(place / f"{name}.{end}"))]
+        command = [sys.executable, "-m", "attnviz", "heads", *options, *files, "--quiet"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return place
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_what_was_saved_comes_back(saved: Path, view: str, ending: str) -> None:
+    told = json.loads((saved / f"{view}.json").read_text())
+    session = open_saved(saved / f"{view}.{ending}")
+    sides = [session] if session.other is None else [session, session.other]
+    assert len(sides) == len(told.get("variants", [0]))
+    for variant, side in enumerate(sides):
+        facts = {**told, **told.get("variants", [{}])[variant]}
+        report = side.frame(side.texts[0]).report
+        assert side.frame(side.texts[0], side.seen.removed).report is report
+        assert report.record.queries.texts == tuple(facts["tokens"])
+        assert report.record.keys.texts == tuple(facts.get("key_tokens", facts["tokens"]))
+        assert (report.record.kind, report.record.causal) == (facts["kind"], facts["causal"])
+        assert report.sink is not facts["sink"]["left_out"]
+        assert [list(head) for head in report.ablated] == facts.get("ablated", [])
+        assert report.norm_weighted is facts.get("norm_weighted", False)
+        entries = [each for each in told["heads"] if each.get("variant", 0) == variant]
+        for entry, scores in zip(entries, report.heads, strict=True):
+            head = (entry["layer"], entry["head"])
+            assert (scores.layer, scores.head, scores.label.name) == (*head, entry["trait"]["name"])
+            assert scores.scores["entropy"] == entry["entropy"]
+            assert report.sinks.get(head) == entry["sink_weight"]
+            expected = np.array(entry["weights"], float).astype(np.float32)
+            np.testing.assert_array_equal(side.seen.weights(head), expected)
+
+
+def test_an_array_without_a_model_comes_back(tmp_path: Path) -> None:
+    weights = np.random.default_rng(2).dirichlet(np.ones(5), (3, 5))
+    for ending in ENDINGS:
+        path = tmp_path / f"array.{ending}"
+        attnviz.heatmap(weights, list("abcde")).save(path)
+        report = open_saved(path).seen.report
+        assert (report.name(0, 2), report.record.model.is_array) == ("H2", True)
+        assert report.record.model.group(1) is None
+        np.testing.assert_allclose(report.weights(0, 2), weights[2], atol=1e-7)
+
+
+def test_there_is_no_model_behind_a_file(saved: Path) -> None:
+    session = open_saved(saved / "plain.npz")
+    assert (session.live, session.info.name, session.texts) == (False, "tiny", (TEXT,))
+    for text, removed in (("another", frozenset()), (TEXT, frozenset({(0, 0)}))):
+        with pytest.raises(UsageError, match="no model behind it"):
+            session.frame(text, removed)
+    with pytest.raises(UnsupportedError, match="no model behind it"):
+        session.effects(TEXT, lambda share: None)
+    with pytest.raises(UnsupportedError, match="no model behind it"):
+        session.generation(TEXT, Sampling())
+    with pytest.raises(UsageError, match="not known here"):
+        session.seen.weights((0, 0), "value-weighted")
+
+
+def test_a_run_is_replayed(tmp_path: Path) -> None:
+    path, prompt = tmp_path / "run.jsonl", "Once upon a time attnviz.heads/1"
+    options = ["--tokens", "4", "--ablate", "L1H1", "--quiet", "--save", str(path)]
+    command = [sys.executable, "-m", "attnviz", "generate", prompt, *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    session, live = open_saved(path), LiveSession(Bundled())
+    removed = frozenset({(1, 1)})
+    assert (session.live, session.texts, session.seen.removed) == (False, (prompt,), removed)
+    frame, expected = session.frame(prompt, removed), live.frame(prompt, removed)
+    for layer, head, weights in expected.report.record:
+        np.testing.assert_allclose(frame.weights((layer, head)), weights, rtol=1e-3, atol=1e-6)
+    told = list(session.generation(prompt, Sampling(), removed))
+    steps = list(live.generation(prompt, Sampling(tokens=4), removed))
+    assert [step.id for step in told] == [step.id for step in steps]
+    for saved, step in zip(told, steps, strict=True):
+        np.testing.assert_allclose(saved.rows[2], step.rows[2], rtol=1e-3, atol=1e-6)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(LoadError, match="line 6"):
+        open_saved(path)
+
+
+# Hostile files -------------------------------------------------------------------------------
+
+
+def changed(place: Path, **arrays: Any) -> bytes:
+    """The plain npz with other arrays."""
+    with np.load(place / "plain.npz") as found:
+        stream = io.BytesIO()
+        np.savez(stream, **{**found, **arrays})
+        return stream.getvalue()
+
+
+def facts(place: Path, edit: Any) -> bytes:
+    """The plain JSON after an edit."""
+    told = json.loads((place / "plain.json").read_text())
+    edit(told)
+    return json.dumps(told).encode()
+
+
+def zipped(content: bytes) -> bytes:
+    """An archive whose provenance is this ``.npy``."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("provenance.npy", content)
+    return stream.getvalue()
+
+
+def header(shape: str) -> bytes:
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
+
+
+def pickled() -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.array([{}], object), allow_pickle=True)
+    return stream.getvalue()
+
+
+def weights(place: Path) -> np.ndarray:
+    return np.load(place / "plain.npz")["weights"].copy()
+
+
+def with_weight(place: Path, value: float) -> bytes:
+    found = weights(place)
+    found[3, 2, 1] = value
+    return changed(place, weights=found)
+
+
+HOSTILE = {
+    "empty": lambda place: b"",
+    "a cut npz": lambda place: (place / "plain.npz").read_bytes()[:-200],
+    "a broken npz": lambda place: zipped(b"no array at all"),
+    "a pickle": lambda place: zipped(pickled()),
+    "a lying shape": lambda place: zipped(header("(1000000, 1000000, 1000)") + b"abcd"),
+    "a negative shape": lambda place: zipped(header("(-1,)") + b"abcd"),
+    "a bomb": lambda place: zipped(header("(1073741824,)") + bytes(2**26)),
+    "fewer tokens": lambda place: changed(place, weights=weights(place)[:, :3, :3]),
+    "fewer heads": lambda place: changed(place, weights=weights(place)[:5]),
+    "texts for weights": lambda place: changed(place, weights=np.array("abc")),
+    "NaN": lambda place: with_weight(place, np.nan),
+    "infinity": lambda place: with_weight(place, np.inf),
+    "less than nothing": lambda place: with_weight(place, -0.1),
+    "more than all": lambda place: with_weight(place, 1.5),
+    "a cut safetensors": lambda place: (place / "plain.safetensors").read_bytes()[:-9],
+    "a long header": lambda place: b"\xff\xff\xff\xff\xff\xff\xff\x00{}",
+    "no provenance": lambda place: b"\x02" + bytes(7) + b"{}",
+    "cut JSON": lambda place: (place / "plain.json").read_bytes()[:-99],
+    "deep JSON": lambda place: b'{"a":' * 90_000,
+    "a list": lambda place: b"[1]",
+    "another schema": lambda place: b'{"schema": "attnviz.params/1"}',
+    "a head twice": lambda place: facts(place, lambda told: told["heads"][1].update(head=0)),
+    "a head too many": lambda place: facts(place, lambda told: told["heads"][1].update(head=99)),
+    "a strange label": lambda place: facts(
+        place, lambda told: told["heads"][0]["trait"].update(name="\x1b[31m")
+    ),
+    "sizes in words": lambda place: facts(place, lambda told: told["model"].update(layers="six")),
+    "a token that is none": lambda place: facts(place, lambda told: told["tokens"].append(7)),
+    "ragged rows": lambda place: facts(place, lambda told: told["heads"][0]["weights"][1].pop()),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_one_sentence(saved: Path, tmp_path: Path, name: str) -> None:
+    path = tmp_path / "hostile\x1b[31m.npz"
+    path.write_bytes(HOSTILE[name](saved))
+    with pytest.raises(LoadError) as caught:
+        open_saved(path)
+    assert caught.value.exit_code == 3
+    assert len(str(caught.value)) < 400
+    assert str(caught.value).isprintable()

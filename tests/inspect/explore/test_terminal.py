@@ -1,0 +1,270 @@
+"""``attnviz explore`` in a real terminal: what it writes, refuses, imports, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from ...conftest import Start
+from ...test_import_hygiene import HEAVY, imported
+
+SENTENCE = "The cat sat on the mat because it was tired."
+
+
+def settings(child: pexpect.spawn) -> list[object]:
+    """How the terminal takes keys, which a program that ends must leave as it was."""
+    return termios.tcgetattr(child.child_fd)[:4]
+
+
+def sent(child: pexpect.spawn, keys: str, quiet: float = 0.4) -> str:
+    """What is written after some keys, until nothing more comes."""
+    child.send(keys)
+    written, end = "", time.monotonic() + 20
+    while time.monotonic() < end:
+        try:
+            written += child.read_nonblocking(1 << 20, timeout=quiet)
+        except pexpect.TIMEOUT:
+            if written:
+                break
+        except pexpect.EOF:
+            break
+    return written
+
+
+@pytest.fixture
+def opened(start: Start) -> Callable[..., tuple[pexpect.spawn, list[object]]]:
+    """The app over a sentence, drawn, and how the terminal was before."""
+
+    def call(*arguments: str, **settings_: object) -> tuple[pexpect.spawn, list[object]]:
+        child = start("explore", *arguments, **settings_)
+        before = settings(child)
+        child.expect("tiny", timeout=60)
+        sent(child, "")
+        return child, before
+
+    return call
+
+
+def ended(child: pexpect.spawn, before: list[object]) -> str:
+    """What is written at the end: the terminal must be as it was, on its own screen."""
+    try:
+        rest = child.read()
+    except OSError:
+        rest = ""
+    child.wait()
+    assert settings(child) == before
+    return rest
+
+
+def test_a_session(opened, tmp_path: Path) -> None:
+    child, before = opened(SENTENCE)
+    assert "was .05" in sent(child, "hhh")
+    assert "Without" in sent(child, "x")
+    assert "Generating" in sent(child, "g", quiet=1.0)
+    sent(child, "\x1b")
+    sent(child, "s")
+    sent(child, "\x7f" * 8 + "seen.json\r", quiet=1.0)
+    assert json.loads((tmp_path / "seen.json").read_text())["ablated"]
+    child.send("q")
+    rest = ended(child, before)
+    assert child.exitstatus == 0
+    assert "\x1b[?1049l" in rest  # the screen before is shown again
+    assert "\x1b[?25h" in rest  # and the cursor
+    assert "\x1b[?1000l" in rest  # the mouse is the terminal's
+
+
+def test_keys_that_are_typed_ahead_meet_what_they_are_for(opened, tmp_path: Path) -> None:
+    """Each a single write, as over a slow line: a letter of them as a command would end it."""
+    child, before = opened(SENTENCE)
+    assert "no token has “quit” in it" in sent(child, "/quit\r", quiet=1.0)
+    assert "“" in sent(child, "e\x15Buck gxq ran\r", quiet=1.0)
+    sent(child, "s\x15quit.json\r", quiet=1.0)
+    assert json.loads((tmp_path / "quit.json").read_text())["text"] == "Buck gxq ran"
+    assert "seed" in sent(child, ":qqx\x15next palette\r?xgtr", quiet=1.0)
+    child.send("?q:zzq\x1b")
+    sent(child, "", quiet=1.0)
+    child.send("/q\rq")
+    rest = ended(child, before)
+    assert child.exitstatus == 0
+    assert "Traceback" not in rest
+
+
+HOSTILE = "a\x1b]0;title\x07 \x1b[31mb \u202e c\u009b5m"
+
+
+@pytest.mark.parametrize("asked", ["e", "ge", ":\x1b[200~X\x1b]0;title\x07\x1b[201~"])
+def test_a_text_of_strangers_is_drawn_in_words_where_it_is_edited(opened, asked: str) -> None:
+    (child, _), told = opened(HOSTILE), ""
+    for key in (*(asked if asked[0] != ":" else [asked]), "\x1b[H", "\x1b[C"):
+        told += sent(child, key, quiet=0.8)
+    child.close(force=True)
+    told = told.replace("\x1b]22;default\x07", "")  # the shape of the mouse, by textual
+    assert "title" in told
+    assert not re.search("\x1b\\]0;|\x07|[\x80-\x9f]|\u202e", told)
+
+
+@pytest.mark.parametrize(
+    "way", ["\x03", signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP]
+)
+def test_it_is_interrupted(opened, way: str | signal.Signals) -> None:
+    child, before = opened()
+    if isinstance(way, str):
+        child.send(way)
+    else:
+        child.kill(way)
+    rest = ended(child, before)
+    assert (child.exitstatus, child.signalstatus) == (130, None)
+    assert "\x1b[?1049l" in rest
+    assert "attnviz: interrupted" in rest
+
+
+BROKEN = """
+from attnviz.inspect.explore.app import Explorer
+Explorer.action_palette = lambda self: 1 / 0
+from attnviz.cli.main import main
+main()
+"""
+
+
+def test_what_nobody_expected_is_one_line_and_the_terminal_is_restored(environment) -> None:
+    child = pexpect.spawn(
+        sys.executable,
+        ["-c", BROKEN, "explore"],
+        env=environment | {"TERM": "xterm-256color"},
+        encoding="utf-8",
+        timeout=60,
+    )
+    before = settings(child)
+    child.expect("tiny")
+    sent(child, "")
+    child.send("p")
+    rest = ended(child, before)
+    assert child.exitstatus == 1
+    told = re.sub(r"\x1b\[[0-9;?<>=]*[a-zA-Z]|\x1b[=>]", "", rest.rpartition("\x1b[?1049l")[2])
+    assert "attnviz: unexpected ZeroDivisionError" in told
+    assert "Traceback" not in rest
+
+
+def test_steps_are_small_over_ssh(opened, tmp_path: Path) -> None:
+    """Bytes of a step and of another head in 256 colours; the benchmark has the goal's own map."""
+    (tmp_path / "text.txt").write_text("the cat sat on the mat and the dog sat on it . " * 6)
+    child, before = opened("--file", "text.txt", columns=120, rows=40, COLORTERM="")
+    steps = [len(sent(child, key).encode()) for key in ("h", "k", "k", "j", "l")]
+    head = len(sent(child, ">").encode())
+    child.send("q")
+    ended(child, before)
+    assert max(steps) < 2_500
+    assert sorted(steps)[2] < 1_500
+    assert head < 40_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["A text."], "attnviz heads 'A text.'"),
+        (
+            ["a", "--model", "mha", "--causal", "--heads", "2"],
+            "heads a --model mha --heads 2 --causal",
+        ),
+        (["--file", "x.txt", "--index-base", "1"], "attnviz heads --file x.txt --index-base 1"),
+        (["a", "--palette", "magma", "--ascii"], "attnviz heads a --palette magma --ascii"),
+        (["a", "--with", "b c"], "attnviz heads a, and again for b c"),
+    ],
+)
+def test_a_pipe_is_refused_and_the_command_to_use_named(
+    refused, arguments: list[str], named: str
+) -> None:
+    told = refused(2, "explore", *arguments)
+    assert told.startswith("explore needs a terminal, and standard input is no terminal: use ")
+    assert named in told
+
+
+def test_a_terminal_that_cannot_move_its_cursor_is_refused(start: Start) -> None:
+    child = start("explore", "A text.", TERM="dumb")
+    told = child.read()
+    child.wait()
+    assert child.exitstatus == 2
+    assert "attnviz heads 'A text.'" in " ".join(told.split())
+    assert "\x1b" not in told
+
+
+def test_a_directory_and_an_empty_file_are_named_as_what_they_are(
+    start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.json").touch()
+    for given, said, code in ((f"{tmp_path}/", "is a directory", 2), ("empty.json", "is empty", 3)):
+        child = start("explore", given, columns=200)
+        told = " ".join(child.read().split())
+        child.wait()
+        assert (said in told, child.exitstatus) == (True, code), told
+
+
+WATCHED = """
+import json, sys
+if "--without" in sys.argv:
+    sys.argv.remove("--without")
+    sys.modules["textual"] = None
+if "--broken" in sys.argv:
+    sys.argv.remove("--broken")
+    sys.modules["textual.app"] = None
+from attnviz.cli.boundary import run
+code = run()
+with open("modules.json", "w") as stream:
+    json.dump(sorted({name.partition(".")[0] for name in sys.modules}), stream)
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def watched(environment, tmp_path: Path) -> Callable[..., pexpect.spawn]:
+    def call(*arguments: str) -> pexpect.spawn:
+        return pexpect.spawn(
+            sys.executable,
+            ["-c", WATCHED, *arguments],
+            env=environment | {"TERM": "xterm-256color"},
+            cwd=tmp_path,
+            encoding="utf-8",
+            timeout=60,
+        )
+
+    return call
+
+
+@pytest.mark.parametrize("state", ["--without", "--broken"])
+def test_without_textual_one_line_says_how_to_get_it(watched, state: str) -> None:
+    child = watched("explore", state)
+    told = " ".join(child.read().split())
+    child.wait()
+    assert child.exitstatus == 5
+    assert told.startswith("attnviz: explore needs textual: pip install 'attnviz[tui]'")
+
+
+def test_the_bundled_model_is_explored_without_torch(watched, tmp_path: Path) -> None:
+    """Not even when heads are removed, all of them measured, and a text is written."""
+    child = watched("explore", SENTENCE, "--head", "L1H2")
+    child.expect("induction")
+    sent(child, "")
+    sent(child, "x")
+    sent(child, "i", quiet=1.0)
+    sent(child, "g", quiet=1.0)
+    child.send("q")
+    child.read()
+    child.wait()
+    modules = set(json.loads((tmp_path / "modules.json").read_text()))
+    assert "textual" in modules
+    assert not modules & HEAVY
+
+
+@pytest.mark.parametrize("arguments", [["heads", SENTENCE], ["explore", "--help"], ["--help"]])
+def test_nothing_else_imports_textual(arguments: list[str]) -> None:
+    packages, _ = imported(*arguments)
+    assert "textual" not in packages

@@ -1,0 +1,240 @@
+"""What is shown and what is saved says what was done to it, or is refused in words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnviz.draw.theme import Theme
+from attnviz.engine.capture import Choice
+from attnviz.engine.generation import Sampling
+from attnviz.inspect.explore import facts
+from attnviz.inspect.explore.dialogs import Source
+from attnviz.inspect.explore.grid import heads_of
+from attnviz.inspect.explore.saved import open_saved
+from attnviz.inspect.explore.session import LiveSession
+from attnviz.models.bundled import Bundled
+from attnviz.models.own import OwnAttention
+
+from .playing import SENTENCE, SESSION, explorer, line, play
+
+THIRTEEN = "one two three four five six seven eight nine ten eleven twelve thirteen"
+"""As many tokens of another model as the sentence has of the bundled one."""
+
+# Differences ---------------------------------------------------------------------------------
+
+
+def own(text: str, **settings: object) -> Source:
+    shape = {"d_model": 24, "heads": 4, "causal": True} | settings
+    return Source(LiveSession(OwnAttention(**shape), Choice(), text), text)
+
+
+def test_two_models_are_compared_only_over_the_same_tokens() -> None:
+    played = play(explorer(second=own(THIRTEEN)), "d", "d", size=(200, 60))
+    assert len(played.view.against.report.record.queries) == len(
+        played.view.frame.report.record.queries
+    )
+    assert played.view.scene.side == "a"
+    assert played.lines[-1] == "no difference: tiny and mha have other tokens"
+    assert "No difference: tiny and mha have other tokens" in played.lines[1]
+    assert "second less first" not in played.screen
+
+
+def test_a_causal_model_has_no_difference_to_one_that_is_not() -> None:
+    first, second = own(SENTENCE), own(SENTENCE, heads=8, causal=False)
+    played = play(explorer(session=first.session, second=second), "d", "d")
+    assert played.lines[-1] == "no difference: the sides are of other kinds of attention"
+    alike = own(SENTENCE, d_model=48)
+    same = play(explorer(session=first.session, second=alike), "d", "d").view
+    weights = [frame.weights(same.scene.head) for frame in (same.frame, same.other)]
+    np.testing.assert_array_equal(same.weights, weights[1] - weights[0])
+
+
+def test_texts_of_as_many_tokens_are_compared_by_position() -> None:
+    other = SENTENCE.replace("cat", "dog")
+    played = play(explorer(second=Source(SESSION, other)), "d", "d", size=(120, 40))
+    assert "second less first, by position" in played.screen
+    longer = play(explorer(second=Source(SESSION, f"{other} So")), "d", "d")
+    assert longer.lines[-1] == "no difference: one text has 13 tokens, the other 14 tokens"
+
+
+def test_a_head_without_a_counterpart_leaves_the_difference() -> None:
+    first, second = own(SENTENCE, heads=6), own(SENTENCE, heads=4)
+    app = explorer(session=first.session, second=second)
+    played = play(app, *["<"] * 6, "d", "d", *[">"] * 5)
+    assert (played.view.scene.side, played.view.scene.head) == ("a", (0, 5))
+
+
+# Files ---------------------------------------------------------------------------------------
+
+
+def test_a_saved_head_says_which_heads_were_ablated(tmp_path: Path) -> None:
+    path = tmp_path / "seen.json"
+    play(explorer(), "x", "]", "]", "s", line(str(path)), "enter")
+    saved = json.loads(path.read_text())
+    frame = SESSION.frame(SENTENCE, frozenset({(3, 1)}))
+    (head,) = saved["heads"]
+    assert (saved["ablated"], head["layer"], head["head"]) == ([[3, 1]], 5, 1)
+    np.testing.assert_allclose(head["weights"], frame.weights((5, 1)), atol=1e-6)
+
+
+@pytest.mark.parametrize("ending", [".json", ".npz", ".svg", ".csv"])
+def test_a_difference_is_not_saved_as_weights(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"seen{ending}"
+    played = play(explorer(), "x", "d", "d", "s", line(str(path)), "enter")
+    assert played.lines[-1].startswith("a difference is not saved")
+    assert not path.exists()
+
+
+def test_what_was_written_is_saved_as_a_run_that_opens_again(tmp_path: Path) -> None:
+    path, head = tmp_path / "run.jsonl", frozenset({(3, 1)})
+    wrong = play(explorer(), "g", "s", line(str(tmp_path / "run.json")), "enter")
+    assert wrong.lines[-1].startswith("what was written is saved as .jsonl")
+    play(explorer(), "x", "g", "t", "t", "r", "s", line(str(path)), "enter")
+    assert [each.name for each in tmp_path.iterdir()] == ["run.jsonl"]
+    session = open_saved(path)
+    sampling = Sampling(tokens=8, temperature=0.2, seed=1)
+    assert (session.run.sampling, session.run.ending, session.seen.removed) == (
+        sampling,
+        "tokens",
+        head,
+    )
+    expected = list(SESSION.generation(SENTENCE, sampling, head))
+    assert [step.id for step in session.run.steps] == [step.id for step in expected]
+    np.testing.assert_allclose(
+        session.seen.weights((5, 1)), SESSION.frame(SENTENCE, head).weights((5, 1)), rtol=1e-3
+    )
+    again = play(explorer(session=session), "g", "t", size=(120, 40))
+    assert "temperature 0.2, seed 1" in again.lines[1]
+    assert again.lines[-1].startswith("what was saved is written already")
+
+
+# While a text is written ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["x", "X"])
+def test_a_text_is_not_shown_with_heads_that_it_was_not_written_with(key: str) -> None:
+    before = ["x"] if key == "X" else []
+    played = play(explorer(), *before, "g", "up", key)
+    assert played.view.written is None
+    assert played.lines[-1].startswith("what was written with other heads is gone")
+    removed = frozenset({(3, 1)}) if key == "x" else frozenset()
+    assert played.view.scene.removed == played.view.frame.removed == removed
+    assert played.view.weights.shape == (13, 13)
+
+
+@pytest.mark.parametrize("key", ["2", "3", "d"])
+def test_a_written_text_has_one_side_and_weights_as_they_are(key: str) -> None:
+    played = play(explorer(), "x", "2", "d", "g", key, size=(120, 40))
+    assert (played.view.scene.mode, played.view.scene.side) == ("raw", "a")
+    assert "weights as they are: Esc leaves it" in played.lines[-1]
+    assert played.lines[1].startswith("Generating without L3H1, done")
+    steps = list(SESSION.generation(SENTENCE, Sampling(tokens=8), frozenset({(3, 1)})))
+    np.testing.assert_array_equal(played.view.weights[12, :13], steps[0].rows[3][1])
+
+
+def test_numbers_of_the_prompt_are_called_so_while_a_text_is_written() -> None:
+    played = play(explorer(), "g", size=(120, 40))
+    loss = SESSION.frame(SENTENCE).loss
+    assert f"13 + 8 tokens · prompt loss {loss:.3f} nats/token" in played.lines[0]
+    assert "(prompt)" in played.screen
+    assert "of the prompt · sink weight" in played.screen
+    assert "prompt" not in "\n".join(play(explorer(), "g", "escape", size=(120, 40)).lines)
+
+
+# Words ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("key", "said"), [("2", "sink left out"), ("3", "value-weighted")])
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+def test_a_mode_stands_in_the_title_and_at_the_number(key: str, said: str, size) -> None:
+    keys = [*["["] * 3, "<", key]
+    lines = play(explorer(), *keys, size=size).lines
+    assert any(f" L0H0  {said}" in each for each in lines)
+    assert any(each.endswith(f"  {said}") for each in lines)
+    narrow = play(explorer("a b c d", second=Source(SESSION, "a b c e")), key, size=(70, 24))
+    assert any(each.endswith(f"  {said}") for each in narrow.lines)
+
+
+@pytest.mark.parametrize("room", range(4, 60))
+def test_a_line_loses_words_from_the_right_alone(room: int) -> None:
+    words = [("ablated", "bad"), ("previous token .87", False), ("uniform .18", "faint")]
+    told = "".join(text for text, *_ in facts.parts(words, Theme(), room))
+    assert len(told) <= room
+    whole = " · ".join(text for text, _ in words)
+    assert whole.startswith(told.removesuffix("…").rstrip())
+
+
+def test_an_ablated_head_is_dark_and_links_nothing() -> None:
+    before, after = play(explorer()), play(explorer(), "x", size=(80, 24))
+    name = f" {after.view.scene.name(after.view.scene.head)}"
+    assert any("ablated · object" in each for each in after.lines)
+    listed = [each for each in after.lines if "→" in each[:20]]
+    assert listed
+    assert not any(each.endswith(name) for each in listed)
+    assert any(name in each[:40] for each in before.lines if "→" in each[:20])
+    whole = play(explorer(), "x", "d")
+    assert "whole model · object" in whole.screen
+    assert "ablated ·" not in whole.screen
+    other = play(explorer(), "x", "]")
+    assert "without L3H1" in other.screen
+    assert after.view.dark
+    assert not whole.view.dark
+    assert heads_of(after.view).removed == {after.view.scene.head}
+
+
+def light(played) -> float:
+    """The mean of all colours of the map's grounds, in [0, 255]."""
+    import re
+
+    found = re.findall(r"(?:on )#([0-9a-f]{6})", played.styled)
+    return float(np.mean([int(each[at : at + 2], 16) for each in found for at in (0, 2, 4)]))
+
+
+def test_the_map_of_an_ablated_head_is_darker() -> None:
+    assert light(play(explorer(), "x")) < 0.8 * light(play(explorer()))
+
+
+def test_a_pair_of_next_tokens_is_whole_or_not_there() -> None:
+    for columns in range(60, 100, 3):
+        played = play(explorer(), "x", size=(columns, 24))
+        told = played.lines[1]
+        assert told.endswith(".")
+        assert ("Next" in told) == ("→ “" in told)
+    view = play(explorer(), "x").view
+    rare = tuple(each._replace(probability=0.001) for each in view.frame.likely)
+    none = replace(view, frame=replace(view.frame, likely=rare))
+    said = "".join(text for text, *_ in facts.finding_lines(none, Theme(), 120, 1)[0])
+    assert said.endswith(" <.005.")
+    both = replace(none, whole=replace(view.whole, likely=rare))
+    said = "".join(text for text, *_ in facts.finding_lines(both, Theme(), 120, 1)[0])
+    assert said.endswith("nats/token).")
+
+
+class Elsewhere(LiveSession):
+    """A model in a folder, that tells no losses and writes nothing."""
+
+    def frame(self, text, removed=frozenset()):
+        frame = super().frame(text, removed)
+        record = frame.report.record
+        info = replace(record.model, name="/home/someone/models/small/checkpoint")
+        report = replace(frame.report, record=replace(record, model=info))
+        return replace(frame, report=report, loss=None, likely=())
+
+
+def test_a_model_without_losses_tells_what_a_removal_costs() -> None:
+    played = play(explorer(session=Elsewhere(Bundled())), "x", size=(80, 24))
+    assert played.lines[0].startswith("small/checkpoint · 6 layers × 4 heads · 13 tokens")
+    effects = SESSION.effects(SENTENCE, lambda share: None)
+    value = effects.values[3, 1]
+    rank = effects.ranking().index((3, 1)) + 1
+    assert played.lines[1] == f"Without L3H1: {value:+.3f} nats/token, {rank} of 24."
+
+
+def test_a_refusal_to_write_begins_with_its_reason() -> None:
+    played = play(explorer(session=own("a b c").session, text="a b c"), "g", size=(80, 24))
+    assert any(each.startswith("this model does not tell the next") for each in played.lines)

@@ -1,0 +1,231 @@
+"""The screens and files of ``attnviz generate``, read back: they fit, and their numbers add up."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from attnviz.draw.theme import Theme
+from attnviz.engine.generation import Sampling, Step, generate
+from attnviz.inspect.generate.data import read_run
+from attnviz.inspect.generate.document import Shown, run_document
+from attnviz.inspect.generate.records import Run, looked
+from attnviz.measures.rows import FORMULAS
+from attnviz.models.resolve import load
+from attnviz.records import Tokens
+
+from ...first_screens import SIZES, fitting
+
+PROMPT = "When Nancy met John, nobody knew why Nancy met"
+ASCII = Theme(colour=False, ascii=True, encoding="ascii")
+
+
+def made(texts, steps, heads=(2, 3), layers=2, seed=0):
+    """A run of random weights over tokens with these texts."""
+    generator = np.random.default_rng(seed)
+    begun = Tokens(tuple(range(len(texts))), tuple(texts), (True, *[False] * (len(texts) - 1)))
+    written = []
+    for place, text in enumerate(steps, len(texts) - 1):
+        rows = {
+            layer: generator.dirichlet(np.full(place + 1, 0.3), count).astype(np.float32)
+            for layer, count in zip(range(layers), heads, strict=True)
+        }
+        written.append(Step(place, place % 5, text, 0.25, (), 1.5, rows, text == "</s>"))
+    info = load("tiny").info
+    return Run(info, "self", "the prompt", None, begun, (), Sampling(), (), tuple(written), "end")
+
+
+def shown(run, chosen=False):
+    return Shown(run, looked(run), ((0, 1),), chosen)
+
+
+@pytest.mark.parametrize(("columns", "lines"), SIZES)
+@pytest.mark.parametrize(
+    "theme", [Theme(), Theme(colour=False), ASCII], ids=["colour", "no", "ascii"]
+)
+@pytest.mark.parametrize(
+    ("texts", "steps"),
+    [
+        (["<s>", " a"], [" b"]),
+        (["<s>", "\x1b[31m", "[red]", "\u202e"], ["\x1b]0;x\x07", "\n", ":smile:", "</s>"]),
+        (["<s>", " 나", "<0xEB>", "<0x8A>"], ["<0x94>", " 🎈", " <0xED>", "<0x95>", " 한"] * 9),
+        (["<s>", *[f" word{n}" for n in range(90)]], [f" more{n}" for n in range(200)]),
+    ],
+    ids=["one", "hostile", "korean", "long"],
+)
+def test_a_first_screen_fits(texts, steps, theme, columns, lines):
+    run = made(texts, steps)
+    for chosen in (False, True):
+        document = run_document(shown(run, chosen), hints=True)
+        lines_shown = fitting(document, theme, columns, lines)
+        assert any("attended to" in line for line in lines_shown)
+        assert not any("\x1b" in line or "\u202e" in line for line in lines_shown)
+        assert any(line.split()[:1] == ["L0"] for line in lines_shown) != chosen
+
+
+def test_what_a_head_did_is_the_mean_over_the_steps():
+    """By the definitions of the measures, over rows made up here."""
+    texts = ["<s>", " a", " b", " c"]
+    run = made(texts, [" d", " e", " a", " b", " c", " d"])
+    ids = run.tokens.ids
+    found = looked(run)
+    for (layer, head), one in found.items():
+        rows = [step.rows[layer][head] for step in run.steps]
+        means = {
+            "previous": np.mean([row[-2] for row in rows]),
+            "self": np.mean([row[-1] for row in rows]),
+            "first": np.mean([row[0] for row in rows]),
+        }
+        if one.name in means:
+            assert one.score == pytest.approx(means[one.name], abs=1e-6)
+            assert one.uniform == pytest.approx(np.mean([1 / len(row) for row in rows]))
+        if one.name == "duplicate":
+            each = [
+                (sum(row[at] for at in earlier), len(earlier) / len(row))
+                for place, row in enumerate(rows, run.start)
+                if (earlier := [at for at in range(place) if ids[at] == ids[place]])
+            ]
+            assert (one.score, one.uniform) == pytest.approx(np.mean(each, 0), abs=1e-6)
+            assert one.steps == len(each)
+        assert one.name in {*FORMULAS, "spread", "peaked"}
+        peaks = run.peaks((layer, head))
+        for key in range(1, len(run.keys)):
+            assert peaks[key] == max(row[key] for row in rows if key < len(row))
+        assert np.isnan(peaks[0])
+        assert run.sink_weight((layer, head), 2) == pytest.approx(rows[2][0])
+    assert len({one.name for one in found.values()}) > 1
+
+
+def test_the_object_the_table_and_the_lines_say_the_same(run, tmp_path):
+    asked = ["generate", PROMPT, "--tokens", "7", "--ablate", "L5H0", "--head", "L1H2,L0H0"]
+    files = ["--save", "a.json", "--save", "a.csv", "--save", "a.jsonl"]
+    found = run(*asked, "--json", *files).document
+    assert found == json.loads((tmp_path / "a.json").read_text())
+    model = load("tiny")
+    steps = list(generate(model, model.encode(PROMPT), Sampling(tokens=7), removed=[(5, 0)]))
+    assert [step["id"] for step in found["steps"]] == [step.id for step in steps]
+    assert found["written"] == "".join(step.text for step in steps)
+    assert (found["removed"], found["ending"]) == ([[5, 0]], "tokens")
+    assert found["steps"][0]["token"] == " John"
+    weights = {(each["layer"], each["head"]): each.get("weights") for each in found["heads"]}
+    assert len(weights) == 24
+    assert {head for head, rows in weights.items() if rows} == {(0, 0), (1, 2)}
+    for place, step in enumerate(steps):
+        row = np.array(weights[1, 2][place][: step.place + 1])
+        np.testing.assert_allclose(row, step.rows[1][2], rtol=6e-4, atol=1e-12)
+        first = found["steps"][place]["sources"][0]
+        assert first["weight"] == pytest.approx(step.rows[0][0][1:].max(), abs=1e-6)
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
+    assert [row["token"] for row in rows[::2]] == [step.text for step in steps]
+    back = read_run(tmp_path / "a.jsonl")
+    assert [step.id for step in back.steps] == [step.id for step in steps]
+    assert (back.text, back.removed, back.sampling) == (PROMPT, ((5, 0),), Sampling(tokens=7))
+    for step, other in zip(back.steps, steps, strict=True):
+        for layer, rows_of in step.rows.items():
+            np.testing.assert_allclose(rows_of, other.rows[layer], rtol=6e-4, atol=1e-12)
+    assert [layer.weights.shape for layer in back.prompt] == [(4, 11, 11)] * 6
+
+
+def test_an_encoder_decoder_writes_from_its_start(run, checkpoint, tmp_path):
+    model = str(checkpoint("t5"))
+    for kind, keys in (("decoder", None), ("cross", 8)):
+        asked = ["--model", model, "--kind", kind, "--tokens", "5", "--save", "a.jsonl"]
+        found = run("generate", "the cat sat on the mat", *asked, "--json").document
+        back = read_run(tmp_path / "a.jsonl")
+        assert len(back.begun) == 1
+        assert back.kind == found["kind"] == kind
+        for place, step in enumerate(back.steps):
+            assert step.rows[0].shape == (3, keys or place + 1)
+        assert "attended to" in run("generate", "the cat", *asked).out
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "told"),
+    [
+        (["a b", "--model", "mha"], 5, "'mha' does not tell the next token"),
+        (["a", "--temperature", "-1"], 2, "expected a --temperature of 0 or more, got -1"),
+        (["a", "--top-p", "0"], 2, "expected a --top-p above 0 and up to 1, got 0"),
+        (["a", "--top-k", "0"], 2, "expected a --top-k of at least 1, got 0"),
+        (["a", "--ablate", "L9H0"], 2, "no layer 9"),
+        (["a", "--head", "L0H9"], 2, "no head 9"),
+        (["a", "--kind", "cross"], 2, "writes nothing: expected --kind self"),
+        (["a " * 1100], 2, "takes at most 1,024: shorten it"),
+        ([], 2, "expected a text: attnviz generate"),
+        (["a", "--save", "a.npz"], 2, "end it in one of .json, .csv"),
+    ],
+)
+def test_what_cannot_be_is_one_line(refused, asked, code, told):
+    said = refused(code, "generate", *asked)
+    assert told in said
+    assert "--truncate" not in said
+
+
+@pytest.fixture
+def lines(run, tmp_path):
+    """The lines of a run's file."""
+    run("generate", "The cat", "--tokens", "3", "--save", "a.jsonl", "--quiet")
+    return [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: lines.clear(),
+        lambda lines: lines.__setitem__(0, [1]),
+        lambda lines: lines[0].update(schema="attnviz.heads/1"),
+        lambda lines: lines[0].update(kind="encoder"),
+        lambda lines: lines[0].update(token_ids=lines[0]["token_ids"] * 10**5),
+        lambda lines: lines[0]["model"].update(heads=0),
+        lambda lines: lines[0]["model"].update(name=7),
+        lambda lines: lines[0]["model"].pop("revision"),
+        lambda lines: lines[0]["sampling"].update(tokens="many"),
+        lambda lines: lines[0]["sampling"].pop("seed"),
+        lambda lines: lines[0].update(ending="\x1b[2J"),
+        lambda lines: lines[1].update(prompt_rows={"x": [[[1.0]]]}),
+        lambda lines: lines[1].update(prompt_rows={"0": [[[1.0]]]}),
+        lambda lines: lines[1].pop("prompt_rows"),
+        lambda lines: lines[2]["rows"].pop("0"),
+        lambda lines: lines[2]["rows"]["0"][0].append(0.5),
+        lambda lines: lines[2]["rows"]["0"].__setitem__(0, [0.9] * 3),
+        lambda lines: lines[2]["rows"]["0"].__setitem__(0, [-0.5, 0.5, 1.0]),
+        lambda lines: lines[2]["rows"]["0"].__setitem__(0, ["a", "b", "c"]),
+        lambda lines: lines[2]["rows"]["0"].__setitem__(0, [1e400, 0, 0]),
+        lambda lines: lines[3].update(probability=7),
+        lambda lines: lines[3].update(entropy=float("nan")),
+        lambda lines: lines[0].update(removed=[[99, 0]]),
+        lambda lines: lines[0]["sampling"].update(temperature=10**400),
+        lambda lines: lines[0]["sampling"].update(top_k=2.5),
+        lambda lines: lines[2].update(rows={"6": lines[2]["rows"]["0"]}),
+        lambda lines: lines[3].update(token=None),
+        lambda lines: lines[3].update(id=True),
+        lambda lines: lines[3].pop("likely"),
+        lambda lines: lines.__delitem__(slice(2, None)),
+        lambda lines: lines.__delitem__(slice(1, None)),
+    ],
+)
+def test_a_damaged_run_is_refused_in_one_line(lines, change, tmp_path):
+    from attnviz.errors import LoadError
+
+    change(lines)
+    path = tmp_path / "b.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(LoadError) as told:
+        read_run(path)
+    assert "\n" not in str(told.value)
+    assert "\x1b" not in str(told.value)
+    assert len(str(told.value)) < 400
+    for content in (b"", b"\xff\xfe{", b"[" * 10**6):
+        path.write_bytes(content)
+        with pytest.raises(LoadError):
+            read_run(path)
+
+
+def test_the_prompt_itself_chooses_the_head(run):
+    """The head with the clearest label that writing can show, before anything is written."""
+    out = run("generate", PROMPT, "--tokens", "2").out
+    assert out.splitlines()[0].startswith("tiny · ")
+    assert "L1H2 over the" in out

@@ -1,0 +1,229 @@
+"""What is written, and where heads look meanwhile, is what transformers gives over whole texts."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from attnviz.engine import generation_torch
+from attnviz.engine.generation import Sampling, generate, written
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.resolve import LoadOptions, load
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import ModelInfo, Tokens
+
+from ...engine.architectures import ARCHITECTURES, inputs_of, small_model, state_of
+from ...engine.every_causal import small_causal
+
+STEPS = 6
+CACHED = ("gpt2", "llama", "mistral", "gemma2", "gpt_oss", "qwen3_next", "gptj", "bloom", "t5")
+
+
+def opened(name, model):
+    info = ModelInfo(name, None, name, "float32", 3, 6, 6, 4)
+    both = ARCHITECTURES[name].stack == "both"
+    kinds = ("encoder", "decoder", "cross") if both else ("self",)
+    return TransformersModel(info, model, None, kinds, None)
+
+
+@pytest.fixture
+def readers(monkeypatch):
+    """What has read the texts of the test."""
+    made, real = [], generation_torch.open_reader
+
+    def noting(*given):
+        made.append(real(*given))
+        return made[-1]
+
+    monkeypatch.setattr(generation_torch, "open_reader", noting)
+    return made
+
+
+@pytest.mark.parametrize("name", [*CACHED, "falcon"])
+def test_torch_models_write_and_look_as_transformers_says(name, readers):
+    """falcon reads the whole text for every token: its own attention is fused."""
+    model, ids = small_model(name), inputs_of(name)["input_ids"]
+    eager, state = small_model(name, "eager"), state_of(model)
+    both = ARCHITECTURES[name].stack == "both"
+    with torch.inference_mode():
+        told = eager.generate(ids, do_sample=False, max_new_tokens=STEPS, use_cache=False)[0]
+    begun = 1 if both else ids.shape[1]
+    for kind in ("decoder", "cross") if both else ("self",):
+        tokens = Tokens.bare(ids[0].tolist())
+        steps = list(generate(opened(name, model), tokens, Sampling(tokens=STEPS), kind=kind))
+        assert [step.id for step in steps] == told.tolist()[begun:]
+        for step in steps[::2]:
+            read = told[None, : step.place + 1]
+            given = {"input_ids": ids, "decoder_input_ids": read} if both else {"input_ids": read}
+            with torch.inference_mode():
+                whole = eager(**given, output_attentions=True)
+            logs = whole.logits[0, -1].double().log_softmax(-1)
+            assert step.probability == pytest.approx(float(logs[step.id].exp()), abs=1e-5)
+            assert step.entropy == pytest.approx(float(-(logs.exp() * logs).sum()), abs=1e-4)
+            weights = whole[f"{kind}_attentions"] if both else whole.attentions
+            for layer, each in zip(sorted(step.rows), weights, strict=True):
+                np.testing.assert_allclose(step.rows[layer], each[0, :, -1].numpy(), atol=1e-5)
+    assert state_of(model) == state
+    assert all(getattr(reader, "_cached", False) == (name in CACHED) for reader in readers)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_heads_that_are_removed_write_nothing(backend, checkpoint):
+    """The same as a model whose output projection reads nothing of them."""
+    directory, (layer, head) = str(checkpoint("llama")), (1, 3)
+    model = load(directory, LoadOptions(backend=backend, tokens=9 if backend == "numpy" else None))
+    tokens = model.encode("the cat sat on the mat")
+    steps = list(generate(model, tokens, Sampling(tokens=STEPS), removed=[(layer, head)]))
+    changed = copy.deepcopy(load(directory, LoadOptions(backend="torch")).model)
+    width = changed.config.head_dim
+    with torch.inference_mode():
+        projection = changed.model.layers[layer].self_attn.o_proj.weight
+        projection[:, head * width : (head + 1) * width] = 0
+        for step in steps:
+            read = written(tokens, steps).ids[: step.place + 1]
+            logits = changed(torch.tensor([read])).logits[0, -1]
+            assert step.probability == pytest.approx(float(logits.softmax(-1)[step.id]), abs=1e-5)
+            assert step.id == int(logits.argmax())
+
+
+def test_a_cache_that_lies_is_not_believed(readers):
+    """A model that forgets its positions once it has a cache goes on with whole passes."""
+    model, ids = small_model("llama"), inputs_of("llama")["input_ids"]
+    plain = list(generate(opened("llama", model), Tokens.bare(ids[0].tolist()), Sampling(5)))
+    real = model.model.rotary_emb.forward
+    model.model.rotary_emb.forward = lambda x, position_ids: real(
+        x, position_ids if x.shape[1] > 1 else 0 * position_ids
+    )
+    found = list(generate(opened("llama", model), Tokens.bare(ids[0].tolist()), Sampling(5)))
+    assert [step.id for step in found] == [step.id for step in plain]
+    assert [reader._cached for reader in readers] == [True, False]
+
+
+SCORES = np.random.default_rng(5).normal(size=23) * 3
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(temperature=1.0),
+        Sampling(temperature=0.4),
+        Sampling(temperature=1.7, top_k=5),
+        Sampling(temperature=1.3, top_p=0.8),
+        Sampling(temperature=1.3, top_p=0.05),
+        Sampling(temperature=2.0, top_k=7, top_p=0.6),
+    ],
+)
+def test_tokens_are_drawn_from_the_distribution_of_transformers(sampling):
+    """Every place between 0 and 1 that could be drawn, in steps of a hundred-thousandth."""
+    warped = TemperatureLogitsWarper(sampling.temperature)(None, torch.tensor(SCORES[None]))
+    if sampling.top_k is not None:
+        warped = TopKLogitsWarper(sampling.top_k)(None, warped)
+    if sampling.top_p is not None:
+        warped = TopPLogitsWarper(sampling.top_p)(None, warped)
+
+    class Grid:
+        def random(self):
+            return next(places)
+
+    places = iter((np.arange(100_000) + 0.5) / 100_000)
+    drawn = [sampling.choose(SCORES, Grid()) for _ in range(100_000)]
+    shares = np.bincount(drawn, minlength=len(SCORES)) / len(drawn)
+    np.testing.assert_allclose(shares, warped[0].softmax(-1).numpy(), atol=3e-5)
+
+
+def test_the_same_seed_writes_the_same_on_both_backends(checkpoint):
+    sampling = Sampling(tokens=9, temperature=1.5, top_k=9, seed=4)
+    texts = []
+    for backend, tokens in (("numpy", 9), ("torch", None)):
+        model = load(str(checkpoint("gpt2")), LoadOptions(backend=backend, tokens=tokens))
+        steps = list(generate(model, model.encode("the cat"), sampling))
+        texts.append([step.id for step in steps])
+        assert [step.id for step in generate(model, model.encode("the cat"), sampling)] == texts[-1]
+    assert texts[0] == texts[1]
+    assert len(set(texts[0])) > 2
+
+
+def test_a_text_ends_at_its_end_token_at_the_context_or_when_told(checkpoint):
+    random = load(str(checkpoint("gpt2")), LoadOptions(tokens=9))
+    ends = set()
+    for seed in range(9):
+        sampling = Sampling(tokens=11, temperature=2.0, seed=seed)
+        ids = [step.id for step in generate(random, random.encode("the cat"), sampling)]
+        assert 2 not in ids[:-1]
+        ends.add((ids[-1] == 2, len(ids) == 11))
+    assert ends == {(True, False), (False, True)}
+    model = load("tiny")
+    tokens = model.encode("The cat sat.")
+    full = model.encode("cat " * 2000, model.context - 2)
+    assert len(list(generate(model, full, Sampling(tokens=9)))) == 2
+    asked = iter([False, False, True])
+    assert len(list(generate(model, tokens, Sampling(), cancelled=lambda: next(asked)))) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "error", "told"),
+    [
+        ("mha", "a b", {}, UnsupportedError, "'mha' does not tell the next token"),
+        ("bert", "the cat", {}, UnsupportedError, "does not tell the next token"),
+        ("tiny", "a", {"removed": [(6, 0)]}, UsageError, "no head 0 in layer 6"),
+        ("tiny", "a", {"kind": "cross"}, UsageError, "writes nothing: expected --kind self"),
+        ("tiny", "a " * 1500, {}, UsageError, "ends at 1,024: there is no room to write"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_it_begins(
+    name, text, options, error, told, checkpoint
+):
+    path = str(checkpoint(name)) if name == "bert" else name
+    for tokens in (9, None) if name == "bert" else (9,):
+        model = load(path, LoadOptions(tokens=tokens))
+        with pytest.raises(error, match=told):
+            generate(model, model.encode(text), Sampling(), **options)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tokens": 0},
+        {"temperature": -1.0},
+        {"temperature": float("nan")},
+        {"temperature": float("inf")},
+        {"top_k": 0},
+        {"top_p": 0.0},
+        {"top_p": 1.5},
+        {"seed": -1},
+    ],
+)
+def test_sampling_that_makes_no_sense_is_refused(wrong):
+    with pytest.raises(UsageError, match=r"^expected a? ?--"):
+        Sampling(**wrong)
+
+
+@pytest.mark.parametrize("kind", ["diffllama", "reformer"])
+def test_a_model_whose_heads_are_not_found_writes_too(kind):
+    """What it predicts is its own, its weights are those that it reports."""
+    model, ids = small_causal(kind), [3, 7, 11, 5, 7, 9, 30, 7]
+    info = ModelInfo(kind, None, kind, "float32", 4, 4, 4, 8)
+    opened_model = TransformersModel(info, model, None, ("self",), None)
+    steps = list(generate(opened_model, Tokens.bare(ids), Sampling(tokens=3)))
+    for step in steps:
+        with torch.inference_mode():
+            logits = model(torch.tensor([ids]), use_cache=False).logits[0, -1]
+        assert step.id == int(logits.argmax())
+        assert step.probability == pytest.approx(float(logits.softmax(-1).max()), abs=1e-5)
+        assert {row.shape[1] for row in step.rows.values()} == {len(ids)}
+        ids.append(step.id)
+    with pytest.raises(UnsupportedError, match="cannot be removed"):
+        generate(opened_model, Tokens.bare(ids), Sampling(), removed=[(0, 0)])
+
+
+def test_both_backends_read_the_ends_of_both_files(checkpoint, tmp_path):
+    directory = shutil.copytree(checkpoint("llama"), tmp_path / "m")
+    (directory / "generation_config.json").write_text('{"eos_token_id": [5, 99]}')
+    for backend, tokens in (("numpy", 9), ("torch", None)):
+        model = load(str(directory), LoadOptions(backend=backend, tokens=tokens))
+        assert model.end_ids == {2, 5}  # there is no token 99

@@ -1,0 +1,309 @@
+"""What programs read, read back: JSON and CSV by the standard library, arrays by NumPy."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from attnviz.inspect.heads.data import (
+    array_files,
+    heads_rows,
+    weight_rows,
+    write_heads_csv,
+    write_heads_json,
+    write_heads_npz,
+    write_heads_safetensors,
+)
+from attnviz.inspect.heads.report import compare_heads
+from attnviz.records import HeadsReport, LayerWeights
+
+from ...conftest import in_fresh_process
+
+Reports = Callable[..., HeadsReport]
+CROSS = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}
+PEAKED = [np.tril(np.random.default_rng(3).dirichlet(np.full(7, 0.005), (3, 7))).astype(np.float32)]
+
+
+def written(report: HeadsReport) -> str:
+    stream = io.StringIO()
+    write_heads_json(compare_heads([report]), stream)
+    return stream.getvalue()
+
+
+def read(report: HeadsReport) -> Any:
+    return json.loads(written(report), parse_constant=no_constant)
+
+
+def no_constant(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+# JSON ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"dtype": np.float64},
+        {"causal": False},
+        {"weights": PEAKED},
+        CROSS,
+        {"kept": (2,), "selected": True},
+        {"texts": ("alone",)},
+    ],
+)
+def test_every_weight_comes_back_exactly(reports: Reports, options: Any) -> None:
+    report = reports(**options)
+    document = read(report)
+    assert [(e["layer"], e["head"]) for e in document["heads"]] == [
+        (layer, head) for layer, head, _ in report.record
+    ]
+    for entry in document["heads"]:
+        expected = report.weights(entry["layer"], entry["head"])
+        assert entry["weights"] == weight_rows(expected)
+        assert all(isinstance(weight, float) for row in entry["weights"] for weight in row)
+        np.testing.assert_array_equal(np.array(entry["weights"], dtype=expected.dtype), expected)
+
+
+def test_the_documented_fields(reports: Reports) -> None:
+    report = reports(heads=(4, 4), kv_heads=2, index_base=1, notes=("mind this",))
+    document = read(report)
+    assert next(iter(document)) == "schema"
+    assert document["schema"] == "attnviz.heads/1"
+    assert document["model"] == {
+        "name": "made",
+        "revision": "0123456789abcdef",
+        "dtype": "float32",
+        "layers": 2,
+        "heads": 4,
+        "kv_heads": 2,
+        "head_dim": 8,
+        "architecture": "None",
+        "weights": "trained",
+        "seed": None,
+        "device": "cpu",
+        "backend": "torch",
+        "notes": ["mind this"],
+    }
+    assert (document["text"], document["kind"], document["causal"]) == ("a text", "self", True)
+    assert document["index_base"] == 0
+    assert document["tokens"] == ["<s>", " The", " cat", " saw", " the", " cat", "."]
+    assert document["token_ids"] == [0, 1, 2, 3, 4, 2, 5]
+    assert "target" not in document
+    assert "key_tokens" not in document
+    assert [entry["kv_head"] for entry in document["heads"][:4]] == [0, 0, 1, 1]
+    assert [entry["kv_head"] for entry in read(reports())["heads"]] == [0, 1, 2, 0, 1, 2]
+    scores, first = report.heads[0], document["heads"][0]
+    assert first["entropy"] == scores.scores["entropy"]
+    assert first["next"] is None
+    assert first["trait"] == {
+        "name": scores.label.name,
+        "score": scores.label.score,
+        "base_rate": scores.label.base_rate,
+        "source": scores.label.source,
+        "events": scores.label.events,
+        "measured": None,
+    }
+
+
+def test_cross_attention_names_both_texts(reports: Reports) -> None:
+    document = read(reports(**CROSS, text="the old dog", target="der Hund"))
+    assert (document["text"], document["target"]) == ("the old dog", "der Hund")
+    assert document["tokens"] == ["der", "Hund"]
+    assert document["key_tokens"] == ["the", "old", "dog"]
+    assert document["key_token_ids"] == [0, 1, 2]
+    assert np.array(document["heads"][0]["weights"]).shape == (2, 3)
+
+
+def test_hostile_tokens_come_back_and_no_control_character_is_written(
+    reports: Reports, hostile: tuple[str, ...]
+) -> None:
+    texts = (*hostile, "나는", "\udc80")
+    content = written(reports(texts))
+    assert json.loads(content)["tokens"] == list(texts)
+    assert all(character == "\n" or " " <= character <= "~" for character in content)
+
+
+def test_what_is_no_number_is_null(reports: Reports) -> None:
+    report = reports()
+    weights = report.record.layers[0].weights.copy()
+    weights[0, 3, 1] = np.nan
+    weights[0, 4, 6] = np.inf
+    layers = (LayerWeights(0, (0, 1, 2), weights), report.record.layers[1])
+    broken = dataclasses.replace(report, record=dataclasses.replace(report.record, layers=layers))
+    first = read(broken)["heads"][0]["weights"]
+    assert first[3][1] is None
+    assert first[4][6] is None
+    assert first == weight_rows(weights[0])
+
+
+def test_sorted_heads_keep_their_order(reports: Reports) -> None:
+    document = read(reports(sorted_by="entropy"))
+    entropies = [entry["entropy"] for entry in document["heads"]]
+    assert entropies == sorted(entropies)
+    assert document["sorted_by"] == "entropy"
+
+
+def test_importing_needs_no_heavy_package() -> None:
+    heavy = ("torch", "matplotlib", "safetensors", "transformers")
+    assert in_fresh_process("import attnviz.draw.files, attnviz.inspect.heads.data", heavy) == (
+        "",
+        "",
+    )
+
+
+# The table -----------------------------------------------------------------------------------
+
+
+def rows_of(*reports: HeadsReport) -> list[dict[str, str]]:
+    stream = io.StringIO(newline="")
+    write_heads_csv(compare_heads(reports), stream)
+    return list(csv.DictReader(io.StringIO(stream.getvalue(), newline="")))
+
+
+def test_every_visible_weight_is_a_row(reports: Reports) -> None:
+    report = reports()
+    rows = rows_of(report)
+    assert ",".join(rows[0]) == ("layer,head,query_index,query_token,key_index,key_token,weight")
+    assert len(rows) == 6 * (7 * 8 // 2)  # the future of a causal query is left out
+    for row in rows:
+        weights = report.weights(int(row["layer"]), int(row["head"]))
+        query, key = int(row["query_index"]), int(row["key_index"])
+        assert key <= query
+        assert np.float32(row["weight"]) == weights[query, key]
+        assert row["query_token"] == report.record.queries.texts[query]
+        assert row["key_token"] == report.record.keys.texts[key]
+    listed = [[str(cell) for cell in row] for row in heads_rows(compare_heads([report]))]
+    assert listed == [[*rows[0]], *([*row.values()] for row in rows)]
+
+
+def test_cross_attention_is_whole(reports: Reports) -> None:
+    report = reports(**CROSS, dtype=np.float64)
+    rows = rows_of(report)
+    assert len(rows) == 6 * 2 * 3
+    assert [row["key_token"] for row in rows[:3]] == ["the", "old", "dog"]
+    numbers = np.array([float(row["weight"]) for row in rows]).reshape(2, 3, 2, 3)
+    for layer in report.record.layers:
+        np.testing.assert_array_equal(numbers[layer.layer], layer.weights)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_hostile_tokens_come_back(
+    reports: Reports, hostile: tuple[str, ...], several: bool
+) -> None:
+    """Read as the format says: backslash, u and four hex digits are a character."""
+
+    def meant(text: str) -> str:
+        return re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), text)
+
+    texts = (*hostile, "\x1b[31m", "a\rb", "\\u001b", "\\\\u001b", "\\n", "\u202e")
+    report = reports(texts, heads=(1,), causal=False)
+    rows = rows_of(*[report] * (1 + several))[: len(texts) ** 2]
+    tokens = [row["key_token"] for row in rows[: len(texts)]]
+    assert [meant(token) for token in tokens] == list(texts)
+    assert [meant(row["query_token"]) for row in rows[:: len(texts)]] == list(texts)
+    assert not {"\x1b", "\r", "\x9b", "\u202e"} & set("".join(tokens))
+    assert tokens[-2] == "\\n"  # what acts on nothing stands as it is
+
+
+# Arrays --------------------------------------------------------------------------------------
+
+
+def npz(report: HeadsReport) -> dict[str, Any]:
+    stream = io.BytesIO()
+    write_heads_npz(compare_heads([report]), stream)
+    stream.seek(0)
+    with np.load(stream, allow_pickle=False) as archive:
+        return dict(archive)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Callable[[HeadsReport], Any]:
+    def write(report: HeadsReport) -> Any:
+        path = tmp_path / "weights.safetensors"
+        with path.open("wb") as stream:
+            write_heads_safetensors(compare_heads([report]), stream)
+        with safe_open(path, framework="np") as archive:
+            names = list(archive.keys())
+            return {name: archive.get_tensor(name) for name in names}, archive.metadata()
+
+    return write
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_npz_holds_every_weight_with_its_place(reports: Reports, dtype: type) -> None:
+    report = reports(dtype=dtype)
+    arrays = npz(report)
+    assert arrays["weights"].dtype == dtype
+    for layer, head, weights in report.record:
+        place = (arrays["layers"] == layer) & (arrays["heads"] == head)
+        np.testing.assert_array_equal(arrays["weights"][place][0], weights)
+    assert arrays["tokens"].tolist() == list(report.record.queries.texts)
+    assert arrays["token_ids"].tolist() == list(report.record.queries.ids)
+    provenance = json.loads(str(arrays["provenance"]))
+    assert provenance["schema"] == "attnviz.heads/1"
+    assert provenance["model"]["revision"] == "0123456789abcdef"
+    assert provenance["text"] == "a text"
+    assert len(provenance["heads"]) == 6
+    assert "weights" not in provenance["heads"][0]
+
+
+def test_npz_of_cross_attention_and_hostile_tokens(
+    reports: Reports, hostile: tuple[str, ...]
+) -> None:
+    arrays = npz(reports(hostile, keys=("x", "나는"), kind="cross", target="a target"))
+    assert arrays["weights"].shape == (6, len(hostile), 2)
+    assert arrays["key_tokens"].tolist() == ["x", "나는"]
+    provenance = json.loads(str(arrays["provenance"]))
+    assert provenance["tokens"] == list(hostile)  # with the NUL that a NumPy string drops
+    assert provenance["target"] == "a target"
+
+
+def test_safetensors_hold_a_tensor_a_layer(
+    reports: Reports, opened: Callable[..., Any], hostile: tuple[str, ...]
+) -> None:
+    report = reports(hostile, heads=(5, 5), kept=(1, 3), selected=True)
+    tensors, metadata = opened(report)
+    assert sorted(tensors) == ["layer.0.weights", "layer.1.weights"]
+    for layer in report.record.layers:
+        found = tensors[f"layer.{layer.layer}.weights"]
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, layer.weights)
+    assert metadata["schema"] == "attnviz.heads/1"
+    assert json.loads(metadata["heads"]) == {"0": [1, 3], "1": [1, 3]}
+    assert json.loads(metadata["tokens"]) == list(hostile)
+    assert json.loads(metadata["token_ids"]) == list(report.record.queries.ids)
+    assert json.loads(metadata["provenance"])["model"]["name"] == "made"
+
+
+def test_safetensors_of_weights_that_are_a_view(
+    reports: Reports, opened: Callable[..., Any]
+) -> None:
+    report = reports(**CROSS, dtype=np.float64)
+    for layer in report.record.layers:
+        object.__setattr__(layer, "weights", np.asfortranarray(layer.weights))
+    tensors, metadata = opened(report)
+    for layer in report.record.layers:
+        np.testing.assert_array_equal(tensors[f"layer.{layer.layer}.weights"], layer.weights)
+    assert json.loads(metadata["key_tokens"]) == ["the", "old", "dog"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("ending", [".csv", ".npz", ".safetensors"])
+def test_every_writer_passes_a_full_disk_on(reports: Reports, ending: str) -> None:
+    with (
+        open("/dev/full", "wb", buffering=0) as stream,
+        pytest.raises(OSError, match="No space left"),
+    ):
+        array_files(compare_heads([reports()]))[ending](stream)

@@ -1,0 +1,186 @@
+"""What the document of heads holds, on the outlets that a person opens."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from attnviz.draw.blocks import Block
+from attnviz.draw.document import Document, Group, Maps, Table
+from attnviz.draw.figure import document_drawing
+from attnviz.draw.html import document_html
+from attnviz.draw.svg import svg_document
+from attnviz.draw.theme import Theme
+from attnviz.inspect.heads.document import heads_document, shown_heads
+from attnviz.inspect.heads.first import distinctive
+from attnviz.inspect.heads.report import View, compare_heads
+from attnviz.measures.words import Word
+from attnviz.records import HeadsReport
+
+Reports = Callable[..., HeadsReport]
+SVG = "{http://www.w3.org/2000/svg}"
+PLAIN = Theme(colour=False)
+ASCII = Theme(colour=False, ascii=True, encoding="ascii")
+
+
+def document(*reports: HeadsReport, **view: Any) -> Document:
+    return heads_document(compare_heads(reports), View(**view))
+
+
+def parts(found: Document, kind: type) -> list[Any]:
+    def inside(group: Group) -> Iterator[Any]:
+        for part in group.parts:
+            yield from inside(part) if isinstance(part, Group) else [part]
+
+    return [part for group in found.groups for part in inside(group) if isinstance(part, kind)]
+
+
+def svg_texts(*reports: HeadsReport, **view: Any) -> list[str | None]:
+    drawing = document_drawing(document(*reports, **view))
+    root = ElementTree.fromstring(svg_document(drawing, "viridis"))
+    return [element.text for element in root.iter(f"{SVG}text")]
+
+
+def test_the_figure_names_and_draws_every_head(reports: Reports) -> None:
+    report = reports(heads=(5, 5), index_base=1)
+    texts = svg_texts(report)
+    for layer, head, _ in report.record:
+        assert report.name(layer, head) in texts
+    assert "L0H0" not in texts
+    assert "All heads" in texts
+    for token in ("The", "cat", "saw", "the"):
+        assert token in texts
+    assert {"0", ".05", ".25", ".50", "1"} <= set(texts)
+    provenance = next(text for text in texts if text is not None and text.startswith("made · "))
+    for words in ("revision 0123456789ab", "2 layers × 5 heads", "7 tokens"):
+        assert words in provenance
+
+
+def test_chosen_heads_are_all_drawn_without_an_overview(reports: Reports) -> None:
+    texts = svg_texts(reports(heads=(5, 5), kept=(1, 3), selected=True))
+    assert "All heads" not in texts
+    assert {"L0H1", "L0H3", "L1H1", "L1H3"} <= set(texts)
+
+
+def test_cross_attention_has_each_text_on_its_axis(reports: Reports) -> None:
+    axes = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}
+    report = reports(**axes, heads=(1,), text="the old dog", target="der Hund")
+    texts = svg_texts(report)
+    assert {"text: the old dog", "target: der Hund"} <= set(texts)
+    words = ["der", "Hund", "the", "old", "dog"]
+    assert [text for text in texts if text in words] == words
+
+
+def test_small_maps_have_every_score_in_their_tip_and_pool_long_texts(reports: Reports) -> None:
+    report = reports([f"w{place}" for place in range(131)], heads=(2,))
+    drawing = document_drawing(document(report))
+    markup = svg_document(drawing, "viridis")
+    root = ElementTree.fromstring(markup)
+    tips = [title.text or "" for title in root.iter(f"{SVG}title")]
+    assert any(tip.startswith("L0H0 · ") and "entropy" in tip for tip in tips)
+    assert any("downsampled" in (text or "") for text in svg_texts(report))
+    assert "1 token in 3 is named" in svg_texts(report)
+    assert len(markup) < 1_000_000
+
+
+def test_the_table_has_every_score(reports: Reports) -> None:
+    report = reports(heads=(4, 4), kv_heads=2)
+    (table,) = parts(document(report), Table)
+    titles = [column.title for column in table.columns]
+    assert titles[:5] == ["head", "key/value head", "label", "score", "uniform"]
+    assert len(table.rows) == 8
+    scores, cells = report.heads[5], table.rows[5].cells
+    assert cells[:3] == ["L1H1", "0", scores.label.name]
+    assert cells[titles.index("entropy")] == f"{scores.scores['entropy']:.3f}"
+    assert cells[titles.index("next")] == "–"
+    nan = np.full((1, 3, 3), np.nan, np.float32)
+    (table,) = parts(document(reports(["a", "b", "c"], weights=[nan])), Table)
+    assert "nan" not in " ".join(table.rows[0].cells)
+
+
+def test_the_table_of_a_comparison_has_a_row_a_run(reports: Reports) -> None:
+    one, other = reports(heads=(2,)), reports(heads=(2,), causal=False)
+    (table,) = parts(document(one, other), Table)
+    assert [row.cells[0] for row in table.rows] == ["L0H0", "L0H0", "L0H1", "L0H1"]
+    moved = [row.cells[-1] for row in table.rows]
+    assert moved[::2] == ["–", "–"]
+    assert all(0 < float(cell) <= 1 for cell in moved[1::2])
+
+
+def test_links_of_the_table_lead_to_maps(reports: Reports) -> None:
+    report = reports(heads=(5, 5))
+    root = ElementTree.fromstring("\n".join(document_html(document(report), "viridis")))
+    targets = {element.get("id") for element in root.iter() if element.get("id")}
+    links = {(element.get("href") or "").removeprefix("#") for element in root.iter("a")}
+    assert links == targets == {report.name(*place) for place in distinctive(report)[:3]}
+
+
+def test_a_word_is_drawn_with_a_row_a_head(reports: Reports) -> None:
+    report = reports()
+    found = document(report, words=[(Word(range(3, 4)), Word(range(3, 4)))])
+    maps = [shown for part in parts(found, Maps) for shown in part.maps]
+    assert [shown.name for shown in maps] == [
+        "attention from “saw” (token 3)",
+        "attention to “saw” (token 3)",
+    ]
+    assert all(len(shown.queries) == 6 for shown in maps)
+
+
+# Provenance ----------------------------------------------------------------------------------
+
+
+def said(block: Block) -> str:
+    return " ".join(block.plain.split())
+
+
+def test_provenance_names_what_a_rerun_needs(reports: Reports, screen: Callable[..., Any]) -> None:
+    plain = said(screen(reports(kv_heads=1, text="The cat"), width=200))
+    assert plain.startswith(
+        "made · revision 0123456789ab · trained weights · float32 · "
+        "2 layers × 3 heads on 1 key/value heads · 7 tokens text The cat"
+    )
+    axes = {"texts": ["a", "b"], "keys": ["c", "d", "e"], "kind": "cross"}
+    crossed = reports(**axes, heads=(1,), revision=None, text="c d e", target="a b")
+    plain = said(screen(crossed, theme=ASCII, width=200))
+    assert "revision" not in plain
+    assert "1 layer x 1 heads - cross attention - 2 queries, 3 keys" in plain
+    assert "text c d e target a b" in plain
+
+
+@pytest.mark.parametrize("room", [20, 40, 80])
+def test_names_and_texts_of_strangers_do_nothing(
+    reports: Reports, screen: Callable[..., Any], room: int
+) -> None:
+    texts = {"text": "a\x1b]0;x\x07\u2028b [/]\n" * 9, "target": "t\x9b"}
+    block = screen(reports(name="../[red]\x1b[2J\u202e/" + "한" * 40, **texts), width=room)
+    assert not set("\x1b\x07\x9b\u202e\u2028") & set(block.plain)
+    assert max(map(cell_len, block.plain.split("\n"))) <= room
+
+
+# Several runs --------------------------------------------------------------------------------
+
+
+def test_long_texts_show_the_notable_heads_of_any_run(reports: Reports) -> None:
+    long = [f"w{place}" for place in range(24)]
+    found = compare_heads([reports(long, heads=(8,)), reports(long, heads=(8,), causal=False)])
+    places = shown_heads(found)
+    for report in found.reports:
+        assert set(report.notable) <= set(places)
+    assert len(set(places)) == len(places) <= 6
+    chosen = [dataclasses.replace(report, selected=True) for report in found.reports]
+    assert len(shown_heads(compare_heads(chosen))) == 8
+
+
+def test_maps_side_by_side_say_what_they_moved(reports: Reports) -> None:
+    one, other = reports(heads=(2,)), reports(heads=(2,), causal=False)
+    first, second = parts(document(one, other), Maps)[0].maps
+    assert (first.name.startswith("L0H0"), second.name.startswith("L0H0")) == (True, True)
+    assert not any("moved" in word for word, _ in first.below)
+    assert re.fullmatch(r"moved \.\d\d", second.below[-1][0])

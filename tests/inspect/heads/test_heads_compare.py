@@ -1,0 +1,247 @@
+"""``attnviz heads --model mha``: self and cross, with and without the mask, by score."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+from safetensors import safe_open
+
+from attnviz.inspect.heads.command import HeadsOutput
+
+KEYS, QUERIES = "the cat sat on the mat", "vier Wörter der mat"
+MHA = ("--model", "mha", "--heads", "4")
+CROSS = (KEYS, *MHA, "--target", QUERIES)
+ENDINGS = HeadsOutput().endings
+MAGIC = {".png": b"\x89PNG\r\n", ".pdf": b"%PDF-", ".npz": b"PK\x03\x04"}
+
+
+def test_no_map_of_the_first_screen_is_cut_off(run: Any) -> None:
+    text, size = "The cat sat on the mat because it was tired.", {"COLUMNS": "80", "LINES": "24"}
+    result = run("heads", text, *MHA, "--compare-mask", "--no-full", env=size)
+    assert len(result.lines) < 24
+    assert sum("tired." in line for line in result.lines) == 2
+    assert any("no mask" in line and line.count("L0H") == 2 for line in result.lines)
+
+
+def weights(found: Any, variant: int | None = None) -> np.ndarray:
+    heads = [head for head in found["heads"] if variant in (None, head.get("variant"))]
+    return np.array([head["weights"] for head in heads])
+
+
+def test_cross_attention_is_queries_by_keys(document: Any) -> None:
+    found = document(*CROSS, "--kind", "cross")
+    assert (found["kind"], found["causal"], found["score"]) == ("cross", False, "scaled-dot")
+    assert found["tokens"] == QUERIES.split()
+    assert found["key_tokens"] == KEYS.split()
+    assert found["target"] == QUERIES
+    assert weights(found).shape == (4, 4, 6)
+    np.testing.assert_allclose(weights(found).sum(-1), 1, atol=1e-5)
+    # “mat” stands in both texts: it looks at this one as it does from within.
+    inside = weights(document(KEYS, *MHA))
+    np.testing.assert_allclose(weights(found)[:, 3], inside[:, 5], atol=1e-6)
+
+
+def test_the_screen_says_which_attention_it_is(run: Any) -> None:
+    crossed = run("heads", *CROSS, "--kind", "cross", "--explain", "--width", "100").out
+    said = " ".join(crossed.split())
+    assert "cross attention · no mask scaled-dot score q·k/√16 · 4 queries, 6 keys" in said
+    assert "cross attention: the target asks, the text answers." in said
+    plain = " ".join(run("heads", KEYS, *MHA, "--causal", "--score", "dot").out.split())
+    assert "self attention causal mask · dot score q·k · 6 tokens" in plain
+    ascii_ = run("heads", KEYS, *MHA, "--score", "additive", "--ascii").out
+    assert "additive score v.tanh(q + k)" in ascii_
+    assert ascii_.isascii()
+    assert "self attention" not in run("heads", KEYS).out  # a model that has no other
+
+
+@pytest.mark.parametrize("score", ["scaled-dot", "dot", "additive"])
+@pytest.mark.parametrize("options", [(), ("--causal",), ("--kv-heads", "2"), ("--seed", "3")])
+def test_a_score_alone_is_a_plain_run(document: Any, score: str, options: tuple[str]) -> None:
+    found = document(KEYS, *MHA, "--score", score, *options)
+    assert found["score"] == score
+    assert "variants" not in found
+    default = document(KEYS, *MHA, *options)
+    assert default["score"] == "scaled-dot"
+    assert (found["heads"] == default["heads"]) == (score == "scaled-dot")
+
+
+def test_both_masks_of_the_same_heads(document: Any) -> None:
+    found = document(KEYS, *MHA, "--compare-mask")
+    assert (found["schema"], found["compared"], found["causal"]) == (
+        "attnviz.heads/1",
+        ["causal"],
+        None,
+    )
+    assert [variant["causal"] for variant in found["variants"]] == [False, True]
+    order = [(head["head"], head["causal"]) for head in found["heads"]]
+    assert order == [(head, causal) for head in range(4) for causal in (False, True)]
+    for variant, option in enumerate(("--no-causal", "--causal")):
+        alone = weights(document(KEYS, *MHA, option))
+        np.testing.assert_array_equal(weights(found, variant), alone)
+    free, masked = weights(found, 0), weights(found, 1)
+    assert not np.triu(masked, 1).any()
+    # A mask takes later words away and shares their weight out among the rest.
+    left = np.tril(free)
+    np.testing.assert_allclose(masked, left / left.sum(-1, keepdims=True), atol=1e-5)
+    moved = [head["moved"] for head in found["heads"] if head["variant"] == 1]
+    np.testing.assert_allclose(moved, np.triu(free, 1).sum(-1).mean(-1), atol=1e-5)
+    assert all(head["moved"] is None for head in found["heads"] if head["variant"] == 0)
+
+
+def test_scores_in_the_order_of_the_option(document: Any) -> None:
+    found = document(KEYS, *MHA, "--score", "additive,dot,scaled-dot")
+    assert (found["compared"], found["score"]) == (["score"], None)
+    assert [each["score"] for each in found["variants"]] == ["additive", "dot", "scaled-dot"]
+    for variant, score in enumerate(("additive", "dot", "scaled-dot")):
+        alone = weights(document(KEYS, *MHA, "--score", score))
+        np.testing.assert_array_equal(weights(found, variant), alone)
+
+
+def test_self_beside_cross(document: Any) -> None:
+    found = document(*CROSS, "--kind", "self,cross", "--causal")
+    assert found["compared"] == ["kind", "causal"]
+    own, crossed = found["variants"]
+    assert (own["kind"], own["causal"], "key_tokens" in own) == ("self", True, False)
+    assert (crossed["kind"], crossed["causal"]) == ("cross", False)
+    assert (crossed["tokens"], crossed["key_tokens"]) == (QUERIES.split(), KEYS.split())
+    assert weights(found, 0).shape == (4, 6, 6)
+    assert weights(found, 1).shape == (4, 4, 6)
+
+
+def test_masks_and_scores_multiply(document: Any) -> None:
+    found = document(KEYS, *MHA, "--compare-mask", "--score", "dot,additive", "--head", "1,3")
+    ways = [(each["score"], each["causal"]) for each in found["variants"]]
+    assert ways == [("dot", False), ("dot", True), ("additive", False), ("additive", True)]
+    assert [head["head"] for head in found["heads"]] == [1] * 4 + [3] * 4
+
+
+def test_maps_stand_side_by_side(run: Any) -> None:
+    result = run("heads", KEYS, *MHA, "--compare-mask", "--values", "--width", "80")
+    assert (result.code, result.err) == (0, "")
+    assert "side by side: no mask · causal mask" in result.lines
+    assert sum(line.split() == ["no", "mask", "causal", "mask"] for line in result.lines) == 4
+    rows = [line.split() for line in result.lines if line.startswith("sat ")]
+    assert len(rows) == 4
+    for row in rows:  # the label and six weights, then the label and the three that are left
+        assert row[-1] == "on"  # a line higher, for the causal map has no header
+        assert len(row) == 1 + 6 + 4 + 1
+        for part in (row[1:7], row[7:-1]):
+            total = sum(0 if cell == "·" else float(cell) for cell in part)
+            assert total == pytest.approx(1, abs=0.03)
+
+
+VIEWS = [("--top", "2"), ("--token", "cat"), ("--explain",), ("--values",), ("--sort", "entropy")]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("view", [(), *VIEWS])
+@pytest.mark.parametrize("text", [KEYS, " ".join(f"{KEYS} {n}" for n in range(4))])
+def test_every_view_keeps_its_width(run: Any, text: str, view: tuple[str], width: int) -> None:
+    options = ("--compare-mask", *view, "--width", str(width))
+    result = run("heads", text, *MHA, *options)
+    assert (result.code, result.err) == (0, "")
+    assert max(map(cell_len, result.lines)) <= width
+    assert "causal mask" in result.out
+    ascii_ = run("heads", text, *MHA, *options, "--ascii")
+    assert ascii_.out.isascii()
+
+
+def test_the_reading_names_what_is_compared(run: Any) -> None:
+    masks = " ".join(run("heads", KEYS, *MHA, "--compare-mask", "--explain").out.split())
+    assert "causal mask: a later word's score is set to minus infinity" in masks
+    assert "moved: the share of its attention" in masks
+    scores = run("heads", KEYS, *MHA, "--score", "dot,additive", "--explain").out
+    assert "Bahdanau et al. 2014" in " ".join(scores.split())
+    assert "Luong et al. 2015" in " ".join(scores.split())
+    kinds = run("heads", *CROSS, "--kind", "self,cross", "--explain").out
+    assert "moved" not in kinds
+
+
+def test_every_ending_in_one_run(run: Any, tmp_path: Path) -> None:
+    options = [option for ending in ENDINGS for option in ("--save", f"map{ending}")]
+    printed = run("heads", *CROSS, "--kind", "self,cross", "--json", *options)
+    found = json.loads(printed.out)
+    assert (tmp_path / "map.json").read_text() == printed.out
+    for ending in ENDINGS:
+        content = (tmp_path / f"map{ending}").read_bytes()
+        assert content.startswith(MAGIC.get(ending, b""))
+        assert len(content) > 500
+    for ending in (".svg", ".html", ".txt"):
+        content = (tmp_path / f"map{ending}").read_text()
+        assert "side by side" in content
+        assert "cross attention" in content
+    ElementTree.parse(tmp_path / "map.svg")
+    with np.load(tmp_path / "map.npz") as arrays:
+        for variant in (0, 1):
+            stored = arrays[f"weights_{variant}"]
+            np.testing.assert_array_equal(stored, weights(found, variant).astype(np.float32))
+        assert list(arrays["key_tokens_1"]) == KEYS.split()
+    with safe_open(tmp_path / "map.safetensors", "numpy") as arrays:
+        stored = arrays.get_tensor("variant.1.layer.0.weights")
+        np.testing.assert_array_equal(stored, weights(found, 1).astype(np.float32))
+        assert json.loads(arrays.metadata()["provenance"])["compared"] == ["kind"]
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "map.csv").read_text())))
+    assert len(rows) == 4 * (36 + 24)
+    total = sum(float(row["weight"]) for row in rows if row["kind"] == "cross")
+    assert total == pytest.approx(4 * 4)
+
+
+def test_pictures_are_the_same_twice(run: Any, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        options = [part for end in ("png", "pdf", "svg") for part in ("--save", f"{name}.{end}")]
+        run("heads", KEYS, *MHA, "--head", "0", "--compare-mask", *options)
+    for end in ("png", "pdf", "svg"):
+        one, two = (tmp_path / f"{name}.{end}" for name in ("one", "two"))
+        assert one.read_bytes() == two.read_bytes()
+
+
+def test_an_encoder_decoders_kinds_stand_side_by_side(document: Any, checkpoint: Any) -> None:
+    options = ("the cat sat", "--model", str(checkpoint("t5")), "--target", "the mat")
+    found = document(*options, "--kind", "encoder,decoder,cross")
+    assert [each["kind"] for each in found["variants"]] == ["encoder", "decoder", "cross"]
+    for variant, kind in enumerate(("encoder", "decoder", "cross")):
+        target = () if kind == "encoder" else options[3:]
+        alone = document(*options[:3], *target, "--kind", kind)
+        np.testing.assert_array_equal(weights(found, variant), weights(alone))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([*MHA, "--kind", "cross"], "cross attention needs two texts: add --target TEXT"),
+        ([*MHA, "--target", "b"], "add --kind cross"),
+        ([*MHA, "--kind", "encoder"], "no encoder attention: expected --kind self or cross"),
+        ([*MHA, "--kind", "cross", "--target", "b", "--causal"], "leave out --causal"),
+        ([*MHA, "--kind", "cross", "--target", " "], "at least one word"),
+        (
+            [*MHA, "--kind", "cross", "--target", "b", "--compare-mask"],
+            "cross attention has two: leave out --kind cross",
+        ),
+        ([*MHA, "--compare-mask", "--causal"], "shows both: leave out --causal"),
+        ([*MHA, "--compare-mask", "--no-causal"], "shows both: leave out --causal"),
+        ([*MHA, "--compare-mask"], "a single word has no later one to hide"),
+        (["--compare-mask"], "--compare-mask shapes the library's own attention: add --model mha"),
+        (["--score", "dot"], "--score shapes the library's own attention: add --model mha"),
+        ([*MHA, "--score", "cosine"], "--score: 'cosine' is not one of 'scaled-dot', 'dot'"),
+        ([*MHA, "--score", "dot,dot"], "--score dot is given twice"),
+        ([*MHA, "--score", "dot,"], "--score: '' is not one of"),
+        (["--kind", "self,self"], "--kind self is given twice"),
+        (["--kind", "self,cross"], "'tiny' has no cross attention"),
+    ],
+)
+def test_usage_ends_with_2(refused: Any, arguments: list[str], line: str) -> None:
+    assert line in refused(2, "heads", "word", *arguments)
+
+
+@pytest.mark.parametrize("command", ["patterns", "ablate"])
+def test_other_commands_show_one_text(refused: Any, command: str) -> None:
+    arguments = (command, KEYS, "--model", "mha", "--kind", "cross", "--target", QUERIES)
+    assert "is shown by attnviz heads alone" in refused(2, *arguments)

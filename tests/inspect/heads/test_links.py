@@ -1,0 +1,297 @@
+"""Links between tokens, of one word, and each head's strongest pairs, against sorting by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from attnviz.draw.blocks import Block
+from attnviz.draw.table import table_block
+from attnviz.draw.theme import Theme
+from attnviz.inspect.heads.links import (
+    attention_from,
+    attention_to,
+    head_links,
+    links_table,
+    named_word,
+    pairs_table,
+    strongest_links,
+    word_links,
+    word_maps,
+)
+from attnviz.measures.words import Word
+from attnviz.records import HeadsReport
+
+Reports = Callable[..., HeadsReport]
+PLAIN = Theme(colour=False)
+
+
+def top_pairs(report: HeadsReport, count: int, theme: Theme, room: int) -> Block:
+    return table_block(pairs_table(report, count, sink=True), theme, room)
+
+
+# All heads -----------------------------------------------------------------------------------
+
+
+def test_links_are_the_largest_weights_between_words(reports: Reports) -> None:
+    """Sorted by hand: no special token, no token to itself, a pair once, a head at most twice."""
+    report = reports(heads=(3, 3))  # <s> The cat saw the cat .
+    every = sorted(
+        (
+            (float(weights[q, k]), layer, head, q, k)
+            for layer, head, weights in report.record
+            for q in range(1, 7)
+            for k in range(1, 7)
+            if q != k and weights[q, k] > 0
+        ),
+        reverse=True,
+    )
+    expected: list[tuple[int, int, int, int]] = []
+    for _, layer, head, q, k in every:
+        often = sum(link[:2] == (layer, head) for link in expected)
+        if often < 2 and (q, k) not in [link[2:] for link in expected]:
+            expected.append((layer, head, q, k))
+    assert [link[:4] for link in strongest_links(report, 5)] == expected[:5]
+    for link in strongest_links(report, 5):
+        weights = report.weights(link.layer, link.head)
+        assert link.weight == pytest.approx(float(weights[link.query, link.key]))
+
+
+def test_with_the_sink_its_links_are_listed(reports: Reports) -> None:
+    weights = np.tril(np.full((1, 4, 4), 0.01, np.float32))
+    weights[0, 1:, 0] = 0.9
+    report = reports(["a", "b", "c", "d"], weights=[weights])
+    assert {link.key for link in strongest_links(report, 2, sink=True)} == {0}
+    assert 0 not in {link.key for link in strongest_links(report, 2)}
+
+
+def test_cross_attention_has_links_on_the_diagonal(reports: Reports) -> None:
+    weights = np.array([[[0.9, 0.1], [0.2, 0.8]]], np.float32)
+    report = reports(["q", "r"], keys=["k", "l"], kind="cross", weights=[weights])
+    assert [link[2:4] for link in strongest_links(report, 2)] == [(0, 0), (1, 1)]
+
+
+def test_many_weights_give_the_same_as_few(reports: Reports) -> None:
+    """Beyond 2**14 weights the largest are selected, not sorted."""
+    report = reports([f"w{place}" for place in range(150)], heads=(1,))
+    weights = report.weights(0, 0).copy()
+    weights[0] = 0
+    np.fill_diagonal(weights, 0)
+    weights[:, 0] = 0
+    best = np.argsort(-weights.ravel())[:2]
+    assert [150 * link.query + link.key for link in strongest_links(report, 2)] == best.tolist()
+
+
+# One word ------------------------------------------------------------------------------------
+
+
+def test_from_a_split_word_is_the_mean_and_to_it_the_sum(reports: Reports) -> None:
+    report = reports()
+    span = range(2, 4)
+    for at, weights in enumerate(report.weights(layer, head) for layer, head, _ in report.record):
+        by_hand = [(weights[2, key] + weights[3, key]) / 2 for key in range(7)]
+        np.testing.assert_allclose(attention_from(report, span)[at], by_hand, rtol=1e-6)
+        by_hand = [weights[query, 2] + weights[query, 3] for query in range(7)]
+        np.testing.assert_allclose(attention_to(report, span)[at], by_hand, rtol=1e-6)
+    assert attention_from(report, span).sum(1) == pytest.approx(1)
+
+
+def test_each_head_has_its_strongest_link_of_a_word(reports: Reports) -> None:
+    report = reports(heads=(4,))
+    word = Word(range(3, 4))
+    found = word_links(report, (word, word))
+    for links, of in zip(found, ("from", "to"), strict=True):
+        assert [link.weight for link in links] == sorted(
+            (link.weight for link in links), reverse=True
+        )
+        for link in links:
+            weights = report.weights(link.layer, link.head)
+            values = weights[3, 1:3] if of == "from" else weights[4:, 3]
+            assert link.weight == pytest.approx(float(values.max()))
+            assert (link.query if of == "from" else link.key) == 3
+
+
+def test_a_word_of_one_axis_has_one_list_and_one_map(reports: Reports) -> None:
+    report = reports(["q0", "q1"], keys=["k0", "k1", "k2"], kind="cross")
+    word = Word(range(1)), None
+    from_word, to_word = word_links(report, word)
+    assert len(from_word) == 6
+    assert to_word == []
+    (shown,) = word_maps(report, word, False).maps
+    assert shown.name == "attention from “q0” (token 0)"
+    assert shown.weights.shape == (6, 3)
+    (shown,) = word_maps(report, (None, Word(range(2, 3))), False).maps
+    assert shown.name == "attention to “k2” (token 2)"
+    assert shown.keys.texts == ("q0", "q1")
+
+
+def test_a_word_is_named_with_its_places(reports: Reports) -> None:
+    tokens = reports(["<s>", " tire", "d", " tired"]).record.queries
+    assert named_word(tokens, Word(range(1, 3), (3,))) == "“tired” (tokens 1-2; also at 3)"
+    tokens = reports(["<0xEC>", "<0x98>", "<0xA4>", " a"]).record.queries
+    assert named_word(tokens, Word(range(3))) == "“오” (tokens 0-2)"
+
+
+def test_maps_of_a_word_are_blank_where_nothing_is_seen(reports: Reports) -> None:
+    report = reports()
+    as_query, as_key = word_maps(report, (Word(range(1, 2)), Word(range(1, 2))), False).maps
+    np.testing.assert_array_equal(
+        as_query.weights[:, :2], attention_from(report, range(1, 2))[:, :2]
+    )
+    assert np.isnan(as_query.weights[:, 2:]).all()
+    assert np.isnan(as_key.weights[:, 0]).all()
+    assert as_key.queries.texts == ("L0H0", "L0H1", "L0H2", "L1H0", "L1H1", "L1H2")
+
+
+def test_weights_that_are_no_numbers_are_no_links(reports: Reports) -> None:
+    report = reports(["a", "b", "c"], weights=[np.full((2, 3, 3), np.nan, np.float32)])
+    word = Word(range(1, 2))
+    assert word_links(report, (word, word)) == [[], []]
+    assert strongest_links(report, 3) == []
+
+
+def test_a_table_of_links_says_what_it_leaves_out(reports: Reports) -> None:
+    report = reports()
+    table = links_table(report, strongest_links(report, 3), "links", False)
+    assert table.title == [("links", True), ("sink left out", False)]
+    link = strongest_links(report, 1)[0]
+    assert table.rows[0].cells[2] == report.name(link.layer, link.head)
+    table = links_table(report, strongest_links(report, 3, True), "links", True)
+    assert table.title[1] == ("sink included", False)
+    plain = reports(["a", "b"], causal=False)
+    assert links_table(plain, strongest_links(plain, 3), "links", False).title == [("links", True)]
+
+
+# Each head -----------------------------------------------------------------------------------
+
+
+def pairs_of(
+    report: HeadsReport, layer: int, head: int, count: int
+) -> list[tuple[int, int, float]]:
+    return [link[2:] for link in head_links(report, layer, head, count, sink=True)]
+
+
+def test_pairs_are_the_largest_weights_but_the_first_query(reports: Reports) -> None:
+    report = reports()
+    weights = report.weights(0, 1)
+    every = sorted(
+        ((q, k, float(weights[q, k])) for q in range(1, 7) for k in range(7)),
+        key=lambda pair: -pair[2],
+    )
+    assert pairs_of(report, 0, 1, 5) == every[:5]
+
+
+def test_encoders_keep_their_first_query(reports: Reports) -> None:
+    weights = np.zeros((1, 3, 3), np.float32)
+    weights[0, 0, 2] = 1
+    report = reports(["a", "b", "c"], weights=[weights], causal=False)
+    assert pairs_of(report, 0, 0, 5) == [(0, 2, 1.0)]
+
+
+def test_one_token_has_its_one_pair(reports: Reports) -> None:
+    report = reports(["hi"], weights=[np.ones((1, 1, 1), np.float32)])
+    assert pairs_of(report, 0, 0, 3) == [(0, 0, 1.0)]
+
+
+def test_neither_zeros_nor_holes_are_pairs(reports: Reports) -> None:
+    weights = np.array([[[1, 0, 0], [np.nan, np.nan, 0], [0.25, 0, 0.75]]], np.float32)
+    report = reports(["a", "b", "c"], weights=[weights])
+    assert [pair[:2] for pair in pairs_of(report, 0, 0, 9)] == [(2, 2), (2, 0)]
+
+
+def test_a_row_a_head(reports: Reports) -> None:
+    report = reports(["<s>", " a", " b"], heads=(2, 2))
+    lines = top_pairs(report, 2, PLAIN, 80).plain.split("\n")[:-1]
+    assert lines[0] == ("2 strongest pairs of each head, query → key and weight · sink included")
+    assert [line.split()[0] for line in lines[1:]] == ["L0H0", "L0H1", "L1H0", "L1H1"]
+    labels = ["<s>", "a", "b"]
+    for line, (layer, head, _) in zip(lines[1:], report.record, strict=True):
+        pairs = re.findall(r"(\S+) → (\S+) (1\.0|\.\d\d)", line)
+        for (query, key, weight), (q, k, w) in zip(
+            pairs, pairs_of(report, layer, head, 2), strict=True
+        ):
+            assert (query, key) == (labels[q], labels[k])
+            assert float(weight) == pytest.approx(w, abs=0.006)
+
+
+def test_tokens_that_repeat_carry_their_place(reports: Reports) -> None:
+    report = reports([" the", " cat", " the", " end"], heads=(3,))
+    title, rows = top_pairs(report, 4, PLAIN, 120).plain.split("\n", 1)
+    assert "#n: place of a token that repeats" in title
+    for name in re.findall(r"(\S+) → (\S+)", rows):
+        for label in name:
+            assert label in ("the#0", "the#2", "cat", "end")
+
+
+@pytest.mark.parametrize("theme", [Theme(), Theme(colour=False, ascii=True, encoding="ascii")])
+@pytest.mark.parametrize("room", [20, 40, 80, 300])
+@pytest.mark.parametrize("texts", [("<|endoftext|>", "한국어한국어한국어", "🎉"), ("w",) * 12])
+def test_lines_fit_and_end_without_blanks(
+    reports: Reports, theme: Theme, room: int, texts: tuple[str, ...]
+) -> None:
+    report = reports(texts, heads=(2, 2))
+    lines = top_pairs(report, 9, theme, room)
+    for line in lines.lines:
+        text = "".join(segment.text for segment in line)
+        assert text == text.rstrip()
+        assert cell_len(text) <= room
+        assert not theme.ascii or text.isascii()
+
+
+def test_without_the_sink_pairs_leave_its_keys_out(reports: Reports) -> None:
+    report = reports()
+    for layer, head, _ in report.record:
+        assert 0 not in {link.key for link in head_links(report, layer, head, 9, sink=False)}
+    assert ("sink left out", False) in pairs_table(report, 2).title
+
+
+# For programs --------------------------------------------------------------------------------
+
+SENTENCE = "The cat sat on the mat because it was tired."
+
+
+def test_the_answer_for_a_program(document: Callable[..., Any]) -> None:
+    found = document(SENTENCE, "--token", "it")
+    token, heads = found["token"], found["heads"]
+    assert (token["queries"], token["keys"], token["sink_left_out"]) == ([9], [9], True)
+    first = token["from"][0]
+    (weights,) = [head["weights"] for head in heads if (head["layer"], head["head"]) == (3, 1)]
+    assert first.pop("weight") == pytest.approx(weights[9][8])
+    assert first == {"layer": 3, "head": 1, "query": 9, "key": 8}
+    assert [link["weight"] for link in token["to"]] == sorted(
+        (link["weight"] for link in token["to"]), reverse=True
+    )
+    assert found["sink"]["keys"] == [0]
+    assert found["sink"]["heads_resting"] == sum(
+        head["sink_weight"] > found["sink"]["resting_above"] for head in heads
+    )
+
+
+def test_the_table_of_a_word(run: Any, tmp_path: Path) -> None:
+    assert run("heads", SENTENCE, "--token", "it", "--save", "a.csv", "--quiet").code == 0
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    assert lines[0] == "layer,head,query_index,query_token,key_index,key_token,weight"
+    places = {(int(line.split(",")[2]), int(line.split(",")[4])) for line in lines[1:]}
+    assert places == {(9, key) for key in range(10)} | {(query, 9) for query in range(9, 13)}
+    assert len(lines) == 1 + 24 * 13
+
+
+def test_without_the_sink_the_weights_are_rescaled(document: Callable[..., Any]) -> None:
+    found = document(SENTENCE, "--no-sink")
+    assert found["sink"]["left_out"] is True
+    for head in found["heads"]:
+        for row in head["weights"]:
+            kept = [weight for weight in row if weight is not None]
+            assert row[0] is None
+            assert not kept or sum(kept) == pytest.approx(1, abs=1e-5)
+
+
+def test_where_there_is_no_sink_none_is_left_out(refused: Callable[..., str]) -> None:
+    line = refused(2, "heads", "a b c d", "--model", "mha", "--no-sink")
+    assert line.startswith("--no-sink: there is no attention sink here")

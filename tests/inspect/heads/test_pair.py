@@ -1,0 +1,192 @@
+"""Heads that link two words against shuffled texts, held against models whose answer is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.engine.capture import capture
+from attnviz.errors import UsageError
+from attnviz.inspect.heads.pair import DRAWS, PairLinks, pair_links
+from attnviz.measures.words import find_word
+from attnviz.models.bundled import Bundled
+from attnviz.models.own import OwnAttention
+from attnviz.records import Kind, ModelInfo, Tokens
+
+from ...small_models import ShowsWeights
+
+TEXT = "the old cat sat on a mat near it"
+
+
+class Known(ShowsWeights):
+    """A causal model with two heads: one by place alone, one by the token before the key.
+
+    Head 0 gives each query's weight to the key two places back. Head 1 gives all weight to a key
+    that stands behind the token ``cue``, else to the query itself.
+    """
+
+    def __init__(self, cue: str) -> None:
+        self._cue = cue
+        self.info = ModelInfo("known", None, "None", "float32", 1, 2, 2, 4)
+        self.kinds: tuple[Kind, ...] = ("self",)
+        self.context = None
+        self.runs = 0
+        self._words: list[str] = []
+
+    def encode(self, text: str, limit: int | None = None) -> Tokens:
+        words = self._words = text.split()[:limit]
+        return Tokens(tuple(range(len(words))), tuple(words), (False,) * len(words))
+
+    def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
+        return ()
+
+    def run_rows(
+        self,
+        ids: Sequence[Sequence[int]],
+        rows: int,
+        wants: Callable[[int], bool],
+        observe: Callable[..., None],
+        *,
+        norms: bool = False,
+    ) -> None:
+        self.runs += len(ids)
+        count = len(ids[0])
+        weights = np.zeros((len(ids), 2, count, count), np.float32)
+        for text, order in enumerate(ids):
+            place = list(order).index(self._words.index(self._cue)) + 1
+            for query in range(count):
+                weights[text, 0, query, max(query - 2, 0)] = 1
+                weights[text, 1, query, place if place <= query else query] = 1
+        for start in range(0, count, rows):
+            observe(0, start, weights[:, :, start : start + rows], None)
+
+
+def links(
+    model: Any, text: str, words: tuple[str, str], draws: int = DRAWS, **options: Any
+) -> PairLinks:
+    record = capture(model, model.encode(text), kind="self", **options)
+    places = find_word(record, words[0]), find_word(record, words[1])
+    return pair_links(model, record, places, model.encode(text), draws)
+
+
+def test_what_depends_on_place_alone_is_reached_by_every_text() -> None:
+    found = links(Known("old"), TEXT, ("it", "mat"))
+    assert found.names == ["it → mat"]
+    assert [(link.head, link.weight, link.chance, link.reached) for link in found.links[:1]] == [
+        (0, 1.0, 1.0, 1.0)
+    ]
+
+
+def test_what_depends_on_a_neighbour_is_chance_as_often_as_it_stands_there() -> None:
+    """``old`` stands before ``cat`` in one of seven permutations of the other seven tokens."""
+    model = Known("old")
+    found = links(model, TEXT, ("it", "cat"), 700)
+    assert model.runs == 701
+    assert found.moved == 7
+    (link,) = [link for link in found.links if link.head == 1]
+    assert link.weight == 1.0
+    assert link.chance == link.reached
+    assert link.chance == pytest.approx(1 / 7, abs=0.05)
+    assert found.links[0] is link
+
+
+def test_weights_are_those_of_the_text() -> None:
+    model = Bundled()
+    tokens = model.encode("The cat sat on the mat because it was tired.")
+    record = capture(model, tokens, kind="self")
+    word = find_word(record, "mat"), find_word(record, "tired")
+    found = pair_links(model, record, word, tokens, 3)
+    assert found.names == ["tired → mat"]
+    assert len(found.links) == 24
+    assert [link.weight for link in found.links] == sorted(
+        (link.weight for link in found.links), reverse=True
+    )
+    for link in found.links:
+        (weights,) = [w for at, head, w in record if (at, head) == link[:2]]
+        assert link.weight == pytest.approx(float(weights[11, 6] + weights[11, 7]))  # m|at
+        assert 0 <= link.chance <= 1
+    again = pair_links(model, record, word, tokens, 3)
+    assert again == found
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_an_encoder_has_both_directions(causal: bool) -> None:
+    found = links(OwnAttention(16, 2, causal=causal), TEXT, ("cat", "it"), 2)
+    assert found.names == (["it → cat"] if causal else ["cat → it", "it → cat"])
+
+
+def test_across_two_texts() -> None:
+    model = OwnAttention(16, 2)
+    keys = model.encode("the cat sat on")
+    queries = model.encode_queries("a dog ran", keys)
+    record = capture(model, keys, kind="cross", target=queries)
+    words = find_word(record, "dog"), find_word(record, "sat")
+    found = pair_links(model, record, words, keys, 4)
+    assert found.names == ["dog → sat"]
+    assert found.moved == 2 + 3
+    assert found.links[0].weight == pytest.approx(
+        max(float(weights[1, 2]) for _, _, weights in record)
+    )
+    both = find_word(record, "dog"), find_word(record, "ran")
+    with pytest.raises(UsageError, match="one word must stand in each text"):
+        pair_links(model, record, both, keys, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "message"),
+    [
+        ("a b c d", ("b", "b"), "both words are the same one"),
+        ("a b c", ("a", "c"), "has 1 to shuffle"),
+        ("a b c d", ("a", "z"), "no token 'z' in the text"),
+    ],
+)
+def test_what_cannot_be_measured(text: str, words: tuple[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        links(Known("b"), text, words)
+
+
+def test_a_word_that_repeats_is_chosen_by_its_number() -> None:
+    model = Bundled()
+    record = capture(model, model.encode("Mary saw John and Mary left John."), kind="self")
+    first, second = find_word(record, "Mary"), find_word(record, "Mary:2")
+    assert first[0] is not None
+    assert second[0] is not None
+    assert second[0].span.start == first[0].elsewhere[0]
+    assert second[0].elsewhere == (first[0].span.start,)
+    with pytest.raises(UsageError, match="WORD:2 for its second place"):
+        find_word(record, "Mary:3")
+
+
+# The command ---------------------------------------------------------------------------------
+
+PAIR = ("--pair", "it", "cat")
+SENTENCE = "The cat sat on the mat because it was tired."
+
+
+def test_the_answer_for_a_program(document: Callable[..., Any]) -> None:
+    pair = document(SENTENCE, *PAIR)["pair"]
+    assert pair["directions"] == [{"queries": [9], "keys": [2]}]
+    assert (pair["draws"], pair["seed"], pair["tokens_shuffled"]) == (50, 0, 10)
+    assert len(pair["heads"]) == 24
+    assert set(pair["heads"][0]) == {"layer", "head", "direction", "weight", "chance", "reached"}
+
+
+def test_the_table_for_a_program(run: Any, tmp_path: Any) -> None:
+    assert run("heads", SENTENCE, *PAIR, "--save", "a.csv", "--quiet").code == 0
+    lines: Sequence[str] = (tmp_path / "a.csv").read_text().splitlines()
+    assert lines[0] == "layer,head,query,key,weight,chance,reached_by,draws"
+    assert len(lines) == 25
+    assert lines[1].startswith("5,2,it,cat,")
+
+
+def test_the_screen(run: Any) -> None:
+    result = run("heads", SENTENCE, *PAIR)
+    said = "it → cat: L5H2 .29, reached by 5 of 50 shuffled texts (mean .15)."
+    assert said in " ".join(result.out.split())
+    assert "mean over 50 texts with the other 10 tokens shuffled" in result.out
+    both = run("heads", SENTENCE, *PAIR, "--token", "it")
+    assert (both.code, both.out) == (2, "")
+    assert "expected one list: give --token or --pair" in both.err

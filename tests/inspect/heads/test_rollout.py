@@ -1,0 +1,219 @@
+"""``attnviz rollout``: the two maps, JSON and files."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from attnviz.draw.html import document_html
+from attnviz.draw.terminal import terminal_block
+from attnviz.draw.theme import Theme
+from attnviz.inspect.rollout.command import EXAMPLES, RolloutReport
+from attnviz.inspect.rollout.document import Shown, rollout_document
+from attnviz.inspect.rollout.flow import Rollout
+
+TEXT = "The cat sat on the mat because it was tired."
+SHORT = "Old Tom saw Ann, and Ann saw Tom."
+PLAIN = Theme(colour=False)
+
+
+def matrices(run: Any, text: str, *options: str) -> list[np.ndarray]:
+    """Each layer's mean over its heads, from the weights of ``attnviz heads``."""
+    found = run("heads", text, *options, "--json").document
+    layers: dict[int, list[Any]] = {}
+    for entry in found["heads"]:
+        layers.setdefault(entry["layer"], []).append(entry["weights"])
+    return [np.mean(layers[layer], axis=0) for layer in sorted(layers)]
+
+
+@pytest.mark.parametrize("options", [[], ["--model", "mha", "--causal"]], ids=["tiny", "mha"])
+def test_json_is_the_product_of_the_layers(run: Any, options: list[str]) -> None:
+    """Abnar & Zuidema 2020, worked out from what ``heads`` prints."""
+    layers = matrices(run, TEXT, *options)
+    expected = np.eye(len(layers[0]))
+    for weights in layers:
+        expected = (0.5 * weights + 0.5 * np.eye(len(weights))) @ expected
+    found = run("rollout", TEXT, *options, "--json").document
+    assert found["schema"] == "attnviz.rollout/1"
+    assert next(iter(found)) == "schema"
+    assert found["layers"] == len(layers)
+    assert found["text"] == TEXT
+    np.testing.assert_allclose(found["rollout"], expected, atol=1e-5)
+    np.testing.assert_allclose(found["last_layer"], layers[-1], atol=1e-5)
+    np.testing.assert_allclose(np.sum(found["rollout"], axis=1), 1, atol=1e-6)
+
+
+def test_the_sink_is_left_out_unless_asked(run: Any) -> None:
+    """Each row without its first column, divided by what is left of it."""
+    found = run("rollout", TEXT, "--json").document
+    assert found["sink"] == [0]
+    matrix = np.array(found["rollout"])
+    left = np.array(found["rollout_without_sink"], dtype=float)
+    assert np.isnan(left[0]).all()
+    assert np.isnan(left[:, 0]).all()
+    expected = matrix[1:, 1:] / matrix[1:, 1:].sum(-1, keepdims=True)
+    np.testing.assert_allclose(left[1:, 1:], expected)
+    last = matrix[-1]
+    finding = run("rollout", TEXT).out.replace("\n", " ").replace("  ", " ")
+    assert f"{last[0]:.0%} of “.”, the last token, comes from" in finding
+    best = int(np.argmax(expected[-1])) + 1
+    assert f"without it: “{found['tokens'][best].strip()}” {expected[-1].max():.2f}"[:-4] in finding
+    assert "--sink keeps it" in run("rollout", TEXT, "--width", "200").out
+    raw = run("rollout", TEXT, "--sink", "--width", "200")
+    assert "raw rollout" in raw.out
+    assert "“.”, the last token, comes mostly from “" in raw.out
+
+
+def test_an_encoder_leaves_out_what_its_tokenizer_added(run: Any, checkpoint: Any) -> None:
+    options = ["--model", str(checkpoint("bert"))]
+    found = run("rollout", "the cat sat on the mat", *options, "--json").document
+    assert found["sink"] == [0, len(found["tokens"]) - 1]
+    shown = run("rollout", "the cat sat on the mat", *options).out
+    assert "of “mat”, the last token, comes from <s> and </s>" in " ".join(shown.split())
+
+
+def test_the_screen_has_both_maps(run: Any) -> None:
+    result = run("rollout", TEXT, "--width", "130", "--values", "--explain")
+    assert (result.code, result.err) == (0, "")
+    found = run("rollout", TEXT, "--json").document
+    titles = rf"rollout through {found['layers']} layers {{3,}}last layer, mean of its heads"
+    assert re.search(titles, result.out)
+    assert "How to read this: " in result.out
+
+
+@pytest.mark.parametrize("width", ["20", "47", "80", "200"])
+def test_every_width(run: Any, width: str) -> None:
+    result = run("rollout", TEXT, "--width", width)
+    assert result.code == 0
+    assert max(map(len, result.lines)) <= int(width)
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_an_encoder_decoder(run: Any, checkpoint: Any, kind: str) -> None:
+    options = ["--model", str(checkpoint("t5")), "--kind", kind]
+    target = ["--target", "the mat sat"] if kind == "decoder" else []
+    found = run("rollout", "the cat sat", *options, *target, "--json").document
+    assert found["kind"] == kind
+    assert found["causal"] == (kind == "decoder")
+    assert np.shape(found["rollout"]) == (len(found["tokens"]),) * 2
+
+
+def test_saving(run: Any, tmp_path: Path) -> None:
+    endings = ("json", "csv", "md", "txt", "html", "svg", "png", "pdf")
+    options = [word for ending in endings for word in ("--save", f"a.{ending}")]
+    result = run("rollout", TEXT, *options)
+    assert result.code == 0
+    assert result.err.splitlines() == [f"saved a.{ending}" for ending in endings]
+    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == result.out
+
+
+def drawn(rollout: Rollout, theme: Theme, room: int, **wish: Any) -> str:
+    target = wish.pop("target", None)
+    document = rollout_document(rollout, SHORT, target, Shown(**wish))
+    return terminal_block(document, theme, room).plain
+
+
+@pytest.mark.parametrize(
+    ("name", "room", "wish"),
+    [
+        ("rollout_80", 80, {}),
+        ("rollout_120", 120, {"values": True, "explain": True}),
+        ("rollout_40", 40, {"target": "a target"}),
+    ],
+)
+def test_golden(
+    name: str,
+    room: int,
+    wish: dict[str, Any],
+    rollouts: Callable[..., Rollout],
+    golden: Callable[[str, str], None],
+) -> None:
+    golden(name, drawn(rollouts(), PLAIN, room, **wish))
+
+
+@pytest.mark.parametrize("room", [20, 47, 80, 150])
+@pytest.mark.parametrize("count", [1, 2, 13, 60])
+def test_no_line_is_too_wide(rollouts: Callable[..., Rollout], room: int, count: int) -> None:
+    rollout = rollouts(pieces=[f"t{place}" for place in range(count)])
+    for theme in (Theme(), PLAIN):
+        for line in drawn(rollout, theme, room, explain=True).splitlines():
+            assert cell_len(line) <= room, line
+
+
+def test_tokens_and_names_cannot_act(rollouts: Callable[..., Rollout]) -> None:
+    evil = "\x1b[31m<script>[/]\x9b\u202e"
+    report = RolloutReport(rollouts(pieces=("<s>", evil, "\n", " \u200b")), evil, evil, Shown())
+    content = terminal_block(report.document(), PLAIN, 90).plain
+    content += "".join(document_html(report.document(), "viridis"))
+    assert not {"\x1b", "\x9b", "\u202e", "\u200b"} & set(content)
+    assert "<script" not in content.partition("<html")[2]
+
+
+def test_programs_get_both_matrices(rollouts: Callable[..., Rollout]) -> None:
+    rollout = rollouts()
+    report, stream = RolloutReport(rollout, SHORT, None, Shown()), io.StringIO()
+    report.write_json(stream)
+    document = json.loads(stream.getvalue())
+    assert np.array_equal(document["rollout"], rollout.matrix)
+    assert np.array_equal(document["last_layer"], rollout.raw)
+    header, *rows = report.rows()
+    assert header == ("query", "key", "query_token", "key_token", "rollout", "last_layer")
+    assert len(rows) == 13 * 14 // 2
+    for query, key, *tokens, followed, last in rows:
+        assert (followed, last) == (rollout.matrix[query, key], rollout.raw[query, key])
+        assert tokens == [rollout.tokens.texts[query], rollout.tokens.texts[key]]
+
+
+def test_every_example_of_the_help_runs(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "story.txt").write_text("The cat sat on the mat.")
+    examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
+    assert len(examples) == 3
+    for example in examples:
+        assert run(*shlex.split(example)[1:]).code == 0, example
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "line"),
+    [
+        (2, [], 'expected a text: attnviz rollout "The cat'),
+        (2, [""], "the text is empty"),
+        (2, ["a", "--kind", "cross"], "'cross' is not one of 'self', 'encoder', 'decoder'"),
+        (2, ["a", "--kind", "decoder"], "'tiny' has no decoder attention"),
+        (2, ["a", "--target", "b"], "add --kind decoder"),
+        (2, ["a", "--save", "a.xyz"], "end it in one of .json"),
+        (2, ["word " * 2000], "tokens, 'tiny' takes at most 1,024"),
+        (2, ["a", "--width", "10"], "--width is 10 columns"),
+        (3, ["--file", "missing.txt"], "cannot read missing.txt"),
+    ],
+)
+def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> None:
+    assert line in refused(code, "rollout", *arguments)
+
+
+LONG = " ".join(["The old captain saw the ship and the boat came home again"] * 32)
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("text", [TEXT, LONG, "나는 오늘 학교에 갔다", "one"])
+@pytest.mark.parametrize("kind", ["tiny", "mha", "bert"])
+def test_the_first_screen(
+    run: Any, checkpoint: Any, golden: Any, columns: int, lines: int, text: str, kind: str
+) -> None:
+    model = str(checkpoint(kind)) if kind == "bert" else kind
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    result = run("rollout", text, "--model", model, "--truncate", "--no-full", env=size)
+    assert result.code == 0
+    assert len(result.lines) < lines
+    assert max(map(cell_len, result.lines)) <= columns
+    assert re.search("comes (mostly )?from|Every token", " ".join(result.lines[1:3]))
+    if kind == "tiny" and text in (TEXT, LONG):
+        golden(f"rollout_first_{'long_' * (text == LONG)}{columns}", result.out)

@@ -1,0 +1,279 @@
+"""Whole screens: of the bundled model line by line, and of made reports on every kind of terminal.
+
+``ATTNVIZ_GOLDEN=write pytest tests/inspect/heads`` writes them anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from attnviz.draw.blocks import Block
+from attnviz.draw.theme import Theme
+from attnviz.engine.capture import capture
+from attnviz.inspect.heads.report import View, heads_report
+from attnviz.measures.words import Word, find_word
+from attnviz.models.bundled import Bundled
+from attnviz.models.own import OwnAttention
+from attnviz.records import HeadsReport
+
+Reports = Callable[..., HeadsReport]
+Screen = Callable[..., Block]
+
+SENTENCE = "The cat sat on the mat because it was tired."
+KEYS, QUERIES = "the cat sat on the mat", "vier Wörter der mat"
+PLAIN = Theme(colour=False)
+ASCII = Theme(colour=False, ascii=True, encoding="ascii")
+ONE_HEAD = {1: {0}}
+
+# Looked at by a person -----------------------------------------------------------------------
+
+BUNDLED: dict[str, tuple[View, Theme, int, Mapping[int, set[int]] | None]] = {
+    "all_80": (View(), PLAIN, 80, None),
+    "all_200": (View(), PLAIN, 200, None),
+    "all_80_ascii": (View(), ASCII, 80, None),
+    "top_80": (View(top=3), PLAIN, 80, None),
+    "token_80": (View(), PLAIN, 80, None),
+    "values_80": (View(values=True, explain=True), PLAIN, 80, ONE_HEAD),
+}
+EXPLAINED = View(values=True, explain=True)
+COMPARED: dict[str, tuple[View, Theme, int, list[dict[str, Any]]]] = {
+    "compare_mask_80": (EXPLAINED, PLAIN, 80, [{}, {"causal": True}]),
+    "compare_kind_80": (View(values=True), PLAIN, 80, [{}, {"target": QUERIES}]),
+    "compare_score_200": (
+        View(),
+        PLAIN,
+        200,
+        [{"score": score} for score in ("additive", "dot", "scaled-dot")],
+    ),
+    "compare_score_60_ascii": (
+        View(explain=True),
+        ASCII,
+        60,
+        [{"score": score} for score in ("additive", "dot")],
+    ),
+}
+GOLDEN = [*BUNDLED, *COMPARED]
+
+
+def own(text: str = KEYS, target: str | None = None, **options: Any) -> HeadsReport:
+    """A run of the library's own attention."""
+    model = OwnAttention(32, **{"heads": 2, **options})
+    tokens = model.encode(text)
+    asking = None if target is None else model.encode_queries(target, tokens)
+    kind = "self" if target is None else "cross"
+    record = capture(model, tokens, kind=kind, target=asking)
+    return heads_report(record, selected=False, text=text, target=target)
+
+
+@pytest.fixture(scope="module")
+def drawn(screen: Screen) -> Callable[..., str]:
+    """The screen of a name; ``factor`` nudges the weights' last bits."""
+    model = Bundled()
+
+    def draw(name: str, factor: float | None = None) -> str:
+        if name in COMPARED:
+            view, theme, width, runs = COMPARED[name]
+            found = [own(**options) for options in runs]
+            return screen([nudged(each, factor) for each in found], view, theme, width).plain
+        view, theme, width, heads = BUNDLED[name]
+        record = capture(model, model.encode(SENTENCE), kind="self", heads=heads)
+        if name.startswith("token"):
+            view = view._replace(words=[find_word(record, "cat")])
+        report = heads_report(record, heads is not None, text=SENTENCE)
+        return screen(nudged(report, factor), view, theme, width).plain
+
+    return draw
+
+
+def nudged(report: HeadsReport, factor: float | None) -> HeadsReport:
+    if factor is None:
+        return report
+    layers = tuple(
+        dataclasses.replace(layer, weights=layer.weights.astype(float) * factor)
+        for layer in report.record.layers
+    )
+    record = dataclasses.replace(report.record, layers=layers)
+    return heads_report(record, report.selected, text=report.text, target=report.target)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden(name: str, drawn: Callable[..., str], golden: Callable[[str, str], None]) -> None:
+    golden(name, drawn(name))
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+@pytest.mark.parametrize("factor", [1 - 1e-6, 1 + 1e-6])
+def test_the_last_bits_of_a_weight_change_nothing(
+    name: str, factor: float, drawn: Callable[..., str]
+) -> None:
+    """Or the screens would differ between machines: no number sits on an edge of rounding."""
+    assert drawn(name, factor) == drawn(name)
+
+
+def test_printed_rows_sum_to_one(drawn: Callable[..., str]) -> None:
+    """Re-read from the screen: as many values as the query sees tokens, and their sum is one."""
+    maps = drawn("values_80").partition("weight  ")[0]
+    rows = [
+        re.findall(r"(?<!\S)(?:1\.0|\.\d\d|·|0)(?= )", line)
+        for line in maps.split("\n")
+        if re.match(r" *(1\.0|\.\d\d|·|0) ", line)
+    ]
+    assert [len(row) for row in rows] == list(range(1, 14))
+    for row in rows:
+        total = sum(0.0 if value == "·" else float(value) for value in row)
+        assert total == pytest.approx(1, abs=0.005 * len(row))
+
+
+def test_every_head_and_token_is_on_the_screen(drawn: Callable[..., str]) -> None:
+    info = Bundled().info
+    overview, _, maps = drawn("all_80").partition("The most distinctive heads")
+    grid, _, small = overview.partition("All heads")
+    assert re.findall(r"(?<= )H\d+\b", grid) == [f"H{head}" for head in range(info.heads)]
+    assert re.findall(r"^L\d+\b", grid, re.MULTILINE) == [f"L{at}" for at in range(info.layers)]
+    names = [f"L{at}H{head}" for at in range(info.layers) for head in range(info.heads)]
+    assert re.findall(r"L\d+H\d+", small.partition("Strongest")[0]) == names
+    for word in ("The", "cat", "sat", "because", "tired"):
+        assert len(re.findall(rf" {word}(?= |$)", maps, re.MULTILINE)) >= 3
+
+
+# Every kind of terminal ----------------------------------------------------------------------
+
+WIDTHS = (20, 40, 80, 120, 200, 300)
+THEMES = {
+    "colour": Theme(),
+    "plain": Theme(colour=False),
+    "coloured ascii": Theme(ascii=True, encoding="ascii"),
+    "plain ascii": Theme(colour=False, ascii=True, encoding="ascii"),
+}
+VIEWS = {
+    "all": View(),
+    "values": View(values=True),
+    "top": View(top=3),
+    "token": View(words=[(Word(range(1)), Word(range(1)))]),
+    "explain": View(explain=True, hints=True),
+}
+TEXTS = {"text": "한국어 🎉 \x1b[2J", "target": "[red]"}
+
+
+def nan_maps() -> list[np.ndarray]:
+    maps = np.tril(np.full((3, 5, 5), 0.2, np.float32))
+    maps[1] = np.nan
+    maps[2, 3] = np.nan
+    return [maps]
+
+
+REPORTS: dict[str, dict[str, Any]] = {
+    "sentence": {},
+    "chosen": {"selected": True},
+    "one token": {"texts": ["hi"]},
+    "two tokens": {"texts": ["hi", " you"]},
+    "400 tokens": {"texts": [f" w{i % 150}" for i in range(400)], "heads": (2, 2)},
+    "twelve": {"texts": [f" w{i}" for i in range(15)], "heads": (12,) * 12},
+    "one head": {"heads": (1,), "selected": True},
+    "uneven heads": {"heads": (9, 2, 5), "texts": [f" w{i}" for i in range(20)]},
+    "cross": {"texts": list("abcd"), "keys": list("uvwxyz"), "kind": "cross"},
+    "many keys": {"texts": ["a"], "keys": [f"k{i}" for i in range(99)], "kind": "cross"},
+    "encoder": {"causal": False},
+    "wide": {"texts": ["<s>", "나는", " 오늘", "👩\u200d🚀", "🇰🇷", "e\u0301", "学校" * 12]},
+    "hostile": {"texts": ["[red]", "\x1b[31m", "\u202e", ":smile:", "[/]"], "name": "\x9b[/]"},
+    "holes": {"texts": list("abcde"), "weights": nan_maps()},
+    "sorted": {"heads": (6, 6), "sorted_by": "normalised_entropy"},
+    "from one, in groups": {"heads": (6, 6), "kv_heads": 2, "index_base": 1},
+    "notes": {"notes": ("a note of \x1b[1m quite some words, and " + "one" * 99,) * 2},
+}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("kind", REPORTS)
+def test_every_screen_fits_and_can_be_written(
+    reports: Reports, screen: Screen, kind: str, theme: str
+) -> None:
+    report, means = reports(**REPORTS[kind], **TEXTS), THEMES[theme]
+    for name, view in VIEWS.items():
+        for width in WIDTHS:
+            block = screen(report, view, means, width, 45)
+            plain = block.plain
+            assert block.width <= width, (name, width)
+            assert max(map(cell_len, plain.split("\n"))) <= width, (name, width)
+            for line in block.lines:
+                assert sum(segment.cell_length for segment in line) <= width, (name, width)
+            assert not set("\x1b\x9b\u202e\t\r") & set(plain)
+            assert "nan" not in plain
+            assert "-0.00" not in plain
+            if means.ascii:
+                assert plain.isascii(), (name, width)
+
+
+def test_thirty_two_by_thirty_two_heads(reports: Reports, screen: Screen) -> None:
+    report = reports([f" w{i}" for i in range(9)], heads=(32,) * 32)
+    for theme in THEMES.values():
+        block = screen(report, VIEWS["all"], theme, 80, 45)
+        assert max(map(cell_len, block.plain.split("\n"))) <= 80
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "cp437", "euc-kr", "utf-8"])
+@pytest.mark.parametrize("kind", ["sentence", "wide", "hostile", "cross", "sorted"])
+def test_any_stream_can_carry_its_screen(
+    reports: Reports, screen: Screen, kind: str, encoding: str
+) -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding, errors="strict")
+    console = Console(
+        file=stream, force_terminal=True, color_system="truecolor", width=60, legacy_windows=False
+    )
+    theme = Theme.of(console, "viridis", ascii_only=False)
+    for view in VIEWS.values():
+        console.print(screen(reports(**REPORTS[kind]), view, theme, 60, 45), end="", soft_wrap=True)
+    stream.flush()
+    assert len(raw.getvalue().decode(encoding)) > 1000
+
+
+def test_no_colour_codes_without_colour(reports: Reports, screen: Screen) -> None:
+    for environ in ({"TERM": "dumb"}, {"TERM": "xterm-256color", "NO_COLOR": "1"}):
+        stream = io.StringIO()
+        console = Console(file=stream, force_terminal=True, width=80, _environ=environ)
+        theme = Theme.of(console, "viridis", ascii_only=False)
+        console.print(screen(reports(), VIEWS["all"], theme, 80, 45), end="", soft_wrap=True)
+        assert not re.search(r"\x1b\[[0-9;]*[34]8;", stream.getvalue())
+        assert "█" in stream.getvalue()
+        assert "▀" not in stream.getvalue()
+
+
+def test_which_parts_a_screen_has(reports: Reports, screen: Screen) -> None:
+    """Few heads over few tokens are all drawn in full; a choice always is."""
+
+    def titles(view: str, **wishes: Any) -> str:
+        return screen(reports(**wishes), VIEWS[view], THEMES["plain"], 80, 45).plain
+
+    everything = titles("all", heads=(5, 5))
+    assert "The most distinctive heads" in everything
+    assert "Label and score of each head" in everything
+    assert "Strongest links · sink left out" in everything
+    assert "All heads" not in titles("all", heads=(3, 3))
+    assert "All heads" not in titles("all", heads=(5, 5), selected=True)
+    assert "strongest pairs" in titles("top", heads=(5, 5))
+    assert "weight  ··" not in titles("top", heads=(5, 5))
+    assert "attention to" in titles("token", heads=(5, 5))
+    assert "How to read this" in titles("explain")
+    assert "--token WORD" in titles("explain")
+    by_entropy = titles("all", heads=(5, 5), sorted_by="entropy")
+    assert "All heads by entropy" in by_entropy
+    assert "The first 3 by entropy" in by_entropy
+
+
+def test_chosen_heads_are_drawn_in_their_order_side_by_side(
+    reports: Reports, screen: Screen
+) -> None:
+    report = reports(heads=(2, 2), selected=True)
+    plain = screen(report, VIEWS["all"], THEMES["plain"], 200, 45).plain
+    [line] = [line for line in plain.split("\n") if line.startswith("L0H0 ")]
+    assert re.findall(r"L\dH\d", line) == ["L0H0", "L0H1", "L1H0", "L1H1"]

@@ -1,0 +1,90 @@
+"""Long texts: no head's whole matrix is ever there, and the numbers are those of the whole."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from attnviz.engine import observe_torch
+from attnviz.inspect.patterns.score import score_patterns
+from attnviz.models.own import OwnAttention
+from attnviz.models.prepare import prepared
+from attnviz.models.transformers_model import TransformersModel
+
+from ....conftest import measured
+from ....small_models import llama_fields, whole_weights
+
+WORDS = 2_311
+
+
+def words(count: int) -> str:
+    return " ".join(f"w{n}" for n in np.random.default_rng(1).integers(0, 97, count))
+
+
+def test_the_memory_of_a_long_text_is_a_few_blocks() -> None:
+    model = OwnAttention(16, 4, causal=True)
+    text = model.encode(words(WORDS))
+    whole = 4 * 4 * WORDS**2  # bytes of all heads of the one layer
+    tracemalloc.start()
+    report = score_patterns(model, [text])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 0.7 * whole
+    seen = whole_weights(model, text)
+    for head in report.heads:
+        weights = seen[0][head.head]
+        assert head.scores["previous"] == pytest.approx(
+            float(measured("previous", weights)), rel=1e-4
+        )
+        expected = float(measured("duplicate", weights, text.ids))
+        assert head.scores["duplicate"] == pytest.approx(expected, rel=1e-4)
+        expected = float(measured("entropy", weights))
+        assert head.statistics["entropy"] == pytest.approx(expected, rel=1e-4)
+
+
+def llama() -> TransformersModel:
+    torch.manual_seed(3)
+    fields = llama_fields(12, 17, 4_096, (6, 2, 4))
+    config = transformers.LlamaConfig(vocab_size=101, initializer_range=1.0, **fields)
+    model = transformers.LlamaForCausalLM(config)
+    return prepared("made", model, None, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("view", ["raw", "without-first", "norm-weighted"])
+def test_recomputed_blocks_give_the_same_scores(view, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = llama()
+    text = model.encode(words(211))
+    whole = score_patterns(model, [text], view=view)
+    monkeypatch.setattr(observe_torch, "LONG", 100)
+    blocks = score_patterns(model, [text], view=view)
+    assert set(observe_torch._plain[model.model].values()) == {True}
+    for one, other in zip(whole.heads, blocks.heads, strict=True):
+        assert one.label == other.label
+        for name, score in one.scores.items():
+            expected = score if score is None else pytest.approx(score, abs=1e-5)
+            assert other.scores[name] == expected, name
+
+
+def test_a_text_past_the_limit_is_never_there_whole() -> None:
+    """From 2,048 tokens on the model's own attention is the fused one."""
+    model = llama()
+    with torch.inference_mode():
+        text = model.encode(words(WORDS))
+    seen: list[tuple[int, ...]] = []
+    original = torch.Tensor.softmax
+
+    def watched(scores: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
+        seen.append(tuple(scores.shape))
+        return original(scores, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "softmax", watched)
+        report = score_patterns(model, [text])
+    assert report.heads[0].scores["previous"] is not None
+    long = [shape for shape in seen if shape[-1] > 1_000]
+    assert long
+    assert max(np.prod(shape) for shape in long) <= 2**20

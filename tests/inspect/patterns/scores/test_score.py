@@ -1,0 +1,224 @@
+"""Whole runs of scoring: heads that are known get their label, and nothing else gets one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.patterns.records import PatternReport
+from attnviz.inspect.patterns.score import score_patterns
+from attnviz.measures.registry import LABELS, RELATIONS
+from attnviz.models.bundled import Bundled
+from attnviz.models.own import OwnAttention
+from attnviz.texts import natural_texts
+
+TEXT = "a b , c a b . d a b , c e . a b , c"
+
+
+@pytest.fixture(scope="module")
+def tiny() -> PatternReport:
+    return score_patterns(Bundled())
+
+
+def labels(report: PatternReport) -> dict[str, str]:
+    return {report.name(head.layer, head.head): head.label for head in report.heads if head.label}
+
+
+@pytest.mark.parametrize("label", ["previous", "first", "self", "duplicate", "induction"])
+def test_a_known_head_is_named_on_the_probes(label, known_heads, scripted, even_head) -> None:
+    report = score_patterns(scripted([[known_heads[label], even_head]]))
+    head, other = report.heads
+    assert head.label == label
+    assert head.score == pytest.approx(1)
+    assert head.margin == pytest.approx(1 - head.base_rate[label])
+    assert head.agreement == 1
+    assert other.label is None
+
+
+LETTERS = "a b c d e f g h i j a b c d e f g h i j"
+
+
+@pytest.mark.parametrize("label", ["previous", "first", "self", "duplicate", "induction"])
+def test_a_known_head_is_named_on_a_text(label, known_heads, scripted, even_head) -> None:
+    model = scripted([[even_head, known_heads[label]]])
+    report = score_patterns(model, [model.encode(LETTERS)])
+    assert [head.label for head in report.heads] == [None, label]
+    assert report.heads[1].agreement is None
+    assert report.heads[1].events >= 8
+    assert report.labels_from == "text"
+
+
+@pytest.mark.parametrize("label", ["duplicate", "induction", "delimiter"])
+def test_a_few_places_of_a_text_name_no_head(label, known_heads, scripted, even_head) -> None:
+    model = scripted([[even_head, known_heads[label]]])
+    report = score_patterns(model, [model.encode(TEXT)])
+    assert {head.label for head in report.heads} <= {None, "first"}
+
+
+def test_random_weights_get_no_names() -> None:
+    report = score_patterns(OwnAttention(causal=True))
+    assert labels(report) == {}
+
+
+def test_what_a_fixed_offset_explains_cannot_be_tested(tiny) -> None:
+    """Every adjective of the shipped sentences stands right before its noun."""
+    assert tiny.untestable["adjective"] == 1
+    assert "subject" not in tiny.untestable
+    assert not {head.label for head in tiny.heads} & set(tiny.untestable)
+
+
+def test_intervals_hold_their_scores(tiny) -> None:
+    for head in tiny.heads:
+        assert set(head.intervals) <= set(head.scores)
+        for name, (low, high) in head.intervals.items():
+            assert low - 1e-9 <= head.scores[name] <= high + 1e-9
+
+
+def test_a_next_token_head_needs_to_see_the_future(scripted, next_head, even_head) -> None:
+    model = scripted([[next_head, lambda tokens: even_head(tokens)[::-1, ::-1]]])
+    report = score_patterns(model)
+    assert not report.causal
+    assert report.heads[0].label == "next"
+    assert report.heads[0].statistics["signed_distance"] == pytest.approx(1, abs=0.05)
+
+
+def test_two_layers_by_hand_hold_one_previous_and_one_induction_head(two_layers) -> None:
+    report = score_patterns(two_layers)
+    assert labels(report) == {"L0H0": "previous", "L1H0": "induction"}
+    previous, _, induction, _ = report.heads
+    assert previous.scores["previous"] >= 0.99
+    assert induction.scores["induction"] >= 0.99
+    assert induction.scores["prefix_matching"] >= 0.99
+    assert previous.scores["induction"] < 0.05
+    assert previous.agreement == induction.agreement == 1
+
+
+def test_the_head_by_hand_moves_what_the_other_reads(two_layers) -> None:
+    """Weighted by what is moved the previous-token head stays; the other one moves nothing."""
+    report = score_patterns(two_layers, view="norm-weighted")
+    assert labels(report) == {"L0H0": "previous"}
+    assert report.heads[2].scores["induction"] is None
+
+
+def test_the_bundled_models_specialists_are_found(tiny) -> None:
+    found = labels(tiny)
+    assert found["L0H0"] == "previous"
+    assert found["L1H0"] == found["L1H2"] == found["L1H3"] == "induction"
+    by_name = {tiny.name(head.layer, head.head): head for head in tiny.heads}
+    # As its card says, which measured on fresh random tokens.
+    for name, measured in {"L1H0": 0.844, "L1H2": 0.857}.items():
+        assert by_name[name].scores["induction"] == pytest.approx(measured, abs=0.03)
+        assert by_name[name].agreement == 1
+    assert by_name["L0H0"].scores["previous"] >= 0.75
+    assert max(head.scores["duplicate"] for head in tiny.heads) < 0.1
+    assert by_name["L0H0"].agreement == 1
+
+
+def test_every_score_has_its_base_rate_and_its_texts(tiny) -> None:
+    assert set(tiny.labels) == set(LABELS) - {"next", "separator", "alignment"}
+    for head in tiny.heads:
+        for label in tiny.labels:
+            assert head.scores[label] is not None
+            assert head.base_rate[label] is not None
+            assert head.measured[label] > 0
+    assert {"next", "separator"} <= set(tiny.not_measured)
+    probes = {probe.name: probe for probe in tiny.probes}
+    assert probes["random repeats"].seeds == (0, 1, 2)
+    assert probes["annotated sentences"].texts >= 60
+    assert set(probes["annotated sentences"].pairs) == set(RELATIONS)
+
+
+def test_the_base_rate_of_a_position_is_even_attention(tiny) -> None:
+    lengths = [len(Bundled().encode(text)) for text in natural_texts()]
+    expected = np.mean([np.mean([1 / (i + 1) for i in range(1, n)]) for n in lengths])
+    assert tiny.heads[0].base_rate["previous"] == pytest.approx(expected)
+
+
+def test_the_best_heads_of_a_label_have_a_map(tiny) -> None:
+    for label in ("previous", "induction"):
+        best = tiny.labelled(label)[0]
+        assert best.example is not None
+        assert best.example.weights.sum(-1) == pytest.approx(1, abs=1e-5)
+    induction = tiny.labelled("induction")[0].example
+    assert induction.tokens.ids[1:9] == induction.tokens.ids[9:]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_random_model_gets_no_label_but_what_its_control_explains(seed: int) -> None:
+    report = score_patterns(Bundled(seed=seed), control=seed + 10)
+    explained = set(report.control.labelled)
+    assert set(labels(report).values()) <= explained
+    assert report.heads[0].control
+
+
+def test_random_attention_over_random_words_gets_no_label_that_its_control_lacks() -> None:
+    report = score_patterns(OwnAttention(32, 4, causal=True, seed=3), control=4)
+    assert set(labels(report).values()) <= set(report.control.labelled)
+
+
+def test_the_trained_models_specialists_are_not_its_shape(tiny) -> None:
+    report = score_patterns(Bundled(), control=5)
+    assert labels(report).items() >= {"L0H0": "previous", "L1H2": "induction"}.items()
+    assert "induction" not in report.control.labelled
+
+
+def test_the_first_token_disappears_from_its_view(known_heads, scripted, even_head) -> None:
+    def half(tokens):
+        return (known_heads["first"](tokens) + known_heads["previous"](tokens)) / 2
+
+    model = scripted([[half, known_heads["first"]]])
+    raw = score_patterns(model, [model.encode(TEXT)])
+    without = score_patterns(model, [model.encode(TEXT)], view="without-first")
+    assert raw.heads[0].scores["previous"] == pytest.approx(0.5, abs=0.05)
+    assert without.heads[0].scores["previous"] == pytest.approx(1)
+    assert without.heads[0].scores["first"] is None
+    assert without.not_measured["first"].startswith("the first token is left out")
+    # What looked at nothing else has nothing left: not measured, never zero.
+    assert without.heads[1].scores["previous"] is None
+    assert without.heads[1].label is None
+
+
+def test_a_text_without_repeats_is_not_measured(scripted, even_head) -> None:
+    model = scripted([[even_head, even_head]])
+    report = score_patterns(model, [model.encode("one two three four")])
+    assert report.heads[0].scores["duplicate"] is None
+    assert report.heads[0].scores["induction"] is None
+    assert "no token of the text repeats" in report.not_measured["duplicate"]
+    assert "duplicate" not in report.labels
+
+
+def test_a_short_text_says_how_many_tokens_are_needed(scripted, even_head) -> None:
+    model = scripted([[even_head, even_head]])
+    with pytest.raises(UsageError, match="has 3 tokens: scoring heads needs at least 4"):
+        score_patterns(model, [model.encode("one two")])
+
+
+def test_chosen_heads_alone_are_scored() -> None:
+    report = score_patterns(Bundled(), heads={1: {0, 3}, 3: {2}})
+    assert [(head.layer, head.head) for head in report.heads] == [(1, 0), (1, 3), (3, 2)]
+    assert labels(report)["L1H0"] == "induction"
+    with pytest.raises(UsageError, match="none of the chosen layers"):
+        score_patterns(Bundled(), heads={0: set()})
+
+
+def test_progress_counts_up_to_all_of_the_work() -> None:
+    seen: list[tuple[int, int]] = []
+    score_patterns(Bundled(), control=1, progress=lambda done, total: seen.append((done, total)))
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1][0] == seen[-1][1]
+    assert len({total for _, total in seen}) == 1
+
+
+def test_what_cannot_be_had_is_refused(scripted, even_head) -> None:
+    model = scripted([[even_head, even_head]])
+    with pytest.raises(UsageError, match="no cross attention"):
+        score_patterns(model, kind="cross")
+    with pytest.raises(UnsupportedError, match="random weights"):
+        score_patterns(model, control=1)
+
+
+def test_two_runs_give_the_same_numbers(tiny) -> None:
+    again = score_patterns(Bundled())
+    assert [head.scores for head in again.heads] == [head.scores for head in tiny.heads]
+    assert [head.base_rate for head in again.heads] == [head.base_rate for head in tiny.heads]

@@ -1,0 +1,201 @@
+"""Scores in blocks of rows equal those of the whole matrix, and both equal their definitions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from attnviz.inspect.patterns.sums import SHUFFLES, ScoreSums, in_view, uniform_scores
+from attnviz.measures.registry import DESCRIBED, OF_ONE_TEXT
+from attnviz.measures.rows import Conditions, TextFacts, is_punctuation, uniform_weights
+from attnviz.records import Kind, Tokens
+
+from ....conftest import measured
+
+N = 53
+RAW = Conditions("self", True, ranked=True)
+HEADS = 3
+
+
+def text(n: int = N, words: int = 61) -> Tokens:
+    ids = (0, *np.random.default_rng(2).integers(1, words, n - 2).tolist(), 0)
+    texts = tuple("." if number % 5 == 1 else f" w{number}" for number in ids)
+    return Tokens(ids, texts, tuple(number == 0 for number in ids))
+
+
+def matrices(causal: bool, n: int = N, keys: int | None = None) -> np.ndarray:
+    weights = np.random.default_rng(7).dirichlet(np.full(keys or n, 0.2), size=(HEADS, n))
+    if causal:
+        weights = np.tril(weights + 1e-4)
+        weights /= weights.sum(-1, keepdims=True)
+    return weights
+
+
+def scores(
+    weights: np.ndarray, rows: int, causal: bool, view="raw", kind: Kind = "self", norms=None
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    tokens = text()
+    keys = text(weights.shape[-1], 11) if kind == "cross" else tokens
+    sums = ScoreSums(
+        TextFacts(tokens, keys, Conditions(kind, causal, view, True), SHUFFLES, passing=True)
+    )
+    for start in range(0, weights.shape[1], rows):
+        block = weights[:, start : start + rows]
+        if causal:  # what blocks of a causal model may leave out
+            block = block[..., : start + block.shape[1]]
+        sums.add(in_view(view, block, norms), start)
+    return sums.scores(), sums.shuffled()
+
+
+@pytest.mark.parametrize("rows", [1, 7, 52, N])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("view", ["raw", "without-first", "norm-weighted"])
+def test_blocks_equal_the_whole(rows: int, causal: bool, view: str) -> None:
+    norms = np.random.default_rng(1).random((HEADS, N))
+    whole, shuffled = scores(matrices(causal), N, causal, view, norms=norms)
+    blocks, in_blocks = scores(matrices(causal), rows, causal, view, norms=norms)
+    assert whole.keys() == blocks.keys()
+    for name, values in whole.items():
+        assert blocks[name] == pytest.approx(values, abs=1e-12), name
+    for name, values in shuffled.items():
+        assert in_blocks[name] == pytest.approx(values, abs=1e-12), name
+
+
+@pytest.mark.parametrize("rows", [5, N])
+def test_cross_attention_in_blocks(rows: int) -> None:
+    weights = matrices(False, keys=31)
+    whole, _ = scores(weights, N, False, kind="cross")
+    blocks, _ = scores(weights, rows, False, kind="cross")
+    for name, values in whole.items():
+        assert blocks[name] == pytest.approx(values, abs=1e-12), name
+    centres = (weights * np.arange(31)).sum(-1)
+    expected = [np.corrcoef(np.arange(N), row)[0, 1] for row in centres]
+    assert whole["monotone"] == pytest.approx(expected)
+    for head in range(HEADS):
+        near = [
+            math.fsum(
+                weights[head, i, j] * math.exp(-((i / N - j / 31) ** 2) / (2 * 0.2**2))
+                for j in range(31)
+            )
+            for i in range(N)
+        ]
+        assert whole["alignment"][head] == pytest.approx(np.mean(near))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_sums_are_the_measures(causal: bool) -> None:
+    weights, tokens = matrices(causal), text()
+    found, _ = scores(weights, N, causal)
+    expected = {
+        name: measured(name, weights, tokens.ids, tokens.special, causal=causal)
+        for name in DESCRIBED + OF_ONE_TEXT
+        if name in found
+    }
+    assert ("next" in found, "signed_distance" in found) == (not causal, not causal)
+    for name, values in expected.items():
+        assert found[name] == pytest.approx(values, abs=1e-12), name
+
+
+def test_marks_and_special_tokens_by_a_loop() -> None:
+    weights, tokens = matrices(True), text()
+    found, _ = scores(weights, 10, True)
+    marked = [
+        word == "." or special for word, special in zip(tokens.texts, tokens.special, strict=True)
+    ]
+    for head, matrix in enumerate(weights):
+        mass = [sum(w for w, mark in zip(row, marked, strict=True) if mark) for row in matrix]
+        assert found["delimiter"][head] == pytest.approx(np.mean(mass))
+        assert found["separator"][head] == pytest.approx(matrix[-1, -1])  # only there it is seen
+
+
+def test_rare_tokens_by_a_loop() -> None:
+    weights, wide = matrices(True), text(N, 997)
+    ids = np.where(wide.special, -1, wide.ids)
+    rare = ids >= np.sort(ids)[-int(0.1 * (ids >= 0).sum())]
+    facts = TextFacts(wide, wide, RAW)
+    assert (facts.rare == rare).all()
+    sums = ScoreSums(facts)
+    sums.add(weights, 0)
+    for head, matrix in enumerate(weights):
+        gained = [
+            matrix[i, rare].sum() - rare[: i + 1].sum() / (i + 1)
+            for i in range(N)
+            if rare[: i + 1].any()
+        ]
+        assert sums.scores()["rare"][head] == pytest.approx(np.mean(gained))
+    assert uniform_scores(facts)["rare"] == pytest.approx(0, abs=1e-12)
+
+
+def test_few_different_tokens_are_not_rare() -> None:
+    for words in (2, 4):
+        assert not TextFacts(text(N, words), text(N, words), RAW).rare.any()
+
+
+def test_without_the_first_token_by_a_loop() -> None:
+    weights, tokens = matrices(True), text()
+    found, _ = scores(weights, 11, True, "without-first")
+    rest = weights[:, :, 1:] / np.maximum(weights[:, :, 1:].sum(-1, keepdims=True), 1e-300)
+    previous = [np.mean([matrix[i, i - 2] for i in range(2, N)]) for matrix in rest]
+    own = [np.mean([matrix[i, i - 1] for i in range(2, N)]) for matrix in rest]
+    assert found["previous"] == pytest.approx(previous)
+    assert found["self"] == pytest.approx(own)
+    assert "first" not in found
+    assert len(tokens) == N
+
+
+def test_shuffled_tokens_are_the_same_tokens_in_another_order() -> None:
+    facts = TextFacts(text(), text(), RAW, SHUFFLES)
+    assert facts.orders.shape == (1 + SHUFFLES, N)
+    for order in facts.orders:
+        assert sorted(order) == sorted(text().ids)
+        assert order[0] == order[-1] == 0  # special tokens stay
+    weights = matrices(True)
+    _, shuffled = scores(weights, N, True)
+    by_hand = np.mean(
+        [measured("duplicate", weights, order.tolist()) for order in facts.orders[1:]], axis=0
+    )
+    # A mean over all queries of all orders, which here have about as many that count each.
+    assert shuffled["duplicate"] == pytest.approx(by_hand, rel=0.05)
+
+
+def test_even_attention_is_scored_in_blocks_as_a_whole() -> None:
+    facts = TextFacts(text(), text(), RAW, SHUFFLES)
+    even = uniform_scores(facts)
+    whole = uniform_weights(N, N, True)
+    assert even["previous"] == pytest.approx(float(measured("previous", whole)))
+    assert even["normalised_entropy"] == pytest.approx(1)
+
+
+def test_single_precision_is_summed_in_double() -> None:
+    narrow, _ = scores(matrices(True).astype(np.float32), 9, True)
+    wide, _ = scores(matrices(True), N, True)
+    for name, values in wide.items():
+        assert narrow[name] == pytest.approx(values, abs=1e-5), name
+
+
+@pytest.mark.parametrize(
+    ("mark", "is_mark"),
+    [
+        (".", True),
+        (" ,", True),
+        ("。", True),
+        ('."', True),
+        ("a.", False),
+        (" ", False),
+        ("", False),
+    ],
+)
+def test_what_counts_as_a_delimiter(mark: str, is_mark: bool) -> None:
+    assert is_punctuation(mark) == is_mark
+
+
+def test_norms_weigh_what_is_moved() -> None:
+    weights = np.array([[[1.0, 0, 0], [0.5, 0.5, 0], [0.5, 0.25, 0.25]]])
+    norms = np.array([[0.0, 1.0, 3.0]])
+    shown = in_view("norm-weighted", weights, norms)
+    assert shown[0].tolist() == [[0, 0, 0], [0, 1, 0], [0, 0.25, 0.75]]
+    assert weights[0, 0, 0] == 1  # the weights themselves stay as they are
+    with pytest.raises(ValueError, match="norms"):
+        in_view("norm-weighted", weights, None)

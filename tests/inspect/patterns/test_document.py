@@ -1,0 +1,336 @@
+"""What is said of scored heads, read back from screens at fixed widths, pages and pictures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from attnviz.draw.blocks import Block
+from attnviz.draw.document import Group, HeadGrid, Part, Table
+from attnviz.draw.files import document_files, save
+from attnviz.draw.grid import grid_block, strength_glyph
+from attnviz.draw.labels import width
+from attnviz.draw.palette import colour_table
+from attnviz.draw.terminal import first_screen, part_block, terminal_block
+from attnviz.draw.theme import Theme
+from attnviz.inspect.patterns.document import patterns_document
+from attnviz.inspect.patterns.grids import label_grid, label_tint, score_grid
+from attnviz.inspect.patterns.records import PatternReport, Probe
+from attnviz.inspect.patterns.words import finding, short
+from attnviz.measures.labels import SINKS
+from attnviz.measures.registry import LABELS, label_named
+
+Reports = Callable[..., PatternReport]
+
+PLAIN = Theme("viridis", colour=False)
+ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
+COLOUR = Theme("viridis")
+TEXT = "Old Tom saw Ann, and Ann saw Tom."
+NO_REPEATS = {"missing": ("duplicate", "induction")}
+EVIL = "<script>alert(1)</script>\x1b[31m[/]\x9b&\u202e\u200b"
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
+    "all_80": ({}, {}, 80, PLAIN),
+    "all_120": ({"control": True}, {"hints": ("next: --watch self", "--explain")}, 120, PLAIN),
+    "all_200": ({"layers": 12, "heads": 12}, {}, 200, PLAIN),
+    "narrow_40": ({"view": "without-first"}, {}, 40, PLAIN),
+    "ascii_80": ({"layers": 2, "heads": 19, **NO_REPEATS}, {}, 80, ASCII),
+    "many_heads_80": ({"layers": 2, "heads": 47}, {}, 80, PLAIN),
+    "own_text_80": (
+        {**NO_REPEATS, "probes": (Probe("text", 1, 13, 13, ("previous", "first")),), "text": TEXT},
+        {"explain": True},
+        80,
+        PLAIN,
+    ),
+    "stats_80": ({}, {"stats": True}, 80, PLAIN),
+    "watch_80": ({"control": True}, {"watch": "previous", "top": 3}, 80, PLAIN),
+    "watch_140": ({"layers": 12, "heads": 12}, {"watch": "induction"}, 140, PLAIN),
+    "watch_unmeasured_80": (NO_REPEATS, {"watch": "induction", "explain": True}, 80, PLAIN),
+}
+
+
+def screen(report: PatternReport, theme: Theme = PLAIN, room: int = 80, **shown: Any) -> Block:
+    return terminal_block(patterns_document(report, **shown), theme, room)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name: str, pattern_reports: Reports, golden: Callable[[str, str], None]) -> None:
+    fields, shown, room, theme = CASES[name]
+    golden(name, screen(pattern_reports(**fields), theme, room, **shown).plain)
+
+
+@pytest.mark.parametrize("room", [26, 31, 47, 80, 101, 199])
+@pytest.mark.parametrize("theme", [COLOUR, PLAIN, ASCII], ids=["colour", "plain", "ascii"])
+@pytest.mark.parametrize("watch", [None, "self"])
+def test_no_line_is_too_wide(
+    pattern_reports: Reports, room: int, theme: Theme, watch: str | None
+) -> None:
+    report = pattern_reports(
+        layers=2,
+        heads=13,
+        control=True,
+        missing=("rare",),
+        notes=("a note of some length that has to be broken where the screen ends",),
+        text=TEXT,
+        source="a/very/long/path/of/pairs.tsv",
+    )
+    for shown in ({"explain": True}, {"stats": True, "hints": ("next: --watch previous ranks",)}):
+        drawn = screen(report, theme, room, watch=watch, **shown)
+        assert max(map(width, drawn.plain.splitlines())) <= room
+
+
+# The first screen ----------------------------------------------------------------------------
+
+FIRST: dict[str, tuple[dict[str, Any], str | None, int, int]] = {
+    "first_80x24": ({"layers": 6, "heads": 4}, None, 80, 24),
+    "first_twelve_heads_80x24": ({"layers": 6, "heads": 12}, None, 80, 24),
+    "first_tall_80x24": ({"layers": 24, "heads": 16}, None, 80, 24),
+    "first_120x40": ({"layers": 6, "heads": 4}, None, 120, 40),
+    "first_watch_80x24": ({"layers": 6, "heads": 4}, "previous", 80, 24),
+    "first_unmeasured_80x24": (NO_REPEATS, "induction", 80, 24),
+}
+
+
+def first(report: PatternReport, room: int, lines: int, watch: str | None = None) -> list[str]:
+    document = patterns_document(report, watch, hints=("--watch previous ranks all heads",))
+    return first_screen(document, PLAIN, room, lines - 1).plain.splitlines()
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_golden_first_screens(
+    name: str, pattern_reports: Reports, golden: Callable[[str, str], None]
+) -> None:
+    fields, watch, room, lines = FIRST[name]
+    report = pattern_reports(**fields, untestable={"adjective": 1.0})
+    golden(name, "\n".join(first(report, room, lines, watch)) + "\n")
+
+
+@pytest.mark.parametrize(("room", "lines"), [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("shape", [(1, 1), (6, 4), (6, 12), (12, 12), (48, 25)])
+@pytest.mark.parametrize("watch", [None, "previous", "subject"])
+def test_the_first_screen_fits_and_begins_with_the_finding(
+    pattern_reports: Reports, shape: tuple[int, int], watch: str | None, room: int, lines: int
+) -> None:
+    report = pattern_reports(layers=shape[0], heads=shape[1], untestable={"adjective": 1.0})
+    shown = first(report, room, lines, watch)
+    assert len(shown) < lines
+    assert max(map(width, shown)) <= room
+    assert shown[0].startswith(f"made · {shape[0] * shape[1]:,} head")
+    told = finding(report, watch)
+    assert len(told) <= 160
+    assert " ".join(shown[1:3]).startswith(told)
+    assert shown[-1].endswith("--full: everything")
+
+
+def test_the_finding_counts(pattern_reports: Reports) -> None:
+    report = pattern_reports(layers=7, heads=5)
+    told = finding(report, None)
+    labels = [entry.label for entry in report.heads if entry.label is not None]
+    sinks = sum(label in SINKS for label in labels)
+    assert told.startswith(f"{len(labels) - sinks} of 35 heads have a label")
+    assert f"; {sinks} {'is an attention sink' if sinks == 1 else 'are attention sinks'}" in told
+    none = [replace(entry, label=None) for entry in report.heads]
+    assert "None of 35 heads" in finding(replace(report, heads=tuple(none)), None)
+    drawn = replace(report.model, weights="random", seed=0)
+    assert finding(replace(report, model=drawn), None).startswith("Random weights")
+    best = report.ranked("induction")[0]
+    assert report.name(best.layer, best.head) in finding(report, "induction")
+
+
+# Grids ---------------------------------------------------------------------------------------
+
+
+def cells_of(grid: HeadGrid, theme: Theme, room: int) -> Block:
+    return grid_block(grid._replace(title=(), key=(), scale=None), theme, room)
+
+
+def test_letters_and_scores_stand_where_their_heads_are(pattern_reports: Reports) -> None:
+    report = pattern_reports(layers=5, heads=7)
+    drawn = cells_of(label_grid(report), PLAIN, 80).plain.splitlines()
+    for entry in report.heads:
+        line = drawn[entry.layer + 1]
+        start = drawn[0].index(f"H{entry.head}") - 1
+        cell = " ".join(line[start : start + 9].split())
+        if entry.label is None:
+            assert cell == "·"
+            continue
+        glyph = "░▒▓█"[min(int(entry.strength[entry.label] * 4), 3)]
+        score = "1.0" if entry.score >= 0.995 else f"{entry.score:.2f}"[1:]
+        assert cell == f"{glyph}{label_named(entry.label).short} {score}"
+
+
+@pytest.mark.parametrize(("heads", "room"), [(13, 50), (32, 80), (32, 200), (47, 60), (5, 20)])
+@pytest.mark.parametrize("theme", [PLAIN, ASCII, COLOUR])
+def test_every_head_is_there_at_every_width(
+    pattern_reports: Reports, heads: int, room: int, theme: Theme
+) -> None:
+    report = pattern_reports(layers=2, heads=heads)
+    drawn = cells_of(label_grid(report), theme, room)
+    lines = [line[1:] for line in drawn.lines if line[0].style is not None]  # without head names
+    cells = [segment.text for line in lines for segment in line if segment.text.strip()]
+    wanted = ["·" if e.label is None else label_named(e.label).short[0] for e in report.heads]
+    assert [cell.lstrip(" ░▒▓█.:*#")[0] for cell in cells] == wanted
+
+
+def test_a_strength_that_is_higher_has_no_weaker_glyph() -> None:
+    for theme in (PLAIN, ASCII):
+        ramp = "░▒▓█" if theme is PLAIN else ".:*#"
+        places = [ramp.index(strength_glyph(step / 100, theme)) for step in range(101)]
+        assert places == sorted(places)
+        assert set(places) == set(range(len(ramp)))
+
+
+def test_watched_scores_say_what_was_not_measured(pattern_reports: Reports) -> None:
+    report = pattern_reports(layers=2, heads=3, missing=("rare",))
+    drawn = cells_of(score_grid(report, "rare"), PLAIN, 60).plain
+    assert drawn.count("n/m") == 6
+    assert not re.search(r"\d\.\d|\.\d\d", drawn)
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(7, 5), (1, 1)])
+def test_the_legend_counts(pattern_reports: Reports, layers: int, heads: int) -> None:
+    report = pattern_reports(layers=layers, heads=heads)
+    words = " ".join(part_block(label_grid(report), PLAIN, 200).plain.split())
+    absent = words.partition("in none: ")[2]
+    for name in report.labels:
+        count = sum(entry.label == name for entry in report.heads)
+        label = LABELS[name]
+        assert (f"{label.short} {label.said} in {count}" in words) == (count > 0)
+        assert (label.said in absent) == (count == 0)
+    assert f"· no label in {sum(entry.label is None for entry in report.heads)}" in words
+
+
+def _full(name: str) -> tuple[int, int, int]:
+    tint = label_tint(name, 1.0)
+    return colour_table(tint.palette)[tint.step]
+
+
+def test_no_two_labels_share_a_colour() -> None:
+    for one, other in combinations(LABELS, 2):
+        distance = sum(abs(a - b) for a, b in zip(_full(one), _full(other), strict=True))
+        assert distance > 60, (one, other)
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_a_stronger_label_is_brighter(name: str) -> None:
+    tints = [label_tint(name, strength) for strength in (-1, 0.3, 0.6, 1)]
+    shades = [sum(colour_table(tint.palette)[tint.step]) for tint in tints]
+    assert shades == sorted(shades)
+    assert tints[0] == label_tint(name, 0)
+
+
+# Tables --------------------------------------------------------------------------------------
+
+
+def rows_of(drawn: str) -> dict[str, list[str]]:
+    """The rows of the tables: by head's name, the cells that are no bar."""
+    rows = {}
+    for line in drawn.splitlines():
+        match = re.search(r"(L\d+H\d+)\s+[━╸ ]*(?=[-.n\d])(.+)$", line)
+        if match:
+            rows[match[1]] = match[2].split()
+    return rows
+
+
+def bare(text: str) -> str:
+    return text.replace("0.", ".")
+
+
+def test_a_row_has_the_numbers_of_its_head(pattern_reports: Reports) -> None:
+    report = pattern_reports(layers=4, heads=7, control=True)
+    shown = rows_of(screen(report, PLAIN, 170, top=28).plain)
+    labelled = [entry for entry in report.heads if entry.label]
+    assert len(labelled) > 5
+    for entry in labelled:
+        unit = "pairs" if entry.label == "subject" else "texts"
+        assert shown[report.name(entry.layer, entry.head)][:9] == [
+            bare(f"{entry.score:.3f}"),
+            bare(f"{entry.base_rate[entry.label]:.3f}"),
+            "–".join(map(short, entry.intervals[entry.label])),
+            "7",
+            unit,
+            bare(f"{entry.control[entry.label]:.3f}"),
+            f"{entry.agreement:.0%}",
+            bare(f"{entry.margin:+.3f}"),
+            f"{entry.statistics['entropy']:.2f}",
+        ]
+
+
+def test_a_watched_label_ranks_every_head(pattern_reports: Reports) -> None:
+    report = pattern_reports(layers=3, heads=5, missing=("rare",))
+    shown = rows_of(screen(report, PLAIN, 100, watch="self", top=99).plain)
+    assert list(shown) == [report.name(e.layer, e.head) for e in report.ranked("self")]
+    assert "rare token (no token comes twice)" in screen(report, watch="rare").plain
+
+
+# Files ---------------------------------------------------------------------------------------
+
+
+def saved(report: PatternReport, path: Path, **shown: Any) -> str:
+    save(path, document_files(lambda: patterns_document(report, **shown), "viridis"))
+    return path.read_text(encoding="utf-8")
+
+
+def test_a_picture_has_a_cell_a_head_and_a_row_a_labelled_one(
+    pattern_reports: Reports, tmp_path: Path
+) -> None:
+    report = pattern_reports(layers=3, heads=5)
+    root = ElementTree.fromstring(saved(report, tmp_path / "a.svg"))
+    svg = "{http://www.w3.org/2000/svg}"
+    texts = {node.text for node in root.iter(f"{svg}text")}
+    labelled = [entry for entry in report.heads if entry.label]
+    assert f"What each head does: {len(labelled)} of 15 heads labelled" in texts
+    for entry in labelled:
+        assert {report.name(entry.layer, entry.head), bare(f"{entry.score:.3f}")} <= texts
+    tips = [node.text or "" for node in root.iter(f"{svg}title")]
+    assert len([tip for tip in tips if re.match(r"L\dH\d: ", tip)]) == 15
+
+
+def test_a_page_has_every_number(pattern_reports: Reports, tmp_path: Path) -> None:
+    report = pattern_reports(missing=("rare",))
+    page = saved(report, tmp_path / "a.html")
+    for entry in report.heads:
+        for value in entry.scores.values():
+            assert (f"{value:.4g}" if value is not None else "–") in page
+
+
+def parts_of(group: Group) -> Iterator[Part]:
+    for part in group.parts:
+        yield from parts_of(part) if isinstance(part, Group) else [part]
+
+
+@pytest.mark.parametrize("watch", [None, "self", "rare"])
+def test_every_cell_stands_in_a_column(pattern_reports: Reports, watch: str | None) -> None:
+    document = patterns_document(pattern_reports(missing=("rare",)), watch, stats=True)
+    tables = [part for group in document.groups for part in parts_of(group)]
+    for table in tables:
+        if isinstance(table, Table):
+            assert {len(row.cells) for row in table.rows} == {len(table.columns)}
+
+
+def test_nothing_of_a_stranger_acts(pattern_reports: Reports, tmp_path: Path) -> None:
+    report = pattern_reports(
+        names=("previous", EVIL),
+        layers=5,
+        pieces=("<s>", EVIL, "\n", " \u200b"),
+        missing=(EVIL,),
+        notes=(EVIL,),
+        probes=(Probe(EVIL, 1, 4, 4, (EVIL,), skipped=(EVIL,)),),
+        not_measured={EVIL: EVIL},
+        text=EVIL,
+        target=EVIL,
+        source=EVIL,
+    )
+    for watch in (None, "previous", EVIL):
+        shown = {"watch": watch, "stats": True, "explain": True}
+        drawn = [saved(report, tmp_path / f"a{ending}", **shown) for ending in (".svg", ".html")]
+        assert not [text for text in drawn if "<script" in text]
+        drawn += [screen(report, PLAIN, 90, **shown).plain, saved(report, tmp_path / "a.md")]
+        assert not {"\x1b", "\x9b", "\u202e", "\u200b"} & set("".join(drawn))

@@ -1,0 +1,273 @@
+"""What prune shows, read back: points where they belong, screens that fit, numbers that add up."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from attnviz.draw.blocks import Block
+from attnviz.draw.document import Group, HeadGrid, Part, Plot
+from attnviz.draw.terminal import first_screen, part_block, terminal_block
+from attnviz.draw.theme import Theme
+from attnviz.inspect.prune.data import prune_data, prune_rows
+from attnviz.inspect.prune.document import _first, prune_document
+from attnviz.inspect.prune.records import Half, PrunedModel, PruneReport, PruneStep, RandomLoss
+from attnviz.inspect.prune.request import PruneRequest
+from attnviz.records import ModelInfo
+
+from ...first_screens import fitting
+
+_PLAIN = Theme(colour=False)
+_ASCII = Theme(colour=False, ascii=True, encoding="ascii")
+_COLOUR = Theme()
+
+
+def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) -> PruneReport:
+    """Head (i mod layers, i // layers) goes at step i; the loss rises by 0.1 a step, twice at
+    random."""
+    total = layers * heads
+    steps = tuple(
+        PruneStep(
+            i % layers, i // layers, 0.1, total - i - 1, 2.0 + 0.1 * (i + 1), 1.5 + 0.05 * (i + 1)
+        )
+        for i in range(count)
+    )
+    random = tuple(
+        RandomLoss(step.heads_left, (step.loss, *[(9 * step.loss - 10) / 4] * 4)) for step in steps
+    )
+    info = ModelInfo("a\x1b[31mmodel", None, "LlamaForCausalLM", "float32", layers, heads, heads, 2)
+    report = PruneReport(
+        model=info,
+        layers=tuple(range(layers)),
+        text="A text with [red]markup[/] in it.",
+        source="",
+        texts=1,
+        tokens=11,
+        ranking=Half(1, 5, 1.5),
+        held_out=Half(1, 6, 2.0),
+        loss_name="loss",
+        request=PruneRequest(fraction=0.3, seed=7),
+        limit=None,
+        steps=steps,
+        random=random,
+        parameters_before=1000,
+        pruned=PrunedModel("cut", heads - 1, heads - 1, "LlamaForCausalLM", 900, ((0, 1),)),
+        seconds=0.5,
+    )
+    return replace(report, **changes)  # type: ignore[arg-type]
+
+
+def prune_screen(
+    report: PruneReport, theme: Theme, room: int, hints: bool = False, explain: bool = False
+) -> Block:
+    return terminal_block(prune_document(report, hints=hints, explain=explain), theme, room)
+
+
+def _parts(groups: Sequence[Group]) -> Iterator[Part]:
+    for part in (part for group in groups for part in group.parts):
+        yield from _parts([part]) if isinstance(part, Group) else [part]
+
+
+def _part(report: PruneReport, kind: type[Plot] | type[HeadGrid]) -> Plot | HeadGrid:
+    (found,) = (part for part in _parts(prune_document(report).groups) if isinstance(part, kind))
+    return found
+
+
+def test_the_curves_are_what_was_measured() -> None:
+    plot = _part(_report(limit=2.5), Plot)
+    assert isinstance(plot, Plot)
+    order, chance = plot.curves
+    assert [left for left, _ in order.points] == [15, 14, 13, 12, 11]
+    assert [loss for _, loss in order.points] == pytest.approx([2.0, 2.1, 2.2, 2.3, 2.4])
+    assert [loss for _, loss in chance.points] == pytest.approx([2.0, 2.2, 2.4, 2.6, 2.8])
+    assert (plot.ends, [level.value for level in plot.levels]) == ((15, 11), [2.5])
+    lines = part_block(plot, _PLAIN, 80).plain.splitlines()
+    assert ["15", "14", "13", "12", "11"] in [line.split() for line in lines]
+    assert "┈┈┈ limit 2.5000" in lines[-1]
+
+
+@pytest.mark.parametrize("theme", [_PLAIN, _ASCII, _COLOUR])
+@pytest.mark.parametrize("room", [20, 41, 80, 120, 200])
+def test_nothing_is_wider_than_the_screen(theme: Theme, room: int) -> None:
+    reports = (
+        _report(),
+        _report(12, 12, 43),
+        _report(2, 32, 60, limit=3.3),
+        _report(random=()),
+        _report(steps=(), random=(), notes=("none can go",)),
+        _report(steps=(*_report().steps[:2], PruneStep(2, 4, 0.1, 12, math.nan, 1.6))),
+        _report(
+            pruned=PrunedModel(
+                "masked", 5, 5, "GPT2LMHeadModel", 1000, path="/tmp/x", difference=0.0, note="why"
+            )
+        ),
+    )
+    for report in reports:
+        screen = prune_screen(report, theme, room, hints=True, explain=True)
+        for line in screen.plain.splitlines():
+            assert cell_len(line) <= room
+        assert "\x1b" not in screen.plain
+        if theme.ascii:
+            assert screen.plain.isascii()
+
+
+@pytest.mark.parametrize("rise", [0.0, 1e-9, 1e-3, 0.07, 3.0, 12345.0, math.inf, math.nan])
+def test_the_axis_has_round_numbers_whatever_the_range(rise: float) -> None:
+    report = _report(random=())
+    steps = tuple(replace(step, loss=2.0 + rise * (i + 1)) for i, step in enumerate(report.steps))
+    plot = _part(replace(report, steps=steps), Plot)
+    lines = [line.split("▕") for line in part_block(plot, _PLAIN, 80).plain.splitlines()]
+    ticks = [float(line[0]) for line in lines if len(line) == 2 and line[0].strip()]
+    assert 2 <= len(ticks) <= 6
+    assert ticks == sorted(set(ticks), reverse=True)
+
+
+def test_the_grid_says_at_which_step_each_head_was_removed() -> None:
+    grid = _part(_report(), HeadGrid)
+    assert isinstance(grid, HeadGrid)
+    assert (grid.rows, grid.columns) == (["L0", "L1", "L2"], ["H0", "H1", "H2", "H3", "H4"])
+    steps = {place: cell.letter for place, cell in grid.cells.items() if cell.tint is not None}
+    assert steps == {(0, 0): "1", (1, 0): "2", (2, 0): "3", (0, 1): "4"}
+    assert {cell.letter for cell in grid.cells.values() if cell.tint is None} == {"."}
+    from_one = _part(
+        replace(_report(), request=PruneRequest(fraction=0.3, seed=7, index_base=1)), HeadGrid
+    )
+    assert isinstance(from_one, HeadGrid)
+    assert (from_one.rows[0], from_one.columns[0]) == ("L1", "H1")
+
+
+def test_many_layers_are_counted_on_a_first_screen() -> None:
+    """48 layers of 3 heads, of which 100 went in turn: 3 from L0 to L3, then 2 from each other."""
+    groups = _first(_report(48, 3, 100), 80, 18)
+    (grid,) = (part for part in _parts(groups) if isinstance(part, HeadGrid))
+    assert grid.rows == ["L0", "L10", "L20", "L30", "L40"]
+    counts = [grid.cells[divmod(layer, 10)].letter for layer in range(48)]
+    assert counts == ["3"] * 4 + ["2"] * 44
+
+
+def test_what_is_said_agrees_with_the_numbers() -> None:
+    text = " ".join(prune_screen(_report(), _PLAIN, 200).plain.split())
+    assert "Held-out loss: 2.0000 to 2.4000 nats per token (×1.20)" in text
+    assert "on the half that ranked 1.5000 to 1.7000 (×1.13)" in text
+    assert "in random order 2.8000 (2.4000 to 2.9000 in 5 orders)" in text
+    assert "1,000 to 900 (-10.0%); every layer can be cut to 4 of 5 heads, 1 removed head" in text
+    masked = PrunedModel("masked", 5, 5, "M", 1000, path="out", difference=2e-7, note="the reason")
+    text = " ".join(prune_screen(_report(pruned=masked), _PLAIN, 200).plain.split())
+    assert "1,000, none saved: the reason" in text
+    assert "Written: out (masked, with zeroed output rows; M)" in text
+    assert "(max difference 2e-07 in float32)" in text
+
+
+_ONE = "1 text: an anecdote. 4 of 15 heads "
+
+
+@pytest.mark.parametrize(
+    ("changes", "finding"),
+    [
+        (
+            {},
+            _ONE + "removed: held-out loss ×1.20, random ×1.40 (1.20–1.45, 5 draws). "
+            "1 of 5 random orders does as well.",
+        ),
+        (
+            {"random": (RandomLoss(11, (3.0, 2.9, 3.1, 3.0, 3.0)),)},
+            _ONE + "removed: held-out loss ×1.20, random ×1.50 (1.45–1.55, 5 draws).",
+        ),
+        (
+            {"random": (RandomLoss(11, (3.0,)),), "request": PruneRequest(fraction=0.3, draws=1)},
+            _ONE + "removed: held-out loss ×1.20, random ×1.50 (1 draw).",
+        ),
+        ({"random": ()}, _ONE + "removed: held-out loss ×1.20."),
+        (
+            {"random": (), "loss_name": "pseudo-loss"},
+            _ONE + "removed: held-out pseudo-loss ×1.20.",
+        ),
+        (
+            {"random": (), "texts": 3},
+            "4 of 15 heads removed: held-out loss ×1.20.",
+        ),
+        ({"steps": (), "random": (), "notes": ("why",)}, "No head removed: why."),
+    ],
+)
+def test_the_finding(changes: dict[str, object], finding: str) -> None:
+    assert prune_document(_report(**changes)).finding == finding
+
+
+def test_the_heading_says_what_was_held_out() -> None:
+    one, many = prune_document(_report()), prune_document(_report(texts=7, ranking=Half(4, 9, 1.5)))
+    assert one.heading[-1][0] == "ranked on the first half, held out the second (6 tokens)"
+    assert many.heading[-1][0] == "ranked on 4 texts, held out 1 (6 tokens)"
+
+
+_SHAPES = ((3, 5, 4), (6, 12, 43), (12, 12, 43), (24, 16, 100), (48, 25, 400))
+
+
+@pytest.mark.parametrize(("columns", "height"), [(80, 24), (120, 40), (200, 60), (50, 24)])
+@pytest.mark.parametrize("shape", _SHAPES, ids=str)
+def test_a_first_screen_fits_with_the_finding_in_line_2(
+    columns: int, height: int, shape: tuple[int, int, int]
+) -> None:
+    document = prune_document(_report(*shape, limit=2.5), hints=True)
+    assert ("Stopped on this same loss" in document.finding) == bool(document.groups[2:-1])
+    for theme in (_PLAIN, _ASCII, _COLOUR):
+        lines = fitting(document, theme, columns, height)
+        assert ("Removed heads" in "".join(lines)) == (columns >= 60)
+
+
+@pytest.mark.parametrize(("columns", "height"), [(80, 24), (120, 40)])
+def test_golden_first_screen(columns: int, height: int, golden: Callable[[str, str], None]) -> None:
+    document = prune_document(_report(), hints=True)
+    screen = first_screen(document, _PLAIN, columns, height - 1)
+    golden(f"first_{columns}", screen.plain)
+
+
+def test_golden_full(golden: Callable[[str, str], None]) -> None:
+    golden("full_80", prune_screen(_report(), _PLAIN, 80, explain=True).plain)
+
+
+def test_many_steps_are_listed_where_random_orders_stand_beside_them() -> None:
+    report = _report(12, 12, 100)
+    report = replace(report, random=report.random[9::10])
+    text = prune_screen(report, _PLAIN, 120).plain
+    assert "90 steps between are in --json" in text
+    rows = re.findall(r"^ *(\d+) L\d+H\d+", text, re.MULTILINE)
+    assert rows == [str(number) for number in range(10, 101, 10)]
+
+
+def test_the_document_and_the_table_hold_every_number() -> None:
+    report = _report(limit=2.5)
+    document = json.loads(json.dumps(prune_data(report), allow_nan=False))
+    assert next(iter(document)) == "schema"
+    assert document["schema"] == "attnviz.prune/1"
+    assert (document["parameters_before"], document["parameters_after"]) == (1000, 900)
+    assert document["removed"] == [
+        {"layer": 0, "head": 0},
+        {"layer": 1, "head": 0},
+        {"layer": 2, "head": 0},
+        {"layer": 0, "head": 1},
+    ]
+    assert [step["heads_left"] for step in document["steps"]] == [14, 13, 12, 11]
+    assert document["steps"][-1]["loss_ratio"] == pytest.approx(1.2)
+    assert document["baseline"] == {"loss": 2.0}
+    assert (document["split"], document["held_out"]) == ("tokens", {"texts": 1, "tokens": 6})
+    assert document["ranking"]["baseline"] == {"loss": 1.5}
+    assert [step["loss"] for step in document["ranking"]["steps"]] == [1.55, 1.6, 1.65, 1.7]
+    header, *lines = prune_rows(report)
+    rows = [dict(zip(header, line, strict=True)) for line in lines]
+    assert [row["heads_left"] for row in rows] == [15, 14, 13, 12, 11]
+    assert [row["loss"] for row in rows[1:]] == [step.loss for step in report.steps]
+    assert rows[-1]["random_high"] == report.random[-1].high
+    assert [row["held_out_ratio"] for row in rows] == pytest.approx([1.0, 1.05, 1.1, 1.15, 1.2])
+    assert [row["ranking_loss"] for row in rows] == [1.5, 1.55, 1.6, 1.65, 1.7]
+
+
+def test_numbers_that_json_lacks_are_null() -> None:
+    broken = replace(_report(), limit=math.nan, held_out=Half(1, 6, math.inf))
+    document = json.dumps(prune_data(broken), allow_nan=False)
+    assert json.loads(document)["baseline"] == {"loss": None}

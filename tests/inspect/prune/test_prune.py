@@ -1,0 +1,355 @@
+"""``attnviz prune`` from the command line to the directory that it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attnviz.models.bundled import Bundled
+
+from ...conftest import Result
+
+Run = Callable[..., Result]
+Refused = Callable[..., str]
+_TEXT = "The cat sat on the mat because it was tired, and the cat sat on the mat."
+_INFO = Bundled().info
+_HEADS = _INFO.layers * _INFO.heads
+
+
+def _document(run: Run, *arguments: str) -> Any:
+    return run("prune", *arguments, "--json").document
+
+
+def _masked_loss(directory: str, ids: Sequence[int], removed: Sequence[dict[str, int]]) -> float:
+    """Cross-entropy of a Llama directory with heads emptied before ``o_proj``: the oracle."""
+    from transformers import LlamaForCausalLM
+
+    model = LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+    width = model.config.head_dim
+    for entry in removed:
+
+        def empty(module: Any, args: Any, head: int = entry["head"]) -> Any:
+            outputs = args[0].clone()
+            outputs[..., head * width : (head + 1) * width] = 0
+            return (outputs,)
+
+        model.model.layers[entry["layer"]].self_attn.o_proj.register_forward_pre_hook(empty)
+    batch = torch.tensor([ids])
+    with torch.inference_mode():
+        return float(model(batch, labels=batch).loss)
+
+
+def _halves() -> tuple[list[int], list[int]]:
+    """The first and the second half of the text, each after the beginning-of-text token."""
+    start, *ids = Bundled().encode(_TEXT).ids
+    return [start, *ids[: len(ids) // 2]], [start, *ids[len(ids) // 2 :]]
+
+
+def _tiny() -> Path:
+    import attnviz
+
+    return Path(attnviz.__file__).parent / "data" / "tiny"
+
+
+def test_a_third_of_the_bundled_model(run: Run) -> None:
+    document = _document(run, _TEXT, "--fraction", "0.3")
+    assert document["schema"] == "attnviz.prune/1"
+    assert next(iter(document)) == "schema"
+    gone = round(0.3 * _HEADS)
+    left = list(range(_HEADS - 1, _HEADS - gone - 1, -1))
+    assert len(document["removed"]) == gone
+    steps = document["steps"]
+    assert [{"layer": s["layer"], "head": s["head"]} for s in steps] == document["removed"]
+    assert [step["heads_left"] for step in steps] == left
+    scores = [step["score"] for step in steps]
+    assert scores == sorted(scores)
+
+    ranked, held_out = _halves()
+    assert document["split"] == "tokens"
+    assert (document["held_out"]["tokens"], document["ranking"]["tokens"]) == (
+        len(held_out),
+        len(ranked),
+    )
+    for half, told in ((held_out, document), (ranked, document["ranking"])):
+        for count in (0, 1, gone):
+            expected = _masked_loss(str(_tiny()), half, document["removed"][:count])
+            found = told["steps"][count - 1]["loss"] if count else told["baseline"]["loss"]
+            assert found == pytest.approx(expected, abs=1e-5)
+    # what one removal costs alone, on the ranking half, is its score
+    alone = _masked_loss(str(_tiny()), ranked, document["removed"][gone - 1 :])
+    assert scores[-1] == pytest.approx(alone - document["ranking"]["baseline"]["loss"], abs=1e-5)
+    assert [point["heads_left"] for point in document["random"]] == left
+    assert document["pruned"]["path"] is None
+
+
+@pytest.mark.parametrize("extra", [[], ["--rerank"], ["--method", "gradient"]])
+def test_a_cut_model_is_smaller_and_the_same(run: Run, tmp_path: Path, extra: list[str]) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    arguments = (_TEXT, "--fraction", "0.5", "--uniform", "--draws", "1", *extra)
+    document = _document(run, *arguments, "--out", "small")
+    assert (document["pruned"]["form"], document["pruned"]["heads"]) == ("cut", _INFO.heads // 2)
+    opened = AutoModelForCausalLM.from_pretrained(tmp_path / "small", dtype=torch.float32).eval()
+    numbers = sum(parameter.numel() for parameter in opened.parameters())
+    assert document["parameters_after"] == numbers
+    # half of the heads × 4 projections × the width of a head × that of the model
+    one = 4 * _INFO.head_dim * opened.config.hidden_size
+    assert document["parameters_before"] - numbers == _HEADS // 2 * one
+    ids = AutoTokenizer.from_pretrained(tmp_path / "small")(_TEXT)["input_ids"]
+    assert ids == list(Bundled().encode(_TEXT).ids)
+    _, ids = _halves()
+    batch = torch.tensor([ids])
+    with torch.inference_mode():
+        loss = float(opened(batch, labels=batch).loss)
+    assert loss == pytest.approx(_masked_loss(str(_tiny()), ids, document["removed"]), abs=1e-5)
+    assert loss == pytest.approx(document["steps"][-1]["loss"], abs=1e-5)
+    # and it is a model like any other
+    again = run("heads", _TEXT, "--model", "./small", "--json").document
+    assert (again["model"]["heads"], again["model"]["layers"]) == (_INFO.heads // 2, _INFO.layers)
+
+
+def test_until_loss_stays_below_its_limit(run: Run) -> None:
+    document = _document(run, _TEXT, "--until-loss", "1.07", "--rerank", "--draws", "0")
+    assert document["limit"] == pytest.approx(1.07 * document["baseline"]["loss"])
+    assert all(step["loss"] <= document["limit"] for step in document["steps"])
+    assert 0 < len(document["steps"]) < _HEADS - _INFO.layers
+    assert document["random"] == []
+    left = dict.fromkeys(range(_INFO.layers), _INFO.heads)
+    for entry in document["removed"]:
+        left[entry["layer"]] -= 1
+    assert min(left.values()) >= 1
+
+
+def test_named_heads_of_a_grouped_checkpoint(
+    run: Run, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    directory = str(checkpoint("llama"))
+    document = _document(
+        run, "the cat sat on the mat", "--model", directory, "--heads", "0.0-2,1.3-5", "--out", "d"
+    )
+    assert document["pruned"]["form"] == "cut"
+    assert (document["pruned"]["heads"], document["pruned"]["kv_heads"]) == (3, 1)
+    assert json.loads((tmp_path / "d" / "heads.json").read_text())["kept"] == {
+        "0": [3, 4, 5],
+        "1": [0, 1, 2],
+    }
+
+
+def test_gpt2_is_masked_and_says_that_nothing_got_smaller(
+    run: Run, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    text, directory = "the cat sat on the mat", str(checkpoint("gpt2"))
+    result = run("prune", text, "--model", directory, "--heads", "L0H1,L1H2", "--out", "d", "-q")
+    assert result.code == 0, result
+    assert "none saved" in " ".join(result.out.split())
+    facts = json.loads((tmp_path / "d" / "heads.json").read_text())
+    assert (facts["form"], facts["removed"]) == ("masked", {"0": [1], "1": [2]})
+    from transformers import AutoModelForCausalLM
+
+    weight = AutoModelForCausalLM.from_pretrained(tmp_path / "d").transformer.h[1].attn.c_proj
+    assert weight.weight[4:6].abs().max() == 0
+    assert weight.weight[:4].abs().min() > 0
+
+
+def test_an_encoder_decoder_is_pruned_in_its_encoder(
+    run: Run, checkpoint: Callable[[str], Path], tmp_path: Path
+) -> None:
+    directory = str(checkpoint("t5"))
+    document = _document(
+        run, "the cat sat", "--model", directory, "--fraction", "0.2", "--out", "d"
+    )
+    assert document["pruned"]["form"] == "masked"
+    assert len(document["removed"]) == 1
+    assert any("only the encoder's heads" in note for note in document["notes"])
+    assert (tmp_path / "d" / "model.safetensors").is_file()
+
+
+def test_the_screen_names_its_text_and_what_was_done(run: Run) -> None:
+    result = run("prune", "--fraction", "0.2", "--width", "100", "--explain", "--save", "s.txt")
+    assert result.code == 0, result
+    text = " ".join(result.out.split())
+    for words in ("Held-out loss · nats per token", "Removed heads", "Step by step", "on the half"):
+        assert words in text
+    assert "5 of 24 heads removed: held-out loss ×" in text
+    assert "How to read this" in text
+    saved = Path("s.txt").read_text()
+    assert "Held-out loss" in saved
+    assert "\x1b" not in saved
+
+
+@pytest.mark.parametrize("name", ["tiny", "bert"])
+@pytest.mark.parametrize("text", [_TEXT, f"{_TEXT} " * 20], ids=["short", "long"])
+def test_first_screens_fit_the_terminal(
+    run: Run, checkpoint: Callable[[str], Path], name: str, text: str
+) -> None:
+    model = name if name == "tiny" else str(checkpoint(name))
+    asked = ("--heads", "L0H1,L1H1", "--draws", "1", "--truncate", "--no-full")
+    for columns, lines in ((80, 24), (120, 40), (200, 60)):
+        terminal = {"COLUMNS": str(columns), "LINES": str(lines)}
+        result = run("prune", text, "--model", model, *asked, env=terminal)
+        assert result.code == 0, result
+        assert len(result.lines) < lines
+        assert max(map(len, result.lines)) <= columns
+        loss = "pseudo-loss" if name == "bert" else "loss"
+        assert f"heads removed: held-out {loss} ×" in result.lines[1]
+
+
+def test_many_texts_are_dealt_out_in_turn_and_count_alike(run: Run, tmp_path: Path) -> None:
+    texts = ["The cat sat on the mat.", "A dog ran home.", "He was tired.", "Nobody saw the fire."]
+    (tmp_path / "t.txt").write_text("\n\n".join(texts))
+    document = _document(run, "--texts", "t.txt", "--heads", "L0H0", "--draws", "1")
+    assert (document["texts"], document["split"]) == (4, "texts")
+    assert document["held_out"]["texts"] == document["ranking"]["texts"] == 2
+    ids = [Bundled().encode(text).ids for text in texts]
+    for told, half in ((document, ids[1::2]), (document["ranking"], ids[::2])):
+        losses = [_masked_loss(str(_tiny()), one, document["removed"]) for one in half]
+        assert told["steps"][0]["loss"] == pytest.approx(sum(losses) / 2, abs=1e-5)
+
+
+def test_the_random_control_is_held_out_as_well(run: Run) -> None:
+    """With one head of all in one order, the control is the loss without some one head."""
+    document = _document(run, _TEXT, "--heads", "L0H1", "--draws", "1", "--seed", "3")
+    (control,) = document["random"]
+    _, held_out = _halves()
+    losses = [
+        _masked_loss(str(_tiny()), held_out, [{"layer": layer, "head": head}])
+        for layer in range(_INFO.layers)
+        for head in range(_INFO.heads)
+    ]
+    assert min(abs(loss - control["loss"]) for loss in losses) < 1e-5
+
+
+@pytest.mark.parametrize("removed", ["L0H1", "*.2", "*.0-1", "0.1,1.2-3,2.0,3.1,4.2,5.3"])
+def test_the_plan_is_what_is_written(run: Run, removed: str) -> None:
+    """The plan is arithmetic on a config; what is written was counted by its own class."""
+    arguments = (_TEXT, "--heads", removed, "--draws", "0")
+    planned = _document(run, *arguments)["pruned"]
+    written = _document(run, *arguments, "--out", "d")["pruned"]
+    assert (written["path"], planned["path"]) == ("d", None)
+    for key in ("form", "heads", "kv_heads", "architecture", "parameters", "zeroed", "note"):
+        assert planned[key] == written[key], key
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "words"),
+    [
+        (2, ["--fraction", "1.5"], "between 0 and 1"),
+        (2, ["--fraction", "0"], "between 0 and 1"),
+        (2, ["--fraction", "0.95"], f"only {_HEADS - _INFO.layers} can go"),
+        (2, ["--fraction", "0.3", "--until-loss", "2"], "expected one of"),
+        (2, ["--until-loss", "0.9"], "above 1"),
+        (2, ["--heads", "L9H0"], f"no layer 9: this model has layers 0 to {_INFO.layers - 1}"),
+        (
+            2,
+            ["--heads", f"L0H{_INFO.heads}"],
+            f"no head {_INFO.heads}: this model has heads 0 to {_INFO.heads - 1}",
+        ),
+        (2, ["--heads", "cat"], "cannot read"),
+        (2, ["--heads", "1.*"], f"all {_INFO.heads} heads of layer 1"),
+        (2, ["--out", "d"], "say what goes"),
+        (2, ["--fraction", "0.3", "--out", "full"], "is not empty"),
+        (2, ["--fraction", "0.3", "--out", "full/file"], "no directory"),
+        (3, ["--fraction", "0.3", "--out", "missing/d"], "there is no directory"),
+        (2, ["--fraction", "0.3", "--model", "mha"], "without a loss to prune by"),
+        (2, ["--fraction", "0.3", "--texts", "full/file", "too"], "one source"),
+        (2, ["--fraction", "0.3", "--max-memory", "lots"], "--max-memory"),
+        (2, ["--fraction", "0.3", "--save", "x.xlsx"], "end it in one of"),
+        (2, ["--fraction", "0.3", "--file", "one"], "2"),
+        (3, ["--fraction", "0.3", "--model", "./nowhere"], "nowhere"),
+        (2, ["a", "--fraction", "0.3"], "the text has 1 token, too few to rank heads on one half"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    refused: Refused, tmp_path: Path, code: int, arguments: list[str], words: str
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine")
+    (tmp_path / "one").write_text("")
+    if arguments[-1] == "one":
+        words = "empty"
+    assert words in refused(code, "prune", *arguments)
+    assert (tmp_path / "full" / "file").read_text() == "mine"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["full", "one"]
+
+
+def test_a_limit_that_no_removal_meets_writes_nothing(
+    run: Run, refused: Refused, tmp_path: Path
+) -> None:
+    # by gradient: the heads that exact measurement would take first lower this model's loss
+    how = ("--uniform", "--method", "gradient", "--draws", "0")
+    document = _document(run, "--fraction", "0.25", *how)
+    assert len(document["steps"]) == _INFO.layers
+    ratio = document["steps"][-1]["loss_ratio"]
+    assert ratio > 1
+    limit = f"{1 + (ratio - 1) / 2:.6f}"
+    arguments = ("--until-loss", limit, *how)
+    assert "no head can go" in refused(2, "prune", *arguments, "--out", "d")
+    assert list(tmp_path.iterdir()) == []
+    document = _document(run, *arguments)
+    assert (document["steps"], document["removed"]) == ([], [])
+    assert document["parameters_after"] == document["parameters_before"]
+    assert "No head removed: no head can go" in run("prune", *arguments).out
+
+
+def test_a_file_that_grows_too_large_leaves_nothing(
+    program: Sequence[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+
+    done = subprocess.run(
+        [*program, "prune", _TEXT, "--heads", "L0H0", "--draws", "0", "--out", "d"],
+        cwd=tmp_path,
+        env=environment,
+        preexec_fn=small_files,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 3, done
+    assert done.stderr.count("\n") == 1
+    assert "cannot" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_leaves_nothing(
+    program: Sequence[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    process = subprocess.Popen(
+        [*program, "prune", "--rerank", "--draws", "1000", "--fraction", "0.7", "--out", "d"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(2.5)
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT), err
+    assert b"Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_of_a_ranking_text_is_never_held_out() -> None:
+    from attnviz.errors import UsageError
+    from attnviz.inspect.prune.prune import split_texts
+
+    model = Bundled()
+    a, b, c = (model.encode(text) for text in ("the cat sat", "a dog ran", "it was late"))
+    assert split_texts([a, b, c]) == ((a, c), (b,))
+    for texts in ([a, a, b, b], [a, b, b, a, c], [b, a, a, a]):
+        ranked, held_out = split_texts(texts)
+        assert not {text.ids for text in ranked} & {text.ids for text in held_out}
+        assert len(ranked) + len(held_out) == len(texts)
+    with pytest.raises(UsageError, match="the 3 texts are all the same"):
+        split_texts([a, a, a])

@@ -1,0 +1,236 @@
+"""Pruned checkpoints, opened by plain transformers and held against hooks on the whole model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors import safe_open
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+
+from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.inspect.prune.store import plan_pruned, write_pruned
+from attnviz.models.cut_tensors import OutputProjection
+from attnviz.models.prepare import prepared
+from attnviz.models.transformers_model import TransformersModel
+
+from ...small_models import SPECIAL, bert_fields, deepseek_fields, gpt_fields, llama_fields
+
+_IDS = torch.tensor([[3, 11, 7, 2, 5, 7, 11]])
+_LLAMA = llama_fields(24, 37, 31, (6, 2, 4))
+_EVEN = _LLAMA | {"num_key_value_heads": 6}
+_O_PROJ = "model.layers.{}.self_attn.o_proj"
+_GROUP = {0: {0, 1, 2}, 1: {3, 4, 5}}
+_ONE = {0: {5}, 1: {0}}
+
+# name: config, output projection and its heads' axis, removed heads, and what is to be left
+_CASES: dict[str, tuple[dict[str, Any], str, int, dict[int, set[int]], tuple[str, int, int]]] = {
+    "llama": (_LLAMA, _O_PROJ, 1, _GROUP, ("cut", 3, 1)),
+    "mistral": (_LLAMA, _O_PROJ, 1, _GROUP, ("cut", 3, 1)),
+    "qwen2": (_LLAMA, _O_PROJ, 1, _GROUP, ("cut", 3, 1)),  # biases
+    "qwen3": (_EVEN, _O_PROJ, 1, _ONE, ("cut", 5, 5)),  # a norm over each head
+    "gemma2": (_LLAMA, _O_PROJ, 1, {0: {0, 3}, 1: {2, 5}}, ("cut", 4, 2)),
+    "phi3": (_LLAMA | {"pad_token_id": 0}, _O_PROJ, 1, _GROUP, ("cut", 3, 1)),  # one qkv tensor
+    "deepseek_v3": (
+        deepseek_fields(layers=2),
+        _O_PROJ,
+        1,
+        {0: {1}, 1: {2}},
+        ("cut", 2, 2),
+    ),
+    # a norm over all heads together: fewer of them are another model
+    "olmo2": (_EVEN, _O_PROJ, 1, _ONE, ("masked", 6, 6)),
+    "gpt2": (
+        gpt_fields(24, 31),
+        "transformer.h.{}.attn.c_proj",
+        0,
+        {0: {1}, 1: {2}},
+        ("masked", 3, 3),
+    ),
+    "bert": (
+        bert_fields(21, 37, 31),
+        "bert.encoder.layer.{}.attention.output.dense",
+        1,
+        {0: {1}, 1: {2}},
+        ("masked", 3, 3),
+    ),
+}
+
+
+def _model(name: str, fields: Mapping[str, Any]) -> TransformersModel:
+    config = AutoConfig.for_model(name, vocab_size=17, **SPECIAL | dict(fields))
+    torch.manual_seed(0)
+    auto = AutoModelForMaskedLM if name == "bert" else AutoModelForCausalLM
+    model = auto.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return prepared(name, model, None, torch.device("cpu"))
+
+
+def _masked(model: TransformersModel, module: str, removed: Mapping[int, Collection[int]]) -> Any:
+    """Logits with the heads' columns emptied at the input of the named output projections."""
+    hooks = []
+    for layer, heads in removed.items():
+
+        def empty(module: Any, args: Any, heads: Collection[int] = heads) -> Any:
+            outputs = args[0].clone()
+            width = outputs.shape[-1] // model.info.heads
+            for head in heads:
+                outputs[..., head * width : (head + 1) * width] = 0
+            return (outputs, *args[1:])
+
+        named = model.model.get_submodule(module.format(layer))
+        hooks.append(named.register_forward_pre_hook(empty))
+    try:
+        with torch.inference_mode():
+            return model.model(_IDS).logits
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _against(expected: torch.Tensor) -> Callable[[Any], tuple[float, float]]:
+    def difference(model: Any) -> tuple[float, float]:
+        with torch.inference_mode():
+            return float((model(_IDS).logits - expected).abs().max()), 1e-5
+
+    return difference
+
+
+def _stored_numbers(directory: Path) -> int:
+    """Numbers in the file; what is tied is stored once."""
+    with safe_open(directory / "model.safetensors", framework="numpy") as file:
+        return sum(file.get_tensor(name).size for name in file.keys())  # noqa: SIM118 (no mapping)
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_a_pruned_checkpoint_is_the_masked_model(name: str, tmp_path: Path) -> None:
+    fields, module, axis, removed, (form, heads, kv_heads) = _CASES[name]
+    model = _model(name, fields)
+    before = {key: tensor.clone() for key, tensor in model.model.state_dict().items()}
+    expected = _masked(model, module, removed)
+    projections = {layer: OutputProjection(module.format(layer), axis) for layer in (0, 1)}
+    directory = tmp_path / "pruned"
+    pruned = write_pruned(model, removed, projections, directory, _against(expected))
+    assert (pruned.form, pruned.heads, pruned.kv_heads) == (form, heads, kv_heads)
+
+    opened = type(model.model).from_pretrained(directory).eval()
+    with torch.inference_mode():
+        found = opened(_IDS).logits
+    assert torch.allclose(found, expected, rtol=0, atol=1e-5)
+    assert (found - model.model(_IDS).logits).abs().max() > 1e-3
+    numbers = sum(parameter.numel() for parameter in opened.parameters())
+    whole = sum(parameter.numel() for parameter in model.model.parameters())
+    assert pruned.parameters == numbers == _stored_numbers(directory) - _buffers(opened)
+    assert (numbers < whole) == (form == "cut")
+    listed = json.loads((directory / "heads.json").read_text())
+    assert listed["removed"] == {str(layer): sorted(gone) for layer, gone in removed.items()}
+    assert (listed["form"], listed["parameters"]) == (form, numbers)
+    assert pruned.shrinks == (form == "cut")
+    modes = {entry.stat().st_mode for entry in directory.iterdir()}
+    assert len(modes) == 1
+    # the model in memory is as it was
+    assert all(torch.equal(before[key], found) for key, found in model.model.state_dict().items())
+
+
+def _buffers(model: Any) -> int:
+    """Numbers that are stored beside the parameters, such as a router's bias."""
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return sum(
+        tensor.numel() for name, tensor in model.state_dict().items() if name not in parameters
+    )
+
+
+def _bundled_like(heads: int = 4) -> tuple[TransformersModel, dict[int, OutputProjection]]:
+    sizes = {"hidden_size": 32, "num_attention_heads": heads, "num_key_value_heads": heads}
+    model = _model("llama", _LLAMA | sizes | {"head_dim": 8, "tie_word_embeddings": True})
+    return model, {layer: OutputProjection(_O_PROJ.format(layer), 1) for layer in (0, 1)}
+
+
+def test_a_width_that_llama_refuses_is_stored_as_a_relative(tmp_path: Path) -> None:
+    model, projections = _bundled_like()
+    removed = {0: {1}, 1: {0, 2}}
+    expected = _masked(model, _O_PROJ, removed)
+    planned = plan_pruned(model, removed, projections)
+    pruned = write_pruned(model, removed, projections, tmp_path / "new", _against(expected))
+    assert (pruned.heads, pruned.architecture) == (3, "MistralForCausalLM")
+    assert planned.parameters == pruned.parameters
+    assert planned.path is None
+    assert pruned.zeroed == planned.zeroed == ((1, 0),)
+    # 2 layers × (4 − 3) heads × 4 projections × 8 wide × 32
+    whole = sum(parameter.numel() for parameter in model.model.parameters())
+    assert whole - pruned.parameters == 2 * 4 * 8 * 32
+    opened = AutoModelForCausalLM.from_pretrained(tmp_path / "new")
+    with torch.inference_mode():
+        assert torch.allclose(opened(_IDS).logits, expected, rtol=0, atol=1e-5)
+    assert _stored_numbers(tmp_path / "new") == pruned.parameters  # the embedding is tied
+
+
+def test_what_is_stored_narrower_is_still_tied(tmp_path: Path) -> None:
+    model, projections = _bundled_like()
+    removed = {0: {1, 2}, 1: {0, 2}}
+    expected = _masked(model, _O_PROJ, removed)
+
+    def loose(candidate: Any) -> tuple[float, float]:
+        return _against(expected)(candidate)[0], 0.1
+
+    pruned = write_pruned(model, removed, projections, tmp_path / "new", loose, torch.float16)
+    assert pruned.architecture == "LlamaForCausalLM"
+    opened = AutoModelForCausalLM.from_pretrained(tmp_path / "new")
+    assert opened.dtype == torch.float16
+    assert _stored_numbers(tmp_path / "new") == pruned.parameters
+
+
+def test_layers_that_cannot_spare_a_head_are_masked_and_it_is_said(tmp_path: Path) -> None:
+    model, projections = _bundled_like()
+    expected = _masked(model, _O_PROJ, {0: {1}})
+    pruned = write_pruned(model, {0: {1}}, projections, tmp_path / "new", _against(expected))
+    assert (pruned.form, pruned.zeroed) == ("masked", ((0, 1),))
+    assert "1 of 2 layers keeps all 4" in pruned.note
+    assert pruned.shrinks
+    assert pruned.parameters == sum(p.numel() for p in model.model.parameters())
+
+
+def test_outputs_that_cannot_be_met_leave_nothing_behind(tmp_path: Path) -> None:
+    model, projections = _bundled_like()
+
+    def never(candidate: Any) -> tuple[float, float]:
+        return float("nan"), 1e-5
+
+    with pytest.raises(UnsupportedError, match="nothing was written"):
+        write_pruned(model, {0: {1}, 1: {1}}, projections, tmp_path / "new", never)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_is_there_is_refused_untouched(tmp_path: Path) -> None:
+    model, projections = _bundled_like()
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match="not empty"):
+        write_pruned(model, {0: {1}}, projections, tmp_path, _against(torch.zeros(1)))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, projections = _bundled_like()
+
+    def full(*args: Any, **settings: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(transformers.PreTrainedModel, "save_pretrained", full)
+    with pytest.raises(LoadError, match="No space left"):
+        write_pruned(model, {0: {1}}, projections, tmp_path / "new", _against(torch.zeros(1)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_layers_that_share_a_projection_lose_the_same_heads(tmp_path: Path) -> None:
+    model, _ = _bundled_like()
+    shared = {layer: OutputProjection(_O_PROJ.format(0), 1) for layer in (0, 1)}
+    with pytest.raises(UnsupportedError, match="share one output projection"):
+        write_pruned(model, {0: {1}, 1: {2}}, shared, tmp_path / "new", _against(torch.zeros(1)))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,332 @@
+"""``attnviz why``: the numbers, the base rate, and what is said of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.engine.attribution.on_numpy import NumpyAttributor
+from attnviz.inspect.why.records import WhyReport, control_p
+from attnviz.inspect.why.request import WhyRequest
+from attnviz.inspect.why.why import Prompt, why
+from attnviz.inspect.why.words import finding
+from attnviz.models.bundled import Bundled
+from attnviz.models.resolve import random_twin
+
+from ...small_models import WORDS, bert_fields, random_model, word_tokenizer
+
+PROMPT = "When Nancy met John, nobody knew why Nancy met"
+INDUCTION = {(1, 0), (1, 2)}
+
+
+def heads_of(found: Any) -> dict[tuple[int, int], dict[str, Any]]:
+    return {(one["layer"], one["head"]): one for one in found["parts"] if one["kind"] == "head"}
+
+
+def reports(model: Any, *texts: str, **question: Any) -> WhyReport:
+    request = WhyRequest(**question)
+    asked = request.answer, request.foil, request.position
+    return why(model, [Prompt(text, *asked) for text in texts], request)
+
+
+def names() -> Iterator[str]:
+    """Prompts in which a name comes again after what stood before it the first time."""
+    for first, second in permutations(("Nancy", "Jim", "Will", "Bill", "Jack"), 2):
+        yield f"When {first} met {second}, nobody knew why {first} met"
+
+
+# The numbers ---------------------------------------------------------------------------------
+
+
+def test_the_parts_are_the_logit(run: Any) -> None:
+    found = run("why", PROMPT, "--json").document
+    model = Bundled()
+    logits = model.stack.logits(model.encode(PROMPT).ids)[-1].astype(float)
+    odds = np.exp(logits - logits.max())
+    order = np.argsort(-logits)[:5]
+    assert found["schema"] == "attnviz.why/1"
+    assert [one["id"] for one in found["top"]] == order.tolist()
+    likely = [one["probability"] for one in found["top"]]
+    assert likely == pytest.approx((odds / odds.sum())[order], abs=1e-6)
+    assert found["answer"] == {"id": int(order[0]), "token": " John"}
+    assert (found["foil"], found["position"]) == (None, len(found["tokens"]) - 1)
+    assert found["logit"] == pytest.approx(logits.max(), rel=1e-5)
+    parts = [one["contribution"] for one in found["parts"]]
+    assert sum(parts) == pytest.approx(found["sum"])
+    assert abs(found["sum"] - found["logit"]) <= found["tolerance"] <= 1e-4 * abs(logits).max()
+    for one in heads_of(found).values():
+        assert sum(one["by_token"]) == pytest.approx(one["contribution"], abs=1e-6)
+        assert len(one["by_token"]) == len(found["tokens"])
+
+
+def test_a_foil_takes_the_other_logit_off(run: Any) -> None:
+    one = run("why", PROMPT, "--answer", "John", "--foil", "Nancy", "--json").document
+    other = run("why", PROMPT, "--answer", "Nancy", "--foil", "John", "--json").document
+    alone = [run("why", PROMPT, "--answer", name, "--json").document for name in ("John", "Nancy")]
+    assert one["logit"] == pytest.approx(alone[0]["logit"] - alone[1]["logit"], abs=1e-5)
+    assert one["logit"] == pytest.approx(-other["logit"])
+    for mine, theirs in zip(one["parts"], other["parts"], strict=True):
+        assert mine["contribution"] == pytest.approx(-theirs["contribution"], abs=1e-6)
+
+
+@pytest.mark.parametrize("position", ["John", "4", "-7"])
+def test_a_position_is_the_end_of_its_beginning(run: Any, position: str) -> None:
+    whole = run("why", PROMPT, "--position", position, "--json").document
+    begun = run("why", "When Nancy met John", "--json").document
+    assert (whole["position"], whole["answer"]) == (4, begun["answer"])
+    for mine, theirs in zip(whole["parts"], begun["parts"], strict=True):
+        assert mine["contribution"] == pytest.approx(theirs["contribution"], abs=1e-5)
+
+
+def test_a_map_has_the_row_of_the_prediction(run: Any) -> None:
+    found = run("why", PROMPT, "--head", "L1H2", "--index-base", "0", "--json").document
+    (shown,) = found["maps"]
+    written = np.array(shown["contributions"])
+    assert (shown["layer"], shown["head"]) == (1, 2)
+    assert written.shape == (len(found["tokens"]),) * 2
+    assert not written[np.triu_indices(len(written), 1)].any()
+    assert written[-1] == pytest.approx(heads_of(found)[1, 2]["by_token"], abs=1e-6)
+    assert int(written[-1].argmax()) == found["tokens"].index(" John")
+
+
+# The base rate -------------------------------------------------------------------------------
+
+
+def test_induction_heads_stand_out_of_a_repeated_name(run: Any) -> None:
+    found = run("why", PROMPT, "--json").document
+    heads = heads_of(found)
+    order = sorted(heads, key=lambda head: -heads[head]["contribution"])
+    assert set(order[:2]) == INDUCTION
+    for head in INDUCTION:
+        assert heads[head]["stands_out"]
+        assert heads[head]["label"]["name"] == "induction"
+        assert abs(heads[head]["base_rate"]) < 0.1 * heads[head]["contribution"]
+    assert found["controls"] == 20
+    shown = run("why", PROMPT).out
+    assert "L1H2 (induction) writes +4.44 of the logit of “John”" in " ".join(shown.split())
+    assert "; base rate +0.01, adjusted p .048." in " ".join(shown.split())
+
+
+def test_over_many_prompts_too() -> None:
+    report = reports(Bundled(), *names())
+    matter, _ = report.ranking(3)
+    assert {effect.head[1:] for effect in matter} >= INDUCTION
+    for effect in report.effects:
+        low, high = effect.interval or (np.nan, np.nan)
+        assert low <= effect.value <= high
+        if effect.head[1:] in INDUCTION:
+            assert effect.clear
+            assert low > 3 * abs(effect.base or 0.0)
+    assert finding(report).startswith("20 prompts: L1H")
+    assert "stand out from theirs too" in finding(report)
+
+
+def test_on_random_weights_nothing_stands_out() -> None:
+    twins = [random_twin(Bundled(), seed) for seed in range(3)]
+    for twin in twins:
+        report = reports(twin, *names(), answer="John")
+        assert report.tallies
+        assert not any(effect.clear for effect in report.effects)
+        assert finding(report).startswith("Random weights: no head stands out")
+
+
+def test_random_weights_of_a_file_are_known_by_their_numbers() -> None:
+    """Nothing says that they are random but the controls: one in 20 or so stands out by chance."""
+    clear = 0
+    for seed in range(30):
+        report = reports(random_twin(Bundled(), seed), PROMPT, answer="John")
+        stored = replace(report, model=replace(report.model, weights="checkpoint"))
+        clear += any(effect.clear for effect in stored.effects)
+    assert clear <= 5
+
+
+def test_chance_is_far_out_as_often_as_said() -> None:
+    """24 heads of unlike spread, 20 controls: once in 21 times, whatever the number of heads."""
+    generator = np.random.default_rng(5)
+    spread = generator.lognormal(size=24)
+    drawn = generator.normal(size=(2000, 21, 24)) * spread
+    found = np.mean([control_p(one[0], one[1:]).min() <= 0.05 for one in drawn])
+    assert 0.03 < found < 0.07
+
+
+def test_p_counts_the_controls_that_reach_as_far() -> None:
+    """Controls at 0, 0, 0, 4 of one head: their mean is 1, each is 4/3 and the last 4 away."""
+    base = np.array([[0.0], [0.0], [0.0], [4.0]])
+    for value, p in ((1.0, 5 / 5), (2.5, 2 / 5), (4.9, 2 / 5), (5.1, 1 / 5), (-3.1, 1 / 5)):
+        assert control_p(np.array([value]), base) == pytest.approx([p])
+
+
+@pytest.mark.parametrize("count", [4, 5])
+def test_four_prompts_are_too_few_for_a_test(count: int) -> None:
+    report = reports(Bundled(), *list(names())[:count])
+    assert report.tested == (count > 4)
+    assert all((effect.p is None) == (count == 4) for effect in report.effects)
+    assert ("too few prompts for intervals" in finding(report)) == (count == 4)
+
+
+def test_an_answer_that_is_not_there_has_no_base_rate(run: Any) -> None:
+    found = run("why", PROMPT, "--answer", "table", "--json").document
+    assert found["controls"] == 0
+    assert all(head["base_rate"] is None for head in heads_of(found).values())
+    shown = " ".join(run("why", "The cat sat on the mat. The cat sat on the").out.split())
+    assert "no base rate, the answer is not in the prompt" in shown
+
+
+# What is said --------------------------------------------------------------------------------
+
+
+def test_what_does_not_tally_is_not_ranked(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = NumpyAttributor.attribute
+
+    def doubled(*given: Any, **asked: Any) -> Any:
+        found = own(*given, **asked)
+        return replace(found, logit=found.logit + 1)
+
+    monkeypatch.setattr(NumpyAttributor, "attribute", doubled)
+    result = run("why", PROMPT)
+    assert result.code == 5
+    assert "they do not tally, so no head is ranked" in " ".join(result.out.split())
+    assert "L1H2" not in result.out
+    assert result.err.count("\n") == 1
+    assert json.loads(run("why", PROMPT, "--json").out)["parts"] == []
+
+
+def test_prompts_of_a_file(run: Any, tmp_path: Any) -> None:
+    lines = [{"prompt": prompt, "answer": "John"} for prompt in (PROMPT, PROMPT)]
+    lines += [{"prompt": "Then Mary saw Tom. Then Mary saw", "answer": "Tom", "foil": "Mary"}]
+    rows = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "prompts.jsonl").write_text(rows, encoding="utf-8")
+    found = run("why", "--texts", "prompts.jsonl", "--json").document
+    first, second = found["prompts"]
+    assert (first["answer"]["token"], second["foil"]["token"]) == (" John", " Mary")
+    assert found["notes"] == ["1 of 3 prompts is a copy of another and left out: no new evidence"]
+    assert found["logit"] == pytest.approx((first["logit"] + second["logit"]) / 2)
+    means = [
+        (mine["contribution"] + theirs["contribution"]) / 2
+        for mine, theirs in zip(first["heads"], second["heads"], strict=True)
+    ]
+    assert [head["contribution"] for head in heads_of(found).values()] == pytest.approx(means)
+    (tmp_path / "prompts.csv").write_text(f'prompt,answer\n"{PROMPT}",John\n', encoding="utf-8")
+    assert run("why", "--texts", "prompts.csv", "--json").document["answer"]["token"] == " John"
+
+
+def test_files(run: Any, tmp_path: Any) -> None:
+    endings = ["json", "csv", "md", "txt", "html", "svg", "npz"]
+    files = [word for ending in endings for word in ("--save", f"why.{ending}")]
+    assert run("why", PROMPT, "--head", "L1H2", "--explain", *files).code == 0
+    found = json.loads((tmp_path / "why.json").read_text(encoding="utf-8"))
+    rows = list(csv.DictReader((tmp_path / "why.csv").read_text(encoding="utf-8").splitlines()))
+    assert len(rows) == len(found["parts"])
+    assert sum(float(row["contribution"]) for row in rows) == pytest.approx(found["sum"])
+    arrays = np.load(tmp_path / "why.npz")
+    assert arrays["by_token_L1H2"] == pytest.approx(heads_of(found)[1, 2]["by_token"])
+    assert arrays["map_L1H2"][-1] == pytest.approx(arrays["by_token_L1H2"], abs=1e-6)
+    for ending in ("md", "txt", "html", "svg"):
+        text = (tmp_path / f"why.{ending}").read_text(encoding="utf-8")
+        assert "L1H2" in text
+        assert "direct effect" in text.lower()
+
+
+def test_two_kinds_of_heads(run: Any, checkpoint: Any) -> None:
+    found = run("why", "the cat sat", "--model", str(checkpoint("t5")), "--json").document
+    kinds = {part.get("attention") for part in found["parts"]} - {None}
+    assert kinds == {"decoder", "cross"}
+    assert abs(found["sum"] - found["logit"]) <= found["tolerance"]
+    shown = run("why", "the cat sat", "--model", str(checkpoint("t5")), "--kind", "cross")
+    assert "L0H0" in shown.out
+    assert "decoder" not in shown.out.split("Direct effect")[1].split("Contribution")[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["the", "--answer", "internationalisation"], 2, "is 6 tokens here"),
+        (["the", "--answer", "cat", "--foil", "cat"], 2, "the same token"),
+        (["the", "--answer", ""], 2, "--answer is empty: expected a word"),
+        (["the", "--foil", "\udcff"], 2, "--foil is not UTF-8: byte 1 is 0xff"),
+        (["the", "--position", "7"], 2, "no token '7' in the prompt"),
+        (["the", "--position", "zebra"], 2, "no token 'zebra' in the prompt"),
+        (["the", "--head", "L9H0"], 2, "layers 0 to 5"),
+        (["the", "--kind", "cross"], 2, "has no cross attention"),
+        (["the", "--target", "x"], 2, "has one stack"),
+        (["the", "--controls", "-1"], 2, "greater than or equal to 0"),
+        (["the", "--model", "mha"], 2, "predicts no tokens"),
+        ([" "], 2, "the text is empty"),
+        ([], 2, "expected a text"),
+        (["the", "--texts", "x.txt"], 2, "one source of prompts"),
+        (["--texts", "none.jsonl"], 3, "No such file"),
+        (["--texts", "bad.jsonl"], 3, "bad.jsonl line 2 is no JSON"),
+        (["--texts", "other.csv"], 2, "'clean'"),
+        (["--texts", "token.jsonl"], 2, "token.jsonl line 1: --answer"),
+    ],
+)
+def test_bad_input(run: Any, tmp_path: Any, arguments: list[str], code: int, said: str) -> None:
+    (tmp_path / "bad.jsonl").write_text('{"prompt": "a"}\n{"prompt"\n', encoding="utf-8")
+    (tmp_path / "other.csv").write_text("clean,answer\na,b\n", encoding="utf-8")
+    row = {"prompt": "a", "answer": "internationalisation"}
+    (tmp_path / "token.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    result = run("why", *arguments)
+    assert result.code == code, result.err
+    assert said in result.err
+    assert result.out == ""
+    assert "Traceback" not in result.err
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    import torch
+
+    def made(architecture: str) -> str:
+        words = (*WORDS, "<mask>")
+        torch.manual_seed(5)
+        fields = bert_fields(12, 13, 19) | {"vocab_size": len(words), "initializer_range": 0.3}
+        place = tmp_path_factory.mktemp(architecture)
+        random_model((architecture, "BertConfig", fields)).save_pretrained(place)
+        tokenizer = word_tokenizer(words)
+        tokenizer.add_special_tokens({"mask_token": "<mask>"})
+        tokenizer.save_pretrained(place)
+        return str(place)
+
+    return made
+
+
+def test_a_masked_model_is_asked_at_its_mask(run: Any, encoder: Any) -> None:
+    name = encoder("BertForMaskedLM")
+    found = run("why", "the <mask> sat on the cat", "--model", name, "--json").document
+    assert found["position"] == 2
+    assert found["model"]["backend"] == "torch"
+    assert abs(found["sum"] - found["logit"]) <= found["tolerance"]
+    unmasked = run("why", "the cat sat", "--model", name)
+    assert (unmasked.code, unmasked.out) == (2, "")
+    assert "mask token" in unmasked.err
+    forced = run("why", "the <mask>", "--model", name, "--backend", "numpy")
+    assert (forced.code, forced.err.count("\n")) == (5, 1)
+
+
+def test_an_encoder_without_predictions(run: Any, encoder: Any) -> None:
+    result = run("why", "the cat", "--model", encoder("BertModel"))
+    assert result.code == 2
+    assert "predicts no tokens" in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_copy_scores_stand_beside(run: Any, checkpoint: Any) -> None:
+    asked = ("why", "the cat sat", "--model", str(checkpoint("gpt2")), "--copying")
+    found = run(*asked, "--json").document
+    assert found["copying"].keys() == {"tokens", "all_tokens", "chance", "control"}
+    for head in heads_of(found).values():
+        assert 0 <= head["copying"] <= 1
+        assert 0 <= head["suppressing"] <= 1
+    shown = run(*asked).out
+    assert "base rate  copies" in shown or "logits  copies" in shown
+    assert "one-token texts" in shown
+    refused = run(*asked, "--backend", "numpy")
+    assert (refused.code, refused.out) == (5, "")
+    assert "this command runs on torch; leave it out" in refused.err

@@ -1,0 +1,232 @@
+"""Whole screens of ``attnviz scaling``, and what must hold of each of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from rich.cells import cell_len
+
+from attnviz.draw.blocks import Block
+from attnviz.draw.figure import document_drawing
+from attnviz.draw.html import document_html
+from attnviz.draw.svg import svg_document
+from attnviz.draw.terminal import first_screen, terminal_block
+from attnviz.draw.theme import Theme
+from attnviz.learn.scaling.document import scaling_document
+from attnviz.learn.scaling.records import MEASURES, ScalingReport
+from attnviz.learn.scaling.words import LABELS, PERCENTS
+
+from ...first_screens import SIZES, fitting
+
+PLAIN = Theme(colour=False)
+ASCII = Theme(colour=False, ascii=True, encoding="ascii")
+HINTS = ("--from-model", "--explain: how to read this")
+
+SCREENS: dict[str, tuple[str, Theme, int, dict[str, Any]]] = {
+    "random_80": ("random_report", PLAIN, 80, {"hints": HINTS}),
+    "random_160": ("random_report", PLAIN, 160, {"explain": True}),
+    "random_80_ascii": ("random_report", ASCII, 80, {"explain": True}),
+    "random_24": ("random_report", PLAIN, 24, {}),
+    "one_sample_150": ("one_report", PLAIN, 150, {}),
+    "heads_100": ("head_report", PLAIN, 100, {"hints": HINTS}),
+    "layer_80": ("layer_report", PLAIN, 80, {"explain": True}),
+}
+
+
+def screen_of(report: ScalingReport, theme: Theme, room: int, *wish: Any, **more: Any) -> Block:
+    return terminal_block(scaling_document(report, *wish, **more), theme, room)
+
+
+def draw(name: str, request: pytest.FixtureRequest) -> str:
+    fixture, theme, width, options = SCREENS[name]
+    return screen_of(request.getfixturevalue(fixture), theme, width, **options).plain
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_golden(
+    name: str, request: pytest.FixtureRequest, golden: Callable[[str, str], None]
+) -> None:
+    golden(name, draw(name, request))
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_the_width_is_kept(name: str, request: pytest.FixtureRequest) -> None:
+    screen = draw(name, request)
+    assert max(map(cell_len, screen.splitlines())) <= SCREENS[name][2]
+    assert all(line == line.rstrip() for line in screen.splitlines())
+    assert screen.isascii() or SCREENS[name][1] is not ASCII
+
+
+@pytest.mark.parametrize("room", [20, 23, 37, 41, 59, 76, 79, 81, 119, 141, 142, 143, 159, 240])
+@pytest.mark.parametrize("theme", [PLAIN, ASCII, Theme()])
+def test_every_width(
+    room: int, theme: Theme, random_report: ScalingReport, head_report: ScalingReport
+) -> None:
+    for report in (random_report, head_report):
+        lines = screen_of(report, theme, room, hints=HINTS, explain=True).plain.splitlines()
+        assert max(map(cell_len, lines)) <= room
+
+
+def test_every_printed_number_is_the_reports(random_report: ScalingReport) -> None:
+    """Read back from the screen: each measure within what its last digit may round."""
+    screen = screen_of(random_report, PLAIN, 80).plain
+    for place, case in enumerate(random_report.cases):
+        part = screen.split("\nd_k ")[1 + place]
+        for name in MEASURES:
+            line = next(line for line in part.splitlines() if line.startswith(LABELS[name]))
+            found = re.findall(r"(\d[\d.]*)(?: ± (\d[\d.]*))?%?", line)[-2:]
+            for (value, error), side in zip(found, (case.plain, case.scaled), strict=True):
+                factor = 100 if name in PERCENTS else 1
+                estimate = side.measures[name]
+                digits = len(value.partition(".")[2])
+                assert float(value) == pytest.approx(
+                    factor * estimate.value, abs=0.5000001 * 10**-digits
+                )
+                if error:
+                    assert float(error) == pytest.approx(
+                        factor * (estimate.error or 0), abs=0.5000001 * 10**-digits
+                    )
+                    assert float(error) > 0
+        (theory,) = re.findall(r"theory: scale² · d_k +(\d+) +(\d+)", part)
+        assert list(map(float, theory)) == pytest.approx([case.d_k, 1])
+
+
+def bars(screen: str) -> list[list[int]]:
+    """The heights of the bars in eighths of a row, of the first pair on screen."""
+    levels = " ▁▂▃▄▅▆▇█"
+    lines = screen.splitlines()
+    foot = next(place for place, line in enumerate(lines) if "< 1e-8" in line)
+    starts = [match.start() for match in re.finditer("<", lines[foot])]
+    sides = []
+    for start in starts:
+        rows = [line[start:].ljust(34)[:34] for line in lines[foot - 6 : foot]]
+        columns = ["".join(row[at] for row in rows) for at in range(34)]
+        heights = [sum(levels.index(mark) for mark in column) for column in columns]
+        assert heights.pop(1) == 0
+        sides.append(heights)
+    return sides
+
+
+def test_the_bars_are_the_histograms(random_report: ScalingReport) -> None:
+    case = random_report.cases[0]
+    drawn = bars(screen_of(random_report, PLAIN, 80).plain)
+    top = max([*case.plain.shares()[1:], *case.scaled.shares()[1:]])
+    for heights, side in zip(drawn, (case.plain, case.scaled), strict=True):
+        for height, share in zip(heights, side.shares(), strict=True):
+            assert height == pytest.approx(min(share / top, 1) * 48, abs=1)
+            assert (height > 0) == (share > 0)
+    assert max(map(max, drawn)) == 48
+
+
+def test_sides_have_colours_of_the_palette(random_report: ScalingReport) -> None:
+    def colours(palette: str) -> set[str]:
+        block = screen_of(random_report, Theme(palette), 80)
+        return {
+            str(segment.style.color)
+            for line in block.lines
+            for segment in line
+            if segment.style is not None and segment.style.color is not None
+        }
+
+    assert len(colours("viridis")) == len(colours("magma")) == 2
+    assert colours("viridis") != colours("magma")
+    assert not any(
+        segment.style is not None and segment.style.color is not None
+        for line in screen_of(random_report, PLAIN, 80).lines
+        for segment in line
+    )
+
+
+def test_a_model_of_many_heads_shows_the_extremes(head_report: ScalingReport) -> None:
+    screen = screen_of(head_report, PLAIN, 120).plain
+    gains = {
+        head_report.name(case): case.scaled.measures["normalised_entropy"].value
+        - case.plain.measures["normalised_entropy"].value
+        for case in head_report.cases
+    }
+    ranked = sorted(gains, key=lambda name: gains[name])
+    drawn = re.findall(r"^(L\dH\d) · d_k 32", screen, re.MULTILINE)
+    assert drawn == [ranked[-1], ranked[0]]
+    assert len(re.findall(r"^L1H\d +━", screen, re.MULTILINE)) == 8
+    assert "[red]mat[/]" in screen
+
+
+@pytest.mark.parametrize("kind", ["random_report", "head_report"])
+def test_the_figure(kind: str, request: pytest.FixtureRequest) -> None:
+    report = request.getfixturevalue(kind)
+    root = ElementTree.fromstring(svg_document(document_drawing(scaling_document(report)), "blues"))
+    words = list(root.itertext())
+    for said in ("without the scale", "with the scale", "score variance"):
+        assert said in words
+    assert ("uniform: 1/31" in words) == (kind == "random_report")
+    assert any("theory: scale²" in word for word in words) == (kind == "random_report")
+
+
+def test_a_page_has_every_case(head_report: ScalingReport) -> None:
+    page = "\n".join(document_html(scaling_document(head_report), "viridis"))
+    titles = re.findall(r"<h2>(L\dH\d)</h2>", page)
+    assert sorted(titles) == [head_report.name(case) for case in head_report.cases]
+
+
+def queries_above(report: ScalingReport, side: str) -> list[float]:
+    return [getattr(case, side).measures["queries_above"].value for case in report.cases]
+
+
+def test_the_finding_is_the_share_of_queries(
+    random_report: ScalingReport, head_report: ScalingReport
+) -> None:
+    last = queries_above(random_report, "plain")[-1]
+    assert queries_above(random_report, "scaled")[-1] == 0
+    assert scaling_document(random_report).finding == (
+        f"Without 1/√d_k, {100 * last:.0f}% of queries put > .9 on one key at d_k = 512; with "
+        "it, none."
+    )
+    mean = {side: sum(queries_above(head_report, side)) / 8 for side in ("plain", "scaled")}
+    assert scaling_document(head_report).finding == (
+        f"Without 1/√d_k, {100 * mean['plain']:.0f}% of queries put > .9 on one key on average "
+        "over 8 heads; with it, none."
+    )
+    assert mean["scaled"] == 0
+
+
+@pytest.mark.parametrize(("columns", "lines"), SIZES)
+@pytest.mark.parametrize("name", ["random_report", "one_report", "head_report", "layer_report"])
+def test_the_first_screen_fits(
+    name: str, columns: int, lines: int, request: pytest.FixtureRequest
+) -> None:
+    document = scaling_document(request.getfixturevalue(name), HINTS)
+    shown = fitting(document, PLAIN, columns, lines)
+    assert not any("--full" in line for line in shown[:-1])
+
+
+@pytest.mark.parametrize(("columns", "lines"), SIZES[:2])
+@pytest.mark.parametrize("name", ["random_report", "head_report"])
+def test_first_screens(
+    name: str,
+    columns: int,
+    lines: int,
+    request: pytest.FixtureRequest,
+    golden: Callable[[str, str], None],
+) -> None:
+    document = scaling_document(request.getfixturevalue(name), HINTS)
+    shown = first_screen(document, PLAIN, columns, lines - 1)
+    golden(f"first_{name.removesuffix('_report')}_{columns}", shown.plain)
+
+
+def test_the_first_screen_has_columns_for_each_d_k(random_report: ScalingReport) -> None:
+    document = scaling_document(random_report)
+    lines = first_screen(document, PLAIN, 80, 23).plain.splitlines()
+    (header,) = [line for line in lines if line.startswith("without → with")]
+    assert header.split()[-6:] == ["d_k", "8", "d_k", "64", "d_k", "512"]
+    (row,) = [line for line in lines if line.startswith("score variance")]
+    found = [float(word) for word in re.findall(r"\d[\d.]*", row)]
+    measured = [
+        side.measures["score_variance"].value
+        for case in random_report.cases
+        for side in (case.plain, case.scaled)
+    ]
+    assert found == pytest.approx(measured, rel=2e-3)

@@ -1,0 +1,356 @@
+"""Scores without and with the scale: by hand, by autograd, in theory, and against a model."""
+
+from __future__ import annotations
+
+import math
+import random
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.learn.scaling import measure
+from attnviz.learn.scaling.measure import (
+    histogram,
+    jacobian_norms,
+    matrix_measures,
+    model_scaling,
+    needed_bytes,
+    needed_text_bytes,
+    normalised_entropies,
+    random_scaling,
+    visible_rows,
+)
+from attnviz.learn.scaling.records import BIN_EDGES, MEASURES, ScalingReport
+from attnviz.models.bundled import Bundled
+from attnviz.models.own import OwnAttention
+
+from ...small_models import whole_weights
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    ("row", "norm"),
+    [
+        # p(1 − p) four times: diag(p) − p pᵀ = ±p₁p₂ everywhere
+        ([0.5, 0.5], 2 * 0.25),
+        ([0.9, 0.1], 2 * 0.09),
+        # .2·.8, .3·.7, .5·.5 on the diagonal, −.06, −.1, −.15 twice off it
+        (
+            [0.2, 0.3, 0.5],
+            math.sqrt(0.16**2 + 0.21**2 + 0.25**2 + 2 * (0.06**2 + 0.1**2 + 0.15**2)),
+        ),
+        ([1.0, 0.0, 0.0], 0.0),
+    ],
+)
+def test_jacobian_norms_by_hand(row: list[float], norm: float) -> None:
+    assert jacobian_norms(np.array([row]))[0] == pytest.approx(norm, abs=1e-15)
+
+
+@pytest.mark.parametrize("keys", [2, 3, 7, 101])
+def test_even_attention(keys: int) -> None:
+    even = np.full((3, keys), 1 / keys)
+    np.testing.assert_allclose(jacobian_norms(even), math.sqrt(keys - 1) / keys)
+    np.testing.assert_allclose(normalised_entropies(even, keys), 1)
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 5.0, 20.0])
+def test_jacobian_norms_by_autograd(spread: float) -> None:
+    scores = spread * np.random.default_rng(1).standard_normal((5, 7))
+    found = jacobian_norms(softmax(scores))
+    for row, norm in zip(scores, found, strict=True):
+        jacobian = torch.autograd.functional.jacobian(
+            lambda s: torch.softmax(s, -1), torch.tensor(row)
+        )
+        assert norm == pytest.approx(float(jacobian.norm()), rel=1e-9, abs=1e-14)
+
+
+@pytest.mark.parametrize("gap", [30.0, 40.0, 80.0, 200.0])
+def test_a_norm_near_zero_keeps_its_digits(gap: float) -> None:
+    """Two keys: 2·p₁·p₂, which 1 − p₁ would have lost to rounding from a gap of 37 on."""
+    small = math.exp(-gap) / (1 + math.exp(-gap))
+    row = np.array([[1 / (1 + math.exp(-gap)), small]])
+    assert jacobian_norms(row)[0] == pytest.approx(2 * small * (1 - small), rel=1e-9)
+
+
+def test_entropy_by_hand() -> None:
+    rows = np.array([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]])
+    expected = [1.5 * math.log(2) / math.log(3), 0]
+    np.testing.assert_allclose(normalised_entropies(rows, 3), expected)
+    # what a query does not see does not count
+    seen = np.array([2])
+    found = normalised_entropies(np.array([[0.5, 0.5, 0.0]]), seen)
+    np.testing.assert_allclose(found, 1)
+
+
+def test_bins() -> None:
+    weights = np.array([0.0, 1e-300, 9.9e-9, 1e-8, 0.5, 0.5622, 1.0, 1.0 + 1e-12])
+    counts = histogram(weights)
+    assert counts.sum() == weights.size
+    assert counts[0] == 3
+    assert counts[1] == 1
+    assert counts[-2] == 2  # from .316 to .562
+    assert counts[-1] == 2
+    every = histogram(np.array(BIN_EDGES))
+    assert list(every) == [1] * 32 + [2]  # an edge is of the bin above it, 1 of the last
+
+
+def test_measures_of_a_matrix_by_hand() -> None:
+    """Two queries that see three keys; the second all but one."""
+    scores = np.array([[0.0, 0.0, 0.0], [9.0, 0.0, -np.inf]])
+    visible = np.isfinite(scores)
+    weights = softmax(scores)
+    found = matrix_measures(np.where(visible, scores, 55.0), weights, visible)
+    assert tuple(found) == MEASURES
+    share = 1 / (1 + math.exp(-9))
+    assert found["score_variance"] == pytest.approx(np.var([0, 0, 0, 9, 0], ddof=1))
+    assert found["largest_weight"] == pytest.approx((1 / 3 + share) / 2)
+    assert found["weights_above"] == pytest.approx(1 / 5)
+    assert found["queries_above"] == pytest.approx(1 / 2)
+    assert found["queries_vanished"] == pytest.approx(1 / 2)
+    entropy = -(share * math.log(share) + (1 - share) * math.log(1 - share)) / math.log(2)
+    assert found["normalised_entropy"] == pytest.approx((1 + entropy) / 2)
+    norm = (math.sqrt(2) / 3 + 2 * share * (1 - share)) / 2
+    assert found["jacobian_norm"] == pytest.approx(norm)
+
+
+def test_a_query_with_one_key_has_nothing_to_choose() -> None:
+    assert list(visible_rows(np.tril(np.ones((3, 3), bool)))) == [False, True, True]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.floats(-60, 60), min_size=2, max_size=9),
+    st.floats(-50, 50),
+    st.randoms(use_true_random=False),
+)
+def test_what_the_softmax_does_not_see_changes_nothing(
+    row: list[float], constant: float, order: random.Random
+) -> None:
+    """A constant on a whole row, and the order of the keys; bounds hold."""
+    shuffled = list(row)
+    order.shuffle(shuffled)
+    plain = np.array([row])
+    for other in (plain + constant, np.array([shuffled])):
+        left, right = softmax(plain), softmax(other)
+        np.testing.assert_allclose(jacobian_norms(left), jacobian_norms(right), atol=1e-9)
+        for weights in (left, right):
+            assert 0 <= jacobian_norms(weights)[0] <= 0.5 + 1e-12
+            assert -1e-12 <= normalised_entropies(weights, len(row))[0] <= 1 + 1e-12
+        np.testing.assert_allclose(
+            normalised_entropies(left, len(row)), normalised_entropies(right, len(row)), atol=1e-9
+        )
+
+
+# Random queries and keys --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def drawn() -> ScalingReport:
+    return random_scaling([64, 3, 512, 16], seq=31, samples=41, seed=5)
+
+
+def test_variances_are_those_of_theory(drawn: ScalingReport) -> None:
+    assert [case.d_k for case in drawn.cases] == [3, 16, 64, 512]
+    for case in drawn.cases:
+        for side, expected in ((case.plain, case.d_k), (case.scaled, 1)):
+            found = side.measures["score_variance"]
+            assert side.expected_variance == pytest.approx(expected)
+            assert found.error is not None
+            assert abs(found.value - expected) < 4 * found.error
+
+
+def test_without_the_scale_the_gradient_vanishes(drawn: ScalingReport) -> None:
+    """What the command claims, on this draw: more and more queries pass nothing; with it none."""
+    plain = [case.plain.measures["queries_vanished"].value for case in drawn.cases]
+    assert plain == sorted(plain)
+    assert plain[-1] > 0.4
+    assert all(case.scaled.measures["queries_vanished"].value == 0 for case in drawn.cases)
+    entropies = [case.plain.measures["normalised_entropy"].value for case in drawn.cases]
+    assert entropies == sorted(entropies, reverse=True)
+    scaled = [case.scaled.measures["normalised_entropy"].value for case in drawn.cases[1:]]
+    assert max(scaled) - min(scaled) < 0.02
+
+
+def test_one_entry_needs_no_scale() -> None:
+    (case,) = random_scaling([1], seq=5, samples=3).cases
+    assert case.scaled.scale == 1
+    assert case.plain.measures == case.scaled.measures
+    assert case.plain.histogram == case.scaled.histogram
+
+
+def test_wide_heads_tend_to_gaussian_scores() -> None:
+    """Two keys: the weights are σ(±x) with x normal of variance 2, integrated here on a grid."""
+    (case,) = random_scaling([1024], seq=2, samples=2000, seed=2).cases
+    x, step = np.linspace(-14, 14, 20001, retstep=True)
+    density = np.exp(-(x**2) / 4) / math.sqrt(4 * math.pi)
+    first = 1 / (1 + np.exp(-x))
+    expected = {
+        "largest_weight": np.maximum(first, 1 - first),
+        "jacobian_norm": 2 * first * (1 - first),
+        "normalised_entropy": -(first * np.log(first) + (1 - first) * np.log(1 - first))
+        / math.log(2),
+    }
+    for name, values in expected.items():
+        found = case.scaled.measures[name]
+        wanted = float((values * density).sum() * step)
+        assert found.error is not None
+        assert abs(found.value - wanted) < 4 * found.error
+        assert found.error < 0.01
+
+
+def test_one_sample_by_hand() -> None:
+    (case,) = random_scaling([7], seq=5, samples=1, seed=3).cases
+    query, key = np.random.default_rng((3, 7)).standard_normal((2, 5, 7))
+    scores = query @ key.T
+    weights = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    found = case.plain.measures
+    assert found["score_variance"].value == pytest.approx(scores.var(ddof=1))
+    assert found["largest_weight"].value == pytest.approx(weights.max(1).mean())
+    assert all(estimate.error is None for estimate in found.values())
+    assert (case.queries, case.weights, sum(case.plain.histogram)) == (5, 25, 25)
+
+
+def test_standard_errors_are_the_spread_of_means() -> None:
+    """Many runs of few samples spread as one of them says."""
+    runs = [random_scaling([5], seq=7, samples=20, seed=seed).cases[0] for seed in range(60)]
+    for name in ("score_variance", "largest_weight", "jacobian_norm"):
+        values = [run.plain.measures[name].value for run in runs]
+        said = float(np.mean([run.plain.measures[name].error for run in runs]))
+        assert np.std(values, ddof=1) == pytest.approx(said, rel=0.3)
+
+
+def test_blocks_and_other_sizes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = random_scaling([8, 3], seq=5, samples=11, seed=1)
+    monkeypatch.setattr(measure, "_BLOCK_CELLS", 3 * 25)
+    parts = random_scaling([3], seq=5, samples=11, seed=1)
+    for name in MEASURES:
+        left, right = (run.cases[0].plain.measures[name] for run in (whole, parts))
+        assert left.value == pytest.approx(right.value)
+        assert left.error == pytest.approx(right.error)
+    assert whole.cases[0].plain.histogram == parts.cases[0].plain.histogram
+
+
+def test_progress_runs_to_the_end() -> None:
+    told: list[float] = []
+    random_scaling([2, 5], seq=3, samples=2, progress=told.append)
+    assert told == sorted(told)
+    assert told[-1] == pytest.approx(1)
+
+
+def test_memory_is_counted_before_it_is_taken() -> None:
+    tracemalloc.start()
+    random_scaling([300], seq=199, samples=4)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    counted = needed_bytes([300], 199, 4)
+    assert 0.5 * counted < peak < 1.2 * counted
+    assert needed_bytes([10**15], 2, 1) > 10**16
+    assert needed_bytes([2], 10**9, 1) > 10**18
+    assert needed_bytes([2], 2, 10**15) > 10**16
+
+
+# Queries and keys of a model -----------------------------------------------------------------
+
+TEXT = "one two three two one four five"
+
+
+def loop(weights: np.ndarray, causal: bool) -> dict[str, float]:
+    """Means over queries that see two keys or more, with a Jacobian written out."""
+    entropies, largest, norms, above, count = [], [], [], 0, 0
+    for query, row in enumerate(weights.astype(float)):
+        seen = row[: query + 1] if causal else row
+        if len(seen) < 2:
+            continue
+        entropies.append(-sum(p * math.log(p) for p in seen if p > 0) / math.log(len(seen)))
+        largest.append(max(seen))
+        norms.append(float(np.linalg.norm(np.diag(seen) - np.outer(seen, seen))))
+        above += int((seen > 0.9).sum())
+        count += len(seen)
+    return {
+        "normalised_entropy": float(np.mean(entropies)),
+        "largest_weight": float(np.mean(largest)),
+        "weights_above": above / count,
+        "queries_above": float(np.mean([p > 0.9 for p in largest])),
+        "jacobian_norm": float(np.mean(norms)),
+        "queries_vanished": float(np.mean([norm < 0.01 for norm in norms])),
+    }
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_with_the_scale_it_is_what_the_model_does(causal: bool) -> None:
+    model = OwnAttention(30, 5, causal=causal, seed=1)
+    tokens = model.encode(TEXT)
+    kept = whole_weights(model, tokens)
+    report = model_scaling(model, tokens, by_head=True)
+    assert [report.name(case) for case in report.cases] == [f"L0H{head}" for head in range(5)]
+    for head, case in enumerate(report.cases):
+        for name, value in loop(kept[0][head], causal).items():
+            assert case.scaled.measures[name].value == pytest.approx(value, abs=1e-6), name
+            assert case.scaled.measures[name].error is None
+        assert case.queries == (6 if causal else 7)
+        assert case.weights == (sum(range(2, 8)) if causal else 49)
+    (layer,) = model_scaling(model, tokens).cases
+    for name in MEASURES:
+        mean = np.mean([case.plain.measures[name].value for case in report.cases])
+        assert layer.plain.measures[name].value == pytest.approx(mean)
+    assert layer.weights == sum(case.weights for case in report.cases)
+    assert (layer.heads, layer.head) == (5, None)
+
+
+def test_without_the_scale_the_scores_are_larger_by_its_inverse() -> None:
+    """What the bare scores would give, from the weights alone: p^√d_k, made to sum to one."""
+    model = Bundled(dtype="float64")
+    tokens = model.encode("The cat sat on the mat.")
+    kept = whole_weights(model, tokens)
+    report = model_scaling(model, tokens, {1: frozenset({0, 2})}, by_head=True, index_base=1)
+    assert [report.name(case) for case in report.cases] == ["L2H1", "L2H3"]
+    for case in report.cases:
+        assert case.head is not None
+        root = math.sqrt(case.d_k)
+        assert case.scaled.scale == pytest.approx(1 / root)
+        ratio = case.plain.measures["score_variance"].value / case.d_k
+        assert case.scaled.measures["score_variance"].value == pytest.approx(ratio)
+        logs = np.log(np.maximum(kept[1][case.head], 1e-300)) * root
+        bare = np.exp(logs - logs.max(1, keepdims=True))
+        bare /= bare.sum(1, keepdims=True)
+        for name, value in loop(bare, causal=True).items():
+            assert case.plain.measures[name].value == pytest.approx(value, abs=1e-6), name
+
+
+def test_queries_of_zero_are_even_with_and_without() -> None:
+    """A model whose scores are all equal: nothing that the scale could change."""
+    model = OwnAttention(12, 3)
+    attention = model._attention
+    attention.query_weight[:] = 0
+    (case,) = model_scaling(model, model.encode(TEXT)).cases
+    for side in (case.plain, case.scaled):
+        assert side.measures["score_variance"].value == 0
+        assert side.measures["normalised_entropy"].value == pytest.approx(1)
+        assert side.measures["largest_weight"].value == pytest.approx(1 / 7)
+        assert side.measures["jacobian_norm"].value == pytest.approx(math.sqrt(6) / 7)
+
+
+def test_what_cannot_be_measured_is_refused() -> None:
+    model = OwnAttention(12, 3)
+    tokens = model.encode("one")
+    with pytest.raises(UsageError, match="at least two tokens"):
+        model_scaling(model, tokens)
+    with pytest.raises(UsageError, match="none of the chosen layers"):
+        model_scaling(model, model.encode(TEXT), {5: frozenset({0})})
+    narrow = OwnAttention(3, 3)
+    with pytest.raises(UnsupportedError, match="does not scale its scores"):
+        model_scaling(narrow, narrow.encode(TEXT))
+
+
+def test_memory_grows_with_the_square_of_the_text() -> None:
+    assert needed_text_bytes(2000) == 4 * needed_text_bytes(1000)
+    assert needed_text_bytes(10**6) > 10**13

@@ -1,0 +1,201 @@
+"""``attnviz scaling`` from the command line: random queries and keys, a model's, files, slips."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+
+from attnviz.learn.scaling.command import EXAMPLES
+from attnviz.models import memory
+
+SENTENCE = "The cat sat on the mat because the cat was tired."
+
+
+def test_the_numbers_show_what_the_text_claims(run: Any) -> None:
+    """The default run: the variance grows as d_k, the gradient vanishes, the scale prevents it."""
+    document = run("scaling", "--json").document
+    assert next(iter(document)) == "schema"
+    assert document["schema"] == "attnviz.scaling/1"
+    assert [case["d_k"] for case in document["cases"]] == [8, 64, 512]
+    assert (document["keys"], document["samples"], document["seed"]) == (64, 100, 0)
+    for case in document["cases"]:
+        bare, scaled = case["without_scale"], case["with_scale"]
+        assert bare["expected_variance"] == case["d_k"]
+        assert scaled["expected_variance"] == pytest.approx(1)
+        assert bare["score_variance"]["value"] == pytest.approx(case["d_k"], rel=0.05)
+        assert scaled["score_variance"]["value"] == pytest.approx(1, rel=0.05)
+        assert scaled["queries_vanished"]["value"] == 0
+        assert bare["largest_weight"]["value"] > 3 * scaled["largest_weight"]["value"]
+    wide = document["cases"][-1]["without_scale"]
+    assert wide["queries_vanished"]["value"] > 0.5
+    assert wide["queries_above"]["value"] > 0.7
+
+
+def test_the_screen(run: Any) -> None:
+    result = run("scaling", "--explain", "--width", "90")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("random queries and keys · ")
+    for words in (
+        "seed 0",
+        "d_k 512 · scale 1/√512 = 0.04419",
+        "theory: scale²",
+        "How to read this:",
+    ):
+        assert words in result.out
+    assert re.search(r"^Result: without the scale the score variance rises", result.out, re.M)
+    assert result.out.rstrip().endswith("--from-model: a trained model's own")
+    quiet = run("scaling", "--quiet", "--width", "90")
+    assert "--from-model" not in quiet.out
+
+
+def test_the_seed_decides(run: Any) -> None:
+    arguments = ("scaling", "--d-k", "5, 3,5", "--seq", "7", "--samples", "3", "--json")
+    first, again = run(*arguments).document, run(*arguments).document
+    assert first == again
+    assert [case["d_k"] for case in first["cases"]] == [3, 5]
+    other = run(*arguments, "--seed", "1").document
+    assert other["cases"] != first["cases"]
+    alone = run("scaling", "--d-k", "3", *arguments[3:]).document
+    assert alone["cases"] == first["cases"][:1]
+
+
+def test_from_the_bundled_model(run: Any) -> None:
+    """Its numbers are not written down here: they are those of the weights that ``heads`` shows."""
+    found = run("heads", SENTENCE, "--json").document
+    document = run("scaling", SENTENCE, "--from-model", "--head", "*", "--json").document
+    assert document["model"] == found["model"]
+    assert document["text"] == SENTENCE
+    heads = {(entry["layer"], entry["head"]): entry["weights"] for entry in found["heads"]}
+    assert [(case["layer"], case["head"]) for case in document["cases"]] == list(heads)
+    for case in document["cases"]:
+        rows = heads[case["layer"], case["head"]][1:]
+        mean = sum(map(max, rows)) / len(rows)
+        assert case["with_scale"]["largest_weight"]["value"] == pytest.approx(mean, abs=1e-4)
+        ratio = case["without_scale"]["score_variance"]["value"] / case["d_k"]
+        assert case["with_scale"]["score_variance"]["value"] == pytest.approx(ratio)
+        assert case["with_scale"]["score_variance"]["error"] is None
+
+
+def test_layers_of_the_built_in_text(run: Any) -> None:
+    result = run("scaling", "--from-model", "--layer", "1-2", "--index-base", "1", "--width", "80")
+    assert (result.code, result.err) == (0, "")
+    assert "tiny · revision" in result.out
+    assert re.findall(r"^(layer \d) · ", result.out, re.M) == ["layer 1", "layer 2"]
+    assert "Without → with the scale" in result.out
+
+
+def test_the_own_attention(run: Any) -> None:
+    options = ("--from-model", "--model", "mha", "--d-model", "60", "--heads", "5", "--causal")
+    document = run("scaling", SENTENCE, *options, "--seed", "3", "--json").document
+    (case,) = document["cases"]
+    assert (case["d_k"], case["heads"], case["queries"]) == (12, 5, 5 * 10)
+    assert document["model"]["seed"] == 3
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_checkpoint(run: Any, checkpoint: Any, kind: str) -> None:
+    text = "the cat sat on the mat"
+    options = ("--model", str(checkpoint(kind)))
+    weights = run("heads", text, *options, "--json").document["heads"]
+    found = run("scaling", text, "--from-model", *options, "--head", "*", "--json").document
+    assert len(found["cases"]) == len(weights)
+    for case, entry in zip(found["cases"], weights, strict=True):
+        rows = entry["weights"][1:]
+        mean = sum(map(max, rows)) / len(rows)
+        assert case["with_scale"]["largest_weight"]["value"] == pytest.approx(mean, abs=1e-4)
+
+
+def test_a_model_without_a_scale(refused: Any, checkpoint: Any) -> None:
+    line = refused(5, "scaling", "the cat", "--from-model", "--model", str(checkpoint("t5")))
+    assert "not the softmax of scaled queries and keys alone" in line
+
+
+@pytest.mark.parametrize("width", ["20", "47", "80", "200"])
+def test_every_width(run: Any, width: str) -> None:
+    for options in (("--d-k", "8,64"), ("--from-model",)):
+        result = run("scaling", *options, "--width", width, "--explain")
+        assert result.code == 0
+        assert max(map(len, result.lines)) <= int(width)
+
+
+def test_ascii_where_the_stream_has_no_blocks(run: Any) -> None:
+    options = ("--d-k", "8", "--width", "80")
+    narrow = run("scaling", *options, encoding="cp1252")
+    assert narrow.out.isascii()
+    assert narrow.out == run("scaling", *options, "--ascii").out
+    assert "scale 1/sqrt(8) = 0.3536" in narrow.out
+
+
+def test_saving(run: Any, tmp_path: Path) -> None:
+    endings = ("json", "csv", "md", "txt", "html", "svg", "png", "pdf")
+    options = [word for ending in endings for word in ("--save", f"a.{ending}")]
+    result = run("scaling", "--d-k", "3,8", *options)
+    assert result.code == 0
+    assert result.err.splitlines() == [f"saved a.{ending}" for ending in endings]
+    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == result.out
+
+
+def test_every_example_of_the_help_runs(run: Any) -> None:
+    examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
+    assert len(examples) == 5
+    for example in examples:
+        assert run(*shlex.split(example)[1:]).code == 0, example
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "line"),
+    [
+        (2, ["--d-k", "0"], "cannot read '0' in --d-k '0': expected whole numbers from 1"),
+        (2, ["--d-k", "8,,64"], "cannot read '' in --d-k '8,,64'"),
+        (2, ["--d-k", "-8"], "cannot read '-8'"),
+        (2, ["--d-k", "8;64"], "cannot read '8;64'"),
+        (2, ["--d-k", "1e3"], "cannot read '1e3'"),
+        (2, ["--d-k", "9" * 5000], "expected whole numbers"),
+        (2, ["--seq", "1"], "--seq"),
+        (2, ["--samples", "0"], "--samples"),
+        (2, ["--d-k", "999999999999999"], "GB are free: choose a smaller --d-k, --seq or"),
+        (2, ["--seq", "10000000"], "choose a smaller"),
+        (2, ["--samples", "999999999999999"], "choose a smaller"),
+        (2, ["a text"], "TEXT is for the queries and keys of a model: add --from-model"),
+        (2, ["--model", "tiny"], "--model is for the queries and keys"),
+        (2, ["--kv-heads", "2"], "--kv-heads is for the queries and keys"),
+        (2, ["--from-model", "--seq", "8"], "--seq counts random queries and keys"),
+        (2, ["--from-model", "--heads", "4"], "--heads shapes the library's own attention"),
+        (2, ["--from-model", "--layer", "77"], "no layer 77"),
+        (2, ["one", "--from-model", "--model", "mha"], "the text has one token"),
+        (2, ["word " * 2000, "--from-model"], "tokens, 'tiny' takes at most"),
+        (2, ["--save", "a.xyz"], "end it in one of .json"),
+        (2, ["--width", "10"], "--width is 10 columns"),
+        (3, ["--from-model", "--file", "missing.txt"], "cannot read missing.txt"),
+    ],
+)
+def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> None:
+    assert line in refused(code, "scaling", *arguments)
+
+
+def test_a_text_that_memory_cannot_hold(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda: 1000)
+    line = refused(2, "scaling", "--from-model")
+    assert "1.00 kB are free: shorten the text" in line
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("kind", ["tiny", "bert"])
+def test_first_screens_of_models(
+    run: Any, checkpoint: Any, kind: str, columns: int, lines: int
+) -> None:
+    """However long the text is, the finding stands in line 2 and nothing scrolls away."""
+    name = kind if kind == "tiny" else str(checkpoint(kind))
+    for text in (SENTENCE, "The cat saw the cat. " * 55 if kind == "tiny" else "the cat " * 10):
+        size = {"COLUMNS": str(columns), "LINES": str(lines)}
+        asked = ("--from-model", "--model", name, "--truncate", "--no-full", "--quiet")
+        result = run("scaling", text, *asked, env=size)
+        assert (result.code, result.err) == (0, "")
+        assert len(result.lines) < lines
+        assert max(map(cell_len, result.lines)) <= columns
+        assert result.lines[1].startswith("Without 1/√d_k, ")

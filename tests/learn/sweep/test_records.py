@@ -1,0 +1,37 @@
+"""The records of a sweep: spreads by hand, models by heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from attnviz.learn.sweep.records import Spread, SweepReport
+
+Sweeps = Callable[..., SweepReport]
+
+
+def test_spread_by_hand() -> None:
+    assert Spread.of([1.0, 2.0, 6.0]) == Spread(3.0, pytest.approx(7**0.5))
+    assert Spread.of([2.5]) == Spread(2.5, None)
+
+
+def test_models_by_heads(sweeps: Sweeps) -> None:
+    found = sweeps({1: (0.5, 0.75), 2: (0.25,)})
+    assert [each.seed for each in found.of(1)] == [0, 1]
+    assert found.spread(1, lambda each: each.loss) == Spread(0.625, pytest.approx(0.03125**0.5))
+    assert found.spread(2, lambda each: each.loss) == Spread(0.25, None)
+    assert found.measured == (1, 2)
+    assert not found.complete
+    assert sweeps({1: (0.5, 0.75), 2: (0.25, 0.5)}).complete
+
+
+def test_heads_without_a_model_were_not_measured(sweeps: Sweeps) -> None:
+    assert sweeps({1: (), 2: (0.25,)}).measured == (2,)
+
+
+def test_patterns_by_name(sweeps: Sweeps) -> None:
+    found = sweeps().of(4)[0]
+    assert found.pattern("back_3").head == 1
+    with pytest.raises(KeyError, match="first"):
+        found.pattern("first")

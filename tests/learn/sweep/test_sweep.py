@@ -1,0 +1,192 @@
+"""``attnviz sweep`` from the outside: screens, documents, files, refusals, Ctrl-C."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnviz.learn.sweep.run import Progress
+from attnviz.learn.train.progress import Pace
+from attnviz.learn.train.records import CurvePoint
+
+from ...conftest import Start, finished, interrupted, on_screen, rows
+
+QUICK = ("--steps", "12", "--d-model", "8", "--heads", "1,2", "--seeds", "2")
+ONE_SEED = (*QUICK[:-1], "1")
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Path:
+    path = tmp_path / "story.txt"
+    path.write_text("Once upon a time there was a cat, and the cat sat on a mat.\n" * 30)
+    return path
+
+
+def test_the_screen(run: Any) -> None:
+    result = run("sweep", *QUICK, "--width", "100")
+    assert result.code == 0
+    assert "Traceback" not in result.err
+    assert result.lines[0].startswith("attnviz's own decoder · 2 layers of width 8")
+    assert "Training loss" in result.out
+    assert "chance: 9 letters" in result.out
+    assert "Best head of each pattern" in result.out
+    assert "\nNothing was learnt in 12 steps" in result.out
+    assert "parameters for all" in result.out
+    assert max(map(len, result.lines)) <= 100
+
+
+def test_the_document(run: Any) -> None:
+    document = run("sweep", *QUICK, "--json").document
+    assert next(iter(document)) == "schema"
+    assert document["schema"] == "attnviz.sweep/1"
+    assert list(document)[1] == "model"
+    assert document["complete"] is True
+    assert document["heads"] == [1, 2]
+    assert document["seeds"] == [0, 1]
+    assert [(one["seed"], one["heads"]) for one in document["models"]] == [
+        (0, 1),
+        (0, 2),
+        (1, 1),
+        (1, 2),
+    ]
+    assert len({one["parameters"] for one in document["models"]}) == 1
+    assert [one["head_dim"] for one in document["results"]] == [8, 4]
+    for result in document["results"]:
+        losses = [one["loss"] for one in document["models"] if one["heads"] == result["heads"]]
+        mean = sum(losses) / 2
+        assert result["loss"]["mean"] == pytest.approx(mean)
+        assert result["loss"]["deviation"] == pytest.approx(abs(losses[0] - losses[1]) / 2**0.5)
+    assert [point["step"] for point in document["models"][0]["curve"]] == list(range(1, 13))
+    assert document["task"]["chance"]["accuracy"] == pytest.approx(1 / 9)
+
+
+def test_the_same_seed_gives_the_same_numbers(run: Any) -> None:
+    def losses(*more: str) -> list[float]:
+        document = run("sweep", *ONE_SEED, "--json", *more).document
+        return [one["loss"] for one in document["models"]]
+
+    assert losses() == losses("--seed", "0") != losses("--seed", "7")
+
+
+@pytest.mark.parametrize("task", ["induction", "copy", "majority"])
+def test_every_task(run: Any, task: str) -> None:
+    document = run("sweep", *ONE_SEED, "--task", task, "--json").document
+    assert document["task"]["name"] == task
+    assert document["task"]["best"] == {"name": "best possible", "loss": 0.0, "accuracy": 1.0}
+
+
+def test_a_text(run: Any, story: Path) -> None:
+    result = run("sweep", *ONE_SEED, "--text", str(story), "--width", "120")
+    assert result.code == 0, result
+    assert "guess the next character of the text, story.txt" in result.out
+    assert "by the character before" in result.out
+    assert "best possible" not in result.out
+
+
+def test_files(run: Any, tmp_path: Path) -> None:
+    paths = [tmp_path / f"sweep.{ending}" for ending in ("json", "csv", "txt")]
+    save = [part for path in paths for part in ("--save", str(path))]
+    result = run("sweep", *QUICK, *save, "--width", "90", "--color", "always")
+    assert result.code == 0
+    assert result.err.count("saved") == 3
+    document = json.loads(paths[0].read_text())
+    with paths[1].open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [float(row["loss"]) for row in rows] == [one["loss"] for one in document["models"]]
+    assert [int(row["heads"]) for row in rows] == [1, 2, 1, 2]
+    assert float(rows[0]["back_2"]) == document["models"][0]["patterns"][0]["score"]
+    text = paths[2].read_text()
+    assert "\x1b" not in text
+    assert "Nothing was learnt" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--heads", "3"), "--heads 3 does not divide --d-model 32: expected 1, 2, 4, 8 or 16"),
+        (("--heads", "1,32"), "--heads 32 makes heads of an odd width, 1"),
+        (("--heads", "1,0"), "'0' is no number of heads; expected a list of different ones"),
+        (("--heads", "1,two"), "'two' is no number of heads"),
+        (("--heads", ""), "'' is no number of heads"),
+        (("--heads", "1,,2"), "'' is no number of heads"),
+        (("--heads", "2,1,2"), "--heads '2,1,2' names 2 twice"),
+        (("--d-model", "9"), "expected an even --d-model"),
+        (("--task", "sort"), "unknown task 'sort': expected induction, copy, majority, or --text"),
+        (("--steps", "0"), "'--steps'"),
+        (("--seeds", "0"), "'--seeds'"),
+        (("--layers", "0"), "'--layers'"),
+        (("--seed", "-1"), "'--seed'"),
+        (("--device", "abacus"), "no device 'abacus' here"),
+        (("--save", "sweep.xlsx"), "end it in one of .json, .csv, .md"),
+        (("--width", "5"), "a map needs 20"),
+    ],
+)
+def test_bad_input(refused: Callable[..., str], arguments: tuple[str, ...], words: str) -> None:
+    assert words in refused(2, "sweep", *arguments)
+
+
+def test_bad_texts(refused: Callable[..., str], story: Path, tmp_path: Path) -> None:
+    short = tmp_path / "short.txt"
+    short.write_text("The cat sat on the mat.")
+    assert "23 characters: expected at least 1,000" in refused(2, "sweep", "--text", str(short))
+    both = refused(2, "sweep", "--text", str(story), "--task", "copy")
+    assert both == "--task and --text both say what is learned: give one of them"
+    assert "cannot read" in refused(3, "sweep", "--text", str(tmp_path / "none.txt"))
+
+
+def test_a_live_picture_that_is_gone_at_the_end(
+    start: Start,
+) -> None:
+    output = finished(start("sweep", *QUICK[2:], "--steps", "60", rows=50, columns=100))
+    assert "model 1 of 4: 1 head, seed 0" in output
+    lines = rows(on_screen(output, columns=100))
+    assert lines[0].startswith("decoder")
+    assert not any("model 1 of 4" in line for line in lines)
+    assert sum("Training loss" in line for line in lines) == 1
+    assert any(line.startswith(("Nothing was", "1 head", "2 heads")) for line in lines[1:2])
+
+
+def test_ctrl_c_keeps_what_is_trained(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json"
+    arguments = ("--steps", "150", "--d-model", "8", "--heads", "1,2,4", "--save", str(path))
+    child = start("sweep", *arguments, rows=50, columns=100)
+    child.expect("model [23] of 9")
+    output = interrupted(child)
+    document = json.loads(path.read_text())
+    done = len(document["models"])
+    assert document["complete"] is False
+    assert 1 <= done < 9
+    text = "\n".join(rows(on_screen(output, columns=100)))
+    assert f"interrupted: {done} of 9 models are trained" in text
+    assert "held-out" in text
+    assert f"stopped: {done} of 9 models are trained" in text
+    assert "attnviz: interrupted" in text
+
+
+def test_ctrl_c_before_anything_is_trained(start: Start, tmp_path: Path) -> None:
+    path = tmp_path / "sweep.json"
+    child = start("sweep", "--steps", "100000", "--save", str(path), rows=50, columns=100)
+    child.expect("model 1 of 12")
+    assert "stopped: 0 of 12 models are trained" in interrupted(child)
+    assert not path.exists()
+
+
+def test_how_far_it_is_in_words() -> None:
+    now = 0.0
+    progress = Progress(models=4, steps=10, pace=Pace(lambda: now))
+    points: list[CurvePoint] = []
+    progress.begin(2, 5, points)
+    assert progress.words == "model 1 of 4: 2 heads, seed 5"
+    assert progress.plot is None
+    progress.advance()
+    points.append(CurvePoint(5, 10, 1.0, 0.01, 0.5))
+    assert progress.words == "model 1 of 4: 2 heads, seed 5, loss 0.500, 2% done"
+    now = 9.0
+    progress.advance()
+    assert progress.words.endswith("loss 0.500, 5% done, about 6 min left")
+    assert progress.plot is not None

@@ -1,0 +1,160 @@
+"""A text and recipes that train in a second, and a run whose numbers are simple."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+from attnviz.learn.train.recipe import Budget, Phase, Recipe, Shape, Validation
+from attnviz.learn.train.records import (
+    CorpusFacts,
+    CurvePoint,
+    Estimate,
+    ModelScores,
+    ScoredHeads,
+    TrainedModel,
+)
+from attnviz.learn.train.run import TrainingRun
+from attnviz.learn.train.texts import Corpus, hold_out, read_corpus
+from attnviz.records import ModelInfo
+
+SHAPE = Shape(layers=2, heads=2, kv_heads=2, head_dim=8, d_model=16, d_ff=24, context=64)
+PHASES = (
+    Phase(
+        "repetition", 0.4, length=13, batch=5, repeated_tokens=1, repeated_passages=0, period=(3, 6)
+    ),
+    Phase("text", length=23, batch=5, repeated_tokens=0.2, repeated_passages=0.2, period=(3, 7)),
+)
+
+WORDS = "the cat sat on the mat and the dog sat on the log while it rained all day"
+
+
+def points_of(run: TrainingRun) -> list[CurvePoint]:
+    """The curve of a run that is trained to the end of its budget."""
+    return [point for point in run.trainer.steps() if point is not None]
+
+
+@pytest.fixture(scope="session")
+def recipe() -> Recipe:
+    """Some 50 steps over two phases."""
+    return Recipe(
+        vocabulary=270,
+        model=SHAPE,
+        phases=PHASES,
+        budget=Budget(tokens=5_000),
+        validation=Validation(every=0.3, tokens=211),
+    )
+
+
+@pytest.fixture(scope="session")
+def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """6 kB of words that repeat."""
+    words = WORDS.split()
+    starts = range(0, 450, 3)
+    lines = [" ".join(words[(start + at) % len(words)] for at in range(9)) for start in starts]
+    path = tmp_path_factory.mktemp("text") / "words.txt"
+    path.write_text(".\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def texts(text_file: Path) -> tuple[Corpus, Corpus]:
+    """To train and to validate on."""
+    return hold_out(read_corpus([text_file]))
+
+
+@pytest.fixture
+def resumed_alike(
+    texts: tuple[Corpus, Corpus], tmp_path: Path
+) -> Callable[[Recipe, Sequence[int]], None]:
+    """Runs of a recipe that stop after so many steps end in the weights of one that did not."""
+
+    def check(recipe: Recipe, stops: Sequence[int]) -> None:
+        device = torch.device("cpu")
+        whole = TrainingRun(*texts, recipe, tmp_path / "whole", device)
+        points_of(whole)
+        for stop in stops:
+            directory = tmp_path / f"stopped-{stop}"
+            stopped = TrainingRun(*texts, recipe, directory, device)
+            for _ in islice(stopped.trainer.steps(), stop):
+                pass
+            stopped.save_state()
+            resumed = TrainingRun(*texts, recipe, directory, device, resume=True)
+            assert resumed.trainer.model.config == stopped.trainer.model.config
+            assert resumed.trainer.phase == stopped.trainer.phase
+            points_of(resumed)
+            pairs = zip(
+                resumed.trainer.model.parameters(), whole.trainer.model.parameters(), strict=True
+            )
+            assert all(torch.equal(one, other) for one, other in pairs)
+
+    return check
+
+
+def _scored(name: str, probe: str, best: float) -> ScoredHeads:
+    """Head L1H2 has ``best``, every other one a tenth of it."""
+    heads = tuple(
+        tuple(Estimate(best if (layer, head) == (1, 2) else best / 10, 0.001) for head in range(3))
+        for layer in range(2)
+    )
+    return ScoredHeads(name, probe, heads, 0.05)
+
+
+@pytest.fixture
+def made() -> TrainedModel:
+    """100 points; the loss falls from 6 to 0 in one phase and from 8 to 4 in the next."""
+    points = tuple(
+        CurvePoint(
+            step=10 * number,
+            tokens=10_000 * number,
+            seconds=1.5 * number,
+            learning_rate=1e-3,
+            loss=6 - number / 4 if number <= 20 else 8 - (number - 20) / 20,
+            valid_loss=9 - number / 20 if number % 20 == 0 or number == 1 else None,
+            phase="repetition" if number <= 20 else "text",
+        )
+        for number in range(1, 101)
+    )
+    names = ("previous", "first", "duplicate", "induction")
+    scores = ModelScores(
+        tuple(
+            _scored(name, probe, 0.9 - 0.2 * place)
+            for probe in ("text", "random")
+            for place, name in enumerate(names)
+        ),
+        windows=32,
+        window_tokens=256,
+        copies=32,
+        copy_tokens=60,
+        seed=0,
+        first_copy=Estimate(9.5, 0.01),
+        second_copy=Estimate(0.25, 0.02),
+    )
+    return TrainedModel(
+        directory="a \x1b[31mmodel",
+        model=ModelInfo(
+            "a \x1b[31mmodel", "0123456789ab", "LlamaForCausalLM", "float32", 2, 3, 3, 16, seed=7
+        ),
+        parameters=1_234_567,
+        vocabulary=4096,
+        d_model=128,
+        train=CorpusFacts(("one.txt", "[red]two.txt"), 4_000_000, 1_000_000, "aaaaaaaaaaaa"),
+        valid=CorpusFacts(("three.txt",), 400_000, 100_000, "bbbbbbbbbbbb"),
+        points=points,
+        shares={"text": 0.7, "repeated_tokens": 0.25, "repeated_passages": 0.05},
+        valid_loss=4.0,
+        valid_tokens=100_000,
+        unigram_loss=6.5,
+        valid_windows=256,
+        curve_windows=256,
+        dtype="bfloat16",
+        stored="float16",
+        seed=7,
+        budget="1,000,000 tokens",
+        finished=True,
+        scores=scores,
+    )

@@ -1,0 +1,193 @@
+"""The result of a training run as a person reads it, and as programs do.
+
+``ATTNVIZ_GOLDEN=write pytest tests/learn/train`` writes the screens anew.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from attnviz.draw.blocks import Block
+from attnviz.draw.document import Mark, Plot, Table
+from attnviz.draw.terminal import first_screen, terminal_block
+from attnviz.draw.theme import Theme
+from attnviz.draw.values import write_object
+from attnviz.learn.train.data import train_data, train_rows
+from attnviz.learn.train.document import train_document
+from attnviz.learn.train.records import TrainedModel, bits_per_byte
+
+from ...first_screens import SIZES, fitting
+
+THEMES = {
+    "plain": Theme(colour=False),
+    "ascii": Theme(colour=False, ascii=True, encoding="ascii"),
+}
+HINTS = ('attnviz heads --model m "A cat."', "another hint")
+
+
+def train_screen(
+    result: TrainedModel,
+    theme: Theme,
+    room: int,
+    hints: tuple[str, ...] = (),
+    explain: bool = False,
+) -> Block:
+    return terminal_block(train_document(result, hints, explain), theme, room)
+
+
+@pytest.mark.parametrize("room", [60, 100])
+@pytest.mark.parametrize("name", THEMES)
+def test_the_screen_is_as_it_was(
+    made: TrainedModel, golden: Callable[[str, str], None], name: str, room: int
+) -> None:
+    text = train_screen(made, THEMES[name], room, HINTS, explain=room == 60).plain
+    golden(f"{name}_{room}", text)
+
+
+@pytest.mark.parametrize("room", [20, 33, 60, 80, 100, 200])
+@pytest.mark.parametrize("theme", [*THEMES.values(), Theme()])
+def test_nothing_is_cut_or_acts(made: TrainedModel, theme: Theme, room: int) -> None:
+    text = train_screen(made, theme, room, HINTS, explain=True).plain
+    assert max(map(cell_len, text.splitlines())) <= room
+    assert "\x1b" not in text
+    assert not theme.ascii or text.isascii()
+
+
+def test_its_numbers_are_those_of_the_run(made: TrainedModel) -> None:
+    text = " ".join(train_screen(made, THEMES["plain"], 200).plain.split())
+    bits = 4.0 * 100_000 / (400_000 * math.log(2))
+    for words in (
+        "1,234,567 · 4,096 tokens in the vocabulary · stored in float16",
+        "1,000,000 tokens in 1,000 steps · 2.5 min · 6,667 tokens/s · matrix products in bfloat16",
+        f"4.000 nats per token · perplexity {math.exp(4):.1f} · {bits:.3f} bits per byte",
+        "70% text · 25% uniform random tokens, repeated",
+        "whole text · windows of 256 tokens · uniform baseline 8.318 · unigram baseline 6.500",
+        "phase text from 200 k on",
+        "previous token",
+        "0.90 0.001 0.05 L1H2",
+        "9.50 nats per token on the first copy, 0.250 ± 0.020 on the second",
+        "trained on one.txt and [red]two.txt · 4,000,000 bytes · 1,000,000 tokens",
+    ):
+        assert words in text, words
+
+
+def test_bits_per_byte_by_hand(made: TrainedModel) -> None:
+    assert bits_per_byte(math.log(2), made.valid) == pytest.approx(0.25)
+
+
+def test_the_document_has_every_number(made: TrainedModel) -> None:
+    document = train_data(made)
+    stream = io.StringIO()
+    write_object(train_data(made), stream)
+    assert json.loads(stream.getvalue()) == json.loads(json.dumps(document))
+    assert stream.getvalue().isascii()
+    assert list(document)[:2] == ["schema", "model"]
+    assert len(document["curve"]) == 100
+    assert document["curve"][0]["valid_loss"] == 8.95
+    assert document["curve"][1]["valid_loss"] is None
+    assert document["valid_perplexity"] == pytest.approx(math.exp(4))
+    best = [
+        (one["layer"], one["head"])
+        for one in document["scores"]["text"]["heads"]
+        if one["scores"]["previous"] > 0.5
+    ]
+    assert best == [(1, 2)]
+    assert document["scores"]["random"]["second_copy_loss"] == {"mean": 0.25, "error": 0.02}
+
+
+def test_the_curve_as_a_table(made: TrainedModel) -> None:
+    header, *rows = train_rows(made)
+    assert list(header) == [*vars(made.points[0])]
+    for row, point in zip(rows, made.points, strict=True):
+        assert row == tuple(vars(point).values())
+
+
+def test_pages_have_the_curve_and_every_head(made: TrainedModel) -> None:
+    parts = [part for group in train_document(made).groups for part in group.parts]
+    (plot,) = (part for part in parts if isinstance(part, Plot))
+    training, validation = plot.curves
+    assert training.points == [(point.tokens, point.loss) for point in made.points]
+    assert len(validation.points) == 6
+    assert validation.marked
+    assert plot.marks == [Mark(200_000, "phase text")]
+    best, *tables = (part for part in parts if isinstance(part, Table))
+    assert len(best.rows) == 6
+    for table in tables:
+        assert [row.cells[0] for row in table.rows] == [
+            *(f"L{layer}H{head}" for layer in range(2) for head in range(3)),
+            "uniform",
+        ]
+        assert table.rows[5].cells[1] == "0.900 ± 0.001"
+        assert set(table.rows[5].tones or {}) == {1, 2, 3, 4}
+
+
+def test_a_loss_beyond_all_bounds_is_said(made: TrainedModel) -> None:
+    """exp of it is too large for a number."""
+    lost = replace(made, valid_loss=3264.0)
+    text = " ".join(train_screen(lost, THEMES["plain"], 200).plain.split())
+    assert "validation 3264.000 nats per token · " in text
+    assert "perplexity" not in text
+    assert "above the uniform baseline: a smaller learning_rate" in text
+    assert train_data(lost)["valid_perplexity"] is None
+    assert "above" not in train_screen(made, THEMES["plain"], 200).plain
+
+
+def test_a_directory_is_named_as_it_is(made: TrainedModel) -> None:
+    text = train_screen(replace(made, directory="a; b"), THEMES["plain"], 200).plain
+    assert "a; b · weights and tokenizer" in text
+
+
+@pytest.mark.parametrize(("room", "lines"), SIZES)
+@pytest.mark.parametrize("theme", [*THEMES.values(), Theme()])
+@pytest.mark.parametrize("steps", [1, 100])
+def test_a_first_screen_fits(
+    made: TrainedModel, theme: Theme, room: int, lines: int, steps: int
+) -> None:
+    document = train_document(replace(made, points=made.points[:steps]), HINTS)
+    shown = fitting(document, theme, room, lines)
+    assert any("first token (sink)" in line for line in shown)
+    assert shown[-1].endswith("--full: everything")
+
+
+@pytest.mark.parametrize(("room", "lines"), SIZES)
+def test_golden_first_screens(
+    made: TrainedModel, golden: Callable[[str, str], None], room: int, lines: int
+) -> None:
+    shown = first_screen(train_document(made, HINTS), THEMES["plain"], room, lines - 1)
+    golden(f"first_{room}", shown.plain)
+
+
+@pytest.mark.parametrize(
+    ("steps", "loss", "learnt", "words"),
+    [
+        (9, 1.0, False, "Did not train: 90 steps (loss 1.00 nats, uniform baseline 8.32)"),
+        (10, 6.18, False, "Did not learn: validation loss 6.18 nats, not clearly below token"),
+        (
+            10,
+            6.17,
+            True,
+            "Validation loss 6.17 nats per token, unigram baseline 6.50; highest induction",
+        ),
+    ],
+)
+def test_what_learnt_is_a_rule(
+    made: TrainedModel, steps: int, loss: float, learnt: bool, words: str
+) -> None:
+    """100 steps, and 5% under a unigram loss of 6.5, which is 6.175."""
+    result = replace(made, points=made.points[:steps], valid_loss=loss)
+    assert result.learnt is learnt
+    assert train_document(result).finding.startswith(words)
+
+
+def test_the_text_that_was_not_read_is_told(made: TrainedModel) -> None:
+    part = replace(made, valid_tokens=2_000)
+    text = " ".join(train_screen(part, THEMES["plain"], 200).plain.split())
+    assert "first 2,000 tokens of the text" in text
+    assert train_data(part)["valid_tokens"] == 2_000

@@ -1,0 +1,82 @@
+"""Which numbers training computes in, and whether it fits."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+
+from attnviz.attention.decoder_config import DecoderConfig
+from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.errors import LoadError
+from attnviz.learn.train.recipe import Recipe
+from attnviz.learn.train.run import needed_memory, require_training_memory, with_known_precision
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("wanted", ["bfloat16", "float32"])
+def test_what_is_asked_for_is_taken(wanted: str) -> None:
+    recipe = Recipe(autocast=wanted)
+    assert with_known_precision(recipe, CPU) is recipe
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "chosen"),
+    [
+        ({"avx512_bf16": True, "cpu_name": "bf16"}, "bfloat16"),
+        ({"amx_bf16": True}, "bfloat16"),
+        ({"avx512_bf16": False, "avx2": True, "cpu_name": "bf16"}, "float32"),
+    ],
+)
+def test_a_processor_decides_by_its_instructions(
+    monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, object], chosen: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    assert with_known_precision(Recipe(), CPU).autocast == chosen
+
+
+def test_an_older_torch_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert with_known_precision(Recipe(), CPU).autocast == "float32"
+
+
+def config(recipe: Recipe, vocabulary: int = 301) -> DecoderConfig:
+    return DecoderConfig(vocabulary=vocabulary, tied=True, **asdict(recipe.model))
+
+
+def test_weights_and_logits_are_counted(recipe: Recipe) -> None:
+    shape = config(recipe)
+    parameters = sum(one.numel() for one in TorchDecoder(shape).parameters())
+    needed = needed_memory(shape, recipe)
+    logits = 5 * 23 * 301 * 4
+    assert needed > 16 * parameters + 2 * logits
+    larger = replace(recipe, phases=(*recipe.phases[:1], replace(recipe.phases[1], batch=50)))
+    assert needed_memory(shape, larger) - needed > 2 * 9 * logits
+
+
+def test_what_does_not_fit_is_refused(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = needed_memory(config(recipe), recipe)
+    for free in (None, needed):
+        monkeypatch.setattr("attnviz.learn.train.run.free_memory", lambda device, free=free: free)
+        require_training_memory(config(recipe), recipe, CPU)
+    monkeypatch.setattr("attnviz.learn.train.run.free_memory", lambda device: needed - 1)
+    with pytest.raises(LoadError, match="are free on cpu: make the model, its vocabulary, the"):
+        require_training_memory(config(recipe), recipe, CPU)
+
+
+def test_a_phase_counts_the_model_that_it_has(recipe: Recipe) -> None:
+    first, last = recipe.phases
+    many = replace(first, batch=500)
+    small = replace(many, layers=1, d_model=8, head_dim=4, d_ff=2)
+    plain, growing = (
+        needed_memory(config(recipe), replace(recipe, phases=(one, last))) for one in (many, small)
+    )
+    assert growing < plain
+
+
+def test_any_number_of_layers_is_counted_at_once(recipe: Recipe) -> None:
+    shape = config(recipe)
+    needed = [needed_memory(replace(shape, layers=layers), recipe) for layers in (2, 3, 10**12)]
+    assert needed[2] - needed[0] == (10**12 - 2) * (needed[1] - needed[0])

@@ -1,0 +1,290 @@
+"""``attnviz train`` from the command line to the directory that it writes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from attnviz.learn.train.command import spread_lists
+
+from ...conftest import Result
+
+Run = Callable[..., Result]
+Refused = Callable[..., str]
+
+RECIPE = """
+vocabulary = 270
+model = {{layers = 2, heads = 3, kv_heads = 3, head_dim = 4, d_model = 12, d_ff = 16, context = 32}}
+budget = {{tokens = {tokens}}}
+validation = {{every = 0.25, tokens = 200}}
+[[phase]]
+name = "short"
+until = 0.5
+length = 13
+batch = 5
+repeated_tokens = 1.0
+repeated_passages = 0.0
+period = [3, 6]
+[[phase]]
+length = 23
+batch = 5
+period = [3, 7]
+"""
+
+
+@pytest.fixture
+def texts(run: Run, tmp_path: Path) -> Path:
+    """A folder of two texts, a third to validate on, a recipe of 30 steps and one of minutes."""
+    words = ("the cat sat on the mat", "a dog ran to the log", "it rained all day long")
+    (tmp_path / "books").mkdir()
+    for number, name in enumerate(("books/a.txt", "books/b.txt", "valid.txt", "other.txt")):
+        lines = [f"{number} {words[row % 3]} {words[row * 7 % 3]}" for row in range(60)]
+        (tmp_path / name).write_text(".\n".join(lines), encoding="utf-8")
+    (tmp_path / "quick.toml").write_text(RECIPE.format(tokens=2500))
+    (tmp_path / "long.toml").write_text(RECIPE.format(tokens=4_000_000))
+    return tmp_path
+
+
+QUICK = ("--config", "quick.toml", "--out", "m")
+
+
+def test_from_texts_to_a_model_that_heads_shows(run: Run, texts: Path) -> None:
+    result = run("train", "books", "--valid", "valid.txt", "other.txt", *QUICK)
+    assert result.code == 0, result
+    for words in (
+        *("2 layers × 3 heads", "seed 0", "trained on a.txt and b.txt"),
+        *("validated on valid.txt and other.txt", "nats per token", "bits per byte"),
+        *("training", "validation", "phase text from", "Best heads", "Did not train: "),
+        *("--tokens 2000000 --out NEW: train longer", "uniform random tokens, repeated"),
+    ):
+        assert words in result.out.replace("\n            ", " "), words
+    assert "tokens/s, 100% done, " in result.err
+    assert max(map(len, result.lines)) <= 80
+    files = {path.name for path in (texts / "m").iterdir()}
+    assert files == {
+        *("README.md", "config.json", "log.csv", "model.safetensors", "tokenizer.json"),
+        "tokenizer_config.json",
+    }
+    shown = run("heads", "the cat sat", "--model", "m")
+    assert shown.code == 0
+    assert "2 layers × 3 heads" in shown.out
+
+
+def test_the_document(run: Run, texts: Path) -> None:
+    document = run(
+        "train", "books/a.txt", *QUICK, "--json", "--seed", "3", "--save", "curve.csv"
+    ).document
+    assert next(iter(document)) == "schema"
+    assert document["schema"] == "attnviz.train/1"
+    assert list(document)[1] == "model"
+    model = document["model"]
+    assert (model["layers"], model["heads"], model["seed"]) == (2, 3, 3)
+    config = json.loads((texts / "m" / "config.json").read_text())
+    assert model["vocabulary"] == config["vocab_size"] == 270
+    assert document["valid"]["held_out"]
+    assert document["train"]["files"] == ["a.txt"]
+    whole = (texts / "books" / "a.txt").stat().st_size
+    assert document["train"]["bytes"] + document["valid"]["bytes"] == whole
+    assert sum(document["shares"].values()) == pytest.approx(1)
+    assert document["curve"][-1]["tokens"] == document["tokens"]
+    assert len(document["scores"]["text"]["heads"]) == 6
+    assert set(document["scores"]["random"]["heads"][0]["scores"]) == {
+        *("previous", "first", "duplicate", "induction")
+    }
+    rows = list(csv.DictReader(io.StringIO((texts / "curve.csv").read_text())))
+    assert [float(row["loss"]) for row in rows] == [point["loss"] for point in document["curve"]]
+
+
+def test_the_same_seed_makes_the_same_file(run: Run, texts: Path) -> None:
+    for name, seed in (("one", "5"), ("two", "5"), ("three", "6")):
+        arguments = ("--config", "quick.toml", "--out", name, "--seed", seed, "--quiet")
+        result = run("train", "books", *arguments)
+        assert (result.code, result.err) == (0, "")
+        assert "train longer" not in result.out
+    one, two, three = (
+        (texts / name / "model.safetensors").read_bytes() for name in ("one", "two", "three")
+    )
+    assert one == two != three
+
+
+def test_the_screen_keeps_to_its_width_and_signs(run: Run, texts: Path) -> None:
+    result = run("train", "books", *QUICK, "--width", "40", "--explain", "--ascii")
+    assert result.code == 0
+    assert max(map(len, result.lines)) <= 40
+    assert "How to read this" in result.out
+    assert result.out.isascii()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "spread"),
+    [
+        (
+            ["a", "--valid", "b", "c", "--out", "d"],
+            ["a", *["--valid", "b", "--valid", "c", "--out", "d"]],
+        ),
+        (["--valid", "b", "--valid", "c", "d"], ["--valid", "b", "--valid", "c", "--valid", "d"]),
+        (
+            ["a", "--valid=b", "c", "-q", "e"],
+            ["a", "--valid", "b", "--valid", "c", "-q", "e"],
+        ),
+        (["--valid", "b", "--", "c"], ["--valid", "b", "--", "c"]),
+        (["a", "--valid", "--out", "d"], ["a", "--valid", "--out", "d"]),
+        (["a", "--validate", "b", "c"], ["a", "--validate", "b", "c"]),
+        ([], []),
+    ],
+)
+def test_several_values_may_follow_an_option(arguments: list[str], spread: list[str]) -> None:
+    assert spread_lists(arguments) == spread
+
+
+def test_what_cannot_be_trained_on_is_refused(refused: Refused, texts: Path) -> None:
+    (texts / "empty.txt").write_text("")
+    (texts / "bad.txt").write_bytes(b"\xff\xfe")
+    (texts / "wrong.toml").write_text("[optimizer]\nlearning_rate = 1")
+    (texts / "a file").write_text("")
+    for code, words, arguments in (
+        (3, "cannot read 'none.txt'", ("none.txt", *QUICK)),
+        (2, "'empty.txt' is empty", ("books", "empty.txt", *QUICK)),
+        (3, "is no UTF-8 text: byte 0", ("bad.txt", *QUICK)),
+        (2, "has no *.txt files", (".//books/..//m2", *QUICK)),
+        (2, "larger than the text allows", ("books", *QUICK, "--vocabulary", "4000")),
+        (2, "vocabulary must be from 258", ("books", *QUICK, "--vocabulary", "20")),
+        (2, "no device 'cuda'", ("books", *QUICK, "--device", "cuda")),
+        (2, "two budgets", ("books", *QUICK, "--minutes", "1", "--tokens", "5")),
+        (2, "minutes must be above 0", ("books", *QUICK, "--minutes", "0")),
+        (2, "did you mean 'optimiser'", ("books", "--config", "wrong.toml", "--out", "m")),
+        (3, "cannot be read as a recipe", ("books", "--config", "no.toml", "--out", "m")),
+        (2, "end it in one of .json, .csv, .md, .txt", ("books", *QUICK, "--save", "x.xls")),
+        (2, "is there and no directory", ("books", "--out", "a file")),
+        (2, "holds files already", ("books", "--out", "books")),
+        (3, "nothing to resume", ("books", *QUICK, "--resume")),
+        (2, "Missing option '--out'", ("books",)),
+        (
+            2,
+            "no text to learn from: name FILES, before --valid",
+            ("--valid", "books", "--out", "m"),
+        ),
+    ):
+        (texts / "m2").mkdir(exist_ok=True)
+        line = refused(code, "train", *arguments)
+        assert words in line, (words, line)
+        assert not (texts / "m").exists()
+
+
+@pytest.mark.parametrize("name", ["books/a.txt", "copy.txt"])
+def test_a_text_is_never_both_learned_and_validated(
+    refused: Refused, texts: Path, name: str
+) -> None:
+    (texts / "copy.txt").write_bytes((texts / "books" / "a.txt").read_bytes())
+    line = refused(2, "train", "books", "--valid", "valid.txt", name, *QUICK)
+    assert f"{Path(name).name!r} is among the texts to train on" in line
+    assert "never saw" in line
+
+
+def test_a_finished_model_is_never_overwritten(run: Run, refused: Refused, texts: Path) -> None:
+    assert run("train", "books", *QUICK, "-q").code == 0
+    before = {path.name: path.read_bytes() for path in (texts / "m").iterdir()}
+    assert "holds a trained model already" in refused(2, "train", "books", *QUICK)
+    line = refused(2, "train", "books", *QUICK, "--resume")
+    assert "is finished, nothing is left to resume" in line
+    assert {path.name: path.read_bytes() for path in (texts / "m").iterdir()} == before
+
+
+def begin(
+    program: Sequence[str], environment: dict[str, str], folder: Path, *arguments: str
+) -> subprocess.Popen[bytes]:
+    """A long run in a process of its own, once it has saved its state."""
+    process = subprocess.Popen(
+        [*program, "train", "books", "--config", "long.toml", "--out", "m", *arguments],
+        env=environment | {"OMP_NUM_THREADS": "1"},
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    for _ in range(6000):
+        if (folder / "m" / "training.pt").exists():
+            return process
+        assert process.poll() is None, "the run ended before it could be stopped"
+        time.sleep(0.01)
+    raise AssertionError("the run did not get there")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_it_saves_and_says_how_to_go_on(
+    program: Sequence[str],
+    environment: dict[str, str],
+    refused: Refused,
+    texts: Path,
+    number: signal.Signals,
+) -> None:
+    process = begin(program, environment, texts)
+    time.sleep(0.3)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    lines = " ".join(said.decode().split())
+    assert process.returncode == 130, said
+    assert "saved in 'm': the same command with --resume goes on" in lines
+    assert lines.endswith("attnviz: interrupted")
+    assert "Traceback" not in lines
+    line = refused(2, "train", "books", "--config", "long.toml", "--out", "m")
+    assert "holds a run that is not finished: --resume goes on with it" in line
+    line = refused(
+        2, "train", "books", "--config", "long.toml", "--out", "m", "--resume", "--seed", "1"
+    )
+    assert "is of another run: its seed is 0, asked for is 1" in line
+
+
+def test_killed_it_goes_on(
+    program: Sequence[str], environment: dict[str, str], run: Run, texts: Path
+) -> None:
+    process = begin(program, environment, texts)
+    process.kill()
+    process.communicate(timeout=60)
+    part = texts / "m" / ".attnviz-0123.part"
+    part.write_text("what a process that was killed while it wrote leaves")
+    resumed = begin(program, environment, texts, "--resume")
+    for _ in range(6000):
+        if not part.exists():
+            break
+        time.sleep(0.01)
+    time.sleep(0.3)
+    resumed.send_signal(signal.SIGINT)
+    _, said = resumed.communicate(timeout=60)
+    assert resumed.returncode == 130, said
+    assert not part.exists()
+    assert run("heads", "the cat", "--model", "m").code == 0  # it can be looked at on its way
+
+
+@pytest.mark.parametrize("left", [".attnviz-0123.part", ".config.json.77.tmp"])
+def test_what_a_killed_run_left_before_its_first_save_is_swept_away(
+    run: Run, texts: Path, left: str
+) -> None:
+    (texts / "m").mkdir()
+    (texts / "m" / left).write_text("half")
+    assert run("train", "books", *QUICK, "-q").code == 0
+    assert not (texts / "m" / left).exists()
+
+
+def test_places_that_are_none(refused: Refused, texts: Path) -> None:
+    (texts / "loop").symlink_to("loop")
+    (texts / "gone").symlink_to("nowhere")
+    recipe = QUICK[: QUICK.index("--out")]
+    for name in ("loop", "gone"):
+        line = refused(2, "train", "books", *recipe, "--out", name)
+        assert f"{name!r} is a link to nothing: name another --out" in line
+
+
+@pytest.mark.parametrize("name", ["books/a.txt", "valid.txt"])
+def test_a_text_is_not_overwritten_by_the_result(refused: Refused, texts: Path, name: str) -> None:
+    before = (texts / name).read_bytes()
+    options = ("--valid", "valid.txt", *QUICK, "--save", name)
+    assert "is a file that is read: name another one" in refused(2, "train", "books", *options)
+    assert (texts / name).read_bytes() == before

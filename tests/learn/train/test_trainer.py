@@ -1,0 +1,153 @@
+"""One step of training, and the loss on validation text, against loops written by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attnviz.learn.train.recipe import Optimiser
+from attnviz.learn.train.trainer import (
+    learning_rate,
+    make_optimiser,
+    take_step,
+    token_losses,
+    unigram_loss,
+    validation_loss,
+)
+
+WANTED = Optimiser(learning_rate=0.5, final_share=0.2, warmup_steps=3, clip=0.3)
+VOCABULARY, WIDTH = 7, 5
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(
+        nn.Embedding(VOCABULARY, WIDTH), nn.RMSNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
+    )
+
+
+@pytest.mark.parametrize(
+    ("used", "steps", "expected"),
+    [
+        (0.0, 0, 0.5 / 4),  # a quarter of the peak: one step of four
+        (0.0, 2, 0.5 * 3 / 4),
+        (0.0, 3, 0.5),
+        (0.0, 100, 0.5),
+        (0.5, 100, 0.5 * (0.2 + 0.8 * 0.5)),
+        (1.0, 100, 0.5 * 0.2),
+        (2.0, 100, 0.5 * 0.2),
+        (0.5, 0, 0.5 * (0.2 + 0.8 * 0.5) / 4),  # a new phase warms up again
+    ],
+)
+def test_the_learning_rate_by_hand(used: float, steps: int, expected: float) -> None:
+    assert learning_rate(WANTED, used, steps) == pytest.approx(expected, rel=1e-12)
+
+
+def test_losses_are_cross_entropies() -> None:
+    logits = torch.tensor([[[0.0, math.log(3), 0.0], [1.0, 1.0, 1.0]]])
+    losses = token_losses(logits, torch.tensor([[1, 2]]))
+    expected = torch.tensor([[-math.log(3 / 5), math.log(3)]])
+    torch.testing.assert_close(losses, expected)
+
+
+def test_matrices_decay_and_the_rest_does_not() -> None:
+    optimiser = make_optimiser(model(), WANTED)
+    decayed = {
+        tuple(one.shape): group["weight_decay"]
+        for group in optimiser.param_groups
+        for one in group["params"]
+    }
+    assert decayed == {(7, 5): 0.1, (5,): 0.0, (7,): 0.0}
+
+
+def reference_step(
+    parameters: list[Tensor],
+    means: list[tuple[Tensor, Tensor]],
+    gradients: list[Tensor],
+    step: int,
+    rate: float,
+) -> None:
+    """AdamW with clipping, as the papers write it, in float64."""
+    norm = math.sqrt(sum(float((one**2).sum()) for one in gradients))
+    for parameter, (first, second), gradient in zip(parameters, means, gradients, strict=True):
+        clipped = gradient * min(1.0, WANTED.clip / norm)
+        first.mul_(WANTED.beta1).add_((1 - WANTED.beta1) * clipped)
+        second.mul_(WANTED.beta2).add_((1 - WANTED.beta2) * clipped**2)
+        if parameter.ndim > 1:
+            parameter -= rate * WANTED.weight_decay * parameter
+        corrected = first / (1 - WANTED.beta1**step)
+        spread = (second / (1 - WANTED.beta2**step)).sqrt() + 1e-8
+        parameter -= rate * corrected / spread
+
+
+def test_steps_equal_a_loop_by_hand() -> None:
+    learned, by_hand = model(), model().double()
+    optimiser = make_optimiser(learned, WANTED)
+    parameters = [one.data for one in by_hand.parameters()]
+    means = [(torch.zeros_like(one), torch.zeros_like(one)) for one in parameters]
+    generator = torch.Generator().manual_seed(1)
+    for step in range(1, 6):
+        ids = torch.randint(0, VOCABULARY, (3, 11), generator=generator)
+        weights = torch.rand(3, 10, generator=generator)
+        weights[0, :4] = 0
+        rate = 0.01 * step
+        loss = take_step(
+            learned, optimiser, ids, weights, rate=rate, clip=WANTED.clip, autocast=None
+        )
+        scores = by_hand(ids[:, :-1])
+        chosen = scores.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
+        expected = -(chosen * weights).sum() / weights.double().sum()
+        gradients = torch.autograd.grad(expected, list(by_hand.parameters()))
+        reference_step(parameters, means, list(gradients), step, rate)
+        torch.testing.assert_close(loss.double(), expected.detach(), rtol=1e-5, atol=1e-6)
+    for ours, theirs in zip(learned.parameters(), parameters, strict=True):
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_bfloat16_products_leave_the_weights_in_float32() -> None:
+    learned = model()
+    optimiser = make_optimiser(learned, WANTED)
+    ids = torch.arange(12).view(2, 6) % VOCABULARY
+    step = {"rate": 0.01, "clip": 1.0}
+    loss = take_step(learned, optimiser, ids, torch.ones(2, 5), **step, autocast=torch.bfloat16)
+    exact = token_losses(model()(ids[:, :-1]), ids[:, 1:]).mean()
+    torch.testing.assert_close(loss, exact.detach(), rtol=0.02, atol=0.02)
+    assert {one.dtype for one in learned.parameters()} == {torch.float32}
+
+
+def pairs() -> nn.Module:
+    """Predicts from the last two tokens, so that a window's edge matters."""
+    torch.manual_seed(0)
+    table = torch.randn(VOCABULARY, VOCABULARY, VOCABULARY)
+
+    class Pairs(nn.Module):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            before = torch.cat([torch.zeros_like(ids[:, :1]), ids[:, :-1]], dim=1)
+            return table[before, ids]
+
+    return Pairs()
+
+
+@pytest.mark.parametrize("length", [1, 4, 5, 13, 100])
+@pytest.mark.parametrize("count", [1, 5, 13, 40])
+def test_every_token_is_predicted_once(length: int, count: int) -> None:
+    tokens = np.random.default_rng(1).integers(0, VOCABULARY, count).astype(np.int32)
+    forward = pairs()
+    total = 0.0
+    for start in range(0, count, length):
+        window = [3, *tokens[start : start + length].tolist()]
+        for end in range(1, len(window)):
+            scores = forward(torch.tensor([window[:end]]))[0, -1].tolist()
+            total += math.log(sum(map(math.exp, scores))) - scores[window[end]]
+    found = validation_loss(forward, tokens, length, 3, torch.device("cpu"))
+    assert found == pytest.approx(total / count, rel=1e-5)
+
+
+def test_the_unigram_loss_by_hand() -> None:
+    """Of 5 tokens learnt and 4 in the vocabulary: 3/9, 2/9, 3/9 and 1/9."""
+    found = unigram_loss(np.array([0, 0, 1, 2, 2]), np.array([0, 3, 1]), 4)
+    assert found == pytest.approx(-(math.log(3 / 9) + math.log(1 / 9) + math.log(2 / 9)) / 3)

@@ -1,0 +1,195 @@
+"""The own attention against others: all agree, and every fault is found."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.attention import functional, module
+from attnviz.errors import UsageError
+from attnviz.learn.verify import others, own
+from attnviz.learn.verify.cases import attention_cases
+from attnviz.learn.verify.own import KERAS, NAIVE
+from attnviz.learn.verify.records import Check, Sizes
+
+SIZES = Sizes(12, 6, 2, 5, 7, 2, 0)
+CASES = ("self", "cross", "causal", "padding", "grouped")
+
+
+def failed(checks: tuple[Check, ...]) -> set[tuple[str, str, str]]:
+    return {(check.group, check.name, check.against) for check in checks if check.verdict == "fail"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_pair_of_every_case_passes(dtype: str) -> None:
+    checks = own.own_checks(SIZES, dtype, keras=False)
+    assert not failed(checks)
+    made = [check for check in checks if check.measures]
+    assert {check.group for check in made} == set(CASES)
+    for case in CASES:
+        pairs = [(check.name, check.against) for check in made if check.group == case]
+        assert pairs == [
+            ("NumPy", NAIVE),
+            ("torch", NAIVE),
+            ("fused", NAIVE),
+            ("torch", "NumPy"),
+            ("torch", "torch.nn.MultiheadAttention"),
+            ("torch", "F.scaled_dot_product_attention"),
+        ]
+    for check in made:
+        names = [measure.name for measure in check.measures]
+        assert names == (["outputs"] if check.name == "fused" else ["outputs", "weights"])
+    (skipped,) = [check for check in checks if check.skipped]
+    assert (skipped.name, skipped.skipped) == (KERAS, "left out by --no-keras")
+
+
+@pytest.mark.parametrize(
+    ("d_model", "heads", "kv_heads", "tokens"),
+    [(1, 1, None, 2), (2, 2, 1, 2), (10, 5, 1, 3), (46, 2, 1, 13), (6, 6, 3, 41)],
+)
+def test_no_rounding_ever_fails(
+    d_model: int, heads: int, kv_heads: int | None, tokens: int
+) -> None:
+    """At most a third of the tolerance, for all kinds of sizes: and so no false alarm."""
+    for seed in range(3):
+        sizes = Sizes(d_model, heads, kv_heads, tokens, tokens + 4, 2, seed)
+        for dtype in ("float32", "float64"):
+            for check in own.own_checks(sizes, dtype, keras=False):
+                for measure in check.measures:
+                    assert measure.difference <= measure.tolerance.value / 3, (check, seed)
+
+
+def test_visible_is_what_the_words_say() -> None:
+    cases = {case.name: case for case in attention_cases(SIZES, "float32")}
+    assert cases["self"].visible.all()
+    assert cases["cross"].visible.shape == (2, 5, 7)
+    np.testing.assert_array_equal(cases["causal"].visible[1], np.tri(5) > 0)
+    assert cases["padding"].visible[0].all()
+    np.testing.assert_array_equal(
+        cases["padding"].visible[1], np.broadcast_to(np.arange(5) < 3, (5, 5))
+    )
+    assert [cases[name].kv_heads for name in CASES] == [6, 6, 6, 6, 2]
+
+
+def test_one_head_has_nothing_to_share() -> None:
+    checks = own.own_checks(replace(SIZES, heads=1, kv_heads=None), "float32", keras=False)
+    assert not failed(checks)
+    (grouped,) = [check for check in checks if check.group == "grouped"]
+    assert grouped.skipped == "1 head cannot share key/value heads: give --heads 2 or more"
+
+
+def test_large_sizes_leave_the_loop_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "_MOST_LOOPED", 100)
+    checks = own.own_checks(SIZES, "float32", keras=False)
+    loops = [check for check in checks if check.against == NAIVE]
+    assert len(loops) == 5
+    assert all("too many numbers" in str(check.skipped) for check in loops)
+
+
+def _scaled_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = functional.attention_scores
+    monkeypatch.setattr(
+        functional,
+        "attention_scores",
+        lambda query, key, scale=None: right(query, key, scale) * 1.001,
+    )
+
+
+def _mask_off_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shifted(queries: int, keys: int, like: Any, window: int | None = None) -> Any:
+        return functional.causal_mask(queries, keys + 1, like, window)[:, :keys]
+
+    for name in ("attnviz.attention.module", "attnviz.attention.numpy_attention"):
+        monkeypatch.setattr(f"{name}.causal_mask", shifted)
+
+
+def _heads_shared_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tiled(x: Any, groups: int) -> Any:
+        xp = functional.namespace(x)
+        return x if groups == 1 else xp.concat([x] * groups, axis=-3)
+
+    monkeypatch.setattr("attnviz.attention.shape.repeat_kv_heads", tiled)
+
+
+def _fused_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = module.fused_attention
+    monkeypatch.setattr(
+        "attnviz.attention.module.fused_attention",
+        lambda *given, **options: right(*given, **options) * 1.0001,
+    )
+
+
+def _padding_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "padding_mask", lambda visible: visible[:, None, None, :] | True)
+
+
+def _a_weight_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = own.MultiHeadAttention.load_state_dict
+
+    def load(self: torch.nn.Module, state: dict[str, torch.Tensor]) -> Any:
+        found = right(self, state)
+        with torch.no_grad():
+            self.value_projection.weight[0, 0] += 0.01
+        return found
+
+    monkeypatch.setattr(own.MultiHeadAttention, "load_state_dict", load)
+
+
+@pytest.mark.parametrize(
+    ("fault", "cases", "name"),
+    [
+        (_scaled_wrongly, set(CASES), "NumPy"),
+        (_scaled_wrongly, set(CASES), "torch"),
+        (_mask_off_by_one, {"causal"}, "NumPy"),
+        (_heads_shared_wrongly, {"grouped"}, "torch"),
+        (_fused_differs, set(CASES), "fused"),
+        (_padding_is_seen, {"padding"}, "torch"),
+        (_a_weight_changes, set(CASES), "torch"),
+    ],
+)
+def test_a_fault_fails_where_it_is(
+    fault: Callable[[pytest.MonkeyPatch], None],
+    cases: set[str],
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fault(monkeypatch)
+    found = failed(own.own_checks(SIZES, "float32", keras=False))
+    assert {case for case, ours, against in found if (ours, against) == (name, NAIVE)} == cases
+    assert {case for case, _, _ in found} == cases
+
+
+def test_an_answer_of_another_shape_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = own.layer_answer
+    monkeypatch.setattr(own, "layer_answer", lambda case: (right(case)[0][:1], None))
+    found = failed(own.own_checks(SIZES, "float32", keras=False))
+    assert found == {(case, "torch", "torch.nn.MultiheadAttention") for case in CASES}
+
+
+def test_keras_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(others, "_KERAS", "keras_that_nobody_has_installed")
+    checks = own.own_checks(SIZES, "float32")
+    (skipped,) = [check for check in checks if check.skipped]
+    assert (skipped.group, skipped.name) == ("", KERAS)
+    assert skipped.skipped == "not installed, skipped"
+    assert not failed(checks)
+    with pytest.raises(UsageError, match="--keras was asked for and Keras is not installed"):
+        own.own_checks(SIZES, "float32", keras=True)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="needs Keras")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_keras_agrees(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    checks = own.own_checks(SIZES, dtype, keras=True)
+    named = {check.group: check.against for check in checks if check.against.startswith("keras")}
+    assert named == dict.fromkeys(CASES[:4], KERAS) | {
+        "grouped": "keras.layers.GroupQueryAttention"
+    }
+    assert not failed(checks)

@@ -1,0 +1,250 @@
+"""What ``attnviz verify`` says: whole screens, widths, colours, tables, JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from attnviz.draw.blocks import Block
+from attnviz.draw.document import Group, Table
+from attnviz.draw.labels import width
+from attnviz.draw.terminal import first_screen, terminal_block
+from attnviz.draw.theme import Theme
+from attnviz.learn.verify.data import verification_data, verification_rows
+from attnviz.learn.verify.document import _SHORT, verification_document
+from attnviz.learn.verify.records import Verification
+from attnviz.learn.verify.words import difference
+
+SIZES = ((80, 24), (120, 40), (200, 60))
+PLAIN = Theme("viridis", colour=False)
+ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
+
+Made = Callable[..., Verification]
+
+OWN: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
+    "own_80": ({}, {"hints": ("--steps", "--explain")}, 80, PLAIN),
+    "own_150": ({"broken": True}, {}, 150, PLAIN),
+    "own_44": ({"broken": True}, {}, 44, PLAIN),
+    "own_ascii_80": ({"steps": True}, {"explain": True}, 80, ASCII),
+    "own_steps_80": ({"steps": True}, {}, 80, PLAIN),
+}
+MODEL: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
+    "model_80": ({}, {"explain": True}, 80, PLAIN),
+    "model_150": ({"broken": True}, {}, 150, PLAIN),
+    "model_40": ({"broken": True, "target": "Tom."}, {}, 40, PLAIN),
+    "model_ascii_80": ({}, {}, 80, ASCII),
+}
+
+
+def screen_of(found: Verification, theme: Theme, room: int, **options: Any) -> Block:
+    return terminal_block(verification_document(found, **options), theme, room)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_golden_own(name: str, own_found: Made, golden: Callable[[str, str], None]) -> None:
+    fields, options, room, theme = OWN[name]
+    golden(name, screen_of(own_found(**fields), theme, room, **options).plain)
+
+
+@pytest.mark.parametrize("name", MODEL)
+def test_golden_model(name: str, model_found: Made, golden: Callable[[str, str], None]) -> None:
+    fields, options, room, theme = MODEL[name]
+    golden(name, screen_of(model_found(**fields), theme, room, **options).plain)
+
+
+@pytest.mark.parametrize("room", [20, 31, 47, 62, 80, 113, 199])
+@pytest.mark.parametrize(
+    "theme", [Theme("viridis"), PLAIN, ASCII], ids=["colour", "plain", "ascii"]
+)
+@pytest.mark.parametrize("broken", [False, True])
+def test_no_line_is_too_wide(
+    own_found: Made, model_found: Made, room: int, theme: Theme, broken: bool
+) -> None:
+    found = (
+        own_found(broken),
+        own_found(broken, steps=True),
+        model_found(broken, target="a " * 99),
+    )
+    for one in found:
+        screen = screen_of(one, theme, room, explain=True, hints=("--explain",))
+        for line in screen.plain.splitlines():
+            assert width(line) <= room, line
+        if theme.ascii:
+            assert screen.plain.isascii()
+
+
+def test_verdicts_are_coloured_and_written_out(own_found: Made, model_found: Made) -> None:
+    for found, words in ((own_found(True), ("PASS", "FAIL", "SKIP")), (model_found(), ("N/A",))):
+        screen = screen_of(found, Theme("viridis"), 100)
+        styles = {
+            segment.text.strip(): segment.style
+            for line in screen.lines
+            for segment in line
+            if segment.style is not None
+        }
+        colours = {str(styles[word].color) for word in words}
+        assert len(colours) == len(words)
+        for word in words:
+            assert word in screen.plain
+    plain = screen_of(own_found(True), PLAIN, 100)
+    assert not any(s.style and s.style.color for line in plain.lines for s in line)
+
+
+def test_the_finding_counts_every_check(own_found: Made, model_found: Made) -> None:
+    """By hand: 3.2e-6 and 1.5e-6 of 4 · 2^-23 · √152 · 6.25 = 3.67e-5 and of √83: 2.72e-5."""
+    allowed = [4 * 2**-23 * number**0.5 * 6.25 for number in (152, 83)]
+    assert 3.2e-6 / allowed[0] > 1.5e-6 / allowed[1]
+    for made, finding in (
+        (
+            own_found(),
+            "8 checks pass, 1 skipped, worst error 9% of its tolerance (3.2e-06 of 3.7e-05).",
+        ),
+        (
+            own_found(True),
+            "2 of 9 checks fail, 6 pass, 1 skipped, worst error 2.0e-02 of 3.7e-05 allowed "
+            "(self: fused against naive loop: outputs).",
+        ),
+        (
+            model_found(),
+            "2 checks pass, 1 does not apply, worst error 19% of its tolerance (7.0e-06 of "
+            "3.7e-05).",
+        ),
+        (
+            model_found(True),
+            "1 of 3 checks fail, 1 pass, 1 does not apply, worst error NaN of 3.7e-05 allowed "
+            "(outputs unchanged: against sdpa).",
+        ),
+    ):
+        assert verification_document(made).finding == finding
+
+
+@pytest.mark.parametrize(("columns", "height"), SIZES)
+def test_a_first_screen_fits_with_the_finding_in_line_2(
+    own_found: Made, model_found: Made, columns: int, height: int
+) -> None:
+    for found in (own_found(), own_found(True), own_found(steps=True), model_found(True)):
+        document = verification_document(found, ("--steps: follow it on paper",))
+        lines = first_screen(document, PLAIN, columns, height - 1).plain.splitlines()
+        assert len(lines) < height
+        assert " ".join(lines[1:3]).startswith(document.finding.split("(")[0].strip())
+        assert max(map(width, lines)) <= columns
+
+
+def test_what_failed_stands_first(own_found: Made, model_found: Made) -> None:
+    for found in (own_found(True), model_found(True)):
+        lines = first_screen(verification_document(found), PLAIN, 80, 23).plain.splitlines()
+        start = next(n for n, line in enumerate(lines, 1) if "worst error  allowed" in line)
+        words = [line[:4] for line in [*lines[start:], ""][: [*lines[start:], ""].index("")]]
+        assert words == sorted(words, key=lambda word: word != "FAIL")
+        assert words[0] == "FAIL"
+
+
+FIRST = {
+    "first_own_80": ({}, 80, 24),
+    "first_own_120": ({"broken": True}, 120, 40),
+    "first_steps_80": ({"steps": True}, 80, 24),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_golden_first(name: str, own_found: Made, golden: Callable[[str, str], None]) -> None:
+    fields, columns, height = FIRST[name]
+    document = verification_document(own_found(**fields), ("--steps: follow it on paper",))
+    golden(name, first_screen(document, PLAIN, columns, height - 1).plain)
+
+
+def test_golden_first_of_a_model(model_found: Made, golden: Callable[[str, str], None]) -> None:
+    golden(
+        "first_model_80", first_screen(verification_document(model_found()), PLAIN, 80, 23).plain
+    )
+
+
+def test_paper_gets_the_numbers_shown(own_found: Made) -> None:
+    screen = screen_of(own_found(steps=True), PLAIN, 80).plain
+    lines = screen.splitlines()
+    place = next(n for n, line in enumerate(lines) if line.startswith(" 2 queries"))
+    assert lines[place] == " 2 queries · Q = X W_Q · tokens × (heads × head_dim): 2 × 2"
+    assert [line.split() for line in lines[place + 1 : place + 3]] == [
+        ["W_Q", "1", "0", "Q", "1", "-2"],
+        ["-2", "3", "0", "3"],
+    ]
+    place = next(n for n, line in enumerate(lines) if line.startswith(" 3 masked"))
+    first, second = (["masked", "head", head, "0.500", "−∞"] for head in "01")
+    assert lines[place + 1].split() == first + second
+    assert lines[place + 2].split() == ["0.000", "2.000"] * 2  # no minus before zero
+
+
+def test_large_steps_show_shapes_alone(own_found: Made) -> None:
+    found = own_found(steps=True)
+    assert found.sizes is not None
+    screen = screen_of(replace(found, sizes=replace(found.sizes, tokens=9)), PLAIN, 80)
+    assert "−∞\n" not in screen.plain
+    assert " 4 weights · A · heads × queries × keys: 2 × 2 × 2" in screen.plain
+    assert "numbers are shown up to 8 tokens" in screen.plain
+
+
+def test_names_cannot_act_on_the_terminal(model_found: Made) -> None:
+    evil = "\x1b[31m[/]\x9b\u202e"
+    found = model_found(text=evil, target=evil)
+    assert found.model is not None
+    model = replace(found.model, name=evil, notes=(evil,))
+    checks = tuple(replace(check, notes=(evil,)) for check in found.checks)
+    skipped = replace(checks[1], skipped=evil)
+    found = replace(found, model=model, checks=(checks[0], skipped, checks[2]))
+    for room in (40, 90, 160):
+        drawn = screen_of(found, PLAIN, room, explain=True).plain
+        assert not {"\x1b", "\x9b", "\u202e"} & set(drawn)
+
+
+def test_json_says_it_all(own_found: Made, model_found: Made) -> None:
+    data = verification_data(model_found(True))
+    assert list(data)[:2] == ["schema", "model"]
+    assert data["schema"] == "attnviz.verify/1"
+    assert data["passed"] is False
+    assert (data["passes"], data["failures"], data["skips"]) == (1, 1, 1)
+    assert data["model"]["name"] == "made"
+    kept = data["checks"][2]
+    assert [measure["difference"] for measure in kept["measures"]] == [None, 0.5]
+    assert [measure["passed"] for measure in kept["measures"]] == [False, False]
+    own = verification_data(own_found(steps=True))
+    assert own["model"] is None
+    assert own["passed"] is True
+    assert own["steps"][2]["found"][0]["values"][0] == [[0.5, None], [-0.0, 2.0]]
+    for one in (data, own):
+        for check in one["checks"]:
+            assert (check["reason"] is not None) == (check["verdict"] == "skipped")
+            for measure in check["measures"]:
+                formula = 4 * measure["epsilon"] * measure["roundings"] ** 0.5 * measure["largest"]
+                assert measure["tolerance"] == pytest.approx(formula)
+        json.dumps(one, allow_nan=False)
+
+
+@pytest.mark.parametrize("kind", ["own", "model"])
+def test_tables_have_every_check(own_found: Made, model_found: Made, kind: str) -> None:
+    found = own_found(True, steps=True) if kind == "own" else model_found(True)
+    header, *rows = verification_rows(found)
+    numbers = sum(len(check.measures) for check in found.checks)
+    assert len(rows) == numbers + found.count("skipped")
+    assert {len(row) for row in rows} == {len(header)}
+    assert sum(row[3] == "fail" for row in rows) == 2
+    parts = parts_of(verification_document(found).groups)
+    tables = [part for part in parts if isinstance(part, Table)]
+    words = {cell for table in tables for row in table.rows for cell in row.cells}
+    assert {"PASS", "FAIL", "SKIP" if kind == "own" else "N/A"} <= words
+    for check in found.checks:
+        if kind == "own":
+            against = _SHORT.get(check.against, check.against)
+            assert {check.group or "keras", against} <= words | {""}
+            numbers = {difference(measure.difference) for measure in check.measures}
+            assert numbers <= words
+        else:
+            assert {check.name} | {measure.where for measure in check.measures} <= words
+
+
+def parts_of(groups: Sequence[Any]) -> Iterator[Any]:
+    for part in groups:
+        yield from parts_of(part.parts) if isinstance(part, Group) else [part]

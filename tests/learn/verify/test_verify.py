@@ -1,0 +1,437 @@
+"""``attnviz verify``: screens, JSON, files, exit codes; the own attention, and models."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import attnviz
+from attnviz.attention.numpy_attention import NumpyAttention
+from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.engine.attention_calls import AttentionCall
+from attnviz.learn.verify.command import EXAMPLES
+from attnviz.learn.verify.native import OwnExaminee
+
+from ...models.test_numpy_checkpoint import made
+
+CASES = ["self", "cross", "causal", "padding", "grouped"]
+
+
+@pytest.fixture
+def document(run: Any) -> Callable[..., Any]:
+    """The JSON object of ``attnviz verify ARGUMENTS --json``."""
+    return lambda *arguments: run("verify", *arguments, "--json").document
+
+
+def test_the_first_answer(run: Any) -> None:
+    result = run("verify", "--no-keras")
+    assert (result.code, result.err) == (0, "")
+    assert result.lines[0].startswith(
+        "the library's own attention · float32 · d_model 64 · 8 heads"
+    )
+    rows = [line.split() for line in result.lines if line.startswith("PASS  ")]
+    assert [words[1] for words in rows[:5]] == CASES
+    assert len(rows) == 5 + 6 + 5  # a case each, then pairs: outputs of six, weights of five
+    assert "30 checks pass, 1 skipped, worst error" in result.out
+    assert "SKIP  keras    left out by --no-keras" in result.out
+    assert max(map(len, result.lines)) <= 80
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_json_has_every_pair(document: Any, dtype: str) -> None:
+    sizes = ("--d-model", "15", "--heads", "3", "--seq", "4", "--seed", "7")
+    found = document("--no-keras", "--dtype", dtype, *sizes)
+    assert list(found)[:2] == ["schema", "model"]
+    assert found["schema"] == "attnviz.verify/1"
+    assert found["model"] is None
+    assert found["passed"] is True
+    assert list(found["cases"]) == CASES
+    assert found["sizes"]["d_model"] == 15
+    assert found["sizes"]["seed"] == 7
+    assert found["tolerance"]["epsilon"] == np.finfo(dtype).eps
+    for check in found["checks"]:
+        for measure in check["measures"]:
+            assert 0 <= measure["difference"] <= measure["tolerance"] < 1e5 * np.finfo(dtype).eps
+
+
+def test_the_screen_has_the_numbers_of_json(run: Any, document: Any) -> None:
+    options = ("--no-keras", "--d-model", "6", "--heads", "2")
+    lines = run("verify", *options).lines
+    shown = [line.split() for line in lines if line.startswith("PASS") and "loop" in line]
+    checks = document(*options)["checks"]
+    for row, measure in ((shown[0], 0), (shown[3], 1)):
+        mine = [one for one in checks if (one["name"], one["against"]) == ("NumPy", "naive loop")]
+        expected = [one["measures"][measure]["difference"] for one in mine]
+        assert [float(word) for word in row[-5:]] == pytest.approx(expected, rel=0.05)
+    for case in CASES:
+        (row,) = [line.split() for line in lines if line.startswith(f"PASS  {case}")]
+        measures = [one for c in checks if c["case"] == case for one in c["measures"]]
+        worst = max(measures, key=lambda one: one["difference"] / one["tolerance"])
+        numbers = [worst["difference"], worst["tolerance"], len(measures)]
+        assert [float(word) for word in row[-3:]] == pytest.approx(numbers, rel=0.05)
+
+
+def _shifted(self: Any, right: Any) -> Any:
+    weight = self.output_weight.copy()
+    weight[0, 0] += 0.01
+    return right(
+        NumpyAttention(
+            self.query_weight,
+            self.key_weight,
+            self.value_weight,
+            weight,
+            self.heads,
+            self.kv_heads,
+            self.query_bias,
+            self.key_bias,
+            self.value_bias,
+            self.output_bias,
+            self.causal,
+        )
+    )
+
+
+def _break_the_own_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One number of one weight is off, in NumPy alone."""
+    right = NumpyAttention.joined
+    monkeypatch.setattr(
+        NumpyAttention,
+        "joined",
+        lambda self, outputs: _shifted(self, lambda other: right(other, outputs)),
+    )
+
+
+def test_a_fault_fails_with_exit_1_and_everything_is_shown(
+    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _break_the_own_attention(monkeypatch)
+    result = run("verify", "--no-keras", "--save", "a.csv")
+    assert result.code == 1
+    for row in ("FAIL  NumPy  naive loop", "FAIL  torch  NumPy ", "PASS  torch  naive loop"):
+        assert len(re.findall(f"^{row}", result.out, re.MULTILINE)) in (1, 2), row
+    assert [case for case in CASES if f"FAIL  {case} " in result.out] == CASES
+    assert "10 of 31 checks fail, 20 pass, 1 skipped, worst error" in result.out
+    *saved, line = result.err.splitlines()
+    assert saved == ["saved a.csv"]
+    assert line.startswith(
+        "attnviz: 10 of 31 checks failed: self: NumPy against naive loop (outputs "
+    )
+    assert "and 7 more" in line
+    rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
+    assert {row["check"] for row in rows if row["verdict"] == "fail"} == {"NumPy", "torch"}
+
+
+def test_json_of_a_fault_is_whole(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _break_the_own_attention(monkeypatch)
+    result = run("verify", "--no-keras", "--json")
+    assert result.code == 1
+    found = json.loads(result.out)
+    assert found["passed"] is False
+    assert found["failures"] == 10
+    assert result.err.count("\n") == 1
+
+
+def test_steps_can_be_followed_on_paper(document: Any) -> None:
+    """Every step computed again from the numbers printed for the one before."""
+    found = document("--no-keras", "--steps")
+    sizes = found["sizes"]
+    assert (sizes["tokens"], sizes["d_model"], sizes["heads"]) == (3, 4, 2)
+    assert found["causal"] is True
+    steps = {step["name"]: step for step in found["steps"]}
+
+    def values(name: str, place: int = 0, kind: str = "found") -> np.ndarray:
+        return np.array(steps[name][kind][place]["values"], dtype=float)
+
+    x = values("input")
+    for name in ("queries", "keys", "values"):
+        np.testing.assert_array_equal(values(name), x @ values(name, kind="given"))
+    q, k, v = (values("split into heads", place) for place in range(3))
+    np.testing.assert_array_equal(np.concatenate(list(q), axis=1), values("queries"))
+    scores = values("scores")
+    for head in range(2):
+        np.testing.assert_array_equal(scores[head], q[head] @ k[head].T)
+    scaled, masked = values("scaled"), values("masked")
+    np.testing.assert_allclose(scaled, scores / 2**0.5, atol=1e-6)
+    assert (np.isnan(masked) == np.triu(np.ones((3, 3)), 1).astype(bool)).all()
+    powers = np.exp(np.where(np.isnan(masked), -np.inf, np.round(scaled, 3)))
+    weights = values("weights")
+    np.testing.assert_allclose(weights, powers / powers.sum(-1, keepdims=True), atol=1e-3)
+    shown = np.round(weights, 3)
+    for head in range(2):
+        np.testing.assert_allclose(values("mixed")[head], shown[head] @ v[head], atol=2e-3)
+    merged = np.concatenate(list(np.round(values("mixed"), 3)), axis=1)
+    np.testing.assert_allclose(values("merged"), merged, atol=1e-3)
+    output = np.round(values("merged"), 3) @ values("output", kind="given")
+    np.testing.assert_allclose(values("output"), output, atol=2e-3)
+
+
+def test_the_screen_of_the_steps(run: Any) -> None:
+    result = run("verify", "--steps", "--no-keras")
+    assert (result.code, result.err) == (0, "")
+    names = re.findall(r"^ ?\d+ ([a-z ]+) · ", result.out, re.MULTILINE)
+    assert names == [
+        *("input", "queries", "keys", "values", "split into heads", "scores", "scaled"),
+        *("masked", "weights", "mixed", "merged", "output"),
+    ]
+    assert "PASS  steps    the steps against NumPy in one call" in result.out
+    open_steps = run("verify", "--steps", "--no-causal", "--no-keras").out
+    assert "−∞" in result.out
+    assert "−∞" not in open_steps
+    large = run("verify", "--steps", "--no-keras", "--d-model", "64", "--heads", "8").out
+    assert "heads × queries × keys: 8 × 3 × 3" in large
+    assert "numbers are shown up to 8 tokens and a d_model of 8" in large
+    shared = run("verify", "--steps", "--no-keras", "--kv-heads", "1").out
+    assert " 6 shared · query heads 2k … 2k + 1 read key/value head k" in shared
+
+
+@pytest.mark.parametrize(
+    ("model", "sizes"),
+    [("", (80, 24, 120, 40, 200, 60)), ("bert", (80, 24, 120, 40, 200, 60)), ("tiny", (80, 24))],
+)
+@pytest.mark.usefixtures("one_thread")
+def test_first_screens_fit_the_terminal(
+    run: Any, checkpoint: Any, model: str, sizes: tuple[int, ...]
+) -> None:
+    asked = ["--no-keras"]
+    if model:
+        place = str(checkpoint(model)) if model == "bert" else model
+        asked = ["--model", place, "the cat sat on the mat " * 65, "--truncate"]
+    for columns, lines in zip(sizes[::2], sizes[1::2], strict=True):
+        terminal = {"COLUMNS": str(columns), "LINES": str(lines)}
+        result = run("verify", *asked, "--no-full", env=terminal)
+        assert result.code == 0, result
+        assert len(result.lines) < lines
+        assert max(map(len, result.lines)) <= columns
+        assert " checks pass, " in result.lines[1]
+        assert "worst error" in result.lines[1]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "t5"])
+@pytest.mark.usefixtures("one_thread")
+def test_a_directory(document: Any, checkpoint: Any, name: str) -> None:
+    found = document("the cat sat on the mat", "--model", str(checkpoint(name)))
+    assert found["passed"] is True
+    assert [check["verdict"] for check in found["checks"]] == [
+        *["pass"] * 8,
+        "skipped" if name == "t5" else "pass",
+        "pass",
+    ]
+    assert found["model"]["kv_heads"] == {"gpt2": 3, "llama": 2, "t5": 3}[name]
+    assert found["text"] == "the cat sat on the mat"
+    assert (found["target"] is not None) == (name == "t5")
+    assert len(found["tokens"]) == 1 + (name == "t5")
+    for check in found["checks"]:
+        assert check["claim"]
+        for measure in check["measures"]:
+            assert measure["reason"]
+
+
+@pytest.mark.parametrize("options", [["tiny"], ["mha"], ["mha", "--causal", "--kv-heads", "2"]])
+@pytest.mark.usefixtures("one_thread")
+def test_the_built_in_models(document: Any, options: list[str]) -> None:
+    found = document("--model", *options)
+    assert found["passed"] is True
+    assert found["text"] == "The cat sat on the mat because it was tired."
+    skipped = [c["name"] for c in found["checks"] if c["verdict"] == "skipped"]
+    assert skipped == (["causality"] if options == ["mha"] else [])
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_count_is_that_of_params(run: Any, document: Any, checkpoint: Any) -> None:
+    directory = str(checkpoint("llama"))
+    (count,) = [c for c in document("--model", directory)["checks"] if "count" in c["name"]]
+    total = run("params", "--model", directory, "--json").document["total"]
+    assert count["notes"] == [
+        f"{total:,} in the loaded model, {total:,} by attnviz params --model {directory}"
+    ]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_named_shape(document: Any, tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(
+        'name = "small"\nsource = "made up"\n[config]\nmodel_type = "gpt2"\n'
+        'architectures = ["GPT2LMHeadModel"]\nvocab_size = 41\nn_positions = 29\nn_embd = 6\n'
+        "n_layer = 2\nn_head = 3\n"
+    )
+    found = document("--model", str(tmp_path / "small.toml"))
+    assert found["passed"] is True
+    assert found["model"]["weights"] == "random"
+    assert len(found["checks"]) == 10
+    (check,) = [check for check in found["checks"] if check["name"] == "NumPy backend"]
+    assert check["reason"] == "random weights are drawn by torch"
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_damaged_model_fails_with_exit_1(
+    run: Any, checkpoint: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = AttentionCall.eager
+
+    def eager(self: AttentionCall) -> Any:
+        output, weights = right(self)
+        return output, None if weights is None else weights * 1.001
+
+    monkeypatch.setattr(AttentionCall, "eager", eager)
+    result = run("verify", "the cat sat", "--model", str(checkpoint("gpt2")))
+    assert result.code == 1
+    assert "FAIL  rows sum to one" in result.out
+    assert "PASS  causality" in result.out
+    assert re.fullmatch(
+        r"attnviz: 3 of 10 checks failed: rows sum to one \(max row-sum error .*",
+        result.err.strip(),
+    )
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_wrong_count_fails(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OwnExaminee, "parameters", 5)
+    result = run("verify", "--model", "mha", "--causal")
+    assert result.code == 1
+    assert "FAIL  parameter count" in result.out
+    assert "5 in the loaded model, 16,640 by attnviz params" in result.out
+
+
+def test_every_example_of_the_help_runs(run: Any) -> None:
+    examples = [line for line in EXAMPLES.splitlines() if line.startswith("attnviz ")]
+    assert len(examples) == 5
+    for example in examples:
+        if "./my-checkpoint" not in example:
+            assert run(*shlex.split(example)[1:]).code == 0, example
+
+
+def test_help(run: Any) -> None:
+    result = run("verify", "--help", env={"COLUMNS": "100"})
+    for name in ("--steps", "--seq", "--keras", "--model", "--target", "--dtype", "--json"):
+        assert re.search(rf"{name}\b", result.out), name
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "line"),
+    [
+        (2, ["--d-model", "10", "--heads", "3"], "does not divide into 3 heads"),
+        (2, ["--d-model", "0"], "d_model must be at least 1, got 0"),
+        (2, ["--heads", "0"], "heads must be at least 1, got 0"),
+        (2, ["--kv-heads", "3"], "8 heads cannot share 3 key/value heads evenly"),
+        (2, ["--seq", "1"], "Input should be greater than or equal to 2"),
+        (2, ["--seq", "9000000"], "these sizes take about"),
+        (2, ["--dtype", "bfloat16"], "verified in float32 or float64, got --dtype bfloat16"),
+        (2, ["--causal"], "--causal is for --steps or --model mha"),
+        (2, ["a text"], "a text is for a model to read: add --model tiny"),
+        (2, ["--device", "cuda"], "--device is for a model"),
+        (2, ["--revision", "main"], "--revision is for a model"),
+        (2, ["--target", "a"], "--target is for a model"),
+        (2, ["--truncate"], "--truncate is for a model"),
+        (2, ["--steps", "--model", "tiny"], "--steps is about the library's own attention"),
+        (2, ["--seq", "5", "--model", "tiny"], "--seq is about the library's own attention"),
+        (2, ["--keras", "--model", "tiny"], "--keras is about the library's own attention"),
+        (2, ["--no-keras", "--model", "tiny"], "--no-keras is about the library's own"),
+        (2, ["--d-model", "64", "--model", "tiny"], "add --model mha"),
+        (2, ["--model", "tiny", "--target", "a"], "--target is a decoder's text: 'tiny' has one"),
+        (2, ["", "--model", "tiny"], "the text is empty"),
+        (2, ["word " * 2000, "--model", "tiny"], "tokens, 'tiny' takes at most"),
+        (2, ["--save", "a.xyz"], "end it in one of .json"),
+        (2, ["--width", "10"], "--width is 10 columns"),
+        (3, ["--model", "./absent"], "no directory './absent' here"),
+        (3, ["--model", "tiny", "--file", "absent.txt"], "cannot read absent.txt"),
+        (4, ["--model", "tinny", "--offline"], "cannot be used offline"),
+    ],
+)
+def test_bad_input(refused: Any, code: int, arguments: list[str], line: str) -> None:
+    assert line in refused(code, "verify", *arguments)
+
+
+def test_keras_that_is_missing(run: Any, refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.learn.verify.others._KERAS", "keras_that_nobody_has_installed")
+    result = run("verify", "--d-model", "4", "--heads", "2")
+    assert result.code == 0
+    assert "SKIP  keras    not installed, skipped" in result.out
+    assert "Keras is not installed: pip install keras" in refused(2, "verify", "--keras")
+
+
+# The two backends -----------------------------------------------------------------------------
+
+
+def _backend(document: Any) -> Any:
+    (check,) = [check for check in document["checks"] if check["name"] == "NumPy backend"]
+    return check
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_backends_are_compared(document: Any, tmp_path: Path) -> None:
+    """The difference that is told, head by head, is that of the maps that each of them shows."""
+    directory = str(made(tmp_path, "mistral"))
+    found = document("the cat sat", "--model", directory)
+    compared, measures = found["backends"], _backend(found)["measures"]
+    assert compared["dtypes"] == {"numpy": "float32", "torch": "float32"}
+    assert [(one["layer"], one["head"]) for one in compared["heads"]] == [
+        (layer, head) for layer in range(2) for head in range(3)
+    ]
+    worst = max(compared["heads"], key=lambda one: one["difference"])
+    assert 0 < worst["difference"] == measures[1]["difference"] <= measures[1]["tolerance"] <= 1e-5
+    assert measures[1]["where"] == f"L{worst['layer']}H{worst['head']}"
+    assert measures[0]["difference"] == 0
+    shown = [attnviz.capture(directory, "the cat sat", backend=one) for one in ("numpy", "torch")]
+    for head in compared["heads"]:
+        place = (head["layer"], head["head"])
+        mine, theirs = (np.asarray(one[place]) for one in shown)
+        assert abs(mine.astype(float) - theirs).max() <= head["difference"]
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_narrow_dtype_is_allowed_its_own_rounding(
+    document: Any, tmp_path: Path, dtype: str
+) -> None:
+    directory = made(tmp_path, "bert")
+    file = directory / "model.safetensors"
+    tensors = {name: held.to(getattr(torch, dtype)) for name, held in load_file(file).items()}
+    save_file(tensors, file, {"format": "pt"})
+    config = directory / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"dtype": dtype}))
+    found = document("--model", str(directory))
+    weights = _backend(found)["measures"][1]
+    assert found["backends"]["dtypes"] == {"numpy": "float32", "torch": dtype}
+    assert 1e-5 < weights["difference"] < weights["tolerance"] < 40 * weights["epsilon"]
+    wide = _backend(document("--model", str(directory), "--dtype", "float32"))["measures"][1]
+    assert wide["difference"] <= wide["tolerance"] <= 1e-5
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_backend_that_differs_fails(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = NumpyStack._embed
+    monkeypatch.setattr(NumpyStack, "_embed", lambda self, ids: right(self, ids) * 1.01 + 0.01)
+    result = run("verify", "--model", str(made(tmp_path, "gpt2")))
+    assert result.code == 1
+    assert "FAIL  NumPy backend" in result.out
+    assert "1 of 10 checks failed: NumPy backend (weights " in result.err
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_why_the_backends_are_not_compared(run: Any, tmp_path: Path) -> None:
+    directory = made(tmp_path, "gpt2")
+    left_out = run("verify", "--model", str(directory), "--backend", "torch", "--json").document
+    assert (left_out["passed"], left_out["backends"]) == (True, None)
+    assert _backend(left_out)["reason"] == "left out by --backend torch"
+    config = directory / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"surprise": 1}))
+    found = run("verify", "--model", str(directory), "--json").document
+    assert _backend(found)["verdict"] == "skipped"
+    assert _backend(found)["reason"] == "no description of surprise = 1"
+    result = run("verify", "--model", str(directory), "--backend", "numpy")
+    assert (result.code, result.err) == (
+        5,
+        f"attnviz: --backend numpy cannot run '{directory}': no description of surprise = 1; "
+        "leave it out\n",
+    )

@@ -1,0 +1,149 @@
+"""The rules of the layout: who knows the command line, one class a name, sizes by folder."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from .test_imports import PATHS, ROOT, imports, tree
+
+SIZES = Path(__file__).with_name("house.toml")
+
+KNOWS_THE_COMMAND_LINE = {
+    "attnviz.api.analysis",
+    "attnviz.count.params.command",
+    "attnviz.count.params.options",
+    "attnviz.docs.command",
+    "attnviz.inspect.ablate.command",
+    "attnviz.inspect.ablate.options",
+    "attnviz.inspect.check.command",
+    "attnviz.inspect.check.options",
+    "attnviz.inspect.diff.command",
+    "attnviz.inspect.diff.options",
+    "attnviz.inspect.diff.sides",
+    "attnviz.inspect.explore.command",
+    "attnviz.inspect.explore.recording",
+    "attnviz.inspect.generate.command",
+    "attnviz.inspect.generate.job",
+    "attnviz.inspect.heads.command",
+    "attnviz.inspect.heads.cut_command",
+    "attnviz.inspect.patch.command",
+    "attnviz.inspect.patch.options",
+    "attnviz.inspect.patch.path_command",
+    "attnviz.inspect.patterns.command",
+    "attnviz.inspect.prune.command",
+    "attnviz.inspect.prune.options",
+    "attnviz.inspect.rollout.command",
+    "attnviz.inspect.why.command",
+    "attnviz.inspect.why.options",
+    "attnviz.learn.scaling.command",
+    "attnviz.learn.sweep.command",
+    "attnviz.learn.sweep.run",
+    "attnviz.learn.train.command",
+    "attnviz.learn.train.progress",
+    "attnviz.learn.train.session",
+    "attnviz.learn.verify.command",
+}
+"""Modules outside ``cli`` that still import it or typer; none may be added."""
+
+SEVERAL_CLASSES = {
+    "Asked",
+    "AttentionShape",
+    "Bounds",
+    "Budget",
+    "Case",
+    "Cell",
+    "Cells",
+    "Control",
+    "Drawn",
+    "Effect",
+    "Estimate",
+    "Example",
+    "Fit",
+    "Found",
+    "Heads",
+    "HookPoint",
+    "Job",
+    "Key",
+    "Kind",
+    "Kinds",
+    "Mark",
+    "Measure",
+    "Measured",
+    "MetricInfo",
+    "Model",
+    "ModelText",
+    "Outcome",
+    "Part",
+    "Piece",
+    "Prediction",
+    "Prompt",
+    "Prompts",
+    "Reference",
+    "Request",
+    "Row",
+    "Rule",
+    "Run",
+    "Screen",
+    "Session",
+    "Shape",
+    "Shown",
+    "Source",
+    "Step",
+    "Table",
+    "Texts",
+    "View",
+    "Wheeled",
+    "Word",
+    "Written",
+}
+"""Public class names that still stand in several modules; none may be added."""
+
+
+def part(module: str) -> str:
+    """Return the folder whose lines are counted together, such as ``inspect/heads`` or ``draw``."""
+    parts = module.split(".")[1:]
+    deep = parts[:1] and parts[0] in ("inspect", "count", "learn")
+    return "/".join(parts[: 2 if deep else 1]) or "__init__"
+
+
+def test_only_the_command_line_knows_typer() -> None:
+    found = {
+        module
+        for module in PATHS
+        if part(module) not in ("cli", "__main__")
+        and any(name == "typer" or name.startswith("attnviz.cli") for name in imports(module))
+    }
+    assert found <= KNOWS_THE_COMMAND_LINE
+
+
+def test_inspecting_and_counting_do_not_know_learning() -> None:
+    wrong = {
+        (module, name)
+        for module in PATHS
+        if module.startswith(("attnviz.inspect", "attnviz.count"))
+        for name in imports(module)
+        if name.startswith("attnviz.learn")
+    }
+    assert wrong == set()
+
+
+def test_a_public_class_name_stands_once() -> None:
+    count = Counter(
+        node.name
+        for module in PATHS
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, times in count.items() if times > 1} <= SEVERAL_CLASSES
+
+
+def test_no_part_grows_without_a_word() -> None:
+    lines: dict[str, int] = defaultdict(int)
+    for module, path in PATHS.items():
+        lines[part(module)] += path.read_bytes().count(b"\n")
+    allowed = tomllib.loads(SIZES.read_text(encoding="utf-8"))
+    assert set(lines) == set(allowed), ROOT
+    assert {name: count for name, count in lines.items() if count > allowed[name]} == {}

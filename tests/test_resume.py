@@ -1,0 +1,119 @@
+"""A resume file survives any end of the process, and belongs to one run only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnviz.errors import LoadError, UsageError
+from attnviz.resume import Piece, ResumeFile
+
+SCHEMA = "attnviz.ablate-resume/1"
+RUN = {"model": "tiny", "texts": "3 (abc)", "mode": "zero"}
+FIRST = Piece("removals", 0, {"loss": 0.1 + 0.2})
+LAST = Piece("removals", 2, [1, None])
+
+
+def filled(path: Path) -> bytes:
+    with ResumeFile(path, SCHEMA, RUN) as resume:
+        assert resume.done == []
+        resume.append(FIRST)
+        resume.append(LAST)
+    return path.read_bytes()
+
+
+def test_what_was_appended_comes_back_to_the_bit(tmp_path: Path) -> None:
+    path = tmp_path / "scan.jsonl"
+    filled(path)
+    with ResumeFile(path, SCHEMA, RUN) as resume:
+        assert resume.done == [FIRST, LAST]
+
+
+def test_every_line_is_an_object(tmp_path: Path) -> None:
+    header, *rest = map(json.loads, filled(tmp_path / "scan.jsonl").splitlines())
+    assert header == {"schema": SCHEMA, "run": RUN}
+    assert [entry["text"] for entry in rest] == [0, 2]
+
+
+def test_it_is_on_the_disk_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "scan.jsonl"
+    with ResumeFile(path, SCHEMA, RUN) as resume:
+        resume.append(Piece("control", 1, "done"))
+        assert path.read_bytes().endswith(b'{"part": "control", "text": 1, "result": "done"}\n')
+
+
+@pytest.mark.parametrize("cut", range(1, 49, 5))
+def test_a_line_that_was_cut_short_is_written_anew(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "scan.jsonl"
+    whole = filled(path)
+    path.write_bytes(whole[:-cut])
+    with ResumeFile(path, SCHEMA, RUN) as resume:
+        assert resume.done == [FIRST]
+        resume.append(LAST)
+    assert path.read_bytes() == whole
+
+
+def test_an_empty_file_is_begun(tmp_path: Path) -> None:
+    path = tmp_path / "scan.jsonl"
+    path.touch()
+    whole = filled(path)
+    assert whole.count(b"\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"model": "gpt2"}, "its model is tiny, here it is gpt2"),
+        ({"texts": "3 (def)"}, r"its texts is 3 \(abc\), here it is 3 \(def\)"),
+        ({"draws": 4}, "its draws is null, here it is 4"),
+    ],
+)
+def test_another_run_is_refused_and_the_file_left(
+    tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    path = tmp_path / "scan.jsonl"
+    whole = filled(path)
+    with pytest.raises(UsageError, match=said), ResumeFile(path, SCHEMA, RUN | changed):
+        pass
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "content", [b"some notes of mine\n", b"no end", b'{"schema": "x"}\n', b"\xff\n"]
+)
+def test_another_file_is_refused_and_left(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "scan.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="no resume file"), ResumeFile(path, SCHEMA, RUN):
+        pass
+    assert path.read_bytes() == content
+
+
+def test_a_damaged_line_inside_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "scan.jsonl"
+    header, first, last = filled(path).splitlines(keepends=True)
+    path.write_bytes(header + first[:-9] + b"\n" + last)
+    with pytest.raises(LoadError, match="line 2 is damaged"), ResumeFile(path, SCHEMA, RUN):
+        pass
+
+
+def test_two_runs_cannot_write_one_file(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    path = tmp_path / "scan.jsonl"
+    with (
+        ResumeFile(path, SCHEMA, RUN),
+        pytest.raises(UsageError, match="another run is writing"),
+        ResumeFile(path, SCHEMA, RUN),
+    ):
+        pass
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    with (
+        pytest.raises(LoadError, match="there is no directory"),
+        ResumeFile(tmp_path / "gone" / "scan.jsonl", SCHEMA, RUN),
+    ):
+        pass

@@ -1,0 +1,191 @@
+"""Where a text comes from, or many of them, and what is no text."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnviz.errors import LoadError, UsageError
+from attnviz.texts import (
+    BUILT_IN_TEXT,
+    as_utf8,
+    natural_texts,
+    read_text,
+    read_texts,
+    read_texts_file,
+)
+
+
+def type_in(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), "ascii"))
+
+
+def test_an_argument_is_taken_as_it_is() -> None:
+    assert read_text(" The cat ", None) == " The cat "
+
+
+def test_a_file_loses_only_its_last_line_ends(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes("나는 오늘\n학교에 갔다 .\r\n\n".encode())
+    assert read_text(None, path) == "나는 오늘\n학교에 갔다 ."
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"\xef\xbb\xbfThe cat\n")
+    assert read_text(None, path) == "The cat"
+
+
+def test_standard_input_is_utf8_whatever_its_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    type_in(monkeypatch, "나는 오늘\n".encode())
+    assert read_text("-", None) == "나는 오늘"
+
+
+def test_arguments_are_utf8_whatever_the_locale() -> None:
+    mangled = "갔다".encode().decode("ascii", "surrogateescape")
+    assert read_text(mangled, None) == "갔다"
+    assert as_utf8(mangled, "--token") == "갔다"
+
+
+@pytest.mark.parametrize("text", ["", " ", "\t\n", "\r\n", "\u3000"])
+def test_nothing_to_read(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "text.txt"
+    path.write_bytes(text.encode())
+    type_in(monkeypatch, text.encode())
+    for argument, file in ((text, None), (None, path), ("-", None)):
+        with pytest.raises(UsageError, match="the text is empty: expected at least one word"):
+            read_text(argument, file)
+
+
+def test_one_text_is_expected() -> None:
+    with pytest.raises(UsageError, match="--file PATH, or - to read standard input"):
+        read_text(None, None)
+    with pytest.raises(UsageError, match="give TEXT or --file, not both"):
+        read_text("The cat", Path("text.txt"))
+
+
+def test_what_is_not_utf8_names_the_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "latin.txt"
+    path.write_bytes("Das Mädchen".encode("latin-1"))
+    with pytest.raises(LoadError, match=r"latin\.txt is not UTF-8: byte 6 is 0xe4; convert"):
+        read_text(None, path)
+    type_in(monkeypatch, b"\xff\xfea\x00")
+    with pytest.raises(LoadError, match="standard input is not UTF-8: byte 1 is 0xff"):
+        read_text("-", None)
+    with pytest.raises(UsageError, match="the text is not UTF-8: byte 2 is 0x80"):
+        read_text("a\udc80", None)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match=r"cannot read .*: No such file or directory"):
+        read_text(None, tmp_path / "absent.txt")
+    with pytest.raises(LoadError, match=r"cannot read .*: Is a directory"):
+        read_text(None, tmp_path)
+    with pytest.raises(LoadError, match="cannot read a␛b: No such file"):
+        read_text(None, Path("a\x1bb"))
+
+
+def test_closed_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(UsageError, match="standard input is closed"):
+        read_text("-", None)
+
+
+# Many texts
+
+
+def written(folder: Path, name: str, content: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def test_the_built_in_texts_are_the_first_sentences_of_each_passage() -> None:
+    texts = read_texts(None, None, None)
+    assert texts.source == "10 built-in texts"
+    assert len(set(texts.texts)) == 10
+    for text, passage in zip(texts.texts, natural_texts(), strict=True):
+        assert passage.startswith(text)
+        assert text[-1] in '.?!"'
+        assert 26 <= len(text.split()) <= 50
+    assert 300 <= sum(len(text.split()) for text in texts.texts) <= 400
+
+
+def test_the_built_in_text_repeats_its_names() -> None:
+    for name in ("Captain Alder", "Mary", "Margaret"):
+        assert BUILT_IN_TEXT.count(name) == 3
+
+
+def test_a_typed_text_has_no_source() -> None:
+    texts = read_texts("A text.", None, None)
+    assert (texts.texts, texts.source, texts.place(0)) == (("A text.",), "", "the text")
+
+
+def test_a_file_of_one_text(tmp_path: Path) -> None:
+    path = written(tmp_path, "one.txt", b"First line.\nSecond line.\n")
+    texts = read_texts(None, path, None)
+    assert texts.texts == ("First line.\nSecond line.",)
+    assert texts.source.endswith("one.txt")
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    type_in(monkeypatch, b"From a pipe.\n")
+    assert read_texts("-", None, None).source == "standard input"
+
+
+def test_one_text_a_line(tmp_path: Path) -> None:
+    path = written(tmp_path, "many", "one\r\n\n  \nzwei Löwen\n".encode())
+    texts = read_texts(None, None, path)
+    assert texts.texts == ("one", "zwei Löwen")
+    assert texts.lines == (1, 4)
+    assert texts.place(1) == "text 2 (line 4)"
+
+
+def test_many_texts_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    type_in(monkeypatch, b"one\ntwo\n")
+    texts = read_texts_file(Path("-"), "--texts")
+    assert (texts.texts, texts.source) == (("one", "two"), "standard input")
+
+
+@pytest.mark.parametrize("name", ["many.jsonl", "many.ndjson", "many"])
+def test_json_lines(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, name, b'{"text": "one", "id": 7}\n\n{"text": "t\\u00e9o"}\n')
+    assert read_texts_file(path, "--texts").texts == ("one", "téo")
+
+
+def test_a_brace_in_a_txt_file_is_text(tmp_path: Path) -> None:
+    path = written(tmp_path, "many.txt", b"{curly} start\nnext\n")
+    assert read_texts_file(path, "--texts").texts == ("{curly} start", "next")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b'{"text": "cut', b'{"words": "no text"}', b'{"text": 3}', b'["text"]', b'{"text": " "}'],
+)
+def test_a_damaged_line_is_named(tmp_path: Path, line: bytes) -> None:
+    path = written(tmp_path, "many.jsonl", b'{"text": "one"}\n\n' + line + b"\n")
+    with pytest.raises(LoadError, match=r"many\.jsonl line 3 is damaged: expected"):
+        read_texts_file(path, "--texts")
+
+
+def test_a_line_that_is_no_utf8_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, "many.txt", b"fine\nbad \xff byte\n")
+    with pytest.raises(LoadError, match="line 2 is not UTF-8: byte 5 is 0xff"):
+        read_texts_file(path, "--texts")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n"])
+def test_a_file_without_a_text(tmp_path: Path, content: bytes) -> None:
+    path = written(tmp_path, "none.txt", content)
+    with pytest.raises(UsageError, match=r"--reference .*none\.txt has no text"):
+        read_texts_file(path, "--reference")
+
+
+def test_two_sources(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="one source"):
+        read_texts("A text.", None, tmp_path / "many")
+    with pytest.raises(UsageError, match="one text"):
+        read_texts("A text.", tmp_path / "one", None)
