@@ -32,6 +32,10 @@ __all__ = [
     "prune",
     "rollout",
     "scaled_dot_product_attention",
+    "scaling",
+    "sweep",
+    "train",
+    "verify",
     "why",
 ]
 
@@ -49,6 +53,10 @@ if TYPE_CHECKING:
         patterns,
         prune,
         rollout,
+        scaling,
+        sweep,
+        train,
+        verify,
         why,
     )
     from attnviz.attention.module import MultiHeadAttention

@@ -30,13 +30,19 @@ if TYPE_CHECKING:
     from attnviz.inspect.patch.request import Asked, At
     from attnviz.inspect.prune.records import PruneReport
     from attnviz.inspect.prune.request import Importance
+    from attnviz.inspect.rollout.records import RolloutReport
     from attnviz.inspect.why.records import WhyReport
+    from attnviz.learn.scaling.records import ScalingReport
+    from attnviz.learn.sweep.records import SweepReport
+    from attnviz.learn.train.records import TrainReport
+    from attnviz.learn.verify.records import VerifyReport
     from attnviz.models.attention_interface import PreTrainedModel
     from attnviz.models.model import Model
     from attnviz.records import Kind, Score
 
     AnyModel = str | os.PathLike[str] | PreTrainedModel | Model
     AnyPairs = str | os.PathLike[str] | Iterable[Mapping[str, str]] | None
+    AnyFiles = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     AnyHeads = HeadChoice | list[HeadChoice] | None
 
 
@@ -334,20 +340,32 @@ def diff(
 
 
 def rollout(
-    model: AnyModel = "tiny", tokenizer: Any = None, text: str | None = None, **options: Any
-) -> Analysis:
-    """Attention followed through all layers to the input (Abnar & Zuidema 2020), of one text.
+    model: AnyModel,
+    text: str,
+    *,
+    tokenizer: Any = None,
+    kind: Literal["self", "encoder", "decoder"] | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    values: bool = False,
+    sink: bool = False,
+) -> RolloutReport:
+    """Follow attention through all layers to the input (Abnar & Zuidema 2020), over one text.
 
-    model, tokenizer: see ``patterns``.
-    options: those of ``attnviz rollout``, such as ``sink=True``, ``kind="decoder"``.
+    model, tokenizer: see ``capture``. The options are those of ``attnviz rollout``; see
+        ``RolloutRequest``.
 
-    Raises as ``patterns`` does.
+    Raises UsageError (also a ValueError) for options or a text that do not fit, LoadError for a
+    model that cannot be read, UnsupportedError if its attention cannot be observed.
     """
-    if text is None and not isinstance(tokenizer, str):
-        raise UsageError('expected a text: attnviz.rollout("tiny", text="The cat sat.")')
-    from attnviz.inspect.rollout.command import rollout as command
+    given = locals()
+    from attnviz.inspect.rollout import rollout as question
+    from attnviz.inspect.rollout.request import RolloutRequest
 
-    return analysis(command, model, tokenizer, options, text=_text(text))
+    request = RolloutRequest.of(given)
+    if (read := _text(text)) is None:
+        raise UsageError('expected a text: attnviz.rollout("tiny", "The cat sat.")')
+    return question.rollout(_opened(model, tokenizer, _for_one_pass(read)), read, request)
 
 
 def why(
@@ -458,6 +476,142 @@ def params(
     return question.params(models, request)
 
 
+def scaling(
+    model: AnyModel | None = None,
+    text: str | None = None,
+    *,
+    tokenizer: Any = None,
+    d_k: str | None = None,
+    seq: int | None = None,
+    samples: int | None = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    truncate: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> ScalingReport:
+    """Compare the softmax of the scores with and without the scale 1/√d_k.
+
+    model: whose queries and keys over the text are measured; None for random ones of the sizes
+        ``d_k``, such as ``"8,64,512"``. tokenizer: see ``capture``. text: built-in by default.
+    The options are those of ``attnviz scaling``; see ``ScalingRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
+    for a model that cannot be read, UnsupportedError if it does not show its queries and keys.
+    """
+    given = locals()
+    from attnviz.learn.scaling import scaling as question
+    from attnviz.learn.scaling.request import ScalingRequest
+
+    request = ScalingRequest.of(given)
+    if model is None and text is not None:
+        raise UsageError("a text is for a model to read: give one, or leave the text out")
+    read = texts_of(_text(text)) or question.BUILT_IN
+    opening = _for_one_pass(read.texts[0])
+    opened = None if model is None else _opened(model, tokenizer, opening)
+    return question.scaling(opened, read, request)
+
+
+def verify(
+    model: AnyModel | None = None,
+    text: str | None = None,
+    *,
+    tokenizer: Any = None,
+    target: str | None = None,
+    truncate: bool = False,
+    d_model: int | None = None,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    causal: bool | None = None,
+    steps: bool = False,
+    seq: int | None = None,
+    keras: bool | None = None,
+    dtype: Literal["auto", "float32", "float64"] = "auto",
+    seed: int = 0,
+) -> VerifyReport:
+    """Check attention against other implementations: the library's own, or that of a model.
+
+    model: None for the library's own attention, whose shape ``d_model``, ``heads`` and what follows
+        describe. tokenizer: see ``capture``. text: what the model reads, a sentence by default.
+    dtype: of the library's own attention. The options are those of ``attnviz verify``; see
+        ``VerifyRequest``. The report's ``failed`` has the checks that failed.
+
+    Raises UsageError (also a ValueError) for options or a text that do not fit, LoadError for a
+    model that cannot be read, UnsupportedError if it does not read text.
+    """
+    given = locals()
+    from attnviz.learn.verify import verify as question
+    from attnviz.learn.verify.request import VerifyRequest
+
+    request = VerifyRequest.of(given)
+    read = _text(text)
+    if model is None:
+        if read is not None:
+            raise UsageError("a text is for a model to read: give one, or leave the text out")
+        return question.verify_own(request, dtype)
+    if dtype != "auto":
+        raise UsageError("dtype is that of the library's own attention: load the model in it")
+    return question.verify_model(_opened(model, tokenizer), read, request)
+
+
+def sweep(
+    *,
+    heads: str = "1,2,4,8",
+    task: str | None = None,
+    text: str | os.PathLike[str] | None = None,
+    steps: int = 500,
+    seeds: int = 3,
+    seed: int = 0,
+    layers: int = 2,
+    d_model: int = 32,
+    device: str = "cpu",
+) -> SweepReport:
+    """Train the same small decoder with several numbers of heads, and compare what they learn.
+
+    text: a file whose next character is learned, in place of a task.
+    The options are those of ``attnviz sweep``; see ``SweepRequest``. Ctrl-C ends the training
+    between two steps; the report then holds the models that are trained.
+
+    Raises UsageError (also a ValueError) for options that do not go together, LoadError for a text
+    that cannot be read.
+    """
+    given = locals()
+    from attnviz.learn.sweep import sweep as question
+    from attnviz.learn.sweep.request import SweepRequest
+
+    return question.sweep(SweepRequest.of(given), device=device)
+
+
+def train(
+    files: AnyFiles,
+    *,
+    out: str | os.PathLike[str],
+    valid: AnyFiles = (),
+    config: str | os.PathLike[str] | None = None,
+    vocabulary: int | None = None,
+    seed: int | None = None,
+    minutes: float | None = None,
+    tokens: int | None = None,
+    resume: bool = False,
+    device: str = "cpu",
+) -> TrainReport:
+    """Train a small language model of the library's own attention on text files.
+
+    files, valid: the texts to train on and to validate on. out: the model's new directory, which
+        ``attnviz.load`` takes afterwards.
+    The options are those of ``attnviz train``; see ``TrainRequest``. Ctrl-C ends the training
+    between two steps and saves it: ``resume=True`` goes on.
+
+    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for what
+    cannot be read or written.
+    """
+    given = locals()
+    from attnviz.learn.train import train as question
+    from attnviz.learn.train.request import TrainRequest
+
+    return question.train(TrainRequest.of(given), device=device)
+
+
 def generate(
     model: AnyModel = "tiny",
     prompt: str | None = None,
@@ -526,7 +680,7 @@ def _opened(
     Raises UsageError for a tokenizer next to a name, and for a loaded model without one.
     """
     if isinstance(tokenizer, str):
-        raise UsageError(f"expected a tokenizer, got a text: write text={tokenizer!r}")
+        raise UsageError(f"expected a tokenizer, got a text: {tokenizer!r}")
     if isinstance(model, str | os.PathLike):
         from attnviz.models.resolve import load
 

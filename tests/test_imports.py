@@ -16,7 +16,7 @@ import attnviz
 
 ROOT = Path(attnviz.__file__).parent
 
-GROUND = {"records", "errors", "reading", "options"}
+GROUND = {"records", "errors", "reading", "options", "interrupts"}
 """What crosses the folders: plain data and the exceptions."""
 
 SHARED = {"measures", "attention", "models", "engine", "draw", "texts", "resume", "cli"} | GROUND

@@ -43,22 +43,11 @@ GROUPS = {
 
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
-_FOLDERS = {
-    "Look": "attnviz.inspect",
-    "Measure": "attnviz.inspect",
-    "Count": "attnviz.count",
-    "Learn": "attnviz.learn",
-}
-
 MODULES = {
+    **{name: f"attnviz.cli.{name}" for name in COMMANDS},
     **{
-        name: f"{_FOLDERS[group]}.{name}.command"
-        for group, names in GROUPS.items()
-        for name in names
-    },
-    **{
-        name: f"attnviz.cli.{name}"
-        for name in ("ablate", "why", "prune", "patch", "path", "params")
+        name: f"attnviz.inspect.{name}.command"
+        for name in ("heads", "explore", "generate", "patterns", "diff", "check")
     },
     "docs": "attnviz.docs.command",
 }

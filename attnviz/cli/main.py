@@ -23,7 +23,7 @@ def main() -> None:
     """Run the command line and leave with the documented exit code."""
     try:
         from attnviz.cli.boundary import run  # takes long enough to be interrupted
-        from attnviz.cli.terminal import as_interrupt
+        from attnviz.interrupts import as_interrupt
 
         with as_interrupt():  # a file that was begun is thrown away
             code = run()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attnviz.cli.terminal import ColourChoice
 from attnviz.draw.report import SCREEN_ENDING
 from attnviz.options import Options, argument, flag, option
+from attnviz.options import OwnShape as OwnShape
 
 if TYPE_CHECKING:
     from attnviz.models.resolve import LoadOptions
@@ -79,25 +80,6 @@ class Model(ModelName):
     """The model, and the seed of one that has random weights."""
 
     seed: int = option("N", "Random seed.", 0, min=0)
-
-
-@dataclass(frozen=True)
-class OwnShape(Options, panel="The library's own attention (--model mha)"):
-    """The shape of ``mha``; None where it is not said."""
-
-    d_model: int | None = option("D", "Model width (default: 64).")
-    heads: int | None = option("H", "Number of query heads (default: 8).")
-    kv_heads: int | None = option("K", "Number of key/value heads (default: one a query head).")
-    causal: bool | None = option(
-        "", "Hide later words with a causal mask (default: no).", name="--causal/--no-causal"
-    )
-
-    @property
-    def shape(self) -> dict[str, Any]:
-        """What was said of it, by the names of ``LoadOptions``."""
-        names = ("d_model", "heads", "kv_heads", "causal")
-        values = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 from attnviz.errors import LoadError, UsageError
@@ -105,48 +102,3 @@ def messages(quiet: bool) -> Console:
         emoji=False,
         highlight=False,
     )
-
-
-@contextmanager
-def between_steps() -> Iterator[Callable[[], bool]]:
-    """A function that tells whether the process was asked to stop; the block decides when.
-
-    For work that must not be left in the middle of a step. A second Ctrl-C interrupts at once. Off
-    the main thread, which alone gets signals, nothing is changed.
-    """
-    asked = False
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    with _handled(ask, signal.SIGINT, signal.SIGTERM):
-        yield lambda: asked
-
-
-@contextmanager
-def as_interrupt() -> Iterator[None]:
-    """SIGTERM, and a terminal that closes, interrupt the block as Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    with _handled(interrupt, *{signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}):
-        yield
-
-
-@contextmanager
-def _handled(handler: Callable[[int, FrameType | None], None], *signals: int) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    # What is ignored stays so: nohup asks for that, or a script of the job that runs behind it.
-    heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
-    before = {one: signal.signal(one, handler) for one in heeded}
-    try:
-        yield
-    finally:
-        for one, old in before.items():
-            signal.signal(one, old)

@@ -33,13 +33,13 @@ class Report(ABC):
     ``save("name.html")`` writes. A subclass gives ``data``, ``rows`` and ``document``.
 
     command: the name of the question, which is that of the command and of the Python function.
-    lists: the keys of ``data`` whose entries have a line each in JSON.
+    lists: the keys of ``data`` whose entries have a line each in JSON; None writes one line.
     palette, ascii: how it is drawn by default; ``palette`` is ``viridis``, ``magma``, ``blues`` or
     ``grey``.
     """
 
     command = ""
-    lists: ClassVar[Sequence[str]] = ()
+    lists: ClassVar[Sequence[str] | None] = ()
     palette = "viridis"
     ascii = False
 

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 
 
 def write_object(
-    data: dict[str, Any], stream: SupportsWrite[str], lists: Sequence[str] = ()
+    data: dict[str, Any], stream: SupportsWrite[str], lists: Sequence[str] | None = ()
 ) -> None:
     """Write a JSON object in ASCII: nothing in a name may reach a terminal as a control.
 
-    lists: its lists that come last, a line for each entry; without any all is indented.
+    lists: its lists that come last, a line for each entry; without any all is indented, and with
+        None all is one line.
     """
     if not lists:
-        stream.write(json.dumps(data, indent=1, allow_nan=False) + "\n")
+        indent = None if lists is None else 1
+        stream.write(json.dumps(data, indent=indent, allow_nan=False) + "\n")
         return
     data = dict(data)
     last = {name: data.pop(name) for name in lists if name in data}

@@ -33,7 +33,7 @@ def same(found: Any, document: Any) -> None:
     [
         (lambda: attnviz.rollout("tiny", text=TEXT), ("rollout", TEXT)),
         (
-            lambda: attnviz.rollout("mha", text=TEXT, causal=True, seed=3),
+            lambda: attnviz.rollout(attnviz.load("mha", causal=True, seed=3), TEXT),
             ("rollout", TEXT, "--model", "mha", "--causal", "--seed", "3"),
         ),
         (
@@ -62,8 +62,32 @@ def same(found: Any, document: Any) -> None:
             lambda: attnviz.prune(texts=[TEXT, OTHER, TEXT + " " + OTHER], heads=["L0H1", "L2H3"]),
             ("prune", "--texts", "texts.txt", "--heads", "L0H1", "--heads", "L2H3"),
         ),
+        (
+            lambda: attnviz.why("tiny", TEXT, controls=3, seed=1),
+            ("why", TEXT, "--controls", "3", "--seed", "1"),
+        ),
+        (
+            lambda: attnviz.patch("tiny", "Tom saw Ann", "Ann saw Tom", layer=1),
+            ("patch", "Tom saw Ann", "Ann saw Tom", "--layer", "1"),
+        ),
+        (
+            lambda: attnviz.path("tiny", "L0H1", "Tom saw Ann", "Ann saw Tom"),
+            ("path", "L0H1", "Tom saw Ann", "Ann saw Tom"),
+        ),
+        (
+            lambda: attnviz.scaling(d_k="4,8", samples=3, seed=2),
+            ("scaling", "--d-k", "4,8", "--samples", "3", "--seed", "2"),
+        ),
+        (
+            lambda: attnviz.scaling("tiny", TEXT, head=(1, 0)),
+            ("scaling", TEXT, "--from-model", "--head", "L1H0"),
+        ),
+        (
+            lambda: attnviz.verify(d_model=8, heads=2, steps=True, keras=False),
+            ("verify", "--d-model", "8", "--heads", "2", "--steps", "--no-keras"),
+        ),
+        (lambda: attnviz.verify("tiny", TEXT), ("verify", TEXT, "--model", "tiny")),
     ],
-    ids=["rollout", "mha", "ablate", "params", "shape", "patterns", "diff", "prune"],
 )
 def test_the_numbers_are_those_of_the_command(
     run: Any, tmp_path: Path, found: Callable[[], Any], arguments: tuple[str, ...]
@@ -83,7 +107,7 @@ def test_a_loaded_model_stays_as_it_is(model: Any, tokenizer: Any) -> None:
     ablated = attnviz.ablate(model, texts, tokenizer=tokenizer)
     assert len(ablated.to_dicts()) == 6
     assert ablated.to_dict()["model"]["weights"] == "loaded"
-    rolled = attnviz.rollout(model, tokenizer, "the cat sat")
+    rolled = attnviz.rollout(model, "the cat sat", tokenizer=tokenizer)
     assert rolled.to_dict()["tokens"] == ["<s>", "the", "cat", "sat", "</s>"]
     scored = attnviz.patterns(model, tokenizer, "the cat sat on the mat the cat sat")
     assert {row["layer"] for row in scored.to_dicts()} == {0, 1}
@@ -139,10 +163,14 @@ def test_files(run: Any, tmp_path: Path) -> None:
         (lambda: attnviz.diff("tiny", "tiny", object()), UsageError, "is for a loaded model"),
         (lambda: attnviz.diff("tiny", object()), UsageError, "expected the name of a model"),
         (lambda: attnviz.prune(fraction=3), UsageError, "--fraction 3 is no share"),
-        (lambda: attnviz.rollout("tiny"), UsageError, "expected a text"),
+        (lambda: attnviz.rollout("tiny", None), UsageError, "expected a text"),
         (lambda: attnviz.rollout("tiny", text="-"), UsageError, "got '-'"),
-        (lambda: attnviz.rollout("tiny", TEXT), UsageError, "write text="),
-        (lambda: attnviz.rollout("tiny", object(), TEXT), UsageError, "for a loaded model"),
+        (lambda: attnviz.rollout("tiny", TEXT, tokenizer=TEXT), UsageError, "got a text"),
+        (
+            lambda: attnviz.rollout("tiny", TEXT, tokenizer=object()),
+            UsageError,
+            "for a loaded model",
+        ),
         (lambda: attnviz.rollout(object(), text=TEXT), UsageError, "expected the name of a model"),
         (lambda: attnviz.rollout("./nowhere", text=TEXT), AttnvizError, "no directory"),
         (lambda: attnviz.rollout("tiny", text=["a b", "c d"]), UsageError, "expected one text"),
@@ -170,8 +198,6 @@ def test_a_package_goes_to_another_process_as_a_function_does(package: str) -> N
     assert pickle.loads(pickle.dumps(analysis)) is analysis
 
 
-def test_a_loaded_model_is_not_loaded_anew(model: Any, tokenizer: Any) -> None:
-    with pytest.raises(UsageError, match="dtype= is for a model that is loaded by its name"):
-        attnviz.rollout(model, tokenizer, "the cat", dtype="float16")
+def test_a_loaded_model_needs_its_tokenizer(model: Any) -> None:
     with pytest.raises(UsageError, match="needs its tokenizer"):
         attnviz.rollout(model, text="the cat")

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from attnviz.cli.terminal import ColourChoice, as_interrupt, messages, open_console
+from attnviz.cli.terminal import ColourChoice, messages, open_console
 from attnviz.errors import UsageError
+from attnviz.interrupts import as_interrupt
 
 
 class Stream(io.StringIO):

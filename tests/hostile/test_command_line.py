@@ -270,7 +270,7 @@ def test_an_ignored_ctrl_c_stays_ignored(
 ) -> None:
     """As in ``nohup attnviz train … &`` of a script: a Ctrl-C of another job is not for it."""
     code = IGNORED + (
-        "from attnviz.cli.terminal import between_steps\n"
+        "from attnviz.interrupts import between_steps\n"
         "with between_steps() as stopped:\n"
         "    signal.raise_signal(signal.SIGINT); assert not stopped()\n"
         "    signal.raise_signal(signal.SIGTERM); assert stopped()\n"

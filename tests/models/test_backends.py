@@ -100,14 +100,14 @@ def test_what_runs_on_torch_refuses_numpy_and_says_torch(
 
 
 def test_the_python_api_takes_the_backend(directory: str) -> None:
-    runs = [attnviz.capture(directory, TEXT, backend=name) for name in ("numpy", "torch")]
+    runs = [
+        attnviz.capture(attnviz.load(directory, backend=name), TEXT) for name in ("numpy", "torch")
+    ]
     assert [one.report.record.model.backend for one in runs] == ["numpy", "torch"]
     assert attnviz.capture(directory, TEXT).report.record.model.backend == "numpy"
     for mine, theirs in zip(*(one.report.record.layers for one in runs), strict=True):
         np.testing.assert_allclose(mine.weights, theirs.weights, atol=1e-5)
-    with pytest.raises(attnviz.errors.UsageError, match="runs in NumPy"):
-        attnviz.capture("tiny", TEXT, backend="torch")
-    found = attnviz.rollout(directory, text=TEXT, backend="torch").to_dict()
+    found = attnviz.rollout(attnviz.load(directory, backend="torch"), TEXT).to_dict()
     assert found["model"]["backend"] == "torch"
 
 

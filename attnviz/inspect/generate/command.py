@@ -105,8 +105,8 @@ def generate(
     # What can be refused is refused before a model is loaded. Ctrl-C shows what is written.
     from attnviz.cli.outlet import open_outlet
     from attnviz.cli.progress import loading as opening
-    from attnviz.cli.terminal import between_steps
     from attnviz.inspect.generate.job import Job
+    from attnviz.interrupts import between_steps
     from attnviz.models.resolve import load, reckoned_tokens
     from attnviz.texts import read_text
 

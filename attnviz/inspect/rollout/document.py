@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_labels
 from attnviz.draw.provenance import advised, counted, model_words, named, notes_group, share
-from attnviz.inspect.rollout.flow import Rollout
+from attnviz.inspect.rollout.records import RolloutReport
 from attnviz.measures.sinks import without_sink
 from attnviz.records import Tokens
 
@@ -50,19 +50,6 @@ _EXPLANATION = (
 )
 
 
-class Shown(NamedTuple):
-    """How a rollout is to be seen.
-
-    values: write the shares in the cells. sink: keep the sink's columns.
-    explain: add a reading for newcomers. hints: say what to try next.
-    """
-
-    values: bool = False
-    sink: bool = False
-    explain: bool = False
-    hints: bool = False
-
-
 class _Kept(NamedTuple):
     """What is drawn: both matrices (query, key), NaN in what is left out, and which tokens stay."""
 
@@ -72,14 +59,11 @@ class _Kept(NamedTuple):
 
 
 def rollout_document(
-    found: Rollout, text: str, target: str | None = None, shown: Shown | None = None
+    found: RolloutReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Attention followed through all layers beside that of the last one.
-
-    target: what the decoder read where it was followed.
-    """
-    shown, info = shown or Shown(), found.model
-    kept = _kept(found, shown.sink)
+    """Return attention followed through all layers, next to that of the last one."""
+    info, text, target = found.model, found.text, found.target
+    kept = _kept(found)
     words = [] if found.kind == "self" else [f"{found.kind} attention"]
     words.append(f"{len(found.tokens)} tokens")
     words += [f"seed {info.seed}"] * (info.seed is not None)
@@ -88,49 +72,49 @@ def rollout_document(
         doc.Quote("text", text),
         *([] if target is None else [doc.Quote("target", target)]),
     ]
-    maps = doc.Maps(_maps(found, kept), values=shown.values)
+    maps = doc.Maps(_maps(found, kept), values=found.values)
     layers = counted(info.layers if found.kind == "self" else found.layers, "layer")
-    hints = ["--sink keeps the sink", "--values writes the shares", "--explain"]
+    further = ["--sink keeps the sink", "--values writes the shares", "--explain"]
     return doc.Document(
         f"rollout of {info.name}",
         f"Attention rollout of {info.name}",
         [
             doc.Group(about),
             notes_group(info.notes, found.tokens),
-            doc.Group([doc.Note(_left_out(found, shown.sink)), maps]),
+            doc.Group([doc.Note(_left_out(found)), maps]),
             doc.Group([_texts(found, kept)]),
         ],
-        [doc.Say(line, 100) for line in _EXPLANATION] if shown.explain else (),
-        [doc.Facts([(hint, False) for hint in hints[shown.sink :]], tone="faint")]
-        if shown.hints
+        [doc.Say(line, 100) for line in _EXPLANATION] if explain else (),
+        [doc.Facts([(hint, False) for hint in further[found.keep_sink :]], tone="faint")]
+        if hints
         else (),
         heading=[*named(info), (layers, False), ("attention rollout", False)],
         quoted=text if target is None else target,
-        finding=_finding(found, shown.sink),
-        first=advised(partial(_first, found, kept, shown), found.tokens),
+        finding=_finding(found),
+        first=advised(partial(_first, found, kept), found.tokens),
     )
 
 
-def _kept(found: Rollout, sink: bool) -> _Kept:
-    """The sink's columns are left out, unless ``sink`` keeps them or nothing else is there."""
-    left = ~found.sink
-    if sink or not left.any():
+def _kept(found: RolloutReport) -> _Kept:
+    """The sink's columns are left out, unless they are to be kept or nothing else is there."""
+    left = ~found.at_sink
+    if found.keep_sink or not left.any():
         return _Kept(found.matrix, found.raw, range(len(found.tokens)))
-    layer = without_sink(found.raw, found.sink)
+    layer = without_sink(found.raw, found.at_sink)
     return _Kept(found.without_sink(), layer, np.flatnonzero(left).tolist())
 
 
 # The answer in words -------------------------------------------------------------------------
 
 
-def _finding(found: Rollout, sink: bool) -> str:
+def _finding(found: RolloutReport) -> str:
     """Where the last token comes from: how much from the sink, then the largest of the rest."""
     name = f"“{_label(found, found.last)}”, the last token,"
-    row, at_sink = found.matrix[found.last], found.sink
+    row, at_sink = found.matrix[found.last], found.at_sink
     if at_sink.all():
         return f"Every token of this text is a sink: nothing else is left to follow to {name[:-1]}."
     taken = float(row[at_sink].sum())
-    rest = row if sink else found.without_sink()[found.last]
+    rest = row if found.keep_sink else found.without_sink()[found.last]
     order = np.argsort(-np.nan_to_num(rest), kind="stable")[:_NAMED].tolist()
     named = [
         f"“{_label(found, place)}” {share(float(rest[place]))}"
@@ -138,7 +122,7 @@ def _finding(found: Rollout, sink: bool) -> str:
         if rest[place] >= 0.005
     ]
     most = " and ".join([", ".join(named[:-1]), named[-1]] if len(named) > 1 else named)
-    if sink or not at_sink.any():
+    if found.keep_sink or not at_sink.any():
         return f"{name} comes mostly from {most}."
     tokens = dict.fromkeys(_label(found, place) for place in np.flatnonzero(at_sink).tolist())
     special = " and ".join(tokens)
@@ -147,15 +131,15 @@ def _finding(found: Rollout, sink: bool) -> str:
     return f"{taken:.0%} of {name} comes from {special}; without it: {most}."
 
 
-def _label(found: Rollout, place: int) -> str:
+def _label(found: RolloutReport, place: int) -> str:
     return token_labels(found.tokens)[place]
 
 
-def _left_out(found: Rollout, sink: bool) -> str:
+def _left_out(found: RolloutReport) -> str:
     """What became of the sink, said in every case."""
-    if not found.sink.any():
+    if not found.at_sink.any():
         return "this text has no attention sink to leave out"
-    if sink or found.sink.all():
+    if found.keep_sink or found.at_sink.all():
         return "the attention sink (first token, special tokens) is kept: raw rollout"
     return (
         "attention sink left out (first token, special tokens), rows rescaled to sum to one; "
@@ -166,7 +150,7 @@ def _left_out(found: Rollout, sink: bool) -> str:
 # The pictures --------------------------------------------------------------------------------
 
 
-def _maps(found: Rollout, kept: _Kept) -> list[doc.Map]:
+def _maps(found: RolloutReport, kept: _Kept) -> list[doc.Map]:
     """Both matrices over the tokens that stay, so that a causal map keeps its diagonal."""
     whole, places = found.tokens, kept.places
     tokens = Tokens(
@@ -185,7 +169,7 @@ def _maps(found: Rollout, kept: _Kept) -> list[doc.Map]:
     ]
 
 
-def _texts(found: Rollout, kept: _Kept, lines: int = 0) -> doc.Maps:
+def _texts(found: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
     """The text coloured by where its last token comes from, and by what the last layer says.
 
     lines: of each text at most, 0 for all of it.
@@ -204,12 +188,10 @@ def _texts(found: Rollout, kept: _Kept, lines: int = 0) -> doc.Maps:
     return doc.Maps(maps, texts=True, lines=lines, scale=None)
 
 
-def _first(
-    found: Rollout, kept: _Kept, shown: Shown, columns: int, lines: int
-) -> Sequence[doc.Group]:
+def _first(found: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequence[doc.Group]:
     """The text coloured, and beside it the map where it can be read, or both maps."""
     count = len(kept.places)
-    drawn = [doc.Maps([one], values=shown.values, scale=None) for one in _maps(found, kept)]
+    drawn = [doc.Maps([one], values=found.values, scale=None) for one in _maps(found, kept)]
     key = doc.Group([doc.Maps(())], yields=2)
     if count > _LONG or count + _CHROME > lines or count + _LABEL > columns:
         each = (lines - 2) // 2 - 1

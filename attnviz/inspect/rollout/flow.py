@@ -6,7 +6,7 @@ the heads of a layer, Â = ½ Ā + ½ I for the residual stream, R₁ = Â₁ an
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,58 +14,9 @@ from numpy.typing import NDArray
 from attnviz.engine.observer import Floats, no_numbers
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
-from attnviz.measures.sinks import sink_keys, without_sink
+from attnviz.inspect.rollout.records import Matrix, RolloutReport
 from attnviz.models.model import Model
-from attnviz.records import Input, Kind, ModelInfo, Tokens
-
-Matrix = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Rollout:
-    """Attention followed through all layers (Abnar & Zuidema 2020).
-
-    kind: the attention that was followed; cross attention cannot be.
-    tokens: of both axes.
-    matrix: float64 (query, key): how much of each output comes from each input token; rows sum to
-        one.
-    raw: float64 (query, key): the mean over the heads of the last layer's weights.
-    layers: how many were followed.
-    """
-
-    model: ModelInfo
-    kind: Kind
-    causal: bool
-    tokens: Tokens
-    matrix: NDArray[np.float64]
-    raw: NDArray[np.float64]
-    layers: int
-
-    def __post_init__(self) -> None:
-        shape = (len(self.tokens), len(self.tokens))
-        if self.matrix.shape != shape or self.raw.shape != shape:
-            raise ValueError(
-                f"expected matrices of shape {shape}, got {self.matrix.shape}, {self.raw.shape}"
-            )
-
-    @property
-    def sink(self) -> NDArray[np.bool_]:
-        """(token,) the special tokens and, of causal attention, the first one."""
-        return sink_keys(self.tokens, self.causal)
-
-    @property
-    def last(self) -> int:
-        """The last token that is neither of the sink nor blank, or the last one where all are."""
-        blank = np.array([not text.strip() for text in self.tokens.texts])
-        content = np.flatnonzero(~self.sink & ~blank)
-        return int(content[-1]) if content.size else len(self.tokens) - 1
-
-    def without_sink(self) -> Matrix:
-        """The rollout (query, key) of which the sink's columns are left out, rows summing to one.
-
-        NaN in these columns, and in rows that come from the sink alone.
-        """
-        return without_sink(self.matrix, self.sink).astype(np.float64)
+from attnviz.records import Input, Kind, Tokens
 
 
 def followed(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:
@@ -78,9 +29,9 @@ def followed(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:
     return mixed if before is None else mixed @ before
 
 
-def rollout(
+def follow(
     model: Model, tokens: Tokens, *, kind: Kind | None = None, target: Tokens | None = None
-) -> Rollout:
+) -> RolloutReport:
     """Follow one kind of self-attention of ``model`` over ``tokens`` through all of its layers.
 
     kind: None for the model's first. target: the decoder's text, for the kind ``decoder``.
@@ -102,7 +53,7 @@ def rollout(
     follow = _Follow(probing.kind, len(queries))
     probing.run(follow, [given])
     notes = (*model.info.notes, *no_numbers(model.info, [follow.raw, follow.matrix]))
-    return Rollout(
+    return RolloutReport(
         model=replace(model.info, notes=notes),
         kind=probing.kind,
         causal=probing.causal,

@@ -35,7 +35,7 @@ _OVERVIEW = "Without → with the scale; gain of normalised entropy"
 
 
 def scaling_document(
-    report: ScalingReport, hints: Sequence[str] = (), explain: bool = False
+    report: ScalingReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
     """Each case without and with the scale.
 
@@ -59,12 +59,20 @@ def scaling_document(
         f"What the scale 1/√d_k does to attention: {name}",
         groups,
         [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
-        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        [doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
         heading=_heading(report),
         quoted=report.text,
         finding=finding(report),
         first=partial(_first_groups, report),
     )
+
+
+def _hints(report: ScalingReport, explained: bool) -> list[str]:
+    """Return what to try next on the command line."""
+    hints = ["--explain: how to read this"] if not explained else []
+    if report.model is None:
+        return ["--from-model: a trained model's own", *hints]
+    return hints if report.cases[0].head is not None else ["--head L0H0: one head", *hints]
 
 
 def _in_full(report: ScalingReport) -> Sequence[ScalingCase]:

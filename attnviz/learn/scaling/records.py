@@ -6,11 +6,16 @@ query and a key whose d_k entries are independent with mean 0 and variance 1 has
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
+from attnviz.draw.report import Report
 from attnviz.records import ModelInfo
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 HIGH_WEIGHT = 0.9
 """A weight above this leaves next to nothing for the other keys."""
@@ -115,8 +120,8 @@ class ScalingCase:
                 )
 
 
-@dataclass(frozen=True)
-class ScalingReport:
+@dataclass(frozen=True, repr=False)
+class ScalingReport(Report):
     """What ``attnviz scaling`` found: the one input of every screen and file it writes.
 
     cases: of random queries and keys one for each d_k, smallest first; of a model one for each
@@ -140,6 +145,8 @@ class ScalingReport:
     notes: tuple[str, ...] = ()
     index_base: int = 0
 
+    command = "scaling"
+
     def __post_init__(self) -> None:
         if not self.cases:
             raise ValueError("a report has at least one case")
@@ -155,3 +162,18 @@ class ScalingReport:
         if case.head is None:
             return f"layer {layer}"
         return f"L{layer}H{case.head + self.index_base}"
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.learn.scaling.data import scaling_data
+
+        return scaling_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.learn.scaling.data import scaling_rows
+
+        return scaling_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.learn.scaling.document import scaling_document
+
+        return scaling_document(self, explain=explain, hints=hints)

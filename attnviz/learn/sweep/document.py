@@ -23,7 +23,7 @@ CurvesByHeads = Mapping[int, Sequence[Sequence[CurvePoint]]]
 
 
 def sweep_document(
-    report: SweepReport, hints: Sequence[str] = (), explain: bool = False
+    report: SweepReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
     """All that one sweep shows; at least one model is trained."""
     counts = ", ".join(map(str, report.measured))
@@ -49,12 +49,20 @@ def sweep_document(
             _details(report),
         ],
         [doc.Say(text, _LONGEST) for text in _explanation(report)] if explain else (),
-        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        [doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
         heading=heading,
         quoted="" if text is None else ", ".join(text.files),
         finding=finding(report),
         first=lambda room, lines: _first(report, room, lines),
     )
+
+
+def _hints(report: SweepReport, explained: bool) -> tuple[str, ...]:
+    """Return what to try next on the command line."""
+    if report.task.text is not None:
+        return ("--task induction, copy or majority: tasks whose answers are known",)
+    more = "--steps 1500: train longer" if explained else "--explain: how to read this"
+    return (more, "--text FILE: learn from your own text")
 
 
 def _notes(report: SweepReport) -> doc.Group:

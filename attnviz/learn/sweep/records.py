@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from attnviz.draw.report import Report
 from attnviz.learn.train.records import CorpusFacts, CurvePoint
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 
 @dataclass(frozen=True)
@@ -102,8 +107,8 @@ class Spread:
         return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
 
 
-@dataclass(frozen=True)
-class SweepReport:
+@dataclass(frozen=True, repr=False)
+class SweepReport(Report):
     """What ``attnviz sweep`` found: the one input of its screen and its document.
 
     heads, seeds: what was asked for, heads rising. models: those that are trained, seed by seed.
@@ -132,10 +137,32 @@ class SweepReport:
     seconds: float
     notes: tuple[str, ...] = ()
 
+    command = "sweep"
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.learn.sweep.data import sweep_data
+
+        return sweep_data(self)
+
+    def rows(self) -> Iterator[list[object]]:
+        from attnviz.learn.sweep.data import sweep_rows
+
+        return sweep_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.learn.sweep.document import sweep_document
+
+        return sweep_document(self, explain=explain, hints=hints)
+
     @property
     def complete(self) -> bool:
         """Whether every model that was asked for is there."""
         return len(self.models) == len(self.heads) * len(self.seeds)
+
+    @property
+    def trained_words(self) -> str:
+        """How many models are trained, such as ``3 of 12 models are trained``."""
+        return f"{len(self.models)} of {len(self.heads) * len(self.seeds)} models are trained"
 
     @property
     def measured(self) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from attnviz.draw.markdown import part_markdown
 from attnviz.draw.provenance import counted
 from attnviz.learn.train.document import scores_table
 from attnviz.learn.train.recipe import Card, Recipe
-from attnviz.learn.train.records import TrainedModel
+from attnviz.learn.train.records import TrainReport
 from attnviz.learn.train.scores import SCORED
 from attnviz.learn.train.tables import table_text
 from attnviz.learn.train.texts import KIND_WORDS, Corpus
@@ -28,7 +28,7 @@ attnviz patterns --model THIS_DIRECTORY
 transformers reads the same files: `LlamaForCausalLM.from_pretrained("THIS_DIRECTORY")`."""
 
 
-def card_text(result: TrainedModel, recipe: Recipe, train: Corpus, valid: Corpus) -> str:
+def card_text(result: TrainReport, recipe: Recipe, train: Corpus, valid: Corpus) -> str:
     """The whole card, Markdown with YAML in front."""
     name = recipe.card.name or Path(result.directory).resolve().name
     parts = [
@@ -49,7 +49,7 @@ def card_text(result: TrainedModel, recipe: Recipe, train: Corpus, valid: Corpus
     return "\n\n".join(parts) + "\n"
 
 
-def _front(result: TrainedModel, recipe: Recipe, name: str) -> str:
+def _front(result: TrainReport, recipe: Recipe, name: str) -> str:
     """YAML, whose texts are written as JSON's: that is YAML too, whatever they hold."""
     card, scores = recipe.card, result.scores
     on_text = [
@@ -85,7 +85,7 @@ def _measured(dataset: str, kind: str, metrics: Sequence[tuple[str, float, str]]
         yield f"    - {{type: {metric}, value: {value:.4f}, name: {json.dumps(words)}}}"
 
 
-def _what(result: TrainedModel) -> str:
+def _what(result: TrainReport) -> str:
     model = result.model
     return (
         f"A decoder language model of Llama's architecture with {result.parameters:,} parameters: "
@@ -97,7 +97,7 @@ def _what(result: TrainedModel) -> str:
     )
 
 
-def _data(recipe: Recipe, result: TrainedModel, train: Corpus, valid: Corpus) -> Iterator[str]:
+def _data(recipe: Recipe, result: TrainReport, train: Corpus, valid: Corpus) -> Iterator[str]:
     yield from _paragraphs(recipe.card.data)
     whole = "" if not valid.held_out else ", without the last tenth of the text"
     yield (
@@ -124,7 +124,7 @@ def _file_table(corpus: Corpus) -> str:
     return part_markdown(Table([Column(*title) for title in titles.items()], rows))
 
 
-def _recipe(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
+def _recipe(result: TrainReport, recipe: Recipe) -> Iterator[str]:
     last = result.points[-1]
     shares = ", ".join(f"{share:.1%} {KIND_WORDS[kind]}" for kind, share in result.shares.items())
     yield (
@@ -150,7 +150,7 @@ def _recipe(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
     )
 
 
-def _results(result: TrainedModel) -> Iterator[str]:
+def _results(result: TrainReport) -> Iterator[str]:
     scores = result.scores
     known = result.valid_perplexity
     perplexity = "" if known is None else f" (perplexity {known:.1f})"
@@ -180,7 +180,7 @@ def _results(result: TrainedModel) -> Iterator[str]:
     )
 
 
-def _limits(result: TrainedModel, recipe: Recipe) -> Iterator[str]:
+def _limits(result: TrainReport, recipe: Recipe) -> Iterator[str]:
     yield from _paragraphs(recipe.card.limits)
     longest = max(phase.length for phase in recipe.phases)
     yield (

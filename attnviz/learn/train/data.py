@@ -7,7 +7,7 @@ from dataclasses import asdict, astuple
 from typing import Any
 
 from attnviz.draw.values import model_facts
-from attnviz.learn.train.records import CurvePoint, ModelScores, TrainedModel
+from attnviz.learn.train.records import CurvePoint, ModelScores, TrainReport
 
 SCHEMA = "attnviz.train/1"
 
@@ -15,7 +15,7 @@ _CURVE = ("step", "tokens", "seconds", "learning_rate", "loss", "valid_loss", "p
 """What is said of a point of the curve, in the order of its record."""
 
 
-def train_data(result: TrainedModel) -> dict[str, Any]:
+def train_data(result: TrainReport) -> dict[str, Any]:
     """The run as JSON values; losses are nats per token."""
     last = result.points[-1]
     return {
@@ -91,7 +91,7 @@ def _point(point: CurvePoint) -> dict[str, Any]:
     return dict(zip(_CURVE, astuple(point), strict=True))
 
 
-def train_rows(result: TrainedModel) -> Iterator[tuple[object, ...]]:
+def train_rows(result: TrainReport) -> Iterator[tuple[object, ...]]:
     """A row a point of the curve, losses in nats per token; what was not measured is empty."""
     yield _CURVE
     yield from map(astuple, result.points)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
@@ -17,7 +18,7 @@ from attnviz.learn.train.records import (
     CurvePoint,
     ModelScores,
     ScoredHeads,
-    TrainedModel,
+    TrainReport,
 )
 from attnviz.learn.train.texts import KIND_WORDS
 
@@ -59,7 +60,7 @@ _EXPLANATION = (
 
 
 def train_document(
-    result: TrainedModel, hints: Sequence[str] = (), explain: bool = False
+    result: TrainReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
     """All that one run shows; pages have the scores of every head as well."""
     last = result.points[-1]
@@ -74,7 +75,7 @@ def train_document(
             _every_head(result.scores)._replace(full=True),
         ],
         [doc.Say(text) for text in _EXPLANATION] if explain else (),
-        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        [doc.Facts([(hint, False) for hint in _hints(result)])] if hints else (),
         heading=[
             (result.model.name, True),
             (f"{result.model.layers} layers × {result.model.heads} heads", False),
@@ -88,7 +89,18 @@ def train_document(
     )
 
 
-def _finding(result: TrainedModel) -> str:
+def _hints(result: TrainReport) -> tuple[str, ...]:
+    """Return what to try next: to look at heads only where something was learnt."""
+    if not result.learnt:
+        return ("--tokens 2000000 --out NEW: train longer",)
+    name = shlex.quote(result.directory)
+    return (
+        f'attnviz heads --model {name} "One cat, two cats."',
+        f"attnviz patterns --model {name}",
+    )
+
+
+def _finding(result: TrainReport) -> str:
     """Whether it learnt, and what speaks for it."""
     loss, unigram = f"{result.valid_loss:.2f} nats", f"{result.unigram_loss:.2f}"
     if not result.trained:
@@ -119,7 +131,7 @@ _BESIDE = 76
 """Columns that curve and heads each need to stand side by side."""
 
 
-def _first(result: TrainedModel, room: int, lines: int) -> list[doc.Group]:
+def _first(result: TrainReport, room: int, lines: int) -> list[doc.Group]:
     """The curve and the best heads, side by side where there is room; below, the run."""
     heads = _heads(result.scores)
     facts = doc.Group(_facts(result), yields=1)
@@ -143,7 +155,7 @@ def _rows(lines: int) -> int:
 # Parts ---------------------------------------------------------------------------------------
 
 
-def _about(result: TrainedModel) -> list[doc.Part]:
+def _about(result: TrainReport) -> list[doc.Part]:
     """Which model, trained on which text, how: what a reader needs to repeat the run."""
     parts: list[doc.Part] = [
         doc.Facts([*model_words(result.model), (f"seed {result.seed}", False)])
@@ -162,7 +174,7 @@ def _files(text: CorpusFacts) -> str:
     return f"on {' and '.join(text.files)}"
 
 
-def _curve(result: TrainedModel) -> doc.Plot:
+def _curve(result: TrainReport) -> doc.Plot:
     plot = curve_plot(result.points)
     return plot._replace(
         title=[*plot.title, (f"validation on windows of {result.curve_windows:,} tokens", False)],
@@ -189,7 +201,7 @@ def curve_plot(points: Sequence[CurvePoint]) -> doc.Plot:
     )
 
 
-def _facts(result: TrainedModel) -> list[doc.Part]:
+def _facts(result: TrainReport) -> list[doc.Part]:
     last = result.points[-1]
     shares = sorted(result.shares.items(), key=lambda item: -item[1])
     facts = {
@@ -216,7 +228,7 @@ def _facts(result: TrainedModel) -> list[doc.Part]:
     return [doc.Facts([(word, False) for word in facts[name]], name, _LEAD) for name in facts]
 
 
-def _validation(result: TrainedModel) -> list[str]:
+def _validation(result: TrainReport) -> list[str]:
     words = [f"{result.valid_loss:.3f} nats per token"]
     if result.valid_perplexity is not None:
         words.append(f"perplexity {result.valid_perplexity:,.1f}")

@@ -1,35 +1,38 @@
-"""How far a training is: the curves so far and a line of words, gone at the end."""
+"""How far a training is, in numbers, and who is told of it."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
-from rich.console import Console, Group
-from rich.text import Text
-
-from attnviz.cli.outlet import Outlet
-from attnviz.draw.curve import plot_block
 from attnviz.draw.document import Plot
 from attnviz.draw.numbers import spoken_time
-from attnviz.draw.theme import Theme
-
-Watch = Callable[[bool], None]
-"""Called after each step, with whether the step is worth a line where no picture is shown."""
-
-_BETWEEN = 0.25
-"""Seconds between two pictures."""
-
-_PATIENCE = 30.0
-"""Seconds between two lines where no terminal shows a picture."""
 
 _RECENT = 20.0
 """Seconds over which the speed is measured."""
 
-_ROWS, _LEAST_ROWS, _FRAME = 12, 3, 6
-"""Lines of the curves, and beside them: title, axis, legend, words."""
+OnStep = Callable[[bool], None]
+"""Called after each step, with whether the step is worth a line where no picture is shown."""
+
+
+class Watcher:
+    """Shows a training while it runs; this one shows nothing."""
+
+    def telling(self, said: str) -> AbstractContextManager[None]:
+        """Return a context that says what happens while its block runs."""
+        return nullcontext()
+
+    def watching(
+        self, words: Callable[[], str], plot: Callable[[], Plot | None]
+    ) -> AbstractContextManager[OnStep]:
+        """Return a context that gives what is to be called after each step.
+
+        words: returns how far the training is. plot: returns the curves so far, None before there
+            are any.
+        """
+        return nullcontext(lambda worth: None)
 
 
 class Pace:
@@ -73,61 +76,3 @@ class Pace:
             return 0.0, 0, 0.0
         first, last = self._marks[0], self._marks[-1]
         return last[0] - first[0], last[1] - first[1], last[2] - first[2]
-
-
-@contextmanager
-def watching(
-    outlet: Outlet, words: Callable[[], str], plot: Callable[[], Plot | None]
-) -> Iterator[Watch]:
-    """A picture that is gone at the end; without a terminal a line now and then.
-
-    words: how far it is. plot: the curves so far, None before there are any.
-    """
-    console, said = outlet.notices, time.monotonic()
-
-    def due(after: float) -> bool:
-        nonlocal said
-        now = time.monotonic()
-        said, waited = (now, True) if now - said >= after else (said, False)
-        return waited
-
-    def line(worth: bool) -> None:
-        if due(0 if worth else _PATIENCE):
-            console.print(words(), soft_wrap=True)
-
-    if console.quiet:
-        yield lambda worth: None
-    elif not console.is_terminal or console.is_dumb_terminal:
-        yield line
-    else:
-        from rich.live import Live  # 20 ms that a quiet run does not need
-
-        theme = Theme.of(console, outlet.output.palette, outlet.output.ascii)
-        with Live(console=console, auto_refresh=False, transient=True) as live:
-
-            def watch(worth: bool) -> None:
-                if due(_BETWEEN):
-                    live.update(_picture(words(), plot(), theme, console), refresh=True)
-
-            yield watch
-
-
-def _picture(words: str, plot: Plot | None, theme: Theme, console: Console) -> Group | Text:
-    line = Text(words, no_wrap=True, overflow="ellipsis")
-    rows = min(_ROWS, console.height - _FRAME)
-    if plot is None or rows < _LEAST_ROWS:
-        return line
-    return Group(plot_block(plot._replace(rows=rows), theme, console.width - 1), line)
-
-
-@contextmanager
-def telling(said: str, console: Console) -> Iterator[None]:
-    """Says what happens while the block runs; in a terminal it is gone at the end."""
-    if console.quiet:
-        yield
-    elif not console.is_terminal or console.is_dumb_terminal:
-        console.print(said, soft_wrap=True)
-        yield
-    else:
-        with console.status(Text(said)):
-            yield

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from attnviz.draw.report import Report
 from attnviz.records import ModelInfo
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 
 @dataclass(frozen=True)
@@ -120,8 +125,8 @@ CLEARLY = 0.95
 """Share of the unigram loss that a model must reach for its heads to be worth a look."""
 
 
-@dataclass(frozen=True)
-class TrainedModel:
+@dataclass(frozen=True, repr=False)
+class TrainReport(Report):
     """What a training run left behind.
 
     directory: the model's. model: what it is, with the revision of its tensors.
@@ -160,6 +165,23 @@ class TrainedModel:
     budget: str
     finished: bool
     scores: ModelScores
+
+    command = "train"
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.learn.train.data import train_data
+
+        return train_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.learn.train.data import train_rows
+
+        return train_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.learn.train.document import train_document
+
+        return train_document(self, explain=explain, hints=hints)
 
     @property
     def tokens_per_second(self) -> float:

@@ -27,7 +27,7 @@ from attnviz.learn.train.directory import (
     write_state,
 )
 from attnviz.learn.train.recipe import Phase, Recipe
-from attnviz.learn.train.records import CorpusFacts, ModelScores, TrainedModel
+from attnviz.learn.train.records import CorpusFacts, ModelScores, TrainReport
 from attnviz.learn.train.scores import head_scores, open_decoder, text_windows
 from attnviz.learn.train.texts import BEGINNING, Corpus, encode, make_tokenizer, text_too_short
 from attnviz.learn.train.trainer import Trainer, unigram_loss, validation_loss
@@ -111,7 +111,7 @@ class TrainingRun:
                 metadata={"trained_tokens": str(self._length)},
             )
 
-    def finish(self) -> TrainedModel:
+    def finish(self) -> TrainReport:
         """Store the model as it is now, with its curve and card, and say what came of the run.
 
         Raises LoadError where the disk is full, UsageError where what the model computes is no
@@ -121,7 +121,7 @@ class TrainingRun:
         model, recipe, trainer = self.trainer.model, self.recipe, self.trainer
         train, valid = self._facts
         total = sum(trainer.sequences.values())
-        result = TrainedModel(
+        result = TrainReport(
             directory=str(self.directory),
             model=self._info(revision),
             parameters=sum(one.numel() for one in model.parameters()),

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from attnviz.draw.values import json_number, model_facts
-from attnviz.learn.verify.records import Backends, Check, Matrix, Measure, Step, Verification
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
+from attnviz.learn.verify.records import Backends, Check, Matrix, Measure, Step, VerifyReport
 
 SCHEMA = "attnviz.verify/1"
 _FORMULA = "4 * epsilon * sqrt(roundings) * largest"
@@ -23,12 +19,7 @@ _COLUMNS = (
 )
 
 
-def write_verification_json(found: Verification, stream: SupportsWrite[str]) -> None:
-    """Write ``verification_data``, ASCII only."""
-    stream.write(json.dumps(verification_data(found), allow_nan=False) + "\n")
-
-
-def verification_data(found: Verification) -> dict[str, Any]:
+def verification_data(found: VerifyReport) -> dict[str, Any]:
     """Everything of a verification; ``model`` is null where the own attention was verified.
 
     A ``difference`` that is no number or endless is null, and its measure has failed.
@@ -130,7 +121,7 @@ def _listed(values: Any) -> Any:
     return json_number(values)
 
 
-def verification_rows(found: Verification) -> Iterator[tuple[object, ...]]:
+def verification_rows(found: VerifyReport) -> Iterator[tuple[object, ...]]:
     """A row a measure, or a check that was skipped; what is no number is empty."""
     yield _COLUMNS
     for check in found.checks:

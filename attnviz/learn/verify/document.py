@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from attnviz.draw import document as doc
 from attnviz.draw.provenance import counted, model_words
 from attnviz.draw.theme import Tone
-from attnviz.learn.verify.records import MOST, Check, Matrix, Step, Verdict, Verification
+from attnviz.learn.verify.records import MOST, Check, Matrix, Step, Verdict, VerifyReport
 from attnviz.learn.verify.words import (
     difference,
     explanation,
@@ -33,7 +33,7 @@ _ROOMY, _TALL = 110, 40
 
 
 def verification_document(
-    found: Verification, hints: Sequence[str] = (), explain: bool = False
+    found: VerifyReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
     """What was checked, the verdict, the steps, every check, and where tolerances come from."""
     about = _OWN_NAME if found.model is None else found.model.name
@@ -53,7 +53,7 @@ def verification_document(
         f"{about}: {verdict}",
         groups,
         [doc.Say(text, _LONGEST) for text in explanation(found)] if explain else (),
-        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        [doc.Facts([(hint, False) for hint in _hints(found, explain)])] if hints else (),
         heading=heading,
         quoted=found.text or "",
         finding=f"{verdict}{worst_words(found)}.",
@@ -61,7 +61,22 @@ def verification_document(
     )
 
 
-def _heading(found: Verification) -> doc.Words:
+def _hints(found: VerifyReport, explained: bool) -> list[str]:
+    """Return what to try next on the command line."""
+    further = [] if explained else ["--explain: how to read this"]
+    if found.model is not None:
+        return further
+    if found.steps:
+        return ["--seed 1: other numbers", *further]
+    return [
+        "--steps: follow it on paper",
+        "--model tiny: check a model",
+        "--dtype float64: higher precision",
+        *further,
+    ]
+
+
+def _heading(found: VerifyReport) -> doc.Words:
     """What was checked, in few words."""
     if found.model is None:
         return [(_OWN_NAME, True), *((fact, False) for fact in _own_facts(found)[:3])]
@@ -73,7 +88,7 @@ def _heading(found: Verification) -> doc.Words:
 # The first screen ----------------------------------------------------------------------------
 
 
-def _first(found: Verification, columns: int, lines: int) -> list[doc.Group]:
+def _first(found: VerifyReport, columns: int, lines: int) -> list[doc.Group]:
     """A row a group of checks, what failed first; as much of everything as there is room for."""
     if found.steps:
         return [doc.Group([_step_table(found, columns)]), *_worked_head(found)]
@@ -85,7 +100,7 @@ def _first(found: Verification, columns: int, lines: int) -> list[doc.Group]:
     return [*shown, *[doc.Group([_properties(found.checks)], yields=1)] * (lines > _TALL)]
 
 
-def _summary(found: Verification) -> doc.Table:
+def _summary(found: VerifyReport) -> doc.Table:
     """A row a case of the own attention, or a property of a model: its worst error."""
     rows = []
     for name, words, checks in _by_group(found):
@@ -111,7 +126,7 @@ def _summary(found: Verification) -> doc.Table:
     return doc.Table(columns, [row for _, row in sorted(rows, key=lambda entry: entry[0])])
 
 
-def _by_group(found: Verification) -> Iterator[tuple[str, str, Sequence[Check]]]:
+def _by_group(found: VerifyReport) -> Iterator[tuple[str, str, Sequence[Check]]]:
     """The name of each group of checks, what it is about, and its checks."""
     if found.model is not None:
         for check in found.checks:
@@ -132,7 +147,7 @@ def _of_all(checks: Sequence[Check]) -> Check:
     return min(checks, key=lambda check: order.index(check.verdict))
 
 
-def _about(found: Verification) -> list[doc.Part]:
+def _about(found: VerifyReport) -> list[doc.Part]:
     """What a reader needs to repeat the run."""
     if found.model is None:
         return [doc.Facts([(_OWN_NAME, True), *((fact, False) for fact in _own_facts(found))])]
@@ -143,7 +158,7 @@ def _about(found: Verification) -> list[doc.Part]:
     return parts + [doc.Quote(name, content) for name, content in read if content is not None]
 
 
-def _own_facts(found: Verification) -> list[str]:
+def _own_facts(found: VerifyReport) -> list[str]:
     """The sizes of the own attention and the libraries that took part."""
     sizes = found.sizes
     assert sizes is not None
@@ -156,7 +171,7 @@ def _own_facts(found: Verification) -> list[str]:
 # Checks --------------------------------------------------------------------------------------
 
 
-def _comparisons(found: Verification) -> Iterator[doc.Table]:
+def _comparisons(found: VerifyReport) -> Iterator[doc.Table]:
     """Of outputs and of weights: a row a pair of implementations, a column a case."""
     compared = [one for one in found.checks if one.group not in ("", one.name)]  # not the steps
     cases = list(dict.fromkeys(check.group for check in compared))
@@ -220,7 +235,7 @@ def _properties(checks: Sequence[Check]) -> doc.Table:
 # Steps ---------------------------------------------------------------------------------------
 
 
-def _steps(found: Verification) -> doc.Group:
+def _steps(found: VerifyReport) -> doc.Group:
     """Every step in order: shapes always, numbers where they fit on paper."""
     numbers = found.numbers_shown
     told = (
@@ -235,7 +250,7 @@ def _steps(found: Verification) -> doc.Group:
     )
 
 
-def _steps_title(found: Verification) -> str:
+def _steps_title(found: VerifyReport) -> str:
     hidden = "later tokens are masked" if found.causal else "no token is masked"
     return f"Step by step: one text, {hidden}"
 
@@ -255,7 +270,7 @@ def _axes(step: Step) -> str:
     return f"{names}: {' × '.join(map(str, step.found[-1].shape))}"
 
 
-def _step_table(found: Verification, columns: int) -> doc.Table:
+def _step_table(found: VerifyReport, columns: int) -> doc.Table:
     """A row a step: what is computed, its shape, and where there is room the names of its axes."""
     titles = ["step", "shape", "computes", *["axes"] * (columns >= _ROOMY)]
     rows = []
@@ -266,7 +281,7 @@ def _step_table(found: Verification, columns: int) -> doc.Table:
     return doc.Table([doc.Column(title, right=False) for title in titles], rows)
 
 
-def _worked_head(found: Verification) -> list[doc.Group]:
+def _worked_head(found: VerifyReport) -> list[doc.Group]:
     """The first head's numbers: its scores, its weights and what it puts out."""
     if not found.numbers_shown:
         return []

@@ -8,14 +8,19 @@ rounding error analysis"). Two sides that are both rounded may differ by twice t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.report import Report
+from attnviz.errors import AttnvizError
 from attnviz.records import ModelInfo
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 Verdict = Literal["pass", "fail", "skipped"]
 
@@ -197,8 +202,8 @@ class Backends:
             raise ValueError(f"expected differences (layer, head), got {self.apart.shape}")
 
 
-@dataclass(frozen=True)
-class Verification:
+@dataclass(frozen=True, repr=False)
+class VerifyReport(Report):
     """All that one run of ``attnviz verify`` found.
 
     dtype: what is verified computes in it.
@@ -228,6 +233,31 @@ class Verification:
     tokens: tuple[int, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     backends: Backends | None = None
+
+    command = "verify"
+    lists = None
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.learn.verify.data import verification_data
+
+        return verification_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.learn.verify.data import verification_rows
+
+        return verification_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.learn.verify.document import verification_document
+
+        return verification_document(self, explain=explain, hints=hints)
+
+    def require_passed(self) -> None:
+        """Raise AttnvizError if a check failed."""
+        if self.failed:
+            from attnviz.learn.verify.words import failure_words
+
+            raise AttnvizError(failure_words(self))
 
     def count(self, verdict: Verdict) -> int:
         """How many checks ended so."""

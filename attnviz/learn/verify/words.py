@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from attnviz.learn.verify.records import Check, Measure, Verification
+from attnviz.learn.verify.records import Check, Measure, VerifyReport
 
 
 def difference(value: float) -> str:
@@ -28,7 +28,7 @@ def severity(measure: Measure) -> tuple[float, float, float]:
     return share, found, allowed
 
 
-def verdict_words(found: Verification) -> str:
+def verdict_words(found: VerifyReport) -> str:
     """How many checks ended how."""
     passed, failed, skipped = (found.count(one) for one in ("pass", "fail", "skipped"))
     words = [f"{passed} check{'s' * (passed != 1)} pass{'es' * (passed == 1)}"]
@@ -40,7 +40,7 @@ def verdict_words(found: Verification) -> str:
     return ", ".join(words)
 
 
-def worst_words(found: Verification) -> str:
+def worst_words(found: VerifyReport) -> str:
     """The worst error and what was allowed, as the end of a sentence."""
     places = [(check, measure) for check in found.checks for measure in check.measures]
     if not places:
@@ -57,7 +57,7 @@ def _named(check: Check) -> str:
     return f"{check.group}: {name}" if check.group else name
 
 
-def tolerance_words(found: Verification) -> str:
+def tolerance_words(found: VerifyReport) -> str:
     """Where tolerances come from, in one sentence."""
     least = (
         "" if found.rounds_in == found.dtype else ", in which its least exact steps are computed"
@@ -69,7 +69,7 @@ def tolerance_words(found: Verification) -> str:
     )
 
 
-def failure_words(found: Verification) -> str:
+def failure_words(found: VerifyReport) -> str:
     """The failed checks in one line."""
     named = []
     for check in found.failed:
@@ -81,12 +81,12 @@ def failure_words(found: Verification) -> str:
     return f"{count}: {'; '.join(named[:3])}{more}"
 
 
-def explanation(found: Verification) -> tuple[str, ...]:
+def explanation(found: VerifyReport) -> tuple[str, ...]:
     """Paragraphs; what stands before the first colon is what they are about."""
     return tuple(_of_model(found) if found.model is not None else _of_own(found))
 
 
-def _of_own(found: Verification) -> Iterator[str]:
+def _of_own(found: VerifyReport) -> Iterator[str]:
     yield (
         "How to read this: each row computes the same attention twice, by this library and by "
         "another implementation, and shows the largest difference of any two numbers: of the "
@@ -114,7 +114,7 @@ def _of_own(found: Verification) -> Iterator[str]:
         )
 
 
-def _of_model(found: Verification) -> Iterator[str]:
+def _of_model(found: VerifyReport) -> Iterator[str]:
     yield (
         "How to read this: each block is a property that must hold if what attnviz shows of this "
         "model is to be trusted. A line is one measured number, its tolerance, and why it may be "

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import attnviz
 from attnviz.errors import LoadError
-from attnviz.inspect.patterns import probes
 from attnviz.inspect.patterns.probes import read_probe_file, shipped_sentences
 from attnviz.inspect.patterns.records import WordPair
 from attnviz.measures.registry import RELATIONS
@@ -96,7 +96,7 @@ def test_a_language_without_blanks_names_its_words(tmp_path: Path) -> None:
 
 
 def test_the_examples_of_the_documented_format_can_be_read(tmp_path: Path) -> None:
-    text = (Path(probes.__file__).parents[1] / "data" / "probes" / "README.md").read_text("utf-8")
+    text = (Path(attnviz.__file__).parent / "data" / "probes" / "README.md").read_text("utf-8")
     examples = re.findall(r"```\n(.*?)```", text, re.DOTALL)
     assert len(examples) == 2
     for example in examples:

@@ -24,15 +24,14 @@ from ...first_screens import SIZES, fitting
 
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
-HINTS = ("--from-model", "--explain: how to read this")
 
 SCREENS: dict[str, tuple[str, Theme, int, dict[str, Any]]] = {
-    "random_80": ("random_report", PLAIN, 80, {"hints": HINTS}),
+    "random_80": ("random_report", PLAIN, 80, {"hints": True}),
     "random_160": ("random_report", PLAIN, 160, {"explain": True}),
     "random_80_ascii": ("random_report", ASCII, 80, {"explain": True}),
     "random_24": ("random_report", PLAIN, 24, {}),
     "one_sample_150": ("one_report", PLAIN, 150, {}),
-    "heads_100": ("head_report", PLAIN, 100, {"hints": HINTS}),
+    "heads_100": ("head_report", PLAIN, 100, {"hints": True}),
     "layer_80": ("layer_report", PLAIN, 80, {"explain": True}),
 }
 
@@ -67,7 +66,7 @@ def test_every_width(
     room: int, theme: Theme, random_report: ScalingReport, head_report: ScalingReport
 ) -> None:
     for report in (random_report, head_report):
-        lines = screen_of(report, theme, room, hints=HINTS, explain=True).plain.splitlines()
+        lines = screen_of(report, theme, room, hints=True, explain=True).plain.splitlines()
         assert max(map(cell_len, lines)) <= room
 
 
@@ -198,7 +197,7 @@ def test_the_finding_is_the_share_of_queries(
 def test_the_first_screen_fits(
     name: str, columns: int, lines: int, request: pytest.FixtureRequest
 ) -> None:
-    document = scaling_document(request.getfixturevalue(name), HINTS)
+    document = scaling_document(request.getfixturevalue(name), hints=True)
     shown = fitting(document, PLAIN, columns, lines)
     assert not any("--full" in line for line in shown[:-1])
 
@@ -212,7 +211,7 @@ def test_first_screens(
     request: pytest.FixtureRequest,
     golden: Callable[[str, str], None],
 ) -> None:
-    document = scaling_document(request.getfixturevalue(name), HINTS)
+    document = scaling_document(request.getfixturevalue(name), hints=True)
     shown = first_screen(document, PLAIN, columns, lines - 1)
     golden(f"first_{name.removesuffix('_report')}_{columns}", shown.plain)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from attnviz.learn.scaling.command import EXAMPLES
+from attnviz.cli.scaling import EXAMPLES
 from attnviz.models import memory
 
 SENTENCE = "The cat sat on the mat because the cat was tired."

@@ -26,9 +26,9 @@ Golden = Callable[[str, str], None]
 
 
 def sweep_screen(
-    report: SweepReport, theme: Theme, room: int, hints: tuple[str, ...] = (), explain: bool = False
+    report: SweepReport, theme: Theme, room: int, hints: bool = False, explain: bool = False
 ) -> Block:
-    return terminal_block(sweep_document(report, hints, explain), theme, room)
+    return terminal_block(sweep_document(report, hints=hints, explain=explain), theme, room)
 
 
 @pytest.mark.parametrize("room", [60, 100, 140])
@@ -111,7 +111,7 @@ def test_a_first_screen_fits(
     sweeps: Sweeps, losses: dict[int, tuple[float, ...]], room: int, lines: int, colour: bool
 ) -> None:
     report = sweeps(losses, notes=("interrupted: one of many models",))
-    document = sweep_document(report, ("--explain: how to read this",))
+    document = sweep_document(report, hints=True)
     shown = fitting(document, Theme(colour=colour), room, lines)
     assert any("Training loss" in line for line in shown)
     assert shown[-1].endswith("--full: everything")
@@ -119,5 +119,5 @@ def test_a_first_screen_fits(
 
 @pytest.mark.parametrize(("room", "lines"), SIZES)
 def test_golden_first_screens(sweeps: Sweeps, golden: Golden, room: int, lines: int) -> None:
-    document = sweep_document(sweeps(), ("--explain: how to read this",))
+    document = sweep_document(sweeps(), hints=True)
     golden(f"first-{room}", first_screen(document, Theme(colour=False), room, lines - 1).plain)

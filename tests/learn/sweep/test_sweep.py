@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from attnviz.learn.sweep.run import Progress
+from attnviz.learn.sweep.sweep import Progress
 from attnviz.learn.train.progress import Pace
 from attnviz.learn.train.records import CurvePoint
 

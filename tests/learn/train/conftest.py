@@ -16,7 +16,7 @@ from attnviz.learn.train.records import (
     Estimate,
     ModelScores,
     ScoredHeads,
-    TrainedModel,
+    TrainReport,
 )
 from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.texts import Corpus, hold_out, read_corpus
@@ -105,7 +105,7 @@ def _scored(name: str, probe: str, best: float) -> ScoredHeads:
 
 
 @pytest.fixture
-def made() -> TrainedModel:
+def made() -> TrainReport:
     """100 points; the loss falls from 6 to 0 in one phase and from 8 to 4 in the next."""
     points = tuple(
         CurvePoint(
@@ -134,7 +134,7 @@ def made() -> TrainedModel:
         first_copy=Estimate(9.5, 0.01),
         second_copy=Estimate(0.25, 0.02),
     )
-    return TrainedModel(
+    return TrainReport(
         directory="a \x1b[31mmodel",
         model=ModelInfo(
             "a \x1b[31mmodel", "0123456789ab", "LlamaForCausalLM", "float32", 2, 3, 3, 16, seed=7

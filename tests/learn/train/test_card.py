@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from attnviz.learn.train.card import card_text
 from attnviz.learn.train.recipe import Budget, Card, Recipe, read_recipe
-from attnviz.learn.train.records import TrainedModel
+from attnviz.learn.train.records import TrainReport
 from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.scores import head_scores, open_decoder, text_windows
 from attnviz.learn.train.texts import Corpus, encode
@@ -28,7 +28,7 @@ CARD = Card(
 
 
 @pytest.fixture(scope="module")
-def result(texts: Texts, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> TrainedModel:
+def result(texts: Texts, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> TrainReport:
     directory = tmp_path_factory.mktemp("trained") / "m"
     run = TrainingRun(*texts, replace(recipe, card=CARD), directory, torch.device("cpu"))
     points_of(run)
@@ -58,7 +58,7 @@ def scores_in(card: str) -> list[dict[str, float]]:
 
 
 def test_scores_of_the_card_come_from_the_stored_weights(
-    result: TrainedModel, texts: Texts, recipe: Recipe
+    result: TrainReport, texts: Texts, recipe: Recipe
 ) -> None:
     directory = Path(result.directory)
     card = (directory / "README.md").read_text()
@@ -80,7 +80,7 @@ def test_scores_of_the_card_come_from_the_stored_weights(
     assert random["metrics"][0]["value"] == pytest.approx(again.second_copy.mean, abs=1e-4)
 
 
-def test_it_says_what_a_person_said(result: TrainedModel) -> None:
+def test_it_says_what_a_person_said(result: TrainReport) -> None:
     card = (Path(result.directory) / "README.md").read_text()
     said = front(card)
     assert (said["license"], said["language"]) == ("cc0-1.0", "en")
@@ -91,7 +91,7 @@ def test_it_says_what_a_person_said(result: TrainedModel) -> None:
 
 
 def test_without_a_licence_none_is_claimed(
-    result: TrainedModel, texts: Texts, recipe: Recipe
+    result: TrainReport, texts: Texts, recipe: Recipe
 ) -> None:
     card = card_text(result, recipe, *texts)
     assert "license" not in front(card)
@@ -99,7 +99,7 @@ def test_without_a_licence_none_is_claimed(
 
 
 def test_its_recipe_trains_the_same(
-    result: TrainedModel, texts: Texts, recipe: Recipe, tmp_path: Path
+    result: TrainReport, texts: Texts, recipe: Recipe, tmp_path: Path
 ) -> None:
     match = re.search(r"```toml\n(.*?)```", card_text(result, recipe, *texts), re.DOTALL)
     assert match is not None
@@ -110,7 +110,7 @@ def test_its_recipe_trains_the_same(
 
 
 def test_files_are_listed_and_their_names_are_harmless(
-    result: TrainedModel, texts: Texts, recipe: Recipe
+    result: TrainReport, texts: Texts, recipe: Recipe
 ) -> None:
     name = "a|b<script>\x1b[31m[x](y).txt"
     train = replace(texts[0], names=(name,), files=((name, 1, "ab"),))
@@ -124,7 +124,7 @@ def test_files_are_listed_and_their_names_are_harmless(
 
 
 def test_a_budget_in_minutes_says_the_tokens_that_were_read(
-    result: TrainedModel, texts: Texts, recipe: Recipe
+    result: TrainReport, texts: Texts, recipe: Recipe
 ) -> None:
     timed = replace(recipe, budget=Budget(minutes=1))
     card = card_text(result, timed, *texts)

@@ -21,7 +21,7 @@ from attnviz.draw.theme import Theme
 from attnviz.draw.values import write_object
 from attnviz.learn.train.data import train_data, train_rows
 from attnviz.learn.train.document import train_document
-from attnviz.learn.train.records import TrainedModel, bits_per_byte
+from attnviz.learn.train.records import TrainReport, bits_per_byte
 
 from ...first_screens import SIZES, fitting
 
@@ -29,38 +29,37 @@ THEMES = {
     "plain": Theme(colour=False),
     "ascii": Theme(colour=False, ascii=True, encoding="ascii"),
 }
-HINTS = ('attnviz heads --model m "A cat."', "another hint")
 
 
 def train_screen(
-    result: TrainedModel,
+    result: TrainReport,
     theme: Theme,
     room: int,
-    hints: tuple[str, ...] = (),
+    hints: bool = False,
     explain: bool = False,
 ) -> Block:
-    return terminal_block(train_document(result, hints, explain), theme, room)
+    return terminal_block(train_document(result, hints=hints, explain=explain), theme, room)
 
 
 @pytest.mark.parametrize("room", [60, 100])
 @pytest.mark.parametrize("name", THEMES)
 def test_the_screen_is_as_it_was(
-    made: TrainedModel, golden: Callable[[str, str], None], name: str, room: int
+    made: TrainReport, golden: Callable[[str, str], None], name: str, room: int
 ) -> None:
-    text = train_screen(made, THEMES[name], room, HINTS, explain=room == 60).plain
+    text = train_screen(made, THEMES[name], room, hints=True, explain=room == 60).plain
     golden(f"{name}_{room}", text)
 
 
 @pytest.mark.parametrize("room", [20, 33, 60, 80, 100, 200])
 @pytest.mark.parametrize("theme", [*THEMES.values(), Theme()])
-def test_nothing_is_cut_or_acts(made: TrainedModel, theme: Theme, room: int) -> None:
-    text = train_screen(made, theme, room, HINTS, explain=True).plain
+def test_nothing_is_cut_or_acts(made: TrainReport, theme: Theme, room: int) -> None:
+    text = train_screen(made, theme, room, hints=True, explain=True).plain
     assert max(map(cell_len, text.splitlines())) <= room
     assert "\x1b" not in text
     assert not theme.ascii or text.isascii()
 
 
-def test_its_numbers_are_those_of_the_run(made: TrainedModel) -> None:
+def test_its_numbers_are_those_of_the_run(made: TrainReport) -> None:
     text = " ".join(train_screen(made, THEMES["plain"], 200).plain.split())
     bits = 4.0 * 100_000 / (400_000 * math.log(2))
     for words in (
@@ -78,11 +77,11 @@ def test_its_numbers_are_those_of_the_run(made: TrainedModel) -> None:
         assert words in text, words
 
 
-def test_bits_per_byte_by_hand(made: TrainedModel) -> None:
+def test_bits_per_byte_by_hand(made: TrainReport) -> None:
     assert bits_per_byte(math.log(2), made.valid) == pytest.approx(0.25)
 
 
-def test_the_document_has_every_number(made: TrainedModel) -> None:
+def test_the_document_has_every_number(made: TrainReport) -> None:
     document = train_data(made)
     stream = io.StringIO()
     write_object(train_data(made), stream)
@@ -102,14 +101,14 @@ def test_the_document_has_every_number(made: TrainedModel) -> None:
     assert document["scores"]["random"]["second_copy_loss"] == {"mean": 0.25, "error": 0.02}
 
 
-def test_the_curve_as_a_table(made: TrainedModel) -> None:
+def test_the_curve_as_a_table(made: TrainReport) -> None:
     header, *rows = train_rows(made)
     assert list(header) == [*vars(made.points[0])]
     for row, point in zip(rows, made.points, strict=True):
         assert row == tuple(vars(point).values())
 
 
-def test_pages_have_the_curve_and_every_head(made: TrainedModel) -> None:
+def test_pages_have_the_curve_and_every_head(made: TrainReport) -> None:
     parts = [part for group in train_document(made).groups for part in group.parts]
     (plot,) = (part for part in parts if isinstance(part, Plot))
     training, validation = plot.curves
@@ -128,7 +127,7 @@ def test_pages_have_the_curve_and_every_head(made: TrainedModel) -> None:
         assert set(table.rows[5].tones or {}) == {1, 2, 3, 4}
 
 
-def test_a_loss_beyond_all_bounds_is_said(made: TrainedModel) -> None:
+def test_a_loss_beyond_all_bounds_is_said(made: TrainReport) -> None:
     """exp of it is too large for a number."""
     lost = replace(made, valid_loss=3264.0)
     text = " ".join(train_screen(lost, THEMES["plain"], 200).plain.split())
@@ -139,7 +138,7 @@ def test_a_loss_beyond_all_bounds_is_said(made: TrainedModel) -> None:
     assert "above" not in train_screen(made, THEMES["plain"], 200).plain
 
 
-def test_a_directory_is_named_as_it_is(made: TrainedModel) -> None:
+def test_a_directory_is_named_as_it_is(made: TrainReport) -> None:
     text = train_screen(replace(made, directory="a; b"), THEMES["plain"], 200).plain
     assert "a; b · weights and tokenizer" in text
 
@@ -148,9 +147,10 @@ def test_a_directory_is_named_as_it_is(made: TrainedModel) -> None:
 @pytest.mark.parametrize("theme", [*THEMES.values(), Theme()])
 @pytest.mark.parametrize("steps", [1, 100])
 def test_a_first_screen_fits(
-    made: TrainedModel, theme: Theme, room: int, lines: int, steps: int
+    made: TrainReport, theme: Theme, room: int, lines: int, steps: int
 ) -> None:
-    document = train_document(replace(made, points=made.points[:steps]), HINTS)
+    brief = replace(made, points=made.points[:steps], directory="m")
+    document = train_document(brief, hints=True)
     shown = fitting(document, theme, room, lines)
     assert any("first token (sink)" in line for line in shown)
     assert shown[-1].endswith("--full: everything")
@@ -158,9 +158,9 @@ def test_a_first_screen_fits(
 
 @pytest.mark.parametrize(("room", "lines"), SIZES)
 def test_golden_first_screens(
-    made: TrainedModel, golden: Callable[[str, str], None], room: int, lines: int
+    made: TrainReport, golden: Callable[[str, str], None], room: int, lines: int
 ) -> None:
-    shown = first_screen(train_document(made, HINTS), THEMES["plain"], room, lines - 1)
+    shown = first_screen(train_document(made, hints=True), THEMES["plain"], room, lines - 1)
     golden(f"first_{room}", shown.plain)
 
 
@@ -178,7 +178,7 @@ def test_golden_first_screens(
     ],
 )
 def test_what_learnt_is_a_rule(
-    made: TrainedModel, steps: int, loss: float, learnt: bool, words: str
+    made: TrainReport, steps: int, loss: float, learnt: bool, words: str
 ) -> None:
     """100 steps, and 5% under a unigram loss of 6.5, which is 6.175."""
     result = replace(made, points=made.points[:steps], valid_loss=loss)
@@ -186,7 +186,7 @@ def test_what_learnt_is_a_rule(
     assert train_document(result).finding.startswith(words)
 
 
-def test_the_text_that_was_not_read_is_told(made: TrainedModel) -> None:
+def test_the_text_that_was_not_read_is_told(made: TrainReport) -> None:
     part = replace(made, valid_tokens=2_000)
     text = " ".join(train_screen(part, THEMES["plain"], 200).plain.split())
     assert "first 2,000 tokens of the text" in text

@@ -10,7 +10,7 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.recipe import Budget, Optimiser, Phase, Recipe, Shape, read_recipe
 from attnviz.learn.train.tables import table_text
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 def written(tmp_path: Path, text: str) -> Path:

@@ -11,16 +11,17 @@ import pytest
 import torch
 from rich.console import Console
 
+from attnviz.cli import watcher
 from attnviz.cli.options import Output
 from attnviz.cli.outlet import Outlet
+from attnviz.cli.watcher import TerminalWatcher
 from attnviz.draw.document import Curve, Plot
-from attnviz.learn.train import progress
-from attnviz.learn.train.progress import Pace, telling, watching
+from attnviz.learn.train.progress import Pace, Watcher
 from attnviz.learn.train.recipe import Budget, Phase, Recipe, Shape
 from attnviz.learn.train.records import CurvePoint
 from attnviz.learn.train.run import TrainingRun
-from attnviz.learn.train.session import finished, words
 from attnviz.learn.train.texts import Corpus
+from attnviz.learn.train.train import finished, words
 
 from ...conftest import console, printed
 
@@ -69,16 +70,16 @@ def test_speed_and_time_left_follow_what_happened_lately() -> None:
 PLOT = Plot((("Loss", True),), [Curve("training", [(0.0, 6.0), (10.0, 5.5)])], "tokens read")
 
 
-def outlet(shown: Console) -> Outlet:
+def on(shown: Console) -> TerminalWatcher:
     """One whose notices go to ``shown``."""
     made = Outlet(Output(), None)
     vars(made)["notices"] = shown
-    return made
+    return TerminalWatcher(made)
 
 
 def test_a_line_at_what_is_worth_one_in_a_pipe() -> None:
     shown, said = console(terminal=False), iter(["10% [b]", "30%"])
-    with watching(outlet(shown), lambda: next(said), lambda: PLOT) as watch:
+    with on(shown).watching(lambda: next(said), lambda: PLOT) as watch:
         for worth in (True, False, True):
             watch(worth)
     assert printed(shown) == "10% [b]\n30%\n"
@@ -87,7 +88,7 @@ def test_a_line_at_what_is_worth_one_in_a_pipe() -> None:
 @pytest.mark.parametrize("terminal", [True, False])
 def test_quiet_shows_nothing(terminal: bool) -> None:
     shown = console(terminal, quiet=True)
-    with watching(outlet(shown), lambda: "words", lambda: PLOT) as watch:
+    with on(shown).watching(lambda: "words", lambda: PLOT) as watch:
         watch(True)
     assert printed(shown) == ""
 
@@ -96,9 +97,9 @@ def test_quiet_shows_nothing(terminal: bool) -> None:
 def test_curves_on_a_terminal_that_are_gone_at_the_end(
     plot: Plot | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "_BETWEEN", 0.0)
+    monkeypatch.setattr(watcher, "_BETWEEN", 0.0)
     shown = console(terminal=True)
-    with watching(outlet(shown), lambda: "text: loss 6.00", lambda: plot) as watch:
+    with on(shown).watching(lambda: "text: loss 6.00", lambda: plot) as watch:
         watch(False)
     text = printed(shown)
     assert "text: loss 6.00" in text
@@ -124,12 +125,12 @@ def test_how_far_it_is_in_words() -> None:
 @pytest.mark.parametrize("terminal", [True, False])
 def test_what_takes_long_is_said(terminal: bool) -> None:
     shown = console(terminal)
-    with telling("reading [b]", shown):
+    with on(shown).telling("reading [b]"):
         pass
     assert "reading [b]" in printed(shown)
     assert printed(shown).endswith("\x1b[2K" if terminal else "reading [b]\n")
     silent = console(terminal, quiet=True)
-    with telling("reading", silent):
+    with on(silent).telling("reading"):
         pass
     assert printed(silent) == ""
 
@@ -151,7 +152,7 @@ class Asked:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_request_to_end_is_no_failure(number: signal.Signals) -> None:
     run = cast("TrainingRun", Asked(number))
-    assert finished(run, Console(quiet=True)) is None
+    assert finished(run, Watcher()) is None
 
 
 def test_what_was_not_measured_is_measured_when_it_is_resumed(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_what_was_not_measured_is_measured_when_it_is_resumed(tmp_path: Path) ->
     run.save_state()
     resumed = TrainingRun(corpus, corpus, recipe, tmp_path, device, resume=True)
     assert not list(resumed.trainer.steps())
-    result = finished(resumed, Console(quiet=True))
+    result = finished(resumed, Watcher())
     assert result is not None
     assert result.finished
     assert (tmp_path / "README.md").exists()

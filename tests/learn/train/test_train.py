@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from attnviz.learn.train.command import spread_lists
+from attnviz.cli.train import spread_lists
 
 from ...conftest import Result
 

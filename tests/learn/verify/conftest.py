@@ -16,7 +16,7 @@ from attnviz.learn.verify.records import (
     Sizes,
     Step,
     Tolerance,
-    Verification,
+    VerifyReport,
 )
 from attnviz.records import ModelInfo
 
@@ -34,7 +34,7 @@ def comparison(group: str, name: str, against: str, *differences: float) -> Chec
     return Check(group, name, against, measures=measures)
 
 
-def make_own(broken: bool = False, steps: bool = False, **fields: Any) -> Verification:
+def make_own(broken: bool = False, steps: bool = False, **fields: Any) -> VerifyReport:
     """Two cases and a library that is missing."""
     checks = []
     for group in ("self", "grouped"):
@@ -45,7 +45,7 @@ def make_own(broken: bool = False, steps: bool = False, **fields: Any) -> Verifi
             comparison(group, "torch", "F.scaled_dot_product_attention", 1e-7, 2e-7),
         ]
     checks.append(Check("", "keras.layers.MultiHeadAttention", skipped="not installed, skipped"))
-    found = Verification(
+    found = VerifyReport(
         "float32",
         "float32",
         EPSILON,
@@ -80,7 +80,7 @@ def make_steps() -> tuple[Step, ...]:
 _SQUARE = ("heads", "queries", "keys")
 
 
-def make_model(broken: bool = False, **fields: Any) -> Verification:
+def make_model(broken: bool = False, **fields: Any) -> VerifyReport:
     """A few properties: one that passes, one that does not apply, one of whole numbers."""
     long = "3 layers × 1,825 roundings; scores 32.9 apart"
     checks = (
@@ -107,7 +107,7 @@ def make_model(broken: bool = False, **fields: Any) -> Verification:
             ),
         ),
     )
-    found = Verification(
+    found = VerifyReport(
         "bfloat16",
         "bfloat16",
         2.0**-7,
@@ -122,10 +122,10 @@ def make_model(broken: bool = False, **fields: Any) -> Verification:
 
 
 @pytest.fixture(scope="session")
-def own_found() -> Callable[..., Verification]:
+def own_found() -> Callable[..., VerifyReport]:
     return make_own
 
 
 @pytest.fixture(scope="session")
-def model_found() -> Callable[..., Verification]:
+def model_found() -> Callable[..., VerifyReport]:
     return make_model

@@ -16,17 +16,17 @@ from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.learn.verify.data import verification_data, verification_rows
 from attnviz.learn.verify.document import _SHORT, verification_document
-from attnviz.learn.verify.records import Verification
+from attnviz.learn.verify.records import VerifyReport
 from attnviz.learn.verify.words import difference
 
 SIZES = ((80, 24), (120, 40), (200, 60))
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
 
-Made = Callable[..., Verification]
+Made = Callable[..., VerifyReport]
 
 OWN: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
-    "own_80": ({}, {"hints": ("--steps", "--explain")}, 80, PLAIN),
+    "own_80": ({}, {"hints": True}, 80, PLAIN),
     "own_150": ({"broken": True}, {}, 150, PLAIN),
     "own_44": ({"broken": True}, {}, 44, PLAIN),
     "own_ascii_80": ({"steps": True}, {"explain": True}, 80, ASCII),
@@ -40,7 +40,7 @@ MODEL: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
 }
 
 
-def screen_of(found: Verification, theme: Theme, room: int, **options: Any) -> Block:
+def screen_of(found: VerifyReport, theme: Theme, room: int, **options: Any) -> Block:
     return terminal_block(verification_document(found, **options), theme, room)
 
 
@@ -70,7 +70,7 @@ def test_no_line_is_too_wide(
         model_found(broken, target="a " * 99),
     )
     for one in found:
-        screen = screen_of(one, theme, room, explain=True, hints=("--explain",))
+        screen = screen_of(one, theme, room, explain=True, hints=True)
         for line in screen.plain.splitlines():
             assert width(line) <= room, line
         if theme.ascii:
@@ -127,7 +127,7 @@ def test_a_first_screen_fits_with_the_finding_in_line_2(
     own_found: Made, model_found: Made, columns: int, height: int
 ) -> None:
     for found in (own_found(), own_found(True), own_found(steps=True), model_found(True)):
-        document = verification_document(found, ("--steps: follow it on paper",))
+        document = verification_document(found, hints=True)
         lines = first_screen(document, PLAIN, columns, height - 1).plain.splitlines()
         assert len(lines) < height
         assert " ".join(lines[1:3]).startswith(document.finding.split("(")[0].strip())
@@ -153,7 +153,7 @@ FIRST = {
 @pytest.mark.parametrize("name", FIRST)
 def test_golden_first(name: str, own_found: Made, golden: Callable[[str, str], None]) -> None:
     fields, columns, height = FIRST[name]
-    document = verification_document(own_found(**fields), ("--steps: follow it on paper",))
+    document = verification_document(own_found(**fields), hints=True)
     golden(name, first_screen(document, PLAIN, columns, height - 1).plain)
 
 

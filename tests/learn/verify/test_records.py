@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from attnviz.learn.verify.records import Check, Matrix, Measure, Step, Tolerance, Verification
+from attnviz.learn.verify.records import Check, Matrix, Measure, Step, Tolerance, VerifyReport
 
 EXACT = Tolerance(0.0, 0, 0.0)
 
@@ -50,7 +50,7 @@ def test_verdicts() -> None:
         with pytest.raises(ValueError, match="measures, or a reason"):
             Check("", "a", measures=measures, skipped=skipped)
     checks = (Check("", "a", measures=(bad,)), Check("", "b", skipped="no"))
-    found = Verification("float32", "float32", 1e-7, checks)
+    found = VerifyReport("float32", "float32", 1e-7, checks)
     assert [found.count(verdict) for verdict in ("pass", "fail", "skipped")] == [0, 1, 1]
     assert found.failed == checks[:1]
 

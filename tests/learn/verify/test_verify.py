@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 import attnviz
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.cli.verify import EXAMPLES
 from attnviz.engine.attention_calls import AttentionCall
-from attnviz.learn.verify.command import EXAMPLES
 from attnviz.learn.verify.native import OwnExaminee
 
 from ...models.test_numpy_checkpoint import made
@@ -380,7 +380,10 @@ def test_the_backends_are_compared(document: Any, tmp_path: Path) -> None:
     assert 0 < worst["difference"] == measures[1]["difference"] <= measures[1]["tolerance"] <= 1e-5
     assert measures[1]["where"] == f"L{worst['layer']}H{worst['head']}"
     assert measures[0]["difference"] == 0
-    shown = [attnviz.capture(directory, "the cat sat", backend=one) for one in ("numpy", "torch")]
+    shown = [
+        attnviz.capture(attnviz.load(directory, backend=one), "the cat sat")
+        for one in ("numpy", "torch")
+    ]
     for head in compared["heads"]:
         place = (head["layer"], head["head"])
         mine, theirs = (np.asarray(one[place]) for one in shown)

@@ -1,4 +1,4 @@
-"""``attnviz sweep``: one small decoder trained with several numbers of heads."""
+"""What a person asks of ``sweep``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.cli.groups import command
-from attnviz.cli.options import Device, Output
 from attnviz.errors import UsageError
 from attnviz.options import Options, option
 
@@ -17,28 +15,19 @@ if TYPE_CHECKING:  # brings NumPy
 
 _NUMBER = re.compile(r"0*[1-9][0-9]{0,17}")
 
-EXAMPLES = """
-[bold]Examples[/bold]
-
-attnviz sweep
-
-attnviz sweep --heads 1,4 --seeds 1 --explain
-
-attnviz sweep --task copy --steps 300
-
-attnviz sweep --text story.txt --heads 1,2,4,8,16 --d-model 64 --save sweep.json
-"""
-
 
 @dataclass(frozen=True)
-class Heads(Options):
+class _Heads(Options):
     """What is compared."""
 
     heads: str = option("LIST", "Numbers of heads to compare.", "1,2,4,8")
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Rising. Raises UsageError for what is no positive whole number, or comes twice."""
+        """Return the numbers, rising.
+
+        Raises UsageError for what is not a positive whole number, or comes twice.
+        """
         found = []
         for part in self.heads.split(","):
             number = part.strip()
@@ -55,7 +44,7 @@ class Heads(Options):
 
 
 @dataclass(frozen=True)
-class Learned(Options, panel="What is learned"):
+class _Learned(Options, panel="What is learned"):
     """What is learned, and how often; None where the task decides."""
 
     task: str | None = option(
@@ -76,8 +65,11 @@ class Learned(Options, panel="What is learned"):
             raise UsageError("--task and --text both say what is learned: give one of them")
 
     def subject(self) -> Task:
-        """What is learned. Raises UsageError for an unknown task or a text that is too short,
-        LoadError for one that cannot be read."""
+        """Return what is learned.
+
+        Raises UsageError for an unknown task or a text that is too short, LoadError for one that
+        cannot be read.
+        """
         from attnviz.learn.sweep.characters import Characters
         from attnviz.learn.sweep.tasks import named_task
 
@@ -87,27 +79,13 @@ class Learned(Options, panel="What is learned"):
 
 
 @dataclass(frozen=True)
-class Shape(Options, panel="Model"):
+class _Shape(Options, panel="Model"):
     """The shape that all models share."""
 
     layers: int = option("N", "Layers of each model.", 2, min=1)
     d_model: int = option("D", "Width of each model; a head is D / heads wide.", 32, min=2)
 
 
-@command(EXAMPLES)
-def sweep(heads: Heads, learned: Learned, shape: Shape, device: Device, output: Output) -> None:
-    """Train the same small decoder with 1, 2, 4, 8 heads, and compare what they learn."""
-    from attnviz.cli.outlet import open_outlet
-    from attnviz.learn.sweep.run import train_and_compare
-    from attnviz.learn.sweep.training import SweepPlan
-    from attnviz.models.placement import find_device
-
-    outlet = open_outlet(output)
-    plan = SweepPlan(
-        task=learned.subject(),
-        heads=heads.numbers,
-        seeds=tuple(range(learned.seed, learned.seed + learned.seeds)),
-        **vars(shape),
-        steps=learned.steps,
-    )
-    train_and_compare(plan, find_device(device.device), outlet)
+@dataclass(frozen=True)
+class SweepRequest(_Heads, _Learned, _Shape):
+    """Everything that a person asked of a comparison of numbers of heads."""

@@ -1,24 +1,23 @@
-"""What ``attnviz sweep`` does: it trains, tells how far it is, and compares."""
+"""From a request to a report: every model is trained, measured and compared."""
 
 from __future__ import annotations
 
 import time
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
-from attnviz.cli.outlet import Found, Outlet
-from attnviz.cli.terminal import between_steps, messages
-from attnviz.draw.numbers import spoken_time
 from attnviz.draw.provenance import counted
-from attnviz.learn.sweep.data import sweep_data, sweep_rows
-from attnviz.learn.sweep.document import curves_plot, sweep_document
+from attnviz.interrupts import between_steps
+from attnviz.learn.sweep.document import curves_plot
 from attnviz.learn.sweep.findings import nats
 from attnviz.learn.sweep.records import SweepModel, SweepReport
+from attnviz.learn.sweep.request import SweepRequest
 from attnviz.learn.sweep.training import HeadsTraining, SweepPlan, few_threads
-from attnviz.learn.train.progress import Pace, Watch, watching
+from attnviz.learn.train.progress import OnStep, Pace, Watcher
 from attnviz.learn.train.records import CurvePoint
+from attnviz.models.placement import find_device
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Plot
@@ -62,40 +61,36 @@ class Progress:
         return f"model {self.done + 1} of {self.models}: {', '.join(parts)}"
 
 
-_LONG = 5.0
-"""Seconds of a sweep that are worth a word."""
+def sweep(
+    request: SweepRequest, *, device: str = "cpu", watcher: Watcher | None = None
+) -> SweepReport:
+    """Train the same decoder with several numbers of heads, and compare what the heads learn.
 
-
-def train_and_compare(plan: SweepPlan, device: torch.device, outlet: Outlet) -> None:
-    """Train all models of a plan, and show how they differ.
-
-    Ctrl-C shows the models that are trained, and passes on as KeyboardInterrupt.
+    device: where to train. watcher: shows how far the training is.
+    Ctrl-C ends the training between two steps: the report then holds the models that are trained,
+    perhaps none, and is not ``complete``.
+    Raises UsageError for heads that do not divide the width, for an unknown task or device and for
+    what the memory does not hold, LoadError for a text that cannot be read.
     """
-    output, notices = outlet.output, outlet.notices
+    place = find_device(device)
+    plan = SweepPlan(
+        task=request.subject(),
+        heads=request.numbers,
+        seeds=tuple(range(request.seed, request.seed + request.seeds)),
+        layers=request.layers,
+        d_model=request.d_model,
+        steps=request.steps,
+    )
     began = time.monotonic()
-    wanted = len(plan.heads) * len(plan.seeds)
-    progress = Progress(wanted, plan.steps)
-    with (
-        watching(outlet, lambda: progress.words, lambda: progress.plot) as watch,
-        few_threads(plan) as threads,
-    ):
-        models = _train(plan, device, progress, watch)
-    if models:
-        report = _report(plan, device, threads, models, time.monotonic() - began)
-        hints = () if output.quiet else _hints(report, output.explain)
-        drawn = partial(sweep_document, report, hints, output.explain)
-        outlet.show(Found(partial(sweep_data, report), partial(sweep_rows, report), drawn))
-        if report.seconds > _LONG:
-            notices.print(f"the sweep took {spoken_time(report.seconds)}")
-    if len(models) < wanted:
-        messages(output.quiet).print(
-            f"stopped: {len(models)} of {wanted} models are trained", soft_wrap=True
-        )
-        raise KeyboardInterrupt
+    progress = Progress(len(plan.heads) * len(plan.seeds), plan.steps)
+    shown = (watcher or Watcher()).watching(lambda: progress.words, lambda: progress.plot)
+    with shown as on_step, few_threads(plan) as threads:
+        models = _train(plan, place, progress, on_step)
+    return _report(plan, place, threads, models, time.monotonic() - began)
 
 
 def _train(
-    plan: SweepPlan, device: torch.device, progress: Progress, watch: Watch
+    plan: SweepPlan, device: torch.device, progress: Progress, on_step: OnStep
 ) -> tuple[SweepModel, ...]:
     """All models seed by seed, or those that were finished when it was asked to stop."""
     samples = plan.measured_on()
@@ -107,7 +102,7 @@ def _train(
                 progress.begin(heads, seed, training.points)
                 for _ in training.steps():
                     progress.advance()
-                    watch(False)
+                    on_step(False)
                     if stopped():
                         return tuple(models)
                 models.append(training.measured(samples))
@@ -123,13 +118,7 @@ def _report(
     seconds: float,
 ) -> SweepReport:
     samples = plan.measured_on()
-    wanted = len(plan.heads) * len(plan.seeds)
-    notes = []
-    if len(models) < wanted:
-        notes.append(
-            f"interrupted: {len(models)} of {wanted} models are trained, the others are left out"
-        )
-    return SweepReport(
+    report = SweepReport(
         task=plan.task.facts(samples),
         heads=plan.heads,
         seeds=plan.seeds,
@@ -145,13 +134,8 @@ def _report(
         threads=threads,
         models=models,
         seconds=seconds,
-        notes=tuple(notes),
     )
-
-
-def _hints(report: SweepReport, explained: bool) -> tuple[str, ...]:
-    """What to try next."""
-    if report.task.text is not None:
-        return ("--task induction, copy or majority: tasks whose answers are known",)
-    more = "--steps 1500: train longer" if explained else "--explain: how to read this"
-    return (more, "--text FILE: learn from your own text")
+    if report.complete:
+        return report
+    note = f"interrupted: {report.trained_words}, the others are left out"
+    return replace(report, notes=(note,))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import json
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,11 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from attnviz.cli.rollout import EXAMPLES
 from attnviz.draw.html import document_html
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.inspect.rollout.command import EXAMPLES, RolloutReport
-from attnviz.inspect.rollout.document import Shown, rollout_document
-from attnviz.inspect.rollout.flow import Rollout
+from attnviz.inspect.rollout.records import RolloutReport
 
 TEXT = "The cat sat on the mat because it was tired."
 SHORT = "Old Tom saw Ann, and Ann saw Tom."
@@ -116,9 +114,10 @@ def test_saving(run: Any, tmp_path: Path) -> None:
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == result.out
 
 
-def drawn(rollout: Rollout, theme: Theme, room: int, **wish: Any) -> str:
-    target = wish.pop("target", None)
-    document = rollout_document(rollout, SHORT, target, Shown(**wish))
+def drawn(
+    rollout: RolloutReport, theme: Theme, room: int, explain: bool = False, **fields: Any
+) -> str:
+    document = replace(rollout, text=SHORT, **fields).document(explain=explain)
     return terminal_block(document, theme, room).plain
 
 
@@ -134,7 +133,7 @@ def test_golden(
     name: str,
     room: int,
     wish: dict[str, Any],
-    rollouts: Callable[..., Rollout],
+    rollouts: Callable[..., RolloutReport],
     golden: Callable[[str, str], None],
 ) -> None:
     golden(name, drawn(rollouts(), PLAIN, room, **wish))
@@ -142,27 +141,26 @@ def test_golden(
 
 @pytest.mark.parametrize("room", [20, 47, 80, 150])
 @pytest.mark.parametrize("count", [1, 2, 13, 60])
-def test_no_line_is_too_wide(rollouts: Callable[..., Rollout], room: int, count: int) -> None:
+def test_no_line_is_too_wide(rollouts: Callable[..., RolloutReport], room: int, count: int) -> None:
     rollout = rollouts(pieces=[f"t{place}" for place in range(count)])
     for theme in (Theme(), PLAIN):
         for line in drawn(rollout, theme, room, explain=True).splitlines():
             assert cell_len(line) <= room, line
 
 
-def test_tokens_and_names_cannot_act(rollouts: Callable[..., Rollout]) -> None:
+def test_tokens_and_names_cannot_act(rollouts: Callable[..., RolloutReport]) -> None:
     evil = "\x1b[31m<script>[/]\x9b\u202e"
-    report = RolloutReport(rollouts(pieces=("<s>", evil, "\n", " \u200b")), evil, evil, Shown())
+    report = rollouts(pieces=("<s>", evil, "\n", " \u200b"), text=evil, target=evil)
     content = terminal_block(report.document(), PLAIN, 90).plain
     content += "".join(document_html(report.document(), "viridis"))
     assert not {"\x1b", "\x9b", "\u202e", "\u200b"} & set(content)
     assert "<script" not in content.partition("<html")[2]
 
 
-def test_programs_get_both_matrices(rollouts: Callable[..., Rollout]) -> None:
+def test_programs_get_both_matrices(rollouts: Callable[..., RolloutReport]) -> None:
     rollout = rollouts()
-    report, stream = RolloutReport(rollout, SHORT, None, Shown()), io.StringIO()
-    report.write_json(stream)
-    document = json.loads(stream.getvalue())
+    report = replace(rollout, text=SHORT)
+    document = report.to_dict()
     assert np.array_equal(document["rollout"], rollout.matrix)
     assert np.array_equal(document["last_layer"], rollout.raw)
     header, *rows = report.rows()

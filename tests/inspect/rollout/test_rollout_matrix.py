@@ -7,7 +7,7 @@ import pytest
 
 from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
-from attnviz.inspect.rollout.flow import followed, rollout
+from attnviz.inspect.rollout.flow import follow, followed
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 
@@ -42,7 +42,7 @@ def test_rows_sum_to_one_and_the_future_stays_unseen() -> None:
 def test_a_model_is_followed_through_all_layers() -> None:
     model = Bundled("float64")
     tokens = model.encode("The captain said that the ship would reach the harbour.")
-    found = rollout(model, tokens)
+    found = follow(model, tokens)
     record = capture(model, tokens, kind="self")
     assert len(record.layers) == model.info.layers
     expected = np.eye(len(tokens))
@@ -56,7 +56,7 @@ def test_a_model_is_followed_through_all_layers() -> None:
 
 def test_the_own_attention_has_one_layer() -> None:
     model = OwnAttention(16, 2)
-    found = rollout(model, model.encode("one two three"))
+    found = follow(model, model.encode("one two three"))
     assert found.matrix == pytest.approx(0.5 * found.raw + 0.5 * np.eye(3))
     assert not found.causal
 
@@ -64,4 +64,4 @@ def test_the_own_attention_has_one_layer() -> None:
 def test_another_kind_is_refused() -> None:
     model = Bundled()
     with pytest.raises(UsageError, match="no cross attention"):
-        rollout(model, model.encode("one two"), kind="cross")
+        follow(model, model.encode("one two"), kind="cross")

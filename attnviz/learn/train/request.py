@@ -1,14 +1,12 @@
-"""``attnviz train``: a small language model of the library's own attention, from text files."""
+"""What a person asks of ``train``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from attnviz.cli.groups import OptionsOnce, command
-from attnviz.cli.options import Device, Output
 from attnviz.errors import UsageError
 from attnviz.options import Options, argument, flag, option
 
@@ -16,59 +14,9 @@ if TYPE_CHECKING:  # heavier than the options
     from attnviz.learn.train.recipe import Recipe
     from attnviz.learn.train.texts import Corpus
 
-_LISTS = ("--valid",)
-
-
-class ListOptions(OptionsOnce):
-    """Reads ``--valid a b c`` as ``--valid a --valid b --valid c``.
-
-    Without it, all but the first file of a pattern would silently become texts to train on.
-    """
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, spread_lists(args))
-
-
-def spread_lists(arguments: Sequence[str], lists: Sequence[str] = _LISTS) -> list[str]:
-    """The arguments, every value that follows one of ``lists`` with the option before it.
-
-    An option's values end at the next argument that begins with ``-``.
-    """
-    spread: list[str] = []
-    option = ""
-    rest = list(arguments)
-    while rest:
-        argument = rest.pop(0)
-        if argument == "--":
-            return [*spread, argument, *rest]
-        if argument.startswith("-"):
-            name, equals, value = argument.partition("=")
-            option = name if name in lists else ""
-            spread += [name, value] if option and equals else [argument]
-            if option and not equals and rest and not rest[0].startswith("-"):
-                spread.append(rest.pop(0))
-        else:
-            spread += [option, argument] if option else [argument]
-    return spread
-
-
-EXAMPLES = """
-[bold]Examples[/bold]
-
-attnviz train story.txt --out my-model
-
-attnviz train books/ --valid held-out/*.txt --minutes 30 --out my-model
-
-attnviz train books/ --valid held-out/ --config configs/tiny.toml --out tiny
-
-attnviz train books/ --valid held-out/ --config configs/tiny.toml --out tiny --resume
-
-attnviz heads --model my-model "The cat sat on the mat because the cat was tired."
-"""
-
 
 @dataclass(frozen=True)
-class Trained(Options, panel="What is trained"):
+class _Trained(Options, panel="What is trained"):
     """What is trained on which texts; None where the recipe decides."""
 
     files: tuple[Path, ...] = argument(
@@ -110,7 +58,7 @@ class Trained(Options, panel="What is trained"):
                 raise UsageError(f"--save {str(path)!r} is a file that is read: name another one")
 
     def texts(self) -> tuple[Corpus, Corpus]:
-        """The text to train on and the text to validate on.
+        """Return the text to train on and the text to validate on.
 
         Raises LoadError and UsageError as ``read_corpus`` does, UsageError where a text is in both,
         or none is named.
@@ -135,23 +83,9 @@ class Trained(Options, panel="What is trained"):
                 )
         return train, valid
 
-    def recipe(self, duration: Duration) -> Recipe:
-        """The config's recipe, or the default one, with what the options say instead.
-
-        Raises LoadError and UsageError as ``read_recipe`` does.
-        """
-        from attnviz.learn.train.recipe import Budget, Recipe, read_recipe
-
-        recipe = Recipe() if self.config is None else read_recipe(self.config)
-        if duration.minutes is not None or duration.tokens is not None:
-            recipe = replace(recipe, budget=Budget(duration.tokens, duration.minutes))
-        if self.vocabulary is not None:
-            recipe = replace(recipe, vocabulary=self.vocabulary)
-        return recipe if self.seed is None else replace(recipe, seed=self.seed)
-
 
 @dataclass(frozen=True)
-class Duration(Options, panel="How long"):
+class _Duration(Options, panel="How long"):
     """How long it may take; the recipe decides where nothing is said."""
 
     minutes: float | None = option("M", "Train for so many minutes, last measurements included.")
@@ -165,18 +99,20 @@ class Duration(Options, panel="How long"):
             raise UsageError("--minutes and --tokens are two budgets: give one of them")
 
 
-@command(EXAMPLES, ListOptions)
-def train(trained: Trained, duration: Duration, device: Device, output: Output) -> None:
-    """Train a small language model of the library's own attention on your texts."""
-    from attnviz.cli.outlet import open_outlet
-    from attnviz.learn.train.directory import check_directory
-    from attnviz.learn.train.session import train_and_show
-    from attnviz.models.placement import find_device
+@dataclass(frozen=True)
+class TrainRequest(_Trained, _Duration):
+    """Everything that a person asked of a training."""
 
-    outlet = open_outlet(output)
-    trained.check_kept(output.save)
-    recipe = trained.recipe(duration)
-    check_directory(trained.out, duration.resume)
-    place = find_device(device.device)
-    texts = trained.texts()
-    train_and_show(*texts, recipe, trained.out, place, outlet, resume=duration.resume)
+    def recipe(self) -> Recipe:
+        """Return the config's recipe, or the default one, with what the options say instead.
+
+        Raises LoadError and UsageError as ``read_recipe`` does.
+        """
+        from attnviz.learn.train.recipe import Budget, Recipe, read_recipe
+
+        recipe = Recipe() if self.config is None else read_recipe(self.config)
+        if self.minutes is not None or self.tokens is not None:
+            recipe = replace(recipe, budget=Budget(self.tokens, self.minutes))
+        if self.vocabulary is not None:
+            recipe = replace(recipe, vocabulary=self.vocabulary)
+        return recipe if self.seed is None else replace(recipe, seed=self.seed)

@@ -1,0 +1,43 @@
+"""``attnviz rollout``: attention followed through all layers, to each output token."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attnviz.cli.groups import command
+from attnviz.cli.options import Loading, Model, Output, OwnShape, Text, load_options
+from attnviz.inspect.rollout.request import RolloutRequest
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz rollout "The cat sat on the mat because it was tired."
+
+attnviz rollout "When Mary and John went out, John gave Mary a book." --values --explain
+
+attnviz rollout --file story.txt --save rollout.svg
+"""
+
+
+@command(EXAMPLES)
+def rollout(
+    text: Text,
+    request: RolloutRequest,
+    model: Model,
+    own: OwnShape,
+    loading: Loading,
+    output: Output,
+) -> None:
+    """Follow attention through all layers, from each output token to the input."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.inspect.rollout import rollout as question
+    from attnviz.models.resolve import reckoned_tokens
+    from attnviz.texts import read_text
+
+    options = load_options(model.model, loading, model.seed, own)
+    outlet = open_outlet(output)
+    content = read_text(text.text, text.file, "rollout")
+    watched = replace(options, tokens=reckoned_tokens(content))
+    with outlet.opened(model.model, watched) as loaded:
+        report = question.rollout(loaded, content, request)
+    outlet.show(report)

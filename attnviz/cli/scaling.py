@@ -1,0 +1,81 @@
+"""``attnviz scaling``: what dividing the scores by √d_k does to attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.errors import UsageError
+from attnviz.learn.scaling.request import OF_MODEL, ScalingRequest
+from attnviz.options import Options, argument, flag, option
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz scaling
+
+attnviz scaling --d-k 1,16,256 --seq 128 --samples 50 --explain
+
+attnviz scaling --from-model
+
+attnviz scaling "A text of your own." --from-model --head L1H0
+
+attnviz scaling --from-model --model mha --d-model 512 --heads 1 --save scaling.svg
+"""
+
+
+@dataclass(frozen=True)
+class _ModelText(shared.Text):
+    """The text that a model reads."""
+
+    text: str | None = argument(
+        "TEXT", "With --from-model: the text, in quotes; - reads standard input."
+    )
+
+
+@dataclass(frozen=True)
+class _FromModel(Options, panel="A model's queries and keys"):
+    """Queries and keys of a model instead."""
+
+    from_model: bool = flag("Take a model's queries and keys over a text, not random ones.")
+    model: str | None = option(
+        "NAME",
+        "tiny (bundled, default), mha (the library's own attention, random weights), a directory, "
+        "a Hugging Face id, or a named shape such as configs/gpt2.",
+        short="-m",
+        autocompletion=shared.complete_model,
+    )
+
+
+@command(EXAMPLES)
+def scaling(
+    text: _ModelText,
+    request: ScalingRequest,
+    source: _FromModel,
+    own: shared.OwnShape,
+    loading: shared.Loading,
+    output: shared.Output,
+) -> None:
+    """Compare the softmax with and without the scale 1/√d_k."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.learn.scaling import scaling as question
+    from attnviz.models.resolve import reckoned_tokens
+    from attnviz.texts import read_texts
+
+    if not source.from_model:
+        for group in (text, source, own, loading):
+            for name in group.given():
+                raise UsageError(f"{name} {OF_MODEL}")
+    request.check_source(source.from_model)
+    model, read = None, question.BUILT_IN
+    outlet = open_outlet(output)
+    if source.from_model:
+        name = "tiny" if source.model is None else source.model
+        options = shared.load_options(name, loading, request.seed, own)
+        if text.text is not None or text.file is not None:
+            read = read_texts(text.text, text.file, None)
+        model = outlet.load(name, replace(options, tokens=reckoned_tokens(read.texts[0])))
+    with outlet.advancing("softmax of the scores") as advance:
+        report = question.scaling(model, read, request, advance=advance)
+    outlet.show(report)

@@ -1,0 +1,43 @@
+"""``attnviz sweep``: one small decoder trained with several numbers of heads."""
+
+from __future__ import annotations
+
+from attnviz.cli.groups import command
+from attnviz.cli.options import Device, Output
+from attnviz.learn.sweep.request import SweepRequest
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz sweep
+
+attnviz sweep --heads 1,4 --seeds 1 --explain
+
+attnviz sweep --task copy --steps 300
+
+attnviz sweep --text story.txt --heads 1,2,4,8,16 --d-model 64 --save sweep.json
+"""
+
+
+_LONG = 5.0
+"""Seconds of a sweep that are worth a word."""
+
+
+@command(EXAMPLES)
+def sweep(request: SweepRequest, device: Device, output: Output) -> None:
+    """Train the same small decoder with 1, 2, 4, 8 heads, and compare what they learn."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.cli.terminal import messages
+    from attnviz.cli.watcher import TerminalWatcher
+    from attnviz.draw.numbers import spoken_time
+    from attnviz.learn.sweep import sweep as question
+
+    outlet = open_outlet(output)
+    report = question.sweep(request, device=device.device, watcher=TerminalWatcher(outlet))
+    if report.models:
+        outlet.show(report)
+        if report.seconds > _LONG:
+            outlet.notices.print(f"the sweep took {spoken_time(report.seconds)}")
+    if not report.complete:
+        messages(output.quiet).print(f"stopped: {report.trained_words}", soft_wrap=True)
+        raise KeyboardInterrupt

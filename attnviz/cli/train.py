@@ -1,0 +1,79 @@
+"""``attnviz train``: a small language model of the library's own attention, from text files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attnviz.cli.groups import OptionsOnce, command
+from attnviz.cli.options import Device, Output
+from attnviz.learn.train.request import TrainRequest
+
+_LISTS = ("--valid",)
+
+
+class ListOptions(OptionsOnce):
+    """Reads ``--valid a b c`` as ``--valid a --valid b --valid c``.
+
+    Without it, all but the first file of a pattern would silently become texts to train on.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, spread_lists(args))
+
+
+def spread_lists(arguments: Sequence[str], lists: Sequence[str] = _LISTS) -> list[str]:
+    """The arguments, every value that follows one of ``lists`` with the option before it.
+
+    An option's values end at the next argument that begins with ``-``.
+    """
+    spread: list[str] = []
+    option = ""
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if argument == "--":
+            return [*spread, argument, *rest]
+        if argument.startswith("-"):
+            name, equals, value = argument.partition("=")
+            option = name if name in lists else ""
+            spread += [name, value] if option and equals else [argument]
+            if option and not equals and rest and not rest[0].startswith("-"):
+                spread.append(rest.pop(0))
+        else:
+            spread += [option, argument] if option else [argument]
+    return spread
+
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz train story.txt --out my-model
+
+attnviz train books/ --valid held-out/*.txt --minutes 30 --out my-model
+
+attnviz train books/ --valid held-out/ --config configs/tiny.toml --out tiny
+
+attnviz train books/ --valid held-out/ --config configs/tiny.toml --out tiny --resume
+
+attnviz heads --model my-model "The cat sat on the mat because the cat was tired."
+"""
+
+
+@command(EXAMPLES, ListOptions)
+def train(request: TrainRequest, device: Device, output: Output) -> None:
+    """Train a small language model of the library's own attention on your texts."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.cli.terminal import messages
+    from attnviz.cli.watcher import TerminalWatcher
+    from attnviz.learn.train import train as question
+
+    outlet = open_outlet(output)
+    request.check_kept(output.save)
+    watcher = TerminalWatcher(outlet)
+    try:
+        report = question.train(request, device=device.device, watcher=watcher)
+    except question.Stopped as stopped:
+        messages(output.quiet).print(str(stopped), soft_wrap=True)
+        raise KeyboardInterrupt from stopped
+    outlet.show(report)

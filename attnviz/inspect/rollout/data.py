@@ -1,0 +1,43 @@
+"""What ``attnviz rollout`` writes for programs: the object of ``--json``, the rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from attnviz.draw.values import model_facts
+from attnviz.inspect.heads.data import weight_rows
+from attnviz.inspect.rollout.records import RolloutReport
+
+SCHEMA = "attnviz.rollout/1"
+
+
+def rollout_data(report: RolloutReport) -> dict[str, Any]:
+    """Return the report as JSON values; matrices are (query, key) over the tokens."""
+    return {
+        "schema": SCHEMA,
+        "model": model_facts(report.model),
+        "text": report.text,
+        "kind": report.kind,
+        "causal": report.causal,
+        "layers": report.layers,
+        "tokens": list(report.tokens.texts),
+        "token_ids": list(report.tokens.ids),
+        "rollout": weight_rows(report.matrix),
+        "last_layer": weight_rows(report.raw),
+        "sink": report.at_sink.nonzero()[0].tolist(),
+        "rollout_without_sink": weight_rows(report.without_sink()),
+    }
+
+
+def rollout_rows(report: RolloutReport) -> Iterator[tuple[object, ...]]:
+    """Yield a row for each pair: query and key, their tokens, the rollout, the last layer's weight.
+
+    Pairs that a causal mask hides are left out.
+    """
+    texts = report.tokens.texts
+    yield ("query", "key", "query_token", "key_token", "rollout", "last_layer")
+    matrices = zip(report.matrix.tolist(), report.raw.tolist(), strict=True)
+    for query, (row, last) in enumerate(matrices):
+        for key in range(query + 1 if report.causal else len(texts)):
+            yield query, key, texts[query], texts[key], row[key], last[key]

@@ -1,0 +1,90 @@
+"""What attention rollout found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.report import Report
+from attnviz.measures.sinks import sink_keys, without_sink
+from attnviz.records import Kind, ModelInfo, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, repr=False)
+class RolloutReport(Report):
+    """Attention followed through all layers (Abnar & Zuidema 2020).
+
+    kind: the attention that was followed; cross attention cannot be.
+    tokens: of both axes.
+    matrix: float64 (query, key): how much of each output comes from each input token; rows sum to
+        one.
+    raw: float64 (query, key): the mean over the heads of the last layer's weights.
+    layers: how many were followed.
+    text: what was read. target: what the decoder read where it was followed.
+    values: whether the shares are written in the cells. keep_sink: whether the sink is shown.
+    """
+
+    model: ModelInfo
+    kind: Kind
+    causal: bool
+    tokens: Tokens
+    matrix: Matrix
+    raw: Matrix
+    layers: int
+    text: str = ""
+    target: str | None = None
+    values: bool = False
+    keep_sink: bool = False
+
+    command = "rollout"
+    lists = None
+
+    def __post_init__(self) -> None:
+        shape = (len(self.tokens), len(self.tokens))
+        if self.matrix.shape != shape or self.raw.shape != shape:
+            raise ValueError(
+                f"expected matrices of shape {shape}, got {self.matrix.shape}, {self.raw.shape}"
+            )
+
+    @property
+    def at_sink(self) -> NDArray[np.bool_]:
+        """(token,) the special tokens and, of causal attention, the first one."""
+        return sink_keys(self.tokens, self.causal)
+
+    @property
+    def last(self) -> int:
+        """The last token that is neither of the sink nor blank, or the last one where all are."""
+        blank = np.array([not text.strip() for text in self.tokens.texts])
+        content = np.flatnonzero(~self.at_sink & ~blank)
+        return int(content[-1]) if content.size else len(self.tokens) - 1
+
+    def without_sink(self) -> Matrix:
+        """The rollout (query, key) of which the sink's columns are left out, rows summing to one.
+
+        NaN in these columns, and in rows that come from the sink alone.
+        """
+        return without_sink(self.matrix, self.at_sink).astype(np.float64)
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.rollout.data import rollout_data
+
+        return rollout_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.rollout.data import rollout_rows
+
+        return rollout_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.rollout.document import rollout_document
+
+        return rollout_document(self, explain=explain, hints=hints)

@@ -1,0 +1,40 @@
+"""What a person asks of ``rollout``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from attnviz.options import Options, Truncation, flag, option
+
+
+@dataclass(frozen=True)
+class _SelfAttention(Options):
+    """Which self-attention of an encoder–decoder."""
+
+    kind: Literal["self", "encoder", "decoder"] | None = option(
+        "KIND", "Follow the encoder (default) or the decoder of an encoder–decoder."
+    )
+    target: str | None = option(
+        "TEXT",
+        "Decoder text for --kind decoder (default: the model's own greedy output).",
+        words=True,
+    )
+
+
+@dataclass(frozen=True)
+class _View(Options, panel="View"):
+    """What is shown."""
+
+    values: bool = flag("Write the shares in the cells.")
+    sink: bool = option(
+        "",
+        "Keep the attention sink (first token, special tokens), raw; or leave it out and rescale.",
+        False,
+        name="--sink/--no-sink",
+    )
+
+
+@dataclass(frozen=True)
+class RolloutRequest(Truncation, _SelfAttention, _View):
+    """Everything that a person asked of an attention rollout."""

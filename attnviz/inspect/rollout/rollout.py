@@ -1,0 +1,39 @@
+"""From a request to a report: a text is read, and its attention followed through the layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
+from attnviz.inspect.rollout.flow import follow
+from attnviz.inspect.rollout.records import RolloutReport
+from attnviz.inspect.rollout.request import RolloutRequest
+from attnviz.measures.words import joined
+from attnviz.models.memory import require_room
+from attnviz.models.model import Model, TwoStackModel
+
+_MATRICES = 4
+"""Matrices of the text in float64 that a rollout holds at once."""
+
+
+def rollout(model: Model, text: str, request: RolloutRequest) -> RolloutReport:
+    """Follow attention through all layers, from each output token to the input.
+
+    Raises UsageError for a text or a kind of attention that does not fit the model, or that the
+    memory does not hold; UnsupportedError where its attention cannot be observed.
+    """
+    choice = Choice(kind=request.kind, target=request.target, truncate=request.truncate)
+    kind = attention_kind(model, choice)
+    tokens, target = encoded(model, text, choice.truncate), None
+    if isinstance(model, TwoStackModel) and kind == "decoder":
+        target = target_tokens(model, tokens, choice)
+    length = len(target or tokens)
+    require_room(
+        f"following {length:,} tokens through the layers takes",
+        _MATRICES * 8 * length**2,
+        "shorten the text, or add --truncate",
+    )
+    found = follow(model, tokens, kind=kind, target=target)
+    written = None if target is None else joined(target)
+    said = choice.target if target is not None and choice.target is not None else written
+    return replace(found, text=text, target=said, values=request.values, keep_sink=request.sink)

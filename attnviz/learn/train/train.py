@@ -1,0 +1,107 @@
+"""From a request to a report: a model is trained, saved so that it can be resumed, and measured."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+
+from attnviz.draw.labels import visible
+from attnviz.draw.whole_file import held
+from attnviz.interrupts import as_interrupt, between_steps
+from attnviz.learn.train.directory import check_directory, clean_directory
+from attnviz.learn.train.document import curve_plot
+from attnviz.learn.train.progress import OnStep, Pace, Watcher
+from attnviz.learn.train.records import TrainReport
+from attnviz.learn.train.request import TrainRequest
+from attnviz.learn.train.run import TrainingRun
+from attnviz.learn.train.trainer import Trainer
+from attnviz.models.placement import find_device
+
+_BETWEEN_SAVES = 30.0
+"""Seconds that are lost at most when a process is killed; more where saving takes long."""
+
+_LONG_TEXT = 4_000_000
+"""Bytes of text from which reading them takes seconds."""
+
+_SAVING_SHARE = 0.05
+"""Of the time that may go into saving."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A training was asked to stop; it is saved, and the message says how to go on with it."""
+
+
+def train(
+    request: TrainRequest, *, device: str = "cpu", watcher: Watcher | None = None
+) -> TrainReport:
+    """Train a small language model of the library's own attention, and store it in a directory.
+
+    device: where to train. watcher: shows how far the training is.
+    Raises ``Stopped`` after Ctrl-C, when the run is saved; UsageError for texts, options or a
+    device that do not fit, LoadError where a file cannot be read or the directory not be written.
+    """
+    watcher = watcher or Watcher()
+    recipe = request.recipe()
+    check_directory(request.out, request.resume)
+    place = find_device(device)
+    learned, valid = request.texts()
+    size = learned.bytes + valid.bytes
+    said = f"turning {size / 1e6:,.0f} MB of text into tokens"
+    with watcher.telling(said) if size > _LONG_TEXT else nullcontext():
+        run = TrainingRun(learned, valid, recipe, request.out, place, resume=request.resume)
+    with held(request.out):
+        clean_directory(request.out)
+        pace, trainer = Pace(), run.trainer
+        with watcher.watching(
+            lambda: words(trainer, pace), lambda: curve_plot(trainer.points)
+        ) as on_step:
+            done = _train(run, pace, on_step)
+        report = finished(run, watcher) if done else None
+    if report is None:  # said only now that no bar is in the way
+        raise Stopped(
+            f"stopped after {trainer.tokens:,} tokens, {trainer.used:.0%} of the budget; "
+            f"saved in {visible(repr(str(request.out)))}: the same command with --resume goes on"
+        )
+    run.close()
+    return report
+
+
+def _train(run: TrainingRun, pace: Pace, on_step: OnStep) -> bool:
+    """To the end of the budget; False, the state saved, where the process was asked to stop."""
+    saved, between = time.monotonic(), _BETWEEN_SAVES
+    with between_steps() as stopped:
+        for point in run.trainer.steps():
+            pace.add(run.trainer.tokens, run.trainer.used)
+            validated = point is not None and point.valid_loss is not None
+            on_step(validated)
+            if validated or stopped() or time.monotonic() - saved > between:
+                began = time.monotonic()
+                run.save_state()
+                saved = time.monotonic()
+                between = max(_BETWEEN_SAVES, (saved - began) / _SAVING_SHARE)
+            if validated or stopped():
+                run.store()  # another process can look at the heads while they form
+            if stopped():
+                break
+        return run.trainer.used >= 1
+
+
+def finished(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
+    """What came of the run, whose state is saved; None where the process was asked to stop."""
+    try:
+        with as_interrupt(), watcher.telling("measuring the trained model"):
+            return run.finish()
+    except KeyboardInterrupt:
+        return None
+
+
+def words(trainer: Trainer, pace: Pace) -> str:
+    """Such as ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 40% done``."""
+    parts = []
+    if trainer.points:
+        parts.append(f"loss {trainer.points[-1].loss:.2f}")
+        valid = next((one.valid_loss for one in reversed(trainer.points) if one.valid_loss), None)
+        parts += [] if valid is None else [f"validation {valid:.2f}"]
+    speed = pace.tokens_per_second
+    parts += [] if speed is None else [f"{speed:,.0f} tokens/s"]
+    return f"{visible(trainer.phase)}: {', '.join([*parts, *pace.words])}"

@@ -1,0 +1,167 @@
+"""From a request to a report: the library's own attention, or a model, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+
+import numpy as np
+
+from attnviz.engine.capture import Choice, encoded, require_maps, target_tokens
+from attnviz.errors import UsageError
+from attnviz.learn.verify.backends import backend_check
+from attnviz.learn.verify.model import count_check, open_examinee
+from attnviz.learn.verify.own import own_checks
+from attnviz.learn.verify.properties import EPSILON, model_checks
+from attnviz.learn.verify.records import Sizes, Step, VerifyReport
+from attnviz.learn.verify.request import VerifyRequest
+from attnviz.learn.verify.steps import attention_steps, steps_check
+from attnviz.models.memory import require_room
+from attnviz.models.model import Model, TwoStackModel
+from attnviz.models.own import check_sizes
+from attnviz.models.resolve import LoadOptions
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Tokens
+
+SENTENCE = "The cat sat on the mat because it was tired."
+"""What a model reads where no text is given."""
+
+_BATCH = 2
+_MORE_KEYS = 4
+"""Keys of cross-attention beyond the queries."""
+
+_COPIES = 12
+"""Arrays of weights that the comparisons of one case hold at once."""
+
+Tell = Callable[[str], None]
+"""Called with what is being done."""
+
+
+def verify_own(
+    request: VerifyRequest, dtype: str = "float32", *, tell: Tell = lambda words: None
+) -> VerifyReport:
+    """Compare the library's own attention with other implementations.
+
+    dtype: ``float32`` or ``float64``; ``auto`` is float32.
+    Raises UsageError for options that do not fit, and for sizes that the memory does not hold.
+    """
+    request.refuse_model_options()
+    sizes = _sizes(request)
+    if dtype not in ("auto", "float32", "float64"):
+        raise UsageError(
+            f"the library's own attention is verified in float32 or float64, got --dtype {dtype}"
+        )
+    dtype = "float32" if dtype == "auto" else dtype
+    cases: dict[str, str] = {}
+
+    def on_case(name: str, words: str) -> None:
+        cases[name] = words
+        tell(f"comparing: {name}")
+
+    checks = own_checks(sizes, dtype, request.keras, lambda case: on_case(case.name, case.words))
+    steps: tuple[Step, ...] = ()
+    causal = request.causal is not False
+    if request.steps:
+        plain = replace(sizes, kv_heads=request.kv_heads)
+        steps = attention_steps(plain, dtype, causal)
+        checks = (steps_check(plain, dtype, causal, steps), *checks)
+        cases = {"steps": "the steps against NumPy in one call"} | cases
+    libraries = ["numpy", "torch"]
+    if any(check.against.startswith("keras.") and check.measures for check in checks):
+        libraries.append("keras")
+    return VerifyReport(
+        dtype=dtype,
+        rounds_in=dtype,
+        epsilon=float(np.finfo(dtype).eps),
+        checks=checks,
+        sizes=sizes,
+        cases=cases,
+        steps=steps,
+        causal=causal,
+        versions={name: version(name) for name in libraries},
+    )
+
+
+def _sizes(request: VerifyRequest) -> Sizes:
+    """Return the sizes with the usual ones where none are given, small for steps.
+
+    Raises UsageError for heads that do not divide, or what the memory does not hold.
+    """
+    usual = (4, 2, 3) if request.steps else (64, 8, 7)
+    given = (request.d_model, request.heads, request.seq)
+    d_model, heads, tokens = (
+        default if one is None else one for one, default in zip(given, usual, strict=True)
+    )
+    check_sizes(d_model, heads, request.kv_heads, None)
+    kv_heads = _shared(heads) if request.kv_heads is None else request.kv_heads
+    keys = tokens + _MORE_KEYS
+    require_room(
+        "these sizes take about",
+        8 * (_COPIES * _BATCH * heads * tokens * keys + 12 * d_model * d_model),
+        "choose a smaller --seq or --d-model",
+    )
+    return Sizes(d_model, heads, kv_heads, tokens, keys, _BATCH, request.seed)
+
+
+def _shared(heads: int) -> int | None:
+    """Key/value heads for the grouped case: the fewest above one where that is possible."""
+    parts = [part for part in range(1, heads) if heads % part == 0]
+    return next((part for part in parts if part > 1), parts[0] if parts else None)
+
+
+def verify_model(
+    model: Model,
+    text: str | None,
+    request: VerifyRequest,
+    *,
+    name: str | None = None,
+    options: LoadOptions | None = None,
+    tell: Tell = lambda words: None,
+) -> VerifyReport:
+    """Check the properties of a model's attention, and its backends against each other.
+
+    text: what it reads; None for a sentence.
+    name, options: how it was loaded, as far as that is known; it is opened again by these for NumPy
+        and to count its parameters.
+    Raises UsageError for a text or options that do not fit, UnsupportedError for a model that does
+    not read text.
+    """
+    name, options = name or model.info.name, options or LoadOptions()
+    request.refuse_own_options(name)
+    said = SENTENCE if text is None else text
+    tokens, target = _read(model, said, request.target, request.truncate or text is None)
+    examinee = open_examinee(model, tokens, target)
+    checks = list(model_checks(examinee, lambda check: tell(f"checking: {check}")))
+    backends = None
+    if isinstance(model, TransformersModel):
+        tell("running it in NumPy")
+        check, backends = backend_check(examinee, model, name, options)
+        checks.append(check)
+    written = said if request.target is None else request.target
+    return VerifyReport(
+        dtype=model.info.dtype,
+        rounds_in=examinee.rounds_in,
+        epsilon=EPSILON[examinee.rounds_in],
+        checks=(*checks, count_check(examinee, model, name, options)),
+        model=model.info,
+        text=said,
+        target=None if target is None else written,
+        tokens=tuple(len(read) for read in (tokens, target) if read is not None),
+        backends=backends,
+    )
+
+
+def _read(
+    model: Model, text: str, target: str | None, truncate: bool
+) -> tuple[Tokens, Tokens | None]:
+    """Return the tokens, and what a decoder reads: a given text, else the same one."""
+    tokens = encoded(model, text, truncate)
+    heads = model.info.layers * model.info.heads
+    require_maps(heads, len(tokens), len(tokens), "shorten the text, or add --truncate")
+    if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
+        if target is not None:
+            raise UsageError(f"--target is a decoder's text: {model.info.name!r} has one stack")
+        return tokens, None
+    said = text if target is None else target
+    return tokens, target_tokens(model, tokens, Choice(target=said, truncate=truncate))
