@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -168,9 +169,23 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
         stream.write(content.encode("ascii"))
 
 
-def check_renewable(path: Path) -> None:
-    """Raise where ``path`` cannot be written, or is a file that never was a baseline."""
+def check_beside(path: Path, rules: Path) -> None:
+    """Raise where ``path`` cannot be written, or does not lie where the file of rules does.
+
+    Rules may be a stranger's: neither a name in them nor a link leads a baseline elsewhere.
+    """
     check_writable(path)
+    folder = os.path.realpath(rules.parent)
+    if not Path(os.path.realpath(path)).is_relative_to(folder):
+        raise UsageError(
+            f"{visible(str(path))!r} does not lie in the directory of {visible(str(rules))!r} or "
+            "below it: no baseline is written elsewhere; name one there"
+        )
+
+
+def check_renewable(path: Path, rules: Path) -> None:
+    """Raise as ``check_beside`` does, and where ``path`` is a file that never was a baseline."""
+    check_beside(path, rules)
     content = read_bytes(path, most=SETTINGS_BYTES) if path.exists() else b""
     if content and b'"attnviz.baseline/' not in content[:_OPENING]:
         raise UsageError(
