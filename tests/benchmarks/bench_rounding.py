@@ -10,11 +10,11 @@ Run with ``python -m pytest tests/benchmarks/bench_rounding.py -s -n 0``: ten mi
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -27,99 +27,19 @@ from attnviz.engine.probing import open_probing
 from attnviz.inspect.diff.compare import divergences, pairs_by_index
 from attnviz.inspect.diff.maps import ModelMaps, model_maps
 from attnviz.models.model import Model
-from attnviz.models.resolve import LoadOptions, load
 from attnviz.texts import built_in_texts
 
-from ..small_models import bert_fields, gpt_fields, llama_fields, random_model
+from ..inspect.forms import FAMILIES, Form, Forms, loaded, stored
 
 pytestmark = pytest.mark.benchmark
 
-TINY = Path(attnviz.__file__).parent / "data" / "tiny"
-VOCABULARY = json.loads((TINY / "config.json").read_text(encoding="utf-8"))["vocab_size"]
-LLAMA = llama_fields(48, 96, 256, (4, 2, 12), 3)
-BERT = bert_fields(48, 96, 256, 4, 3)
-FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "llama": ("LlamaForCausalLM", "LlamaConfig", LLAMA),
-    "mistral": ("MistralForCausalLM", "MistralConfig", {**LLAMA, "sliding_window": 8}),
-    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", LLAMA),
-    "gemma": ("GemmaForCausalLM", "GemmaConfig", LLAMA),
-    "gpt2": ("GPT2LMHeadModel", "GPT2Config", gpt_fields(48, 256, 4, 3)),
-    "neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", BERT),
-    "phi": ("PhiForCausalLM", "PhiConfig", BERT),
-    "opt": ("OPTForCausalLM", "OPTConfig", {**BERT, "ffn_dim": 96, "word_embed_proj_dim": 48}),
-    "bert": ("BertForMaskedLM", "BertConfig", BERT),
-    "roberta": ("RobertaForMaskedLM", "RobertaConfig", {**BERT, "pad_token_id": 1}),
-}
 SCALES = (1.0, 4.0, 8.0)
-"""What matrices are multiplied by: as they are drawn, rows are all but uniform."""
-
-STORED = ("float32", "float16", "bfloat16")
-Form = tuple[str, str, str]
-"""How a model is stored, what runs it, and in which numbers."""
-
-FORMS: list[Form] = [
-    *((stored, "numpy", "auto") for stored in STORED),
-    *((stored, "torch", dtype) for stored in STORED for dtype in STORED),
-]
-Forms = Mapping[Form, str]
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, float, int], Forms]:
-    """Return the directories of a model by form; the bundled one, or a random one of a family."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    folder = tmp_path_factory.mktemp("models")
-
-    def made(family: str, scale: float, seed: int) -> Forms:
-        import torch
-
-        stored = {}
-        for dtype in STORED:
-            place = folder / f"{family}-{scale}-{seed}-{dtype}"
-            stored[dtype] = str(place)
-            if place.exists():
-                continue
-            if family == "tiny":
-                from transformers import AutoModelForCausalLM
-
-                whole = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
-                torch.manual_seed(seed)
-                with torch.no_grad():
-                    for weight in whole.parameters():
-                        weight.mul_(1 + (scale - 1) * torch.randn(weight.shape))
-            else:
-                torch.manual_seed(seed)
-                whole = random_model(FAMILIES[family], vocab_size=VOCABULARY)
-                with torch.no_grad():
-                    for weight in whole.parameters():
-                        weight.mul_(scale if weight.dim() > 1 else 1.0)
-            whole.to(getattr(torch, dtype)).save_pretrained(place)
-            for file in TINY.glob("tokenizer*"):
-                shutil.copy(file, place)
-        return {form: stored[form[0]] for form in FORMS if _runs(stored["float32"], form)}
-
-    return made
-
-
-def _runs(directory: str, form: Form) -> bool:
-    """Return whether the form's backend can run the model."""
-    from attnviz.errors import UnsupportedError
-
-    try:
-        if form[1] == "numpy":
-            _load(directory, form)
-    except UnsupportedError:
-        return False
-    return True
-
-
-def _load(directory: str, form: Form) -> Model:
-    backend: Any = form[1]
-    tokens = 1 if backend == "numpy" else None
-    return load(directory, LoadOptions(backend=backend, dtype=form[2], tokens=tokens))
+    """Return the directories of a model by form."""
+    return partial(stored, tmp_path_factory.mktemp("models"))
 
 
 def cases() -> Iterator[tuple[str, float, int]]:
@@ -216,7 +136,7 @@ def test_emulated_rounding_is_of_the_size_of_real_rounding(
         if ("float32", "numpy", "auto") not in forms:
             continue
         whole, exact, real = (
-            _load(forms["float32", "torch", "float32"], form)
+            loaded(forms["float32", "torch", "float32"], form)
             for form in (
                 ("float32", "numpy", "auto"),
                 ("float32", "torch", "float32"),

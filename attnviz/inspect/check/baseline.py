@@ -169,18 +169,23 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
         stream.write(content.encode("ascii"))
 
 
-def check_renewable(path: Path, folder: Path) -> None:
-    """Raise where ``path`` cannot be written, or is a file that never was a baseline.
+def check_beside(path: Path, rules: Path) -> None:
+    """Raise where ``path`` does not lie where the file of rules does, or cannot be written.
 
-    folder: that of the rules. Their author is often another person than the one who runs them, so
-    that nothing outside of it is written.
+    Rules may be a stranger's: neither a name in them nor a link leads a baseline elsewhere.
     """
-    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+    folder = os.path.realpath(rules.parent)
+    if not Path(os.path.realpath(path)).is_relative_to(folder):
         raise UsageError(
-            f"--update writes beside the rules, and {visible(str(path))!r} is not in their folder: "
-            "move it there, or write it with --init"
+            f"{visible(str(path))!r} does not lie in the directory of {visible(str(rules))!r} or "
+            "below it: no baseline is written elsewhere; name one there"
         )
     check_writable(path)
+
+
+def check_renewable(path: Path, rules: Path) -> None:
+    """Raise as ``check_beside`` does, and where ``path`` is a file that never was a baseline."""
+    check_beside(path, rules)
     content = read_bytes(path, most=SETTINGS_BYTES) if path.exists() else b""
     if content and b'"attnviz.baseline/' not in content[:_OPENING]:
         raise UsageError(

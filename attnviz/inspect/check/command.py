@@ -72,7 +72,7 @@ def check(
         if not checked.baselines:
             raise UsageError(f"{str(rules.file)!r} names no baseline: there is nothing to update")
         for path in checked.baselines:
-            check_renewable(path, rules.file.parent)
+            check_renewable(path, rules.file)
     name = model.model or (checked.model if checked is not None else None) or "tiny"
     measured = _measured(name, model.seed, loading, outlet)
     if checked is None or not checked.of_config:
@@ -111,10 +111,12 @@ def check(
 def _refuse_old(rules: Rules) -> None:
     """Raise where --init would overwrite, or cannot write."""
     from attnviz.draw.whole_file import check_writable
+    from attnviz.inspect.check.baseline import check_beside
     from attnviz.inspect.check.initial import baseline_path
 
+    check_writable(rules.file, named=True)
+    check_beside(baseline_path(rules.file), rules.file)
     for path in (rules.file, baseline_path(rules.file)):
-        check_writable(path, named=path == rules.file)
         if path.exists() and not rules.force:
             raise UsageError(f"{str(path)!r} is there: --force overwrites it")
 

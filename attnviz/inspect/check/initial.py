@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from attnviz.errors import UsageError
 from attnviz.inspect.check.baseline import Baseline, check_finite
 from attnviz.inspect.check.measure import Measured
-from attnviz.inspect.diff.compare import Divergences, noise_floor
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
+from attnviz.measures.divergence import js_divergence
 from attnviz.measures.labels import best_label, clear_deviations, strengths
 from attnviz.measures.registry import RELATIONS
 from attnviz.models.model import require_number
@@ -24,7 +24,12 @@ from attnviz.models.other_numbers import in_other_numbers
 _COUNTS = ("total", "kv_cache.values_per_token")
 """What ``params`` counts alike in whichever numbers a model is stored."""
 _FACTOR = 2.0
-"""Margins over the noise of one rounded side, as ``diff.compare.noise_floor`` has it."""
+"""Margins over the noise of one rounded side: the other side may be rounded the other way."""
+
+_JS_FACTOR = 8.0
+"""The same for divergences. Their root is a distance (Endres and Schindelin 2003), so that two
+sides are apart by four times what either is from the exact one. What either is may be twice what
+was measured, which is the rounding of one run alone (tests/benchmarks/bench_rounding.py)."""
 
 _LEAST_SCORE, _LEAST_LOSS, _LEAST_JS = 0.005, 0.001, 1e-6
 """The least margins, where the model is already in numbers as coarse."""
@@ -59,6 +64,7 @@ def initial_rules(measured: Measured, path: Path, name: str) -> str:
         "# twice the most that noise moved any head, measured in the same run: the",
         f"# model against itself {other.words}. For scores: {margins[False]:.2g},",
         f"# for relations, which move by whole pairs of words: {margins[True]:.2g}.",
+        "# For divergences, which are squared errors, eight times that most.",
     ]
     if measured.model.info.weights == "random":
         lines += ["# Random weights: no head has a label."]
@@ -72,8 +78,7 @@ def initial_rules(measured: Measured, path: Path, name: str) -> str:
                        f"at_least = {floor:g}")  # fmt: skip
         if least:
             lines += _rule(f'heads_labelled = "{label}"', f"at_least = {least}")
-    js = now.js_divergence(noise.baseline).values()
-    floor = _above(max(_js_floor([*js]), _LEAST_JS))
+    floor = _above(max(_JS_FACTOR * _js_noise(measured, noise), _LEAST_JS))
     bound = f'js_divergence = {{ at_most = {floor:g}, heads = "100%" }}'
     lines += _rule(f"against = {_quoted(baseline_path(path).name)}", bound)
     if losses is not None:
@@ -90,10 +95,17 @@ def initial_rules(measured: Measured, path: Path, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _js_floor(js: list[float]) -> float:
-    """The noise floor of ``diff`` over attention by distance."""
-    apart, none = np.array([js]), np.full((1, len(js)), math.nan)
-    return noise_floor(Divergences(apart, none, none)).js
+def _js_noise(measured: Measured, noise: Measured) -> float:
+    """Return the most that noise moved any head's attention by distance, bits, mean over texts.
+
+    It is at least the divergence of the means, where opposite moves in single texts cancel.
+    """
+    moved = [
+        js_divergence(*(each.sums / each.sums.sum(-1, keepdims=True) for each in pair))
+        for pair in zip(measured.built_in, noise.built_in, strict=True)
+    ]
+    queries = [each.sums.sum() for each in measured.built_in]
+    return float(np.average(moved, axis=0, weights=queries).max())
 
 
 def _above(value: float) -> float:

@@ -1,0 +1,49 @@
+"""Rounding alone is no change: a model and itself in other numbers, the floor of the coarser one.
+
+``tests/benchmarks/bench_rounding.py`` does the same 200 times by the command.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations, permutations
+from pathlib import Path
+
+import pytest
+
+import attnviz
+from attnviz.inspect.diff.compare import Noise
+from attnviz.texts import built_in_texts
+
+from ..forms import loaded, stored
+from .planted import floor_of, maps_of, verdict
+
+
+@pytest.mark.parametrize(("family", "scale"), [("gpt2", 4.0), ("llama", 8.0), ("neox", 1.0)])
+def test_a_model_and_itself_in_other_numbers(family: str, scale: float, tmp_path: Path) -> None:
+    """Of the 66 pairs of a model's forms at most 5 % report a head."""
+    texts = built_in_texts().texts
+    maps, noise = {}, {}
+    for form, directory in stored(tmp_path, family, scale, seed=3).items():
+        model = loaded(directory, form)
+        maps[form] = maps_of(model, texts)
+        noise[form] = Noise(floor_of(model, maps[form], texts), str(form))
+    pairs = list(combinations(maps, 2))
+    reported = [
+        (one, other)
+        for one, other in pairs
+        if verdict(maps[one], maps[other], noise[one].or_more(noise[other]).floor).found
+    ]
+    assert len(pairs) >= 36
+    assert len(reported) <= 0.05 * len(pairs), reported
+
+
+def test_the_floor_is_that_of_the_coarser_side(tmp_path: Path) -> None:
+    """It does not depend on which of the two stands first, and no head is reported."""
+    forms = stored(tmp_path, "gpt2", 4.0, seed=3)
+    directory = forms["float16", "torch", "float16"]
+    floors = {}
+    for a, b in permutations(("float32", "float16", "bfloat16"), 2):
+        found = attnviz.diff(directory, backend="torch", dtype=a, dtype_b=b).to_dict()
+        assert (found["changed"], found["output_changed"]) == (0, 0)
+        floors[a, b] = found["noise_floor"]
+    assert all(floors[a, b] == pytest.approx(floors[b, a]) for a, b in floors)
