@@ -129,7 +129,8 @@ def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) ->
     text of a length class runs a second time, plainly, where ``forward`` is to be compared.
 
     Raises IncompleteError where the calls are not those of all wanted attention, or their layers
-    cannot be told; UnsupportedError where the pass turns out not to be the model's own.
+    cannot be told; UnsupportedError where the pass turns out not to be the model's own, or where a
+    layer that the model holds takes no part in it.
     """
     with borrowed(forward.model, "sdpa" if in_blocks else None):
         names = _Names(forward)
@@ -150,6 +151,8 @@ def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) ->
             output = forward.run()
         if not forward.wanted.isdisjoint(names.missed):
             raise IncompleteError
+        if trunk not in _complete:
+            names.require_all()
         _complete.add(trunk)
         check.end(output)
         return output
@@ -161,6 +164,7 @@ class _Names:
     def __init__(self, forward: ForwardPass) -> None:
         self._forward = forward
         self._taken: dict[Kind, list[int]] = {kind: [] for kind in forward.kinds}
+        self._called: set[nn.Module] = set()
         self._encoder = encoder_modules(forward)
         # Where encoder and decoder text have one length, shapes cannot tell.
         two_stacks = len(forward.kinds) > 1
@@ -179,7 +183,25 @@ class _Names:
         taken = self._taken[kind]
         layer = self._layer(call.module, taken)
         taken.append(layer)
+        self._called.add(call.module)
         return kind, layer
+
+    def require_all(self) -> None:
+        """Raise UnsupportedError if modules like those that made a call have made none."""
+        alike = {type(module) for module in self._called}
+        passed = [
+            module
+            for module in self._forward.module.modules()
+            if type(module) in alike
+            and isinstance(getattr(module, "layer_idx", None), int)
+            and not getattr(module, "is_cross_attention", False)
+        ]
+        missed = len(set(passed) - self._called)
+        if missed:
+            raise UnsupportedError(
+                f"{type(self._forward.model).__name__} leaves layers out: {missed} of its "
+                f"{len(passed)} attention modules take no part in a forward pass; load it whole"
+            )
 
     def _kind(self, module: nn.Module, keys: int) -> Kind:
         if len(self._forward.kinds) == 1:

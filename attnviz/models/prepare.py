@@ -19,7 +19,7 @@ from attnviz.models.placement import drawing
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party
 from attnviz.models.transformers_model import TransformersModel
-from attnviz.models.whole import require_token_ids, require_whole, unwrapped
+from attnviz.models.whole import require_attention, require_token_ids, require_whole, unwrapped
 from attnviz.records import Kind, ModelInfo
 
 _WITH_EXTREMES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -97,6 +97,8 @@ def _described(
     shape = read_shape(model.config, name)
     require_token_ids(model)
     require_whole(model, name, shape.layers)
+    if weights == "loaded":
+        require_attention(model, name)
     broken = () if weights == "random" else _not_finite(model)
     kinds = _kinds(model)
     target = context_length(model.config, model, decoder=True) if "decoder" in kinds else None

@@ -7,10 +7,12 @@ have other numbers.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import nn
 
 from attnviz.errors import UnsupportedError
@@ -62,6 +64,68 @@ def require_whole(model: Any, name: str, layers: int) -> None:
                 f"{name!r} is a part of a model: it has {stack} layers, and its config names "
                 f"{count}; load it whole, or correct the config"
             )
+
+
+def require_attention(model: Any, name: str) -> None:
+    """Raise UnsupportedError if a loaded model has less attention than its config describes.
+
+    It is compared with a model of the same class and config that has no weights: with the number
+    of its attention modules, and with the sizes of their projections. A class that cannot be
+    built without weights is not compared.
+    """
+    twin = _without_weights(model)
+    if twin is None:
+        return
+    found, expected = _attention_modules(model), _attention_modules(twin)
+    if len(found) < len(expected):
+        raise UnsupportedError(
+            f"{name!r} is a part of a model: {len(found)} of its modules have attention, and its "
+            f"config names {len(expected)}; load it whole, or correct the config"
+        )
+    for path, module in expected.items():
+        for part, projection in module.named_modules(prefix=path):
+            size = _size(projection)
+            has = _size(_submodule(model, part))
+            if size and has and has != size:
+                raise UnsupportedError(
+                    f"{name!r} is a part of a model: {part} is {has[0]} × {has[1]}, and its config "
+                    f"names {size[0]} × {size[1]}; load it whole, or correct the config"
+                )
+
+
+def _without_weights(model: Any) -> nn.Module | None:
+    """Return a model of the same class and config on the meta device, or None."""
+    try:
+        with torch.device("meta"), torch.random.fork_rng(devices=()):
+            twin: nn.Module = type(model)(copy.deepcopy(model.config))
+    except Exception:  # another's class may read its weights while it is built
+        return None
+    return twin
+
+
+def _attention_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Return the outermost modules whose class says that they are attention, by name."""
+    found: dict[str, nn.Module] = {}
+    for path, module in model.named_modules():
+        inside = any(path.startswith(f"{outer}.") for outer in found)
+        if not inside and "attention" in type(module).__name__.lower():
+            found[path] = module
+    return found
+
+
+def _submodule(model: nn.Module, path: str) -> nn.Module | None:
+    try:
+        return model.get_submodule(path)
+    except AttributeError:
+        return None
+
+
+def _size(projection: Any) -> tuple[int, int] | None:
+    """Return the inputs and outputs of a linear layer; None of anything else."""
+    for inputs, outputs in (("in_features", "out_features"), ("nx", "nf")):
+        if isinstance(getattr(projection, inputs, None), int):
+            return getattr(projection, inputs), getattr(projection, outputs)
+    return None
 
 
 def _splits(model: Any) -> Iterator[tuple[bool, str]]:

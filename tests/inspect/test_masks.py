@@ -24,6 +24,7 @@ from attnviz.measures.one_text import head_scores
 from attnviz.measures.rows import Conditions, TextFacts, base_rates
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.models.transformers_model import TransformersModel
+from attnviz.texts import natural_texts
 
 from ..masked_models import MASKS, masked_model, without_queries
 from ..masked_models import opened as ready
@@ -131,6 +132,38 @@ def test_heads_that_look_alike_at_all_they_see_have_no_name(name: str) -> None:
         for measure in ("previous", "self", "first", "delimiter", "next"):
             if head.scores.get(measure) is not None:
                 assert head.scores[measure] == pytest.approx(head.base_rate[measure], abs=1e-5)
+
+
+def test_what_few_queries_see_names_no_head() -> None:
+    """A window shows separators to the last queries alone: the others' attention is unknown."""
+    report = score_patterns(opened("sliding both ways", seed=8), seeds=range(1))
+    strong = {(1, 1), (1, 2)}
+    found = {(head.layer, head.head): head for head in report.heads}
+    assert all(
+        found[place].strength["separator"] > report.thresholds["separator"] for place in strong
+    )
+    assert [found[place].label for place in strong] == [None, None]
+
+
+@pytest.mark.parametrize(("seed", "place", "label"), [(8, (0, 0), None), (11, (0, 0), "delimiter")])
+def test_delimiters_are_several_tokens(
+    seed: int, place: tuple[int, int], label: str | None
+) -> None:
+    """A head that attends to one of them says nothing about punctuation."""
+    model = opened("both ways", seed=seed)
+    report = score_patterns(model, seeds=range(1))
+    (head,) = (each for each in report.heads if (each.layer, each.head) == place)
+    assert head.strength["delimiter"] > report.thresholds["delimiter"]
+    assert head.label == label
+    gained: dict[int, float] = {}
+    for text in natural_texts():
+        tokens = model.encode(text)
+        weights = capture(model, tokens, kind=model.kinds[0]).layers[place[0]].weights[place[1]]
+        for key, token in enumerate(tokens.ids):
+            if tokens.special[key] or tokens.texts[key].strip() in (".", ",", "'"):
+                more = float((weights[:, key] - 1 / len(tokens)).mean())
+                gained[token] = gained.get(token, 0.0) + more
+    assert (max(gained.values()) > 2 / 3 * sum(gained.values())) == (label is None)
 
 
 @pytest.mark.parametrize("name", WRITE)

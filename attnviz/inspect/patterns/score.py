@@ -45,6 +45,14 @@ from attnviz.records import SINKS, HeadLabel, Kind, Source, Tokens
 
 Place = tuple[int, int]
 
+_REACH = 0.1
+"""The least share of the queries that must see what a score asks for, such as a separator in their
+window: what the others attend to is then unknown, and the score names no head."""
+
+_ONE_DELIMITER = 2 / 3
+"""The most of what ``delimiter`` gains over chance that a single token may give, such as a comma:
+else the head attends to that token, and of the others nothing is known."""
+
 _READ = 256
 """Tokens of a person's own text that names are looked for in: no weights of more are held."""
 
@@ -159,6 +167,12 @@ class _Rule(NamedTuple):
 
     def label(self, place: Place, summary: HeadSummary, found: Mapping[str, float]) -> str | None:
         """The head's label. found: its strengths."""
+        found = {
+            name: value
+            for name, value in found.items()
+            if summary.reach.get(name, 1.0) >= _REACH
+            and not (name == "delimiter" and summary.one_delimiter > _ONE_DELIMITER)
+        }
         if self.said is not None and self.threshold < 1:
             said = self.said.get(place)
             if said is not None and summary.scores.get(said.name) is not None:

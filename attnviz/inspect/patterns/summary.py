@@ -43,6 +43,10 @@ class HeadSummary:
     measured: dict[str, int] = field(default_factory=dict)
     statistics: dict[str, float | None] = field(default_factory=dict)
     single: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    reach: dict[str, float] = field(default_factory=dict)
+    """The share of a text's queries that could show a score, the mean over texts, in [0, 1]."""
+    one_delimiter: float = 0.0
+    """The share of what ``delimiter`` gains over chance that one single token gains."""
 
     def agreement(self, label: str, threshold: float) -> float | None:
         """The share of single texts on which the label's strength reaches its threshold."""
@@ -74,13 +78,23 @@ def _summary(
     summary = HeadSummary()
     values: dict[str, list[tuple[float, float]]] = {}
     described: dict[str, list[float]] = {}
+    reach: dict[str, list[float]] = {}
+    delimiters: dict[int, float] = {}
     for result in results:
         names = SCORES_OF.get(result.text.probe, {})
         for measure, score, base in _measures(result, layer, head):
             if measure in names:
                 values.setdefault(names[measure], []).append((score, base))
+                reach.setdefault(names[measure], []).append(
+                    result.layers[layer].reach.get(measure, 1.0)
+                )
             if measure in names or measure in _AGREES_ON.get(result.text.probe, ()):
                 summary.single.setdefault(names.get(measure, measure), []).append((score, base))
+                if names.get(measure) == "delimiter":
+                    in_layer = result.layers[layer]
+                    place = in_layer.heads.index(head)
+                    for token, gained in in_layer.delimiters.items():
+                        delimiters[token] = delimiters.get(token, 0.0) + float(gained[place])
             if measure in DESCRIBED and result.text.probe in (NATURAL, OWN):
                 described.setdefault(measure, []).append(score)
     for probe in dict.fromkeys(result.text.probe for result in results):
@@ -88,6 +102,10 @@ def _summary(
             _enter(summary, name, values.get(name, []))
     for relation in relations:
         _enter_relation(summary, relation, results, layer, head)
+    summary.reach = {name: math.fsum(shares) / len(shares) for name, shares in reach.items()}
+    gained = sum(delimiters.values())
+    if gained > 0:
+        summary.one_delimiter = max(delimiters.values()) / gained
     summary.statistics = {name: _mean(described.get(name, [])) for name in DESCRIBED}
     return summary
 

@@ -108,6 +108,11 @@ class ScoreSums:
             found["monotone"] = _correlation(*self._moments)
         return found
 
+    def reach(self) -> dict[str, float]:
+        """Return the share of the queries that could show each score, in [0, 1]."""
+        queries = len(self._text.queries)
+        return {name: float(number.flat[0]) / queries for name, (_, number) in self._sums.items()}
+
     def shuffled(self) -> Scores:
         """The scores of identity over shuffled tokens, (head,): the mean over orders."""
         return {
@@ -125,18 +130,41 @@ class LayerSums:
     """
 
     def __init__(self, text: TextFacts) -> None:
+        self._text = text
         self._found = ScoreSums(text)
         self._even = ScoreSums(text, set(FORMULAS).difference(of_family("identity")))
+        self._marks = np.flatnonzero(text.delimiters)
+        self._on_marks: NDArray[np.float64] = np.zeros((1, len(self._marks)))
+        self._evenly_on_marks = np.zeros(len(self._marks))
 
     def add(self, weights: Weights, start: int, mask: Bools | None = None) -> None:
         """See ``ScoreSums.add``."""
         block = self._found.add(weights, start, mask)
-        self._even.add(even_weights(block.seen)[None], start, mask)
+        even = even_weights(block.seen)
+        self._even.add(even[None], start, mask)
+        there = self._marks < weights.shape[-1]
+        marks = self._marks[there]
+        on_marks = np.zeros((len(weights), len(self._marks)))
+        on_marks[:, there] = weights[..., marks].sum(-2, dtype=np.float64)
+        self._on_marks = self._on_marks + on_marks
+        self._evenly_on_marks[there] += even[:, marks].sum(0, dtype=np.float64)
 
     def scores(self, heads: tuple[int, ...]) -> LayerScores:
         """Return what was measured of these heads, which are those of the blocks."""
         uniform = {name: float(values[0]) for name, values in self._even.scores().items()}
-        return LayerScores(heads, self._found.scores(), self._found.shuffled(), uniform)
+        return LayerScores(
+            heads,
+            self._found.scores(),
+            self._found.shuffled(),
+            uniform,
+            self._even.reach(),
+            delimiters=self._delimiters(),
+        )
+
+    def _delimiters(self) -> dict[int, NDArray[np.float64]]:
+        ids = np.asarray(self._text.keys.ids)[self._marks]
+        gained = (self._on_marks - self._evenly_on_marks) / max(len(self._text.queries), 1)
+        return {int(mark): gained[:, ids == mark].sum(-1) for mark in np.unique(ids)}
 
 
 def _divided(total: NDArray[np.float64], number: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -161,6 +189,10 @@ class LayerScores:
     scores, shuffled: (head,) by name, and the same over shuffled tokens; empty for a sentence.
     uniform: each score of attention spread evenly over what the layer lets a query see; empty for
         a sentence.
+    reach: the share of the queries that could show each score: few see what lies outside of their
+        window; empty for a sentence.
+    delimiters: by token, (head,) how much more of the mean query's attention it gets than evenly
+        spread attention gives; empty for a sentence.
     found: of an annotated sentence.
     """
 
@@ -168,6 +200,8 @@ class LayerScores:
     scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     shuffled: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     uniform: Mapping[str, float] = field(default_factory=dict)
+    reach: Mapping[str, float] = field(default_factory=dict)
+    delimiters: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
     found: Sequence[Found] = ()
 
 
