@@ -151,8 +151,7 @@ def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) ->
             output = forward.run()
         if not forward.wanted.isdisjoint(names.missed):
             raise IncompleteError
-        if trunk not in _complete:
-            names.require_all()
+        names.require_all()
         _complete.add(trunk)
         check.end(output)
         return output

@@ -17,6 +17,7 @@ from torch import nn
 
 from attnviz.errors import UnsupportedError
 from attnviz.models.architecture import text_config
+from attnviz.models.third_party import ErrorsAs
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
 """Classes that hold the whole model as it is, and where they hold it."""
@@ -95,11 +96,10 @@ def require_attention(model: Any, name: str) -> None:
 
 def _without_weights(model: Any) -> nn.Module | None:
     """Return a model of the same class and config on the meta device, or None."""
-    try:
-        with torch.device("meta"), torch.random.fork_rng(devices=()):
-            twin: nn.Module = type(model)(copy.deepcopy(model.config))
-    except Exception:  # another's class may read its weights while it is built
-        return None
+    twin: nn.Module | None = None
+    another = ErrorsAs(lambda _: None)  # its class may read weights while it is built
+    with another, torch.device("meta"), torch.random.fork_rng(devices=()):
+        twin = type(model)(copy.deepcopy(model.config))
     return twin
 
 

@@ -104,7 +104,7 @@ def test_a_split_model_is_refused_on_every_rank(
 def made(**changes: Any) -> Any:
     torch.manual_seed(0)
     fields = llama_fields(12, 13, 31, (3, 1, 4)) | {"num_hidden_layers": 4} | changes
-    return transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=11, **fields))
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**{"vocab_size": 11, **fields}))
 
 
 @pytest.mark.parametrize("gone", [1, 2])
@@ -113,6 +113,61 @@ def test_layers_that_are_gone_are_missed(gone: int) -> None:
     del model.model.layers[:gone]
     with pytest.raises(UnsupportedError, match=f"it has {4 - gone} layers, and its config names 4"):
         attnviz.params(model)
+
+
+class Passed(nn.Module):
+    """A layer that hands its input on, and may hold the layer that it stands for."""
+
+    def __init__(self, layer: nn.Module | None = None) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, hidden: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        return hidden
+
+
+def halved(model: Any) -> None:
+    """Leave the second layer half of its query heads, as a split over processes does."""
+    attention = model.model.layers[1].self_attn
+    attention.q_proj.weight = nn.Parameter(attention.q_proj.weight[:6].clone())
+    attention.q_proj.out_features = 6
+
+
+def dropped(model: Any) -> None:
+    model.model.layers[1] = Passed()
+
+
+def skipped(model: Any) -> None:
+    model.model.layers[1] = Passed(model.model.layers[1])
+
+
+QUESTIONS = {
+    "heads": lambda model, tokenizer: attnviz.capture(model, "the cat sat", tokenizer=tokenizer),
+    "ablate": lambda model, tokenizer: attnviz.ablate(model, "the cat sat", tokenizer=tokenizer),
+    "why": lambda model, tokenizer: attnviz.why(model, "the cat sat", tokenizer=tokenizer),
+    "patterns": lambda model, tokenizer: attnviz.patterns(model, tokenizer),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (dropped, "3 of its modules have attention, and its config names 4"),
+        (skipped, "1 of its 4 attention modules take no part in a forward pass"),
+        (halved, r"q_proj is \d+ × 6, and its config names \d+ × \d+"),
+    ],
+)
+def test_a_layer_that_takes_no_part_is_missed(
+    spoil: Callable[[Any], None], said: str, question: str, checkpoint: Callable[[str], Path]
+) -> None:
+    path = checkpoint("llama")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    model = made(vocab_size=len(tokenizer)).eval()
+    QUESTIONS[question](model, tokenizer)  # whole, it answers
+    spoil(model)
+    with pytest.raises(UnsupportedError, match=said):
+        QUESTIONS[question](model, tokenizer)
 
 
 def test_an_encoder_decoder_without_a_decoder_layer_is_refused(

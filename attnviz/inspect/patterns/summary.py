@@ -103,9 +103,9 @@ def _summary(
     for relation in relations:
         _enter_relation(summary, relation, results, layer, head)
     summary.reach = {name: math.fsum(shares) / len(shares) for name, shares in reach.items()}
-    gained = sum(delimiters.values())
-    if gained > 0:
-        summary.one_delimiter = max(delimiters.values()) / gained
+    every = sum(delimiters.values())
+    if every > 0:
+        summary.one_delimiter = max(delimiters.values()) / every
     summary.statistics = {name: _mean(described.get(name, [])) for name in DESCRIBED}
     return summary
 
