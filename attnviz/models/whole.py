@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -96,11 +96,10 @@ def require_attention(model: Any, name: str) -> None:
 
 def _without_weights(model: Any) -> nn.Module | None:
     """Return a model of the same class and config on the meta device, or None."""
-    twin: nn.Module | None = None
     another = ErrorsAs(lambda _: None)  # its class may read weights while it is built
     with another, torch.device("meta"), torch.random.fork_rng(devices=()):
-        twin = type(model)(copy.deepcopy(model.config))
-    return twin
+        return cast(nn.Module, type(model)(copy.deepcopy(model.config)))
+    return None
 
 
 def _attention_modules(model: nn.Module) -> dict[str, nn.Module]:
