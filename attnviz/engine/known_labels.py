@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
@@ -28,7 +29,7 @@ from attnviz.reading import (
     parse_json,
     read_stream,
 )
-from attnviz.records import Kind, ModelInfo
+from attnviz.records import Kind, ModelInfo, Source
 
 SCHEMA = "attnviz.labels/1"
 
@@ -101,34 +102,45 @@ def labels_json(
     fingerprint: str, kind: Kind, known: KnownLabels, info: ModelInfo | None = None
 ) -> bytes:
     """The content of a file of labels, a line a head; with the sizes of the model of ``info``."""
-    heads = [
-        [*place, label.name, None if math.isnan(label.score) else round(label.score, 4)]
-        for place, label in known.heads.items()
-    ]
     begin = json.dumps({"schema": SCHEMA, "model": fingerprint, "kind": kind}).removesuffix("}")
-    lines = ",\n".join(map(json.dumps, heads))
+    lines = ",\n".join(map(json.dumps, head_list(known)))
     sizes = b"" if info is None else b", " + _sizes(info)
     kept = f', "date": "{known.date}"' if known.date else ""
     return begin.encode() + sizes + f'{kept}, "heads": [\n{lines}\n]}}\n'.encode()
 
 
-def _read(path: Path, fingerprint: str, kind: Kind, source: Any) -> KnownLabels | None:
+def head_list(known: KnownLabels) -> list[list[Any]]:
+    """Return [layer, head, label or None, score or None] of each head, for a JSON file."""
+    return [
+        [*place, label.name, None if math.isnan(label.score) else round(label.score, 4)]
+        for place, label in known.heads.items()
+    ]
+
+
+def labels_of(found: Mapping[str, Any], source: Source) -> KnownLabels:
+    """Return the labels of a JSON object that has ``heads``, as ``head_list``, and maybe ``date``.
+
+    Labels of another version are left out. Raises ValueError, TypeError or KeyError for what is no
+    such object.
+    """
+    kept = found.get("date") or ""
+    heads = {
+        (int(layer), int(head)): KnownLabel(name, math.nan if score is None else float(score))
+        for layer, head, name, score in found["heads"]
+        if name is None or name in LABELS
+    }
+    if any(not 0 <= label.score <= 1 for label in heads.values() if label.name is not None):
+        raise ValueError("a label whose score is no share of one")
+    return KnownLabels(source, heads, kept and date.fromisoformat(kept).isoformat())
+
+
+def _read(path: Path, fingerprint: str, kind: Kind, source: Source) -> KnownLabels | None:
     try:
         with damaged(str(path)):
             with open_regular(path) as file:
                 found = parse_json(read_stream(file, str(path), SETTINGS_BYTES), str(path))
             if (found["schema"], found["model"], found["kind"]) != (SCHEMA, fingerprint, kind):
                 return None
-            kept = found.get("date", "") and date.fromisoformat(found["date"]).isoformat()
-            heads = {
-                (int(layer), int(head)): KnownLabel(
-                    name, math.nan if score is None else float(score)
-                )
-                for layer, head, name, score in found["heads"]
-                if name is None or name in LABELS
-            }
+            return labels_of(found, source)
     except LoadError:
         return None
-    if any(not 0 <= label.score <= 1 for label in heads.values() if label.name is not None):
-        return None
-    return KnownLabels(source, heads, kept)

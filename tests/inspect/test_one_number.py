@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from attnviz.engine.known_labels import label_file, labels_json
+from attnviz.inspect.explore.session import LiveSession
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.registry import LABELS, UNLABELLED
 from attnviz.models.resolve import load
 
 from ..bert_by_hand import TEXTS
+from .explore.playing import explorer, play
 
 MARY = "When Mary and John went to the shop, John gave a drink to Mary."
 CAT = "the cat sat on the mat"
@@ -78,6 +80,7 @@ class Said:
                 self.add(head, claim[1], True, claim[3], where)
 
     def _grid(self, layer: int, line: str, here: bool, where: str) -> None:
+        line = re.sub(r"\bH\d+ (?=[a-z])", "", line)  # where cells say whose they are
         cells = re.findall(rf"[█▓▒░ ](\w+|·)(?![\w.])(?: +{NUMBER})?", line[line.index(" ") :])
         for head, (short, value) in enumerate(cells):
             if value and short in SAID:
@@ -148,6 +151,9 @@ def screens(run: Any, model: str, text: str, writes: bool) -> Iterator[tuple[str
         for width, lines in (("80", "24"), ("200", "60"))[command != "heads" :]:
             look = ("--width", width, "--no-full", "--quiet")
             yield f"{command} {width}", run(*arguments, *look, env={"LINES": lines}).out
+    session = LiveSession(load(model))
+    for size in ((80, 24), (200, 60)):
+        yield f"explore {size[0]}", play(explorer(text, session=session), size=size).screen
 
 
 PAIRS = [
@@ -173,7 +179,7 @@ def test_a_word_of_a_head_has_one_value_on_every_screen(
     wrong = differing(said.found)
     assert not wrong, "\n".join(wrong)
     commands = {where.split()[0] for told in said.found.values() for _, where in told}
-    assert {"heads", "patterns"} <= commands
+    assert {"heads", "patterns", "explore"} <= commands
     assert len(said.found) >= 8
     assert max(len(told) for told in said.found.values()) >= 6
 

@@ -401,6 +401,8 @@ def _of_run(run: Run, name: str) -> SavedSession:
         for layer in layers:
             layer.weights[:, -1] = run.steps[0].rows[layer.layer]
     record = AttentionRecord(run.model, run.kind, run.kind != "cross", queries, keys, layers)
-    report = heads_report(record, False, run.index_base, text=run.text, ablated=run.removed)
-    frame = Frame(run.text, report, frozenset(run.removed), run.steps[0].likely)
+    report = heads_report(
+        record, False, run.index_base, text=run.text, known=run.known, ablated=run.removed
+    )
+    frame = Frame(run.text, report, frozenset(run.removed), run.steps[0].likely, known=run.known)
     return SavedSession(frame, run=run)

@@ -111,4 +111,5 @@ def _run_of(view: View, written: Written) -> Run:
         steps=steps,
         ending=ended,
         index_base=report.index_base,
+        known=view.frame.known,
     )

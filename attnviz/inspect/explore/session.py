@@ -57,6 +57,7 @@ class Frame:
     likely: the likeliest tokens behind the last one, the first is the likeliest; empty where
         nothing is predicted.
     loss: nats per token of the text; None if there is none.
+    known: labels of the model's heads that were measured before.
     measure_norms: gives ``norms``, in one more pass.
     """
 
@@ -65,6 +66,7 @@ class Frame:
     removed: frozenset[Head] = frozenset()
     likely: tuple[Likely, ...] = ()
     loss: float | None = None
+    known: KnownLabels | None = None
     measure_norms: Callable[[], Mapping[int, Floats]] = field(default=dict, repr=False)
 
     @cached_property
@@ -231,10 +233,12 @@ class LiveSession:
         wanted = asked(self.model, text, replace(self._choice, layers=None, heads=()))
         passed = self._reader.read(wanted, removed)
         likely, loss = self._predictions(wanted, passed)
+        report = self._report(text, passed)
         return Frame(
             text=text,
-            report=self._report(text, passed),
+            report=report,
             removed=removed,
+            known=self._labels[report.record.kind],
             likely=likely,
             loss=loss,
             measure_norms=lambda: self._reader.norms(wanted, removed),

@@ -22,9 +22,11 @@ import numpy as np
 from attnviz.draw.values import json_number, known_label_facts, model_facts, model_of
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.head_run import Head
+from attnviz.engine.known_labels import head_list, labels_of
 from attnviz.engine.likely import Likely
 from attnviz.errors import LoadError
 from attnviz.inspect.generate.records import Ending, Floats, Looked, Run
+from attnviz.measures.labels import KnownLabels
 from attnviz.reading import damaged, finite, one_of, parse_json, typed
 from attnviz.records import Kind, LayerWeights, Tokens
 
@@ -68,6 +70,10 @@ def _tokens(tokens: Tokens) -> dict[str, Any]:
         "token_ids": list(tokens.ids),
         "special": list(tokens.special),
     }
+
+
+def _labels(known: KnownLabels) -> dict[str, Any]:
+    return {"source": known.source, "date": known.date or None, "heads": head_list(known)}
 
 
 def _step(step: Step) -> dict[str, Any]:
@@ -153,7 +159,7 @@ def write_run_lines(run: Run, stream: SupportsWrite[str]) -> None:
     def line(value: Mapping[str, Any]) -> None:
         stream.write(json.dumps(value, allow_nan=False) + "\n")
 
-    line(_header(run))
+    line({**_header(run), "labels": None if run.known is None else _labels(run.known)})
     line({"prompt_rows": {str(one.layer): _prompt(run, one) for one in _kept(run)}})
     for step in run.steps:
         rows = {str(layer): _rounded(row) for layer, row in step.rows.items()}
@@ -249,7 +255,21 @@ class _Header:
             sampling=_sampling(header["sampling"]),
             removed=removed,
             ending=ending,
+            known=self._labels(header.get("labels")),
         )
+
+    def _labels(self, given: Mapping[str, Any] | None) -> KnownLabels | None:
+        if given is None:
+            return None
+        known = labels_of(given, one_of(given["source"], ("card", "patterns")))
+        sizes = self._info.layers, self._info.heads
+        if any(
+            not (0 <= at < size)
+            for head in known.heads
+            for at, size in zip(head, sizes, strict=True)
+        ):
+            raise ValueError("a label of a head that the model does not have")
+        return known
 
     def _check(self, layers: Iterable[int]) -> None:
         if any(not 0 <= layer < self._info.layers for layer in layers):

@@ -38,7 +38,6 @@ class Job:
     model: Model
     steps: Iterator[Step]
     so_far: partial[Run]
-    known: KnownLabels | None
     heads: tuple[Head, ...]
     chosen: bool
 
@@ -90,9 +89,10 @@ class Job:
             sampling=sampling,
             removed=removed,
             index_base=index_base,
+            known=known,
         )
         shown = chosen or (_distinctive(record, known),)
-        return cls(model, steps, so_far, known, shown, bool(chosen))
+        return cls(model, steps, so_far, shown, bool(chosen))
 
     def write(
         self, asked: Callable[[], bool], advance: Advance
@@ -128,7 +128,7 @@ class Job:
         told = self.model.notes_for(whole.tokens)
         notes = (*whole.model.notes, *(note for note in told if note not in whole.model.notes))
         whole = replace(whole, model=replace(whole.model, notes=notes))
-        return Shown(whole, looked(whole, self.known), self.heads, self.chosen), early
+        return Shown(whole, looked(whole), self.heads, self.chosen), early
 
 
 def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) -> None:

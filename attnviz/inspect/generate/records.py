@@ -75,6 +75,7 @@ class Run:
     begun: the tokens that writing began with: the prompt, or a decoder's start.
     prompt: the weights over these, all heads; empty where they were not kept.
     removed: heads whose outputs were zero. steps: the tokens, in order.
+    known: labels of the model's heads that were measured before it wrote.
     Raises ValueError where rows do not fit the tokens.
     """
 
@@ -89,6 +90,7 @@ class Run:
     steps: tuple[Step, ...]
     ending: Ending
     index_base: int = 0
+    known: KnownLabels | None = None
 
     def __post_init__(self) -> None:
         if not self.steps:
@@ -167,10 +169,10 @@ class Run:
         return float(row[self.sink[: len(row)]].sum())
 
 
-def looked(run: Run, known: KnownLabels | None = None) -> dict[Head, Looked]:
-    """What every head did while the model wrote, by measures of those steps alone.
+def looked(run: Run) -> dict[Head, Looked]:
+    """Return what every head did while the model wrote, by measures of those steps alone.
 
-    A head is called by the label that is ``known`` of it, where the text can show that; else by the
+    A head is called by the label that is known of it, where the text can show that; else by the
     measure that gained most over uniform attention, as ``best_label`` decides. A query sees the
     keys that some head of the layer gives any weight.
     """
@@ -178,7 +180,7 @@ def looked(run: Run, known: KnownLabels | None = None) -> dict[Head, Looked]:
     facts = TextFacts(run.queries, run.keys, Conditions(run.kind, causal))
     names = (*_NAMES, _SPREAD[1], _PEAKED[1])
     found: dict[Head, Looked] = {}
-    labels = {} if known is None else known.named()
+    labels = {} if run.known is None else run.known.named()
     for layer in sorted(run.steps[0].rows):
         weights = run.weights(layer)
         seen: NDArray[np.bool_] = np.any(weights > 0, axis=0)

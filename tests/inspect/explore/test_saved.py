@@ -106,6 +106,12 @@ def test_a_run_is_replayed(tmp_path: Path) -> None:
     frame, expected = session.frame(prompt, removed), live.frame(prompt, removed)
     for layer, head, weights in expected.report.record:
         np.testing.assert_allclose(frame.weights((layer, head)), weights, rtol=1e-3, atol=1e-6)
+    kept, known = (
+        [(entry.label.name, entry.label.source) for entry in each.report.heads]
+        for each in (frame, expected)
+    )
+    assert kept == known
+    assert {source for _, source in kept} == {"card", "none"}
     told = list(session.generation(prompt, Sampling(), removed))
     steps = list(live.generation(prompt, Sampling(tokens=4), removed))
     assert [step.id for step in told] == [step.id for step in steps]
