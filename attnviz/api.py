@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.patch.path import PathReport
     from attnviz.inspect.patch.records import PatchReport
     from attnviz.inspect.patch.request import Asked, At
+    from attnviz.inspect.patterns.records import PatternReport
     from attnviz.inspect.prune.records import PruneReport
     from attnviz.inspect.prune.request import Importance
     from attnviz.inspect.rollout.records import RolloutReport
@@ -170,20 +171,49 @@ def capture(
 
 @_in_own_modes
 def patterns(
-    model: AnyModel = "tiny", tokenizer: Any = None, text: str | None = None, **options: Any
-) -> Analysis:
-    """What each head attends to: every measure with its chance level, and the labels that hold.
+    model: AnyModel = "tiny",
+    text: str | None = None,
+    *,
+    tokenizer: Any = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    probe: AnyFiles = (),
+    raw: bool = False,
+    without_first: bool = False,
+    norm_weighted: bool = False,
+    control: Literal["random-weights"] | None = None,
+    watch: str | None = None,
+    stats: bool = False,
+    top: int | None = None,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> PatternReport:
+    """Score what each head attends to: every measure with its chance level, and labels that hold.
 
-    model: a name that ``--model`` takes, or a loaded transformers model, which stays as it is.
-    tokenizer: of a loaded model. text: to score on, in place of the built-in probes.
-    options: those of ``attnviz patterns``, such as ``head="L1H0"``, ``without_first=True``.
+    model, tokenizer: see ``capture``. text: to score on, in place of the built-in probes.
+    The options are those of ``attnviz patterns``; see ``PatternsRequest``.
 
-    Raises UsageError (also a ValueError), LoadError, UnsupportedError as the command ends with;
-    TypeError for an option that there is not.
+    Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
+    for a model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
     """
-    from attnviz.inspect.patterns.command import patterns as command
+    given = locals()
+    from attnviz.inspect.patterns import patterns as question
+    from attnviz.inspect.patterns.request import PatternsRequest
+    from attnviz.models.resolve import LoadOptions, load
 
-    return analysis(command, model, tokenizer, options, text=_text(text))
+    request, read = PatternsRequest.of(given), _text(text)
+    sentences = question.read_sentences(request, read)
+
+    def opening(name: str) -> Model:
+        tokens = question.reckoned_tokens(name, read, request, sentences)
+        return load(name, LoadOptions(tokens=tokens))
+
+    loaded = _opened(model, tokenizer, opening)
+    return question.patterns(loaded, read, request, sentences=sentences)
 
 
 @_in_own_modes

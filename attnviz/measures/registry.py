@@ -7,8 +7,11 @@ A new measure is a row here and its formula in ``rows``, under the same name. Pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Literal, NamedTuple
+
+from attnviz.errors import UsageError
 
 Family = Literal["position", "identity", "content", "relation", "alignment", "statistic"]
 """What a measure depends on, which decides its base rate, see ``BASES``: where a key stands, that
@@ -216,3 +219,23 @@ def label_named(name: str) -> Measure:
     return known or _relation(
         name, "r", _OWN_COLOUR, name[:4], "the word that your annotation names (highest attention)"
     )
+
+
+def find_label(name: str, known: Iterable[str] = tuple(LABELS)) -> str:
+    """Return the label of this name or letter, or the only one that begins so.
+
+    Raises UsageError, with the nearest name, where there is none.
+    """
+    names = list(dict.fromkeys(known))
+    wanted = name.strip().lower()
+    if wanted in names:
+        return wanted
+    letters = {LABELS[label].letter: label for label in names if label in LABELS}
+    if name.strip() in letters:
+        return letters[name.strip()]
+    begins = [label for label in names if wanted and label.startswith(wanted)]
+    if len(begins) == 1:
+        return begins[0]
+    near = get_close_matches(wanted, names, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise UsageError(f"no label {name!r}: {hint}labels are {', '.join(names)}")

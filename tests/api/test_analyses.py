@@ -109,7 +109,7 @@ def test_a_loaded_model_stays_as_it_is(model: Any, tokenizer: Any) -> None:
     assert ablated.to_dict()["model"]["weights"] == "loaded"
     rolled = attnviz.rollout(model, "the cat sat", tokenizer=tokenizer)
     assert rolled.to_dict()["tokens"] == ["<s>", "the", "cat", "sat", "</s>"]
-    scored = attnviz.patterns(model, tokenizer, "the cat sat on the mat the cat sat")
+    scored = attnviz.patterns(model, "the cat sat on the mat the cat sat", tokenizer=tokenizer)
     assert {row["layer"] for row in scored.to_dicts()} == {0, 1}
     counted = attnviz.params(model).to_dict()
     assert counted["total"] == sum(weight.numel() for weight in model.parameters())
@@ -177,7 +177,7 @@ def test_files(run: Any, tmp_path: Path) -> None:
         (lambda: attnviz.rollout("tiny", text=b"a b"), UsageError, "expected one text"),
         (lambda: attnviz.ablate(texts=5), UsageError, "expected a text or several, got 5"),
         (lambda: attnviz.ablate(texts=b"a b"), UsageError, "expected a text or several"),
-        (lambda: attnviz.patterns(None), UsageError, "expected a model, its name or a loaded one"),
+        (lambda: attnviz.patterns(None), UsageError, "expected the name of a model"),
         (lambda: attnviz.params(), UsageError, "expected a shape or a model"),
     ],
 )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from attnviz.errors import UsageError
-from attnviz.inspect.patterns.command import find_label
 from attnviz.measures.labels import best_label, clear_deviations, strength, strengths
-from attnviz.measures.registry import LABELS, UNLABELLED, label_named
+from attnviz.measures.registry import LABELS, UNLABELLED, find_label, label_named
 
 
 def label(scores: dict, base: dict, measured: dict | None = None, floors: dict | None = None):

@@ -37,7 +37,7 @@ text = "the cat sat"
 asked = {
     "capture": lambda: attnviz.capture(model, text, tokenizer=tokenizer),
     "rollout": lambda: attnviz.rollout(model, text, tokenizer=tokenizer),
-    "patterns": lambda: attnviz.patterns(model, tokenizer),
+    "patterns": lambda: attnviz.patterns(model, tokenizer=tokenizer),
     "ablate": lambda: attnviz.ablate(model, [text], tokenizer=tokenizer),
     "why": lambda: attnviz.why(model, text, tokenizer=tokenizer),
     "patch": lambda: attnviz.patch(model, text, "the dog sat", tokenizer=tokenizer),
@@ -145,7 +145,7 @@ QUESTIONS = {
     "heads": lambda model, tokenizer: attnviz.capture(model, "the cat sat", tokenizer=tokenizer),
     "ablate": lambda model, tokenizer: attnviz.ablate(model, "the cat sat", tokenizer=tokenizer),
     "why": lambda model, tokenizer: attnviz.why(model, "the cat sat", tokenizer=tokenizer),
-    "patterns": lambda model, tokenizer: attnviz.patterns(model, tokenizer),
+    "patterns": lambda model, tokenizer: attnviz.patterns(model, tokenizer=tokenizer),
 }
 
 

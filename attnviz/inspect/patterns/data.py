@@ -10,8 +10,6 @@ from attnviz.inspect.patterns.records import PatternReport, PatternScores, Probe
 from attnviz.measures.registry import STATISTICS, label_named
 
 SCHEMA = "attnviz.patterns/1"
-LISTS = ("heads",)
-"""Those of which each entry has a line."""
 
 
 def _numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -53,13 +51,13 @@ def _probe(probe: Probe) -> dict[str, Any]:
     }
 
 
-def patterns_data(report: PatternReport, watch: str | None) -> dict[str, Any]:
-    """Everything of a report but the example maps; indices start at 0 whatever the names show.
+def patterns_data(report: PatternReport) -> dict[str, Any]:
+    """Return everything but the example maps; indices start at 0 whatever the names show.
 
     ``heads`` holds an entry a head, layer by layer; where one label is watched the same heads by
     its score, highest first, those without it left out.
     """
-    control = report.control
+    control, watch = report.control, report.watch
     heads = report.heads if watch is None else report.ranked(watch)
     return {
         "schema": SCHEMA,

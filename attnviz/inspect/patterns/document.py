@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -36,19 +37,11 @@ _MOST_ROWS = 4096
 
 
 def patterns_document(
-    report: PatternReport,
-    watch: str | None = None,
-    *,
-    stats: bool = False,
-    top: int | None = None,
-    explain: bool = False,
-    hints: Sequence[str] = (),
+    report: PatternReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """What each head does and the best of each label, or how all rank by the one watched.
-
-    stats: tell the statistics of every head. top: heads listed for a label.
-    """
-    model = report.model.name
+    """Return what each head does and the best of each label, or how all rank by the one watched."""
+    model, watch, top = report.model.name, report.watch, report.top
+    advice = [*_hints(report, explain)] if hints else []
     notes = [doc.Note(note) for note in (*report.model.notes, *report.notes)]
     groups = [doc.Group(_about(report)), doc.Group(notes)]
     if watch is None:
@@ -62,7 +55,7 @@ def patterns_document(
     else:
         groups += [doc.Group([part]) for part in _watched(report, watch, top or _RANKED)]
         maps = _watched_maps(report, watch)
-    groups += [doc.Group([_statistics(report)])] if stats else []
+    groups += [doc.Group([_statistics(report)])] if report.stats else []
     groups += [doc.Group([doc.Maps(maps, title=_SHOWN)])] if maps else []
     groups.append(doc.Group([doc.Say(text) for text in gaps(report, watch)]))
     groups.append(doc.Group([_every_number(report)], full=True))
@@ -74,12 +67,51 @@ def patterns_document(
         [doc.Say(text, _LONGEST) for text in reading(report, [watch] if watch else report.labels)]
         if explain
         else (),
-        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        [doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=[(model, True), *((words, False) for words in told)],
         quoted=report.text or "",
         finding=finding(report, watch),
         first=partial(_first, report, watch, maps),
     )
+
+
+def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
+    """Yield what to try next on the command line."""
+    named = [name for name in report.labels if report.labelled(name)]
+    if report.watch is None and named:
+        known = "induction" if "induction" in named else named[0]
+        yield f"--watch {known} ranks all heads by one label"
+    elif report.watch in named:
+        best = report.labelled(report.watch)[0]
+        name = report.name(best.layer, best.head)
+        command = shlex.join(["attnviz", "ablate", "--head", name, *_same(report)])
+        yield f"{command} measures whether it matters"
+    if not explained:
+        yield "--explain: how to read this"
+    if not report.stats and report.watch is None:
+        yield "--stats: entropy and distance of every head"
+
+
+def _same(report: PatternReport) -> Iterator[str]:
+    """Yield the options with which another command looks at the same heads over the same text."""
+    if report.model.name != "tiny":
+        yield from ("--model", report.model.name)
+    if report.kind not in ("self", "encoder"):
+        yield from ("--kind", report.kind)
+    if report.index_base:
+        yield from ("--index-base", str(report.index_base))
+    if report.file:
+        yield from ("--file", report.file)
+    if report.target is not None:
+        yield from ("--target", _short(report.target))
+    if report.text is not None and not report.file:
+        yield _short(report.text)
+
+
+def _short(text: str) -> str:
+    """Return a text that a hint can hold and a shell takes as one; a word in place of others."""
+    typed = text.isprintable() and len(text) <= _LONGEST and not text.startswith("-")
+    return text if typed else "TEXT"
 
 
 def _about(report: PatternReport) -> list[doc.Part]:

@@ -5,14 +5,19 @@ The scores are defined by ``measures``, relations between words by ``relations``
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.report import Report
 from attnviz.measures.rows import View
 from attnviz.records import HeadLabel, Kind, ModelInfo, Source, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 
 @dataclass(frozen=True)
@@ -181,8 +186,8 @@ class Control:
     labelled: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class PatternReport:
+@dataclass(frozen=True, repr=False)
+class PatternReport(Report):
     """What ``attnviz patterns`` found: the one input of every screen and file it writes.
 
     model: where the numbers come from.
@@ -199,12 +204,15 @@ class PatternReport:
     control: of the randomly initialised twin; None without one.
     text: a person's own as given; None where the probes were scored.
     target: what a decoder read next to it; None if there is none.
-    source: where texts or probes come from, in words; empty for what was typed or is built in.
+    file: where the text comes from; empty for one that was typed.
+    probe_files: of annotated sentences, in place of those that ship with attnviz.
     seconds: it took.
     notes: sentences a reader of the result must know.
     index_base: 0, or 1 for names that start at one; indices inside records start at 0.
     labels_from: where the labels of a person's own text come from; ``none`` for those of probes.
     labels_date: when ``patterns`` kept them; empty for other sources.
+    watch: the one label by which heads are ranked, or None.
+    stats: tell the statistics of every head. top: heads listed for a label; None: the usual few.
     """
 
     model: ModelInfo
@@ -220,18 +228,45 @@ class PatternReport:
     control: Control | None = None
     text: str | None = None
     target: str | None = None
-    source: str = ""
+    file: str = ""
+    probe_files: tuple[str, ...] = ()
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     index_base: int = 0
     labels_from: Source = "none"
     labels_date: str = ""
+    watch: str | None = None
+    stats: bool = False
+    top: int | None = None
+
+    command = "patterns"
+    lists = ("heads",)
 
     def __post_init__(self) -> None:
         if set(self.labels) != set(self.thresholds):
             raise ValueError(
                 f"labels and thresholds differ: {self.labels}, {tuple(self.thresholds)}"
             )
+
+    @property
+    def source(self) -> str:
+        """Where text and probes come from; empty for what was typed or is built in."""
+        return ", ".join([*([self.file] if self.file else []), *self.probe_files])
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.patterns.data import patterns_data
+
+        return patterns_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.patterns.data import patterns_rows
+
+        return patterns_rows(self, self.watch)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.patterns.document import patterns_document
+
+        return patterns_document(self, explain=explain, hints=hints)
 
     def name(self, layer: int, head: int) -> str:
         """A head's name, such as ``L2H5``."""

@@ -6,12 +6,13 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from attnviz.draw.files import CsvTable
 from attnviz.draw.values import write_object
-from attnviz.inspect.patterns.data import LISTS, patterns_data, patterns_rows
+from attnviz.inspect.patterns.data import patterns_data, patterns_rows
 from attnviz.inspect.patterns.records import PatternReport
 from attnviz.inspect.patterns.words import percent, plain, score, short, signed
 
@@ -50,20 +51,22 @@ def test_short_texts(write: Callable[..., str], value: float | None, text: str) 
 
 def test_a_watched_label_ranks_the_heads(pattern_reports: Reports) -> None:
     report = pattern_reports(layers=3, heads=5, missing=("rare",))
-    values = [entry["scores"]["self"] for entry in patterns_data(report, "self")["heads"]]
+    values = [
+        entry["scores"]["self"] for entry in patterns_data(replace(report, watch="self"))["heads"]
+    ]
     assert values == sorted(values, reverse=True)
-    assert patterns_data(report, "rare")["heads"] == []
+    assert patterns_data(replace(report, watch="rare"))["heads"] == []
 
 
 def test_json(pattern_reports: Reports) -> None:
     report = pattern_reports(missing=("duplicate",), index_base=1, text="a\u202e")
     stream = io.StringIO()
-    write_object(patterns_data(report, None), stream, LISTS)
+    write_object(patterns_data(report), stream, report.lists)
     text = stream.getvalue()
     assert text.isascii()
     document = json.loads(text)
     assert next(iter(document)) == "schema"
-    assert document == patterns_data(report, None)
+    assert document == patterns_data(report)
     assert document["schema"] == "attnviz.patterns/1"
     assert document["model"]["heads"] == 5
     assert document["not_measured"] == {"duplicate": "no token comes twice"}

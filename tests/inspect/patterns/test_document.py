@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from attnviz.draw.blocks import Block
-from attnviz.draw.document import Group, HeadGrid, Part, Table
+from attnviz.draw.document import Document, Group, HeadGrid, Part, Table
 from attnviz.draw.files import document_files, save
 from attnviz.draw.grid import grid_block, strength_glyph
 from attnviz.draw.labels import width
@@ -38,7 +38,7 @@ EVIL = "<script>alert(1)</script>\x1b[31m[/]\x9b&\u202e\u200b"
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
     "all_80": ({}, {}, 80, PLAIN),
-    "all_120": ({"control": True}, {"hints": ("next: --watch self", "--explain")}, 120, PLAIN),
+    "all_120": ({"control": True}, {"hints": True}, 120, PLAIN),
     "all_200": ({"layers": 12, "heads": 12}, {}, 200, PLAIN),
     "narrow_40": ({"view": "without-first"}, {}, 40, PLAIN),
     "ascii_80": ({"layers": 2, "heads": 19, **NO_REPEATS}, {}, 80, ASCII),
@@ -56,8 +56,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], int, Theme]] = {
 }
 
 
+def document_of(
+    report: PatternReport, *, explain: bool = False, hints: bool = False, **shown: Any
+) -> Document:
+    return patterns_document(replace(report, **shown), explain=explain, hints=hints)
+
+
 def screen(report: PatternReport, theme: Theme = PLAIN, room: int = 80, **shown: Any) -> Block:
-    return terminal_block(patterns_document(report, **shown), theme, room)
+    return terminal_block(document_of(report, **shown), theme, room)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -79,9 +85,9 @@ def test_no_line_is_too_wide(
         missing=("rare",),
         notes=("a note of some length that has to be broken where the screen ends",),
         text=TEXT,
-        source="a/very/long/path/of/pairs.tsv",
+        file="a/very/long/path/of/pairs.tsv",
     )
-    for shown in ({"explain": True}, {"stats": True, "hints": ("next: --watch previous ranks",)}):
+    for shown in ({"explain": True}, {"stats": True, "hints": True}):
         drawn = screen(report, theme, room, watch=watch, **shown)
         assert max(map(width, drawn.plain.splitlines())) <= room
 
@@ -99,7 +105,7 @@ FIRST: dict[str, tuple[dict[str, Any], str | None, int, int]] = {
 
 
 def first(report: PatternReport, room: int, lines: int, watch: str | None = None) -> list[str]:
-    document = patterns_document(report, watch, hints=("--watch previous ranks all heads",))
+    document = document_of(report, watch=watch, hints=True)
     return first_screen(document, PLAIN, room, lines - 1).plain.splitlines()
 
 
@@ -274,7 +280,7 @@ def test_a_watched_label_ranks_every_head(pattern_reports: Reports) -> None:
 
 
 def saved(report: PatternReport, path: Path, **shown: Any) -> str:
-    save(path, document_files(lambda: patterns_document(report, **shown), "viridis"))
+    save(path, document_files(lambda: document_of(report, **shown), "viridis"))
     return path.read_text(encoding="utf-8")
 
 
@@ -308,7 +314,7 @@ def parts_of(group: Group) -> Iterator[Part]:
 
 @pytest.mark.parametrize("watch", [None, "self", "rare"])
 def test_every_cell_stands_in_a_column(pattern_reports: Reports, watch: str | None) -> None:
-    document = patterns_document(pattern_reports(missing=("rare",)), watch, stats=True)
+    document = document_of(pattern_reports(missing=("rare",)), watch=watch, stats=True)
     tables = [part for group in document.groups for part in parts_of(group)]
     for table in tables:
         if isinstance(table, Table):
@@ -326,7 +332,7 @@ def test_nothing_of_a_stranger_acts(pattern_reports: Reports, tmp_path: Path) ->
         not_measured={EVIL: EVIL},
         text=EVIL,
         target=EVIL,
-        source=EVIL,
+        file=EVIL,
     )
     for watch in (None, "previous", EVIL):
         shown = {"watch": watch, "stats": True, "explain": True}

@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 
 from attnviz.cli.options import complete_label
-from attnviz.inspect.patterns.command import EXAMPLES
+from attnviz.cli.patterns import EXAMPLES
 from attnviz.measures.registry import LABELS
 from attnviz.models.bundled import Bundled
 

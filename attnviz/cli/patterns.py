@@ -1,0 +1,77 @@
+"""``attnviz patterns``: what every head does, scored, labelled and compared with a base rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.inspect.patterns.request import PatternsRequest
+from attnviz.options import option
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz patterns
+
+attnviz patterns --watch induction
+
+attnviz patterns "When Mary and John went out, John gave a book to Mary." --stats
+
+attnviz patterns --without-first --control random-weights --save patterns.csv
+
+attnviz patterns --model openai-community/gpt2 --probe my-pairs.tsv
+"""
+
+_LONG = 5.0
+"""Seconds of a run that are worth a word."""
+
+
+@dataclass(frozen=True)
+class _Request(PatternsRequest):
+    """What is asked, with labels that the shell completes."""
+
+    watch: str | None = option(
+        "LABEL",
+        "Rank every head by its score of one label.",
+        autocompletion=shared.complete_label,
+    )
+
+
+@dataclass(frozen=True)
+class _Model(shared.Model):
+    """The model that is scored."""
+
+    seed: int = option("N", "Random seed (weights, random tokens, control).", 0, min=0)
+
+
+@command(EXAMPLES)
+def patterns(
+    text: shared.Text,
+    request: _Request,
+    model: _Model,
+    own: shared.OwnShape,
+    loading: shared.Loading,
+    output: shared.Output,
+) -> None:
+    """Score what every head does and label it, each against what chance gives."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.draw.numbers import spoken_time
+    from attnviz.inspect.patterns import patterns as question
+    from attnviz.texts import read_text
+
+    options = shared.load_options(model.model, loading, model.seed, own)
+    outlet = open_outlet(output)
+    given = text.text is not None or text.file is not None
+    read = read_text(text.text, text.file, "patterns") if given else None
+    sentences = question.read_sentences(request, read)
+    tokens = question.reckoned_tokens(model.model, read, request, sentences)
+    loaded = outlet.load(model.model, replace(options, tokens=tokens))
+    file = "" if text.file is None else str(text.file)
+    with outlet.advancing("scoring heads") as advance:
+        report = question.patterns(
+            loaded, read, request, sentences=sentences, file=file, advance=advance
+        )
+    if report.seconds > _LONG:  # told first: what comes behind a screen moves its first line off
+        outlet.notices.print(f"scoring took {spoken_time(report.seconds)}")
+    outlet.show(report)

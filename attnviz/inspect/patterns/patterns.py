@@ -1,0 +1,145 @@
+"""From a request to a report: what is scored is read, every head scored, and its label kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+
+from attnviz.draw.whole_file import whole_file
+from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
+from attnviz.engine.known_labels import label_file, labels_json
+from attnviz.engine.selection import choose_heads
+from attnviz.errors import AttnvizError, UsageError
+from attnviz.inspect.patterns.probes import SEEDS, read_probe_file, reckoned_probe_tokens
+from attnviz.inspect.patterns.records import AnnotatedSentence, PatternReport
+from attnviz.inspect.patterns.request import PatternsRequest
+from attnviz.inspect.patterns.score import score_patterns
+from attnviz.measures.labels import KnownLabel, KnownLabels
+from attnviz.measures.registry import LABELS, find_label
+from attnviz.measures.words import joined
+from attnviz.models.model import Model, TwoStackModel
+from attnviz.records import Advance, Tokens
+
+Sentences = Sequence[AnnotatedSentence] | None
+"""Annotated by a person; None for those that ship with attnviz."""
+
+
+def read_sentences(request: PatternsRequest, text: str | None) -> Sentences:
+    """Return the annotated sentences of the request's files, before a model is loaded.
+
+    text: that is scored in place of the built-in probes, or None. Raises LoadError for a file that
+    cannot be read, UsageError for a label or a target that what is scored cannot have.
+    """
+    if request.target is not None and text is None:
+        raise UsageError("--target is the decoder's text of one text: give TEXT or --file")
+    sentences = [one for path in request.probe for one in read_probe_file(path)]
+    if request.watch is not None:
+        find_label(request.watch, _labels(sentences))
+    return sentences if request.probe else None
+
+
+def reckoned_tokens(
+    name: str, text: str | None, request: PatternsRequest, sentences: Sentences
+) -> int | None:
+    """Return about how many tokens are run, which decides what runs them; None: torch must."""
+    if request.control and name not in ("tiny", "mha"):
+        return None  # torch draws the twin
+    return reckoned_probe_tokens(text, sentences)
+
+
+def patterns(
+    model: Model,
+    text: str | None,
+    request: PatternsRequest,
+    *,
+    sentences: Sentences = None,
+    file: str = "",
+    advance: Advance = lambda done: None,
+) -> PatternReport:
+    """Score what every head does over a text, or over the built-in probes, and label it.
+
+    sentences: see ``read_sentences``. file: where the text comes from, if a person did not type it.
+    advance: is told the share of the work that is done.
+
+    Labels that the usual probes gave are kept for single texts; see ``engine.known_labels``.
+    Raises UsageError where a text is too short or a choice does not fit the model, UnsupportedError
+    where its attention, or what a view needs of it, cannot be observed.
+    """
+    info, base = model.info, request.index_base
+    choice = Choice(kind=request.kind, target=request.target, truncate=request.truncate)
+    attention = attention_kind(model, choice)
+    tokens = None if text is None else encoded(model, text, request.truncate)
+    targets: tuple[Tokens, ...] = ()
+    if tokens and isinstance(model, TwoStackModel) and attention in ("decoder", "cross"):
+        targets = (target_tokens(model, tokens, choice),)
+    report = score_patterns(
+        model,
+        None if tokens is None else (tokens,),
+        kind=request.kind,
+        view=request.view,
+        targets=targets,
+        sentences=sentences,
+        seeds=range(request.seed, request.seed + SEEDS),
+        control=_control_seed(request, info.seed),
+        heads=choose_heads(request.layer, request.head, info.layers, info.heads, base),
+        progress=lambda done, total: advance(done / max(total, 1)),
+        index_base=base,
+        no_known_labels=request.no_known_labels,
+    )
+    notes = report.notes
+    if text is None and request.is_usual:
+        notes += tuple(keep_labels(model, report))
+    watch = request.watch
+    target = request.target if request.target is not None or not targets else joined(targets[0])
+    return replace(
+        report,
+        notes=notes,
+        text=text,
+        target=target if targets else None,
+        file=file,
+        probe_files=tuple(map(str, request.probe)),
+        watch=None if watch is None else find_label(watch, _labels(sentences or ())),
+        stats=request.stats,
+        top=request.top,
+    )
+
+
+def keep_labels(model: Model, report: PatternReport) -> list[str]:
+    """Keep the labels of these weights, for ``heads`` and ``ablate`` over single texts.
+
+    Return what a reader must know: where the user's cache cannot be written, that labels are not
+    kept.
+    """
+    place = label_file(model, report.kind)
+    if place is None or report.model.not_finite:
+        return []
+    labels = {
+        (entry.layer, entry.head): KnownLabel(
+            entry.label, math.nan if entry.score is None else entry.score
+        )
+        for entry in report.heads
+    }
+    known = KnownLabels("patterns", labels, date.today().isoformat())
+    content = labels_json(place.stem.split("-")[0], report.kind, known, model.info)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(place) as stream:
+            stream.write(content)
+    except (OSError, AttnvizError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        return [f"labels are not kept for heads and ablate: {why}"]
+    return []
+
+
+def _labels(sentences: Sequence[AnnotatedSentence]) -> list[str]:
+    """Return what can be watched: the labels, and the relations that a person annotated."""
+    return [*LABELS, *(pair.relation for sentence in sentences for pair in sentence.pairs)]
+
+
+def _control_seed(request: PatternsRequest, drawn: int | None) -> int | None:
+    """Return the control's seed, another than that of a model that is random itself."""
+    if request.control is None:
+        return None
+    return request.seed + 1 if drawn == request.seed else request.seed

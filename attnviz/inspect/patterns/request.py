@@ -1,0 +1,79 @@
+"""What a person asks of ``patterns``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from attnviz.errors import UsageError
+from attnviz.measures.rows import View
+from attnviz.options import (
+    HeadChoice,
+    IndexBase,
+    Kind,
+    Known,
+    Options,
+    Seed,
+    Truncation,
+    flag,
+    option,
+)
+
+
+@dataclass(frozen=True)
+class _Scoring(Options, panel="What is scored"):
+    """What is scored, and against what."""
+
+    probe: tuple[Path, ...] = option(
+        "FILE",
+        "Annotated sentences of your own, in place of the built-in English ones; may be repeated.",
+        (),
+    )
+    raw: bool = flag("Score the attention weights as they are (default).")
+    without_first: bool = flag("Leave out the weight on the first token and renormalise.")
+    norm_weighted: bool = flag("Score each weight times the norm of the value that it moves.")
+    control: Literal["random-weights"] | None = option(
+        "CONTROL", "random-weights: score the same architecture with random weights, too."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self._views) > 1:
+            one, other, *_ = self._views
+            raise UsageError(f"expected one view: --{one} and --{other} exclude each other")
+
+    @property
+    def _views(self) -> list[View]:
+        views: dict[View, bool] = {
+            "raw": self.raw,
+            "without-first": self.without_first,
+            "norm-weighted": self.norm_weighted,
+        }
+        return [view for view, given in views.items() if given]
+
+    @property
+    def view(self) -> View:
+        """How weights are changed before they are scored."""
+        return next(iter(self._views), "raw")
+
+
+@dataclass(frozen=True)
+class _Shown(Options, panel="View"):
+    """What is shown."""
+
+    watch: str | None = option("LABEL", "Rank every head by its score of one label.")
+    stats: bool = flag("Show entropy, distance, confidence and sink weight of every head.")
+    top: int | None = option("N", "Heads listed for a label (4; with --watch 24).", min=1)
+
+
+@dataclass(frozen=True)
+class PatternsRequest(Truncation, Kind, HeadChoice, _Scoring, _Shown, Known, IndexBase, Seed):
+    """Everything that a person asked of the scores and labels of heads."""
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether all heads are scored as they are by default, so that their labels are kept."""
+        return self.view == "raw" and not (
+            self.raw or self.probe or self.control or self.layer or self.head
+        )
