@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
-from attnviz.cli.python import Analysis, analysis, in_python_words, loading_given, named
+from attnviz.cli.python import in_python_words
 from attnviz.errors import UsageError
 from attnviz.models.threads import ASKED, in_turns, suit, threads_kept, wait_passively
 from attnviz.options import spelled_head, spelled_heads
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from attnviz.engine.generation import Step
     from attnviz.engine.patching import Direction, PatchMetric, What
     from attnviz.inspect.ablate.records import AblationReport
+    from attnviz.inspect.diff.records import DiffReport
     from attnviz.inspect.heads.chosen import HeadChoice
     from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.inspect.patch.path import PathReport
@@ -388,33 +389,72 @@ def path(
 def diff(
     a: AnyModel = "tiny",
     b: AnyModel | None = None,
-    tokenizer: Any = None,
     texts: str | Iterable[str] | None = None,
-    **options: Any,
-) -> Analysis:
-    """What changed between two models, head by head, beyond a noise floor.
+    *,
+    tokenizer: Any = None,
+    texts_b: str | Iterable[str] | None = None,
+    device: str = "cpu",
+    dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] = "auto",
+    backend: Literal["auto", "numpy", "torch"] = "auto",
+    revision: str | None = None,
+    dtype_b: Literal["auto", "float32", "float16", "bfloat16", "float64"] | None = None,
+    backend_b: Literal["auto", "numpy", "torch"] | None = None,
+    revision_b: str | None = None,
+    kind: Kind | None = None,
+    importance: bool = False,
+    match: bool = False,
+    noise_floor: float | None = None,
+    truncate: bool = False,
+    top: int = 8,
+    index_base: int = 0,
+    seed: int = 0,
+) -> DiffReport:
+    """Compare two models, or one under two conditions, head by head, beyond a noise floor.
 
-    a, b: see ``patterns``, or results saved as JSON; b: a again where it is left out.
-    tokenizer: of the loaded ones. texts: one or several; by default the built-in ones.
-    options: those of ``attnviz diff``, such as ``dtype_b="bfloat16"``, ``importance=True``.
+    a, b: see ``capture``, or results saved as JSON; b: a again where it is left out.
+    texts: one or several; by default the built-in ones. texts_b: what b reads in place of them.
+    tokenizer: of those that are loaded. device, dtype, backend, revision: of those that are named;
+        one of a saved result is compared as it stands. dtype_b, backend_b, revision_b: of b.
+    The other options are those of ``attnviz diff``; see ``DiffRequest``.
 
-    Raises as ``patterns`` does.
+    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for what
+    cannot be read, UnsupportedError if the attention cannot be observed.
     """
-    from attnviz.inspect.diff.command import diff as command
+    given = locals()
+    from attnviz.inspect.diff import diff as question
+    from attnviz.inspect.diff.request import DiffRequest
+    from attnviz.inspect.diff.sides import both_sides
+    from attnviz.models.resolve import LoadOptions
 
-    loaded = [not isinstance(side, str | os.PathLike) for side in (a, a if b is None else b)]
-    if tokenizer is not None and not any(loaded):
+    request, other = DiffRequest.of(given), a if b is None else b
+    named = [isinstance(side, str | os.PathLike) for side in (a, other)]
+    if tokenizer is not None and all(named):
         raise UsageError("tokenizer is for a loaded model: a name brings its own")
-    for option in ("dtype_b", "revision_b", "backend_b"):
-        if loaded[1] and options.get(option) is not None:
-            raise UsageError(f"{option} is for a model that is loaded by its name: b is loaded")
-    inputs: dict[str, Any] = (
-        {"text": _text(texts)} if isinstance(texts, str) else {"texts": _texts(texts)}
+    options = LoadOptions(device=device, dtype=dtype, backend=backend, revision=revision, seed=seed)
+    if (not any(named) and options != LoadOptions(seed=seed)) or (
+        not named[1] and request.named_condition()
+    ):
+        raise UsageError(
+            "device, dtype, backend and revision are for a model that is loaded by its name: this "
+            "one is loaded"
+        )
+    if texts_b is not None and texts is None:
+        raise UsageError("texts_b is what b reads in place of texts: give texts as well")
+
+    def opened(side: AnyModel) -> str | Model:
+        return os.fspath(side) if isinstance(side, str | os.PathLike) else _opened(side, tokenizer)
+
+    first = opened(a)
+    second = first if other is a else opened(other)
+    sides = both_sides(
+        request,
+        first,
+        second,
+        options,
+        texts=texts_of(texts) or built_in_texts(),
+        texts_b=texts_of(texts_b),
     )
-    if b is not None:
-        with in_python_words():
-            inputs["b"] = named(b, tokenizer if loaded[1] else None, loading_given(options))
-    return analysis(command, a, tokenizer if loaded[0] else None, options, **inputs)
+    return question.diff(*sides, request)
 
 
 @_in_own_modes

@@ -47,7 +47,7 @@ MODULES = {
     **{name: f"attnviz.cli.{name}" for name in COMMANDS},
     **{
         name: f"attnviz.inspect.{name}.command"
-        for name in ("heads", "explore", "generate", "diff", "check")
+        for name in ("heads", "explore", "generate", "check")
     },
     "docs": "attnviz.docs.command",
 }

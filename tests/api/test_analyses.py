@@ -160,7 +160,11 @@ def test_files(run: Any, tmp_path: Path) -> None:
         (lambda: attnviz.ablate(index_base=2), UsageError, "expected 0 to 1"),
         (lambda: attnviz.ablate(texts=[]), UsageError, "expected at least one text"),
         (lambda: attnviz.ablate(texts=["a b", 3]), UsageError, "expected texts"),
-        (lambda: attnviz.diff("tiny", "tiny", object()), UsageError, "is for a loaded model"),
+        (
+            lambda: attnviz.diff("tiny", "tiny", tokenizer=object()),
+            UsageError,
+            "is for a loaded model",
+        ),
         (lambda: attnviz.diff("tiny", object()), UsageError, "expected the name of a model"),
         (lambda: attnviz.prune(fraction=3), UsageError, "--fraction 3 is no share"),
         (lambda: attnviz.rollout("tiny", None), UsageError, "expected a text"),

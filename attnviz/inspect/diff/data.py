@@ -5,16 +5,12 @@ Indices start at 0 whatever the screen shows; what was not measured is null or e
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnviz.draw.values import json_number, model_facts
 from attnviz.inspect.diff.compare import Predictions
 from attnviz.inspect.diff.records import DiffReport, HeadChange
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
 
 SCHEMA = "attnviz.diff/1"
 
@@ -105,15 +101,6 @@ def _head(report: DiffReport, change: HeadChange) -> dict[str, Any]:
 
 def _numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: json_number(value) for name, value in values.items()}
-
-
-def write_diff_json(report: DiffReport, stream: SupportsWrite[str]) -> None:
-    """Write ``diff_data``, ASCII only, a line for each head."""
-    document = diff_data(report)
-    heads = document.pop("heads")
-    stream.write(json.dumps(document, allow_nan=False).removesuffix("}"))
-    lines = ",\n".join(json.dumps(entry, allow_nan=False) for entry in heads)
-    stream.write(f',\n"heads": [\n{lines}\n]}}\n')
 
 
 def diff_rows(report: DiffReport) -> Iterator[tuple[object, ...]]:

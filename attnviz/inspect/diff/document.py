@@ -49,9 +49,10 @@ _LEAST_MAP, _MOST_CELLS, _NAMES = 12, 40, 14
 
 
 def diff_document(
-    report: DiffReport, explain: bool = False, hints: Sequence[str] = ()
+    report: DiffReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Everything that one run shows."""
+    """Return everything that one run shows."""
+    advice = _hints(report, explain) if hints else []
     facts: list[doc.Part] = [
         doc.Facts([(words, False)], name, _LEAD) for name, words in about(report)
     ]
@@ -71,12 +72,24 @@ def diff_document(
             doc.Group(every, full=True),
         ],
         [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
-        [doc.Facts([(hint, False) for hint in hints])] if hints else (),
+        [doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading(report),
         "",
         finding(report),
         partial(_first, report),
     )
+
+
+def _hints(report: DiffReport, explained: bool) -> list[str]:
+    """Return what to try next on the command line."""
+    hints = []
+    if not report.importance and report.predictions is not None:
+        hints.append("--importance: do the changes matter?")
+    if report.source.endswith("built-in texts"):
+        hints.append("--texts FILE your data")
+    if not report.matched and not report.saved and report.unmatched_a:
+        hints.append("--match")
+    return hints if explained else [*hints, "--explain"]
 
 
 def _predicted(report: DiffReport) -> list[doc.Part]:

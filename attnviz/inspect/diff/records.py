@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.report import Report
 from attnviz.engine.head_run import Head
 from attnviz.inspect.diff.compare import Floor, Predictions
 from attnviz.records import Kind, ModelInfo, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 
 @dataclass(frozen=True)
@@ -125,8 +129,8 @@ class Example(NamedTuple):
     b: NDArray[np.floating]
 
 
-@dataclass(frozen=True)
-class DiffReport:
+@dataclass(frozen=True, repr=False)
+class DiffReport(Report):
     """What is different between two models, or one model under two conditions.
 
     a, b: the models. condition: in words what B is where it is A's model, empty where it is
@@ -167,6 +171,24 @@ class DiffReport:
     seconds: float = 0.0
     top: int = 8
     index_base: int = 0
+
+    command = "diff"
+    lists = ("heads",)
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.diff.data import diff_data
+
+        return diff_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.diff.data import diff_rows
+
+        return diff_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.diff.document import diff_document
+
+        return diff_document(self, explain=explain, hints=hints)
 
     def name(self, head: Head) -> str:
         """A head's name, such as ``L2H5``."""

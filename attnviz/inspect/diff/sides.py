@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from pathlib import Path
 
-from attnviz.cli.options import load_options
 from attnviz.draw.labels import visible
 from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
-from attnviz.inspect.diff.options import Request
+from attnviz.inspect.diff.request import DiffRequest
 from attnviz.inspect.diff.saved import SavedResult, is_saved, read_saved
-from attnviz.models.resolve import Loaded, LoadOptions
+from attnviz.models.model import Model, NumpyModel
+from attnviz.models.resolve import LoadOptions, refuse_ignored
 from attnviz.records import Input, Kind
-from attnviz.texts import (
-    Texts,
-    built_in_texts,
-    encode_texts,
-    read_text,
-    read_texts_file,
-)
+from attnviz.texts import Texts, encode_texts
 
 _BUILT_IN = ("tiny", "mha")
 _TOKENS = 6_000
@@ -33,49 +26,63 @@ _LEAST = 2
 
 @dataclass(frozen=True)
 class LiveSide:
-    """A model to be loaded, and the texts that it reads."""
+    """A model, and the texts that it reads.
+
+    options: how it is loaded. loaded: the model itself, where Python code holds it.
+    """
 
     name: str
     options: LoadOptions
     texts: Texts
+    loaded: Model | None = None
 
     def of_model(self, other: LiveSide) -> bool:
-        """Whether both are one model; of two that Python has loaded the names may be the same."""
-        if isinstance(self.name, Loaded) or isinstance(other.name, Loaded):
-            return self.name is other.name
+        """Return whether both are one model; two that are loaded may have the same name."""
+        if self.loaded is not None or other.loaded is not None:
+            return self.loaded is other.loaded
         return self.name == other.name
 
 
 Side = LiveSide | SavedResult
 
 
-def both_sides(request: Request) -> tuple[Side, Side]:
-    """A and B, with every file read; nothing is loaded.
+def both_sides(
+    request: DiffRequest,
+    a: str | Model,
+    b: str | Model,
+    options: LoadOptions,
+    *,
+    texts: Texts,
+    texts_b: Texts | None = None,
+) -> tuple[Side, Side]:
+    """Return A and B with every file read; nothing is loaded.
+
+    a, b: by name, loaded, or a result that was saved as .json. options: of those that are named.
+    texts_b: what B reads, where that is not what A reads.
 
     Raises UsageError for options that do not go together, LoadError for files that cannot be read.
     """
-    name, condition = request.sides.a, request.condition
-    other = request.sides.b if request.sides.b is not None else name
-    given = [*condition.given()]
-    saved = [each for each in (name, other) if is_saved(each)]
-    if saved and given:
-        raise UsageError(f"a saved result is compared as it stands: leave out {given[0]}")
-    if saved and request.compared.match:
-        raise UsageError("--match pairs heads by their maps, which a saved result has none of")
-    texts = _texts(request.compared.text, request.compared.texts)
-    texts_b = texts
-    if request.two_texts:
-        texts_b = _texts(condition.text_b, condition.texts_b)
-        if len(texts.texts) != len(texts_b.texts):
-            raise UsageError(
-                f"texts are compared one by one: expected as many for B as for A, got "
-                f"{len(texts.texts)} and {len(texts_b.texts)}"
-            )
-    options, options_b = _options(request, name, other)
-    return (
-        read_saved(name) if is_saved(name) else LiveSide(name, options, texts),
-        read_saved(other) if is_saved(other) else LiveSide(other, options_b, texts_b),
-    )
+    named = [side for side in (a, b) if isinstance(side, str)]
+    if any(map(is_saved, named)):
+        given = [*request.named_condition(), *(["text"] if texts_b is not None else [])]
+        if given:
+            raise UsageError(f"a saved result is compared as it stands: leave out --{given[0]}-b")
+        if request.match:
+            raise UsageError("--match pairs heads by their maps, which a saved result has none of")
+    if texts_b is not None and len(texts.texts) != len(texts_b.texts):
+        raise UsageError(
+            f"texts are compared one by one: expected as many for B as for A, got "
+            f"{len(texts.texts)} and {len(texts_b.texts)}"
+        )
+    found: list[Side] = []
+    read = (texts, texts if texts_b is None else texts_b)
+    for side, each, own in zip((a, b), _options(request, a, b, options), read, strict=True):
+        if not isinstance(side, str):
+            found.append(LiveSide(side.info.name, each, own, side))
+        else:
+            found.append(read_saved(side) if is_saved(side) else LiveSide(side, each, own))
+    first, second = found
+    return first, second
 
 
 def distinct(a: LiveSide, b: LiveSide) -> tuple[LiveSide, LiveSide, int]:
@@ -100,43 +107,32 @@ def distinct(a: LiveSide, b: LiveSide) -> tuple[LiveSide, LiveSide, int]:
     return one, other, len(a.texts.texts) - len(kept)
 
 
-def _texts(text: str | None, many: Path | Texts | None) -> Texts:
-    if isinstance(many, Texts):  # from Python
-        return many
-    if many is not None:
-        return read_texts_file(many, "--texts")
-    return built_in_texts() if text is None else Texts((read_text(text, None, "diff"),), "")
-
-
-def _options(request: Request, name: str, other: str) -> tuple[LoadOptions, LoadOptions]:
-    """How each side is loaded."""
-    condition = request.condition
-    changed = replace(
-        request.loading,
-        dtype=condition.dtype_b or request.loading.dtype,
-        revision=condition.revision_b or request.loading.revision,
-        backend=condition.backend_b or request.loading.backend,
-    )
+def _options(
+    request: DiffRequest, a: str | Model, b: str | Model, options: LoadOptions
+) -> tuple[LoadOptions, LoadOptions]:
+    """Return how each side is loaded."""
     found = []
-    for each, loading in ((name, request.loading), (other, changed)):
-        if each in _BUILT_IN and each != name:  # what was said of A's checkpoint
-            loading = replace(loading, revision=condition.revision_b, device="cpu", backend="auto")
-        options = (
-            LoadOptions(seed=request.seed)
-            if is_saved(each)
-            else load_options(each, loading, request.seed)
-        )
-        found.append(options)
+    for side, own in ((a, options), (b, replace(options, **request.named_condition()))):
+        if not isinstance(side, str) or is_saved(side):
+            found.append(LoadOptions(seed=request.seed))
+            continue
+        if side in _BUILT_IN and side != a:  # what was said of A's checkpoint
+            own = replace(own, revision=request.revision_b, device="cpu", backend="auto")
+        refuse_ignored(side, own, ())
+        found.append(own)
     # Both run by the same: what torch alone can do to one side, or effects, torch does to both.
-    torch = request.compared.importance or any(
-        each.backend == "torch" or each.dtype not in ("auto", "float32") or each.device != "cpu"
-        for each in found
+    torch = request.importance or any(
+        (not isinstance(side, str | NumpyModel))
+        or each.backend == "torch"
+        or each.dtype not in ("auto", "float32")
+        or each.device != "cpu"
+        for side, each in zip((a, b), found, strict=True)
     )
-    a, b = (
+    one, other = (
         replace(each, tokens=None if torch and each.backend != "numpy" else _TOKENS)
         for each in found
     )
-    return a, b
+    return one, other
 
 
 # Token by token ------------------------------------------------------------------------------

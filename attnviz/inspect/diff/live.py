@@ -31,8 +31,8 @@ from attnviz.inspect.diff.compare import (
     predictions,
 )
 from attnviz.inspect.diff.maps import ModelMaps, model_maps
-from attnviz.inspect.diff.options import Request
 from attnviz.inspect.diff.records import DiffReport, Example, HeadChange, HeadState, Move
+from attnviz.inspect.diff.request import DiffRequest
 from attnviz.inspect.diff.sides import LiveSide, distinct, inputs_of, require_alike
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.bootstrap import LEAST_TEXTS, benjamini_hochberg, sign_flip_p
@@ -126,11 +126,12 @@ def with_effects(
 
 
 def compared(
-    request: Request, a: LiveSide, b: LiveSide, open_model: Open, scanning: Scanning
+    request: DiffRequest, a: LiveSide, b: LiveSide, open_model: Open, scanning: Scanning
 ) -> DiffReport:
-    """Two models, each loaded once, the second after the first is done with."""
+    """Compare two models, each loaded once, the second after the first is done with."""
     began = time.monotonic()
     same = a.of_model(b) and a.options == b.options
+    two_texts = a.texts is not b.texts
     a, b, repeated = distinct(a, b)
     model = open_model(a)
     with scanning() as advance:
@@ -141,7 +142,10 @@ def compared(
     with scanning() as advance:
         advance(0.5)
         second = _measured(
-            request, b, other, first, lambda done: advance(0.5 + 0.4 * done), same=same
+            *(request, b, other, first),
+            lambda done: advance(0.5 + 0.4 * done),
+            same=same,
+            two_texts=two_texts,
         )
         alone: tuple[str, ...] = ()
         if not same:
@@ -158,21 +162,21 @@ def compared(
             *alone,
             *([f"{counted(repeated, 'repeated text')} left out"] if repeated else []),
         ),
-        condition=_condition(request, a, b),
+        condition=_condition(request, a, b, two_texts),
         floor_words=noise.words,
         floor_predictions=noise.predictions,
-        predictions=None if request.two_texts else _comparable(first, second),
+        predictions=None if two_texts else _comparable(first, second),
         seconds=time.monotonic() - began,
     )
 
 
-def _noise(request: Request, name: str, side: Measured, model: Model) -> Noise:
+def _noise(request: DiffRequest, name: str, side: Measured, model: Model) -> Noise:
     """Compare a side with itself in other numbers, unless a floor was given by hand.
 
     A torch model that was loaded by name is converted by this. name: of the side, A or B.
     """
-    if request.compared.noise_floor is not None:
-        return Noise(Floor(request.compared.noise_floor), "given")
+    if request.noise_floor is not None:
+        return Noise(Floor(request.noise_floor), "given")
     whole, other = side.maps, in_other_numbers(model)
     probing = Probing(other.model, whole.kind, whole.causal)
     rounded = model_maps(probing, side.inputs, whole.stride)
@@ -187,38 +191,39 @@ def _comparable(first: Measured, second: Measured) -> Predictions | None:
     return predictions(first.maps, second.maps) if ids[0] == ids[1] else None
 
 
-def _condition(request: Request, a: LiveSide, b: LiveSide) -> str:
-    """What B is where it is A's model."""
+def _condition(request: DiffRequest, a: LiveSide, b: LiveSide, two_texts: bool) -> str:
+    """Return in words what B is where it is A's model."""
     if not a.of_model(b):
         return ""
-    named = {name: value for name, value in vars(request.condition).items() if value is not None}
-    told = {"text_b": "another text", "texts_b": "other texts"}
-    words = [told.get(name, f"{name[:-2]} {value}") for name, value in named.items()]
+    words = [f"{name} {value}" for name, value in request.named_condition().items()]
+    if two_texts:
+        words.append("other texts" if b.texts.lines else "another text")
     return ", ".join(words) or "no other condition"
 
 
 def _measured(
-    request: Request,
+    request: DiffRequest,
     side: LiveSide,
     model: Model,
     first: Measured | None,
     advance: Advance,
     *,
     same: bool = False,
+    two_texts: bool = False,
 ) -> Measured:
-    """One side. first: A where this is B; same: whether B is loaded as A is."""
-    kind = request.compared.kind
+    """Measure one side. first: A where this is B; same: whether B is loaded as A is."""
+    kind = request.kind
     probing = open_probing(model, kind)
-    inputs = inputs_of(probing, side, request.truncation.truncate)
+    inputs = inputs_of(probing, side, request.truncate)
     if first is not None:
-        require_alike(first.inputs, inputs, probing.kind, two_texts=request.two_texts)
+        require_alike(first.inputs, inputs, probing.kind, two_texts=two_texts)
     stride = None if first is None else first.maps.stride
-    share = 0.3 if request.compared.importance else 0.6
+    share = 0.3 if request.importance else 0.6
     maps = model_maps(probing, inputs, stride, lambda done: advance(share * done))
     known = first.heads if first is not None and same else None
     states = head_states(model, kind, request.seed) if known is None else known
     effects = None
-    if request.compared.importance:
+    if request.importance:
         heads, effects = ablation_effects(
             model, inputs, probing.kind, lambda done: advance(share + (1 - share) * done)
         )
@@ -229,10 +234,10 @@ def _measured(
 # Held against each other ---------------------------------------------------------------------
 
 
-def _held(request: Request, first: Measured, second: Measured, floor: Floor) -> DiffReport:
+def _held(request: DiffRequest, first: Measured, second: Measured, floor: Floor) -> DiffReport:
     """Everything that follows from the two sides."""
     a, b, seed = first.maps, second.maps, request.seed
-    pairs = matched_pairs(a, b) if request.compared.match else pairs_by_index(a.heads, b.heads)
+    pairs = matched_pairs(a, b) if request.match else pairs_by_index(a.heads, b.heads)
     if not pairs:
         raise UsageError("the models share no layer with heads: add --match to pair them")
     apart = divergences(a, b, pairs)
@@ -250,13 +255,13 @@ def _held(request: Request, first: Measured, second: Measured, floor: Floor) -> 
         floor=floor,
         unmatched_a=_without(a.heads, {left for left, _ in pairs}),
         unmatched_b=_without(b.heads, {right for _, right in pairs}),
-        matched=request.compared.match,
+        matched=request.match,
         family=family,
         stride=a.stride,
-        importance=request.compared.importance,
+        importance=request.importance,
         notes=_notes(first, second),
-        top=request.compared.top,
-        index_base=request.counted.index_base,
+        top=request.top,
+        index_base=request.index_base,
     )
     return replace(report, example=_example(report, a, b, pairs, apart))
 

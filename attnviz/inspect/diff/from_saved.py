@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from attnviz.engine.head_run import Head
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
-from attnviz.inspect.diff.job import Open, Scanning, ablation_effects, head_states, with_effects
-from attnviz.inspect.diff.options import Request
+from attnviz.inspect.diff.live import Open, Scanning, ablation_effects, head_states, with_effects
 from attnviz.inspect.diff.records import DiffReport, HeadChange, HeadState
+from attnviz.inspect.diff.request import DiffRequest
 from attnviz.inspect.diff.saved import SavedResult
 from attnviz.inspect.diff.sides import LiveSide, Side, inputs_of
 from attnviz.measures.bootstrap import LEAST_TEXTS
@@ -34,7 +34,7 @@ class _Known:
 
 
 def compared_saved(
-    request: Request, a: Side, b: Side, open_model: Open, scanning: Scanning
+    request: DiffRequest, a: Side, b: Side, open_model: Open, scanning: Scanning
 ) -> DiffReport:
     """Two sides of which at least one is a saved result.
 
@@ -76,8 +76,8 @@ def compared_saved(
         unmatched_b=tuple(head for head in other.heads if head not in one.heads),
         importance=saved[0].command == "ablate",
         notes=tuple(dict.fromkeys((*one.info.notes, *other.info.notes))),
-        top=request.compared.top,
-        index_base=request.counted.index_base,
+        top=request.top,
+        index_base=request.index_base,
     )
     return replace(report, seconds=time.monotonic() - began)
 
@@ -88,7 +88,7 @@ def _of_file(side: SavedResult) -> _Known:
 
 
 def _of_model(
-    request: Request, side: LiveSide, saved: SavedResult, open_model: Open, scanning: Scanning
+    request: DiffRequest, side: LiveSide, saved: SavedResult, open_model: Open, scanning: Scanning
 ) -> _Known:
     """The same numbers of a model, over what the saved ones were measured over."""
     if saved.command == "patterns" and saved.text is None and saved.source:
@@ -101,7 +101,7 @@ def _of_model(
         with scanning():
             states = head_states(model, saved.kind, request.seed, saved.text)
         return _Known(model.info, probing.kind, states)
-    inputs = inputs_of(probing, side, request.truncation.truncate)
+    inputs = inputs_of(probing, side, request.truncate)
     if tuple(given.text.ids for given in inputs) != saved.texts:
         raise UsageError(
             f"{saved.path} was measured over other texts, or another tokenizer's tokens: give "

@@ -1,0 +1,124 @@
+"""``attnviz diff``: what changed between two models, beyond a noise floor measured in the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.errors import UsageError
+from attnviz.inspect.diff.request import DiffRequest
+from attnviz.options import Options, argument, option
+
+if TYPE_CHECKING:
+    from attnviz.inspect.diff.sides import LiveSide
+    from attnviz.models.model import Model
+    from attnviz.texts import Texts
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz diff openai-community/gpt2 ./tuned
+
+attnviz diff ./model ./model --dtype-b bfloat16 --texts stories.txt
+
+attnviz diff ./model ./pruned --match --importance --save diff.html
+
+attnviz patterns --model ./model --save base.json && attnviz diff base.json ./tuned
+"""
+
+
+@dataclass(frozen=True)
+class _Sides(Options):
+    """What is compared."""
+
+    a: str = argument(
+        "A", "A model as --model takes it, or a result saved by patterns or ablate as .json.", ...
+    )
+    b: str | None = argument("B", "What it is compared with; A again where it is left out.")
+
+
+@dataclass(frozen=True)
+class _Texts(Options, panel="What is compared"):
+    """The texts that both sides read."""
+
+    texts: Path | None = option(
+        "FILE", "Texts: one a line, or JSON lines with a text field (default: 10 built-in texts)."
+    )
+    text: str | None = option("TEXT", "One text: no intervals, an anecdote.", words=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text is not None and self.texts is not None:
+            raise UsageError("expected one source of texts: give --text or --texts, not both")
+
+
+@dataclass(frozen=True)
+class _TextsOfB(Options, panel="B under another condition"):
+    """The texts that B reads in place of these."""
+
+    text_b: str | None = option(
+        "TEXT", "What B reads in place of --text, as many tokens.", words=True
+    )
+    texts_b: Path | None = option("FILE", "What B reads in place of --texts, line by line.")
+
+
+@dataclass(frozen=True)
+class _Request(DiffRequest):
+    """What is asked; the seed also draws a model's random weights."""
+
+    seed: int = option("N", "Random seed (weights, random tokens, bootstrap).", 0, min=0)
+
+
+@command(EXAMPLES)
+def diff(
+    sides: _Sides,
+    texts: _Texts,
+    request: _Request,
+    texts_b: _TextsOfB,
+    loading: shared.Loading,
+    output: shared.Output,
+) -> None:
+    """Compare two models head by head, beyond a noise floor."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.inspect.diff import diff as question
+    from attnviz.inspect.diff.sides import both_sides
+    from attnviz.models.resolve import LoadOptions
+    from attnviz.texts import built_in_texts
+
+    outlet = open_outlet(output)
+    for other, own in (("text_b", "text"), ("texts_b", "texts")):
+        if getattr(texts_b, other) is not None and getattr(texts, own) is None:
+            name = other.replace("_", "-")
+            raise UsageError(f"--{name} is what B reads in place of --{own}: add --{own}")
+    a, b = both_sides(
+        request,
+        sides.a,
+        sides.a if sides.b is None else sides.b,
+        LoadOptions(**vars(loading), seed=request.seed),
+        texts=_read(texts.text, texts.texts) or built_in_texts(),
+        texts_b=_read(texts_b.text_b, texts_b.texts_b),
+    )
+
+    def open_model(side: LiveSide) -> Model:
+        with outlet.loading(side.name, side.options) as watched:
+            return question.opened(replace(side, options=watched))
+
+    report = question.diff(
+        a,
+        b,
+        request,
+        open_model=open_model,
+        scanning=lambda: outlet.advancing("comparing heads"),
+    )
+    outlet.show(report)
+
+
+def _read(text: str | None, many: Path | None) -> Texts | None:
+    from attnviz.texts import Texts, read_text, read_texts_file
+
+    if many is not None:
+        return read_texts_file(many, "--texts")
+    return None if text is None else Texts((read_text(text, None, "diff"),), "")

@@ -1,0 +1,47 @@
+"""From two sides to a report: two models are measured in turn, or one beside a saved result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from attnviz.inspect.diff.from_saved import compared_saved
+from attnviz.inspect.diff.live import Open, Scanning, compared
+from attnviz.inspect.diff.records import DiffReport
+from attnviz.inspect.diff.request import DiffRequest
+from attnviz.inspect.diff.sides import LiveSide, Side
+from attnviz.models.model import Model
+from attnviz.models.resolve import load
+from attnviz.records import Advance
+
+
+def opened(side: LiveSide) -> Model:
+    """Return the model of a side, loaded if it was given by its name."""
+    return side.loaded if side.loaded is not None else load(side.name, side.options)
+
+
+@contextmanager
+def unwatched() -> Iterator[Advance]:
+    """Let a scan tell nobody how far it is."""
+    yield lambda done: None
+
+
+def diff(
+    a: Side,
+    b: Side,
+    request: DiffRequest,
+    *,
+    open_model: Open = opened,
+    scanning: Scanning = unwatched,
+) -> DiffReport:
+    """Compare two models head by head, beyond a noise floor that is measured in the same run.
+
+    a, b: see ``sides.both_sides``; the second model is opened when the first is done with.
+    scanning: opens what is told the share of the work that is done.
+
+    Raises UsageError where the sides cannot be compared, LoadError for a model that cannot be read,
+    UnsupportedError where its attention cannot be observed.
+    """
+    if isinstance(a, LiveSide) and isinstance(b, LiveSide):
+        return compared(request, a, b, open_model, scanning)
+    return compared_saved(request, a, b, open_model, scanning)

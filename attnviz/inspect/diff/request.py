@@ -1,0 +1,44 @@
+"""What a person asks of ``diff``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from attnviz.options import IndexBase, Options, Seed, Truncation, flag, option
+
+
+@dataclass(frozen=True)
+class _ConditionOfB(Options, panel="B under another condition"):
+    """How B differs where it is A's model; as for A where nothing is said."""
+
+    dtype_b: Literal["auto", "float32", "float16", "bfloat16", "float64"] | None = option(
+        "DTYPE", "Compute B in this dtype."
+    )
+    revision_b: str | None = option("REVISION", "Branch, tag or commit of B on the hub.")
+    backend_b: Literal["auto", "numpy", "torch"] | None = option("BACKEND", "What runs B.")
+
+
+@dataclass(frozen=True)
+class _Compared(Options, panel="What is compared"):
+    """What of the heads is compared."""
+
+    kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
+        "KIND", "Which attention of an encoder–decoder: encoder (default), decoder or cross."
+    )
+    importance: bool = flag("Compare the loss increase when each head is ablated, too.")
+    match: bool = flag("Pair the heads by least divergence, not by index.")
+    noise_floor: float | None = option(
+        "BITS", "Take this noise floor in place of measuring one (JS divergence).", min=0.0, max=1.0
+    )
+    top: int = option("N", "List so many heads.", 8, min=1)
+
+
+@dataclass(frozen=True)
+class DiffRequest(_Compared, _ConditionOfB, Truncation, IndexBase, Seed):
+    """Everything that a person asked of a comparison of two models."""
+
+    def named_condition(self) -> dict[str, Any]:
+        """Return how B is loaded where that was said, by the names of ``LoadOptions``."""
+        said = {"dtype": self.dtype_b, "revision": self.revision_b, "backend": self.backend_b}
+        return {name: value for name, value in said.items() if value is not None}
