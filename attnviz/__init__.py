@@ -1,9 +1,9 @@
 """attnviz: see where each attention head of a transformer looks, in the terminal.
 
 From Python: ``capture(model, text)`` and ``heatmap(weights, tokens)`` give maps to look at;
-``why``, ``patterns``, ``ablate``, ``patch``, ``path``, ``rollout``, ``diff``, ``params``,
-``prune``, ``scaling``, ``verify``, ``sweep`` and ``train`` are the commands of these names;
-``load`` loads a model once for all of them; ``generate`` writes on, step by step;
+``why``, ``patterns``, ``ablate``, ``patch``, ``path``, ``rollout``, ``diff``, ``check``,
+``params``, ``prune``, ``scaling``, ``verify``, ``sweep`` and ``train`` are the commands of these
+names; ``load`` loads a model once for all of them; ``generate`` writes on, step by step;
 ``scaled_dot_product_attention`` and ``MultiHeadAttention`` are the mechanism itself. Each is
 imported when it is first asked for, so that ``import attnviz`` costs nothing.
 """
@@ -21,6 +21,7 @@ __all__ = [
     "__version__",
     "ablate",
     "capture",
+    "check",
     "diff",
     "errors",
     "generate",
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from attnviz.api import (
         ablate,
         capture,
+        check,
         diff,
         generate,
         load,

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from attnviz.cli.python import in_python_words
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from attnviz.engine.generation import Step
     from attnviz.engine.patching import Direction, PatchMetric, What
     from attnviz.inspect.ablate.records import AblationReport
+    from attnviz.inspect.check.records import CheckReport
     from attnviz.inspect.diff.records import DiffReport
     from attnviz.inspect.heads.chosen import HeadChoice
     from attnviz.inspect.heads.head_maps import HeadMaps
@@ -455,6 +457,61 @@ def diff(
         texts_b=texts_of(texts_b),
     )
     return question.diff(*sides, request)
+
+
+@_in_own_modes
+def check(
+    model: AnyModel | None,
+    file: str | os.PathLike[str],
+    *,
+    tokenizer: Any = None,
+    init: bool = False,
+    force: bool = False,
+    update: bool = False,
+    junit: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+) -> CheckReport:
+    """Hold a model against rules in a file; the report's ``passed`` says whether all hold.
+
+    model: see ``capture``; None for the one that the file names. tokenizer: see ``capture``.
+    file: rules in TOML. init, force, update: write the file, or renew its baselines, as on the
+        command line. junit: a file to be written in JUnit XML.
+
+    Raises UsageError (also a ValueError) for rules that do not fit the model, LoadError for what
+    cannot be read or written, UnsupportedError if the attention cannot be observed.
+    """
+    given = locals()
+    from attnviz.inspect.check import check as question
+    from attnviz.inspect.check.ci import write_junit
+    from attnviz.inspect.check.measure import CheckedModel
+    from attnviz.inspect.check.request import CheckRequest
+    from attnviz.inspect.patterns.probes import reckoned_probe_tokens
+    from attnviz.models.resolve import LoadOptions, load
+
+    request, path = CheckRequest.of(given), Path(file)
+    also = [] if junit is None else [Path(junit)]
+    rules = question.rules_of(path, request, also)
+    if model is None:
+        model = (rules.model if rules is not None else None) or question.BUILT_IN
+    if isinstance(model, str | os.PathLike):
+        name, loaded = os.fspath(model), None
+    else:
+        loaded = _opened(model, tokenizer)
+        name = loaded.info.name
+
+    def opening(name: str) -> Model:
+        return load(name, LoadOptions(seed=seed, tokens=reckoned_probe_tokens(None, None)))
+
+    checked = CheckedModel(
+        name,
+        lambda: _opened(model, tokenizer, opening) if loaded is None else loaded,
+        question.counted(name, loaded),
+        seed,
+    )
+    report = question.check(checked, path, request, rules)
+    if junit is not None:
+        write_junit(Path(junit), report)
+    return report
 
 
 @_in_own_modes

@@ -17,7 +17,17 @@ from attnviz.errors import AttnvizError, UsageError
 
 TEXT = "The cat sat on the mat because the cat was tired."
 OTHER = "When Mary and John went out, John gave Mary a book."
-PACKAGES = ("ablate", "diff", "generate", "params", "patch", "patterns", "prune")
+RULES = """
+[[check]]
+head = "L0H0"
+score = "previous"
+at_least = 0.5
+
+[[check]]
+heads_labelled = "induction"
+at_least = 1
+"""
+FUNCTIONS = ("ablate", "check", "diff", "generate", "params", "patch", "patterns", "prune")
 
 
 def same(found: Any, document: Any) -> None:
@@ -58,6 +68,7 @@ def same(found: Any, document: Any) -> None:
             ),
             ("diff", "tiny", "--texts", "texts.txt", "--dtype-b", "float64"),
         ),
+        (lambda: attnviz.check(None, "rules.toml"), ("check", "rules.toml")),
         (
             lambda: attnviz.prune(texts=[TEXT, OTHER, TEXT + " " + OTHER], heads=["L0H1", "L2H3"]),
             ("prune", "--texts", "texts.txt", "--heads", "L0H1", "--heads", "L2H3"),
@@ -93,6 +104,7 @@ def test_the_numbers_are_those_of_the_command(
     run: Any, tmp_path: Path, found: Callable[[], Any], arguments: tuple[str, ...]
 ) -> None:
     (tmp_path / "texts.txt").write_text("\n".join([TEXT, OTHER, TEXT + " " + OTHER]))
+    (tmp_path / "rules.toml").write_text(RULES)
     result = run(*arguments, "--json")
     assert result.code == 0
     document, mine = run(*arguments, "--json").document, found().to_dict()
@@ -196,10 +208,10 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert found.to_dict()["seed"] == 1
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_goes_to_another_process_as_a_function_does(package: str) -> None:
-    analysis = getattr(attnviz, package)
-    assert pickle.loads(pickle.dumps(analysis)) is analysis
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_goes_to_another_process(name: str) -> None:
+    function = getattr(attnviz, name)
+    assert pickle.loads(pickle.dumps(function)) is function
 
 
 def test_a_loaded_model_needs_its_tokenizer(model: Any) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attnviz.draw.values import json_number, model_facts
 from attnviz.inspect.check.records import CheckReport, Outcome
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
 
 SCHEMA = "attnviz.check/1"
 
@@ -44,11 +40,6 @@ def _rule(outcome: Outcome) -> dict[str, Any]:
         "detail": outcome.detail or None,
         "line": rule.line or None,
     }
-
-
-def write_check_json(report: CheckReport, stream: SupportsWrite[str]) -> None:
-    """Write ``check_data``, ASCII only: names come from strangers."""
-    stream.write(json.dumps(check_data(report), indent=2, allow_nan=False) + "\n")
 
 
 def check_rows(report: CheckReport) -> Iterator[tuple[object, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from attnviz.draw import document as doc
@@ -19,6 +18,7 @@ from attnviz.inspect.check.words import (
     sign,
     sources,
     value_text,
+    written_words,
 )
 from attnviz.records import Tokens
 
@@ -29,9 +29,10 @@ _LEAD = 9
 
 
 def check_document(
-    report: CheckReport, explain: bool = False, hints: Sequence[str] = ()
+    report: CheckReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Everything that one run shows."""
+    """Return everything that one run shows."""
+    advice = [*([written_words(report)] if report.written else []), "--explain"] if hints else []
     about: doc.Words = [(said(report.name), True)]
     if report.info is not None:
         about = model_words(report.info)
@@ -55,7 +56,7 @@ def check_document(
             doc.Group(beyond),
         ],
         [doc.Say(text, 100) for text in EXPLANATION] if explain else (),
-        [doc.Facts([(hint, False) for hint in hints], tone="faint")] if hints else (),
+        [doc.Facts([(hint, False) for hint in advice], tone="faint")] if advice else (),
         heading(report),
         "",
         finding(report),

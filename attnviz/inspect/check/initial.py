@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
 from attnviz.inspect.check.baseline import Baseline, check_finite
-from attnviz.inspect.check.measure import Measured
+from attnviz.inspect.check.measure import CheckedModel
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
 from attnviz.measures.divergence import js_divergence
 from attnviz.measures.labels import best_label, clear_deviations, strengths
@@ -43,7 +43,7 @@ def baseline_path(path: Path) -> Path:
     return path.with_name(f"{path.stem}.attnviz.json")
 
 
-def initial_rules(measured: Measured, path: Path, name: str) -> str:
+def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
     """The file's text. The model is not to be used afterwards, see ``in_other_numbers``.
 
     Raises UnsupportedError for a model that cannot be run in other numbers, LoadError or UsageError
@@ -95,7 +95,7 @@ def initial_rules(measured: Measured, path: Path, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _js_noise(measured: Measured, noise: Measured) -> float:
+def _js_noise(measured: CheckedModel, noise: CheckedModel) -> float:
     """Return the most that noise moved any head's attention by distance, bits, mean over texts.
 
     It is at least the divergence of the means, where opposite moves in single texts cancel.
@@ -146,7 +146,7 @@ def _keeps_label(report: PatternReport, head: PatternScores, margins: Mapping[bo
     )
 
 
-def _losses(measured: Measured) -> list[NDArray[np.float64]] | None:
+def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
     """Return nats per token of each built-in text; None for a model that predicts none.
 
     Raises LoadError or UsageError where they are no numbers.
@@ -159,7 +159,7 @@ def _losses(measured: Measured) -> list[NDArray[np.float64]] | None:
     return losses
 
 
-def _counts(measured: Measured) -> list[tuple[str, float]]:
+def _counts(measured: CheckedModel) -> list[tuple[str, float]]:
     """What ``params`` counts of the model, nothing of one that it cannot count."""
     try:
         return [(name, measured.params[name]) for name in _COUNTS if measured.params.get(name)]

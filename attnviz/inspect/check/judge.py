@@ -19,7 +19,7 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.probing import Probing
 from attnviz.errors import UsageError
 from attnviz.inspect.check.baseline import read_baseline
-from attnviz.inspect.check.measure import BASELINE, PROBES, TEXTS, Measured
+from attnviz.inspect.check.measure import BASELINE, PROBES, TEXTS, CheckedModel
 from attnviz.inspect.check.records import (
     BaselineRule,
     CountRule,
@@ -43,7 +43,7 @@ _FURTHEST = 3
 """Heads beyond a bound that are named."""
 
 
-def outcome(measured: Measured, rule: Rule) -> Outcome:
+def outcome(measured: CheckedModel, rule: Rule) -> Outcome:
     """Return what becomes of a rule.
 
     Raises UsageError, which begins with the rule's name, for what this model does not have.
@@ -57,7 +57,7 @@ def outcome(measured: Measured, rule: Rule) -> Outcome:
     return replace(found, detail="what it is measured on has no number")
 
 
-def _score(measured: Measured, rule: ScoreRule) -> Outcome:
+def _score(measured: CheckedModel, rule: ScoreRule) -> Outcome:
     head = measured.place(rule.head)
     value = measured.scores[head].get(rule.score)
     known = [scores for scores in measured.scores.values() if set(scores.values()) > {None}]
@@ -76,7 +76,7 @@ def _without_number(heads: Sequence[Head]) -> str:
     return f"no number of {named}{more}"
 
 
-def _labelled(measured: Measured, rule: LabelRule) -> Outcome:
+def _labelled(measured: CheckedModel, rule: LabelRule) -> Outcome:
     report = measured.patterns
     if report.unknown:  # any of them may have the label
         detail = _without_number([(entry.layer, entry.head) for entry in report.unknown])
@@ -98,7 +98,7 @@ def _cannot_be_given(report: PatternReport, label: str) -> str:
     return "random weights get none" if report.model.weights == "random" else ""
 
 
-def _against(measured: Measured, rule: BaselineRule) -> Outcome:
+def _against(measured: CheckedModel, rule: BaselineRule) -> Outcome:
     now = measured.baseline
     if rule.path not in measured.baselines:
         measured.baselines[rule.path] = read_baseline(rule.path, now)
@@ -125,7 +125,7 @@ def _against(measured: Measured, rule: BaselineRule) -> Outcome:
     return Outcome(rule, value, words, over, unit, detail)
 
 
-def _loss(measured: Measured, rule: LossRule) -> Outcome:
+def _loss(measured: CheckedModel, rule: LossRule) -> Outcome:
     if rule.texts:
         passes = tuple(measured.passed(_whole(measured.probing, text)) for text in rule.texts)
     else:
@@ -155,7 +155,7 @@ def _whole(probing: Probing, text: str) -> Input:
     return given
 
 
-def _span(measured: Measured, rule: SpanRule) -> Outcome:
+def _span(measured: CheckedModel, rule: SpanRule) -> Outcome:
     probing = measured.probing
     given = _whole(probing, rule.text)
     tokens = given.keys(probing.kind)
@@ -187,7 +187,7 @@ def _span(measured: Measured, rule: SpanRule) -> Outcome:
     return Outcome(rule, float(mass), over, over)
 
 
-def _count(measured: Measured, rule: CountRule) -> Outcome:
+def _count(measured: CheckedModel, rule: CountRule) -> Outcome:
     value = measured.params.get(rule.number)
     if value is None:
         raise UsageError(
@@ -196,12 +196,12 @@ def _count(measured: Measured, rule: CountRule) -> Outcome:
     return Outcome(rule, value, "its config", "config")
 
 
-def _rows(measured: Measured, rule: RowsRule) -> Outcome:
+def _rows(measured: CheckedModel, rule: RowsRule) -> Outcome:
     apart = float(np.max([each.apart for each in measured.built_in]))
     return Outcome(rule, apart, measured.read, TEXTS)
 
 
-_OUTCOMES: Mapping[type[Rule], Callable[[Measured, Any], Outcome]] = {
+_OUTCOMES: Mapping[type[Rule], Callable[[CheckedModel, Any], Outcome]] = {
     ScoreRule: _score,
     LabelRule: _labelled,
     BaselineRule: _against,

@@ -51,13 +51,17 @@ class _Pass(NamedTuple):
     losses: NDArray[np.float64] | None
 
 
-class Measured:
-    """A model, and what was measured of it so far.
+class CheckedModel:
+    """A model that rules are about, and what was measured of it so far.
 
-    open_model: loads it when the first rule needs it. params: counts it. seed: of random tokens.
+    name: as a person gave it. open_model: loads it when the first rule needs it.
+    params: counts it. seed: of random tokens.
     """
 
-    def __init__(self, open_model: Callable[[], Model], params: Params, seed: int) -> None:
+    def __init__(
+        self, name: str, open_model: Callable[[], Model], params: Params, seed: int
+    ) -> None:
+        self.name = name
         self._open = open_model
         self._params = params
         self._seed = seed
@@ -69,9 +73,9 @@ class Measured:
     def model(self) -> Model:
         return self._open()
 
-    def beside(self, model: Model) -> Measured:
+    def beside(self, model: Model) -> CheckedModel:
         """Another model to be measured likewise."""
-        other = Measured(lambda: model, self._params, self._seed)
+        other = CheckedModel(self.name, lambda: model, self._params, self._seed)
         other.advance = self.advance
         return other
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from attnviz.draw.report import Report
 from attnviz.records import ModelInfo
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 
 @dataclass(frozen=True)
@@ -163,12 +168,12 @@ class Outcome:
         return self.rule.bounds.hold(self.value)
 
 
-@dataclass(frozen=True)
-class CheckReport:
+@dataclass(frozen=True, repr=False)
+class CheckReport(Report):
     """All rules with their outcomes.
 
     info: None where only the config of ``name`` was counted. sources: what several rules were
-    measured on, by name.
+    measured on, by name. written: the files of rules and baselines that this run wrote.
     """
 
     name: str
@@ -178,10 +183,28 @@ class CheckReport:
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
+    written: tuple[Path, ...] = ()
+
+    command = "check"
 
     def __post_init__(self) -> None:
         if not self.outcomes:
             raise ValueError("expected a rule")
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.check.data import check_data
+
+        return check_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.check.data import check_rows
+
+        return check_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.check.document import check_document
+
+        return check_document(self, explain=explain, hints=hints)
 
     @property
     def failed(self) -> Sequence[Outcome]:

@@ -131,3 +131,8 @@ def heading(report: CheckReport) -> list[tuple[str, bool]]:
         (said(report.path.name), False),
         (counted(len(report.outcomes), "rule"), False),
     ]
+
+
+def written_words(report: CheckReport) -> str:
+    """Return which files this run wrote."""
+    return f"wrote {', '.join(said(str(path)) for path in report.written)}"

@@ -10,7 +10,7 @@ import pytest
 from attnviz.inspect.check.baseline import write_baseline
 from attnviz.inspect.check.initial import baseline_path, initial_rules
 from attnviz.inspect.check.judge import outcome
-from attnviz.inspect.check.measure import Measured
+from attnviz.inspect.check.measure import CheckedModel
 from attnviz.inspect.check.records import BaselineRule
 from attnviz.inspect.check.rules import read_rules
 
@@ -39,7 +39,7 @@ def test_rules_of_one_form_hold_on_every_other(
     found, written = {}, {}
     for number, (form, directory) in enumerate(forms.items()):
         model = loaded(directory, form)
-        found[form] = Measured(lambda model=model: model, lambda: {"total": 1}, seed=0)
+        found[form] = CheckedModel("a", lambda model=model: model, lambda: {"total": 1}, seed=0)
         written[form] = tmp_path / f"{number}.toml"
         text = initial_rules(found[form], written[form], directory)
         written[form].write_text(text, encoding="utf-8")

@@ -1,0 +1,138 @@
+"""``attnviz check``: rules in a file about what a model's heads do, as a gate for CI."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.errors import AttnvizError, CheckError
+from attnviz.inspect.check.request import CheckRequest
+from attnviz.options import Options, argument, option
+
+if TYPE_CHECKING:
+    from attnviz.cli.outlet import Outlet
+    from attnviz.inspect.check.records import CheckReport
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz check checks.toml --init
+
+attnviz check checks.toml
+
+attnviz check checks.toml --model ./tuned --junit report.xml
+
+attnviz check checks.toml --update
+"""
+
+
+@dataclass(frozen=True)
+class _File(Options):
+    """The file of rules."""
+
+    file: Path = argument("FILE", "Rules in TOML; see attnviz docs check.", ...)
+
+
+@dataclass(frozen=True)
+class _Model(Options, panel="Model"):
+    """The model that is checked."""
+
+    model: str | None = option(
+        "NAME",
+        "In place of the file's model: tiny, mha, a directory, a Hugging Face id.",
+        short="-m",
+        autocompletion=shared.complete_model,
+    )
+    seed: int = option("N", "Random seed (weights, random tokens).", 0, min=0)
+
+
+@dataclass(frozen=True)
+class _Junit(Options, panel="Output"):
+    """A file for CI."""
+
+    junit: Path | None = option("FILE", "Write JUnit XML, a test case a rule.")
+
+
+@command(EXAMPLES)
+def check(
+    file: _File,
+    request: CheckRequest,
+    model: _Model,
+    loading: shared.Loading,
+    output: shared.Output,
+    junit: _Junit,
+) -> None:
+    """Hold a model against rules in a file: a gate for CI."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.draw.whole_file import check_writable
+    from attnviz.inspect.check import check as question
+    from attnviz.inspect.check.measure import CheckedModel
+    from attnviz.inspect.check.words import written_words
+    from attnviz.inspect.patterns.probes import reckoned_probe_tokens
+
+    outlet = open_outlet(output)
+    if junit.junit is not None:
+        check_writable(junit.junit, named=True)
+    also = [*output.save, *([junit.junit] if junit.junit else [])]
+    rules = question.rules_of(file.file, request, also)
+    name = model.model or (rules.model if rules is not None else None) or question.BUILT_IN
+    options = shared.load_options(name, loading, model.seed)
+    tokens = reckoned_probe_tokens(None, None)
+    checked = CheckedModel(
+        name,
+        lambda: outlet.load(name, replace(options, tokens=tokens)),
+        question.counted(name, revision=loading.revision, offline=loading.offline),
+        model.seed,
+    )
+    if question.needs_model(rules):
+        _ = checked.model  # under its own spinner
+    with outlet.advancing("scoring heads") as advance:
+        report = question.check(checked, file.file, request, rules, advance)
+    if report.written and (outlet.console is None or output.whole):  # else the screen says it
+        outlet.notices.print(written_words(report), soft_wrap=True)
+        report = replace(report, written=())
+    _show(report, outlet, junit.junit)
+
+
+def _show(report: CheckReport, outlet: Outlet, junit: Path | None) -> None:
+    """Write to every outlet and what CI reads; end with the code of CheckError if a rule fails.
+
+    None is lost with another. Neither a file that cannot be written nor a reader who leaves
+    makes a rule hold.
+    """
+    from attnviz.cli.terminal import discard_output
+    from attnviz.inspect.check import ci
+    from attnviz.inspect.check.words import on_github
+
+    lost: list[AttnvizError] = []
+    try:
+        if junit is not None:
+            ci.write_junit(junit, report)
+    except AttnvizError as error:
+        lost.append(error)
+    try:
+        outlet.show(report)
+    except AttnvizError as error:
+        lost.append(error)
+    except (BrokenPipeError, SystemExit):  # the latter is how rich tells of the former
+        discard_output()
+    if on_github():
+        for line in ci.github_lines(report):
+            print(line, file=sys.stderr)
+        try:
+            ci.add_summary(report.document(explain=outlet.output.explain))
+        except OSError as error:  # beside the result: it decides nothing
+            outlet.notices.print(f"no step summary: {error.strerror}", soft_wrap=True)
+    told = "; ".join(map(str, lost))
+    if not report.passed:
+        if outlet.output.json or lost:
+            raise CheckError("; ".join(filter(None, (report.finding, told))))
+        raise typer.Exit(CheckError.exit_code)  # the screen has said it
+    if lost:
+        raise type(lost[0])(told)

@@ -1,0 +1,138 @@
+"""From a file of rules to a report: the model is opened when a rule needs it, and each is judged.
+
+With ``init`` the file and its baseline are written first, from what the model does now.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from attnviz.draw.labels import visible
+from attnviz.draw.whole_file import check_writable, whole_file
+from attnviz.errors import UsageError
+from attnviz.inspect.check.baseline import check_beside, check_renewable, write_baseline
+from attnviz.inspect.check.initial import baseline_path, initial_rules
+from attnviz.inspect.check.judge import outcome
+from attnviz.inspect.check.measure import CheckedModel
+from attnviz.inspect.check.records import CheckReport, RuleFile
+from attnviz.inspect.check.request import CheckRequest
+from attnviz.inspect.check.rules import read_rules
+from attnviz.models.model import Model
+from attnviz.records import Advance
+
+BUILT_IN = "tiny"
+"""The model of a file that names none, where a person names none either."""
+
+
+def rules_of(file: Path, request: CheckRequest, written: Sequence[Path] = ()) -> RuleFile | None:
+    """Return the rules that are to hold; None if ``check`` is to write them.
+
+    written: other files that will be written. Nothing is written yet, and no model is loaded.
+    Raises UsageError or LoadError for a file that cannot be read, or that must not be written.
+    """
+    if request.init:
+        _refuse_old(file, force=request.force)
+        _keep_read([file, baseline_path(file)], written)
+        return None
+    rules = read_rules(file)
+    _keep_read(rules.read, written)
+    if request.update:
+        if not rules.baselines:
+            raise UsageError(f"{str(file)!r} names no baseline: there is nothing to update")
+        for path in rules.baselines:
+            check_renewable(path, file)
+    return rules
+
+
+def needs_model(rules: RuleFile | None) -> bool:
+    """Return whether some rule is about more than the model's config."""
+    return rules is None or not rules.of_config
+
+
+def counted(name: str, loaded: Model | None = None, **loading: Any) -> Callable[[], dict[str, Any]]:
+    """Return what counts a model's parameters, for rules about them.
+
+    loading: ``revision`` and ``offline`` of a model that is named.
+    """
+
+    def count() -> dict[str, Any]:
+        from attnviz.count.params.cases import NamedModel, requested_cases
+        from attnviz.count.params.data import params_data
+        from attnviz.count.params.request import ParamsRequest
+
+        cases = requested_cases([NamedModel(name, loaded=loaded)], ParamsRequest(**loading))
+        return params_data(cases)
+
+    return count
+
+
+def check(
+    model: CheckedModel,
+    file: Path,
+    request: CheckRequest,
+    rules: RuleFile | None,
+    advance: Advance = lambda share: None,
+) -> CheckReport:
+    """Hold a model against rules, or write them first.
+
+    rules: see ``rules_of``. advance: is told the share of the probes that is scored.
+
+    Raises UsageError, which names the rule, for what this model does not have; LoadError for what
+    cannot be read or written. Rules that do not hold are no error: see ``CheckReport.passed``.
+    """
+    began = time.monotonic()
+    model.advance = advance
+    written: tuple[Path, ...] = ()
+    if rules is None:
+        written = _write(file, model)
+        rules = read_rules(file)
+    elif request.update:  # written below, once every rule could be judged
+        model.baselines.update(dict.fromkeys(rules.baselines, model.baseline))
+    outcomes = tuple(outcome(model, rule) for rule in rules.rules)
+    if request.update:
+        written = rules.baselines
+        for path in written:
+            write_baseline(path, model.baseline)
+    info = model.model.info if model.loaded else None
+    return CheckReport(
+        name=model.name,
+        info=info,
+        path=rules.path,
+        outcomes=outcomes,
+        seconds=time.monotonic() - began,
+        notes=() if info is None else tuple(info.notes),
+        sources=model.sources,
+        written=written,
+    )
+
+
+def _refuse_old(file: Path, *, force: bool) -> None:
+    """Raise where --init would overwrite, or cannot write."""
+    check_writable(file, named=True)
+    check_beside(baseline_path(file), file)
+    for path in (file, baseline_path(file)):
+        if path.exists() and not force:
+            raise UsageError(f"{str(path)!r} is there: --force overwrites it")
+
+
+def _keep_read(read: Sequence[Path], written: Sequence[Path]) -> None:
+    """Raise UsageError where a file to be written is one that is read, or two are one."""
+    taken = set(map(os.path.realpath, read))
+    for path in written:
+        if os.path.realpath(path) in taken:
+            shown = visible(str(path))
+            raise UsageError(f"{shown!r} is a file that is read, or written twice: name another")
+        taken.add(os.path.realpath(path))
+
+
+def _write(path: Path, model: CheckedModel) -> tuple[Path, ...]:
+    """Write the rules and their baseline, both or nothing; return their names."""
+    text = initial_rules(model, path, model.name)
+    write_baseline(baseline_path(path), model.baseline)
+    with whole_file(path, named=True) as stream:
+        stream.write(text.encode())
+    return path, baseline_path(path)

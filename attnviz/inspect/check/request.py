@@ -1,0 +1,29 @@
+"""What a person asks of ``check``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnviz.errors import UsageError
+from attnviz.options import Options, Seed, flag
+
+
+@dataclass(frozen=True)
+class _Writing(Options):
+    """What is written of the rules and their baselines."""
+
+    init: bool = flag("Write FILE and its baseline from what the model does now.")
+    force: bool = flag("With --init: overwrite both.")
+    update: bool = flag("Renew the baselines that FILE names; FILE stays.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.init and self.update:
+            raise UsageError("--init writes rules, --update renews baselines: give one of the two")
+        if self.force and not self.init:
+            raise UsageError("--force is for --init, which overwrites nothing without it")
+
+
+@dataclass(frozen=True)
+class CheckRequest(_Writing, Seed):
+    """Everything that a person asked of a file of rules."""
