@@ -88,8 +88,12 @@ def tokenizing(name: str) -> Iterator[None]:
 @contextmanager
 def _without_panic_lines() -> Iterator[None]:
     # Another thread that redirects at the same time would put back the wrong descriptor.
+    if not _redirecting.acquire(blocking=False):
+        yield
+        return
     shown = _standard_error()
-    if shown is None or not _redirecting.acquire(blocking=False):
+    if shown is None:
+        _redirecting.release()
         yield
         return
     held, end = os.pipe()

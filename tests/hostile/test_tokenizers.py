@@ -133,6 +133,13 @@ def test_what_others_say_meanwhile_is_not_lost(capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr().err == "another thread\n"
 
 
+def test_one_inside_another_leaves_no_descriptor_open() -> None:
+    before = sorted(os.listdir("/dev/fd"))
+    with tokenizing("model"), tokenizing("model"):
+        pass
+    assert sorted(os.listdir("/dev/fd")) == before
+
+
 def test_more_than_a_pipe_holds_blocks_nobody(capfd: pytest.CaptureFixture[str]) -> None:
     with tokenizing("m"):
         os.write(2, b"x" * 2**16)
