@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
-from attnviz.cli.python import in_python_words
 from attnviz.errors import UsageError
-from attnviz.models.threads import ASKED, in_turns, suit, threads_kept, wait_passively
+from attnviz.models.threads import ASKED, suit, threads_kept, wait_passively
 from attnviz.options import spelled_head, spelled_heads
 from attnviz.texts import built_in_texts, texts_of
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.ablate.records import AblationReport
     from attnviz.inspect.check.records import CheckReport
     from attnviz.inspect.diff.records import DiffReport
+    from attnviz.inspect.generate.records import GenerateReport
     from attnviz.inspect.heads.chosen import HeadChoice
     from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.inspect.patch.path import PathReport
@@ -796,48 +796,58 @@ def train(
     return question.train(TrainRequest.of(given), device=device)
 
 
-@threads_kept()
+@_in_own_modes
 def generate(
-    model: AnyModel = "tiny",
-    prompt: str | None = None,
+    model: AnyModel,
+    prompt: str,
     *,
     tokenizer: Any = None,
     tokens: int = 40,
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
-    seed: int = 0,
     ablate: AnyHeads = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
     kind: Literal["decoder", "cross"] | None = None,
-) -> Iterator[Step]:
-    """Let a model write on: each token with its probability and the weights that led to it.
-
-    model, tokenizer: see ``patterns``. prompt: what it goes on from. tokens: at most so many.
-    temperature, top_k, top_p, seed: how they are chosen, see ``attnviz generate``; 0 is greedy.
-    ablate: heads whose outputs are zero. kind: of an encoder–decoder, which attention is given.
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+    on_step: Callable[[Step], None] = lambda step: None,
+) -> GenerateReport:
+    """Let a model write on, and see where its heads look; iterating over the report gives steps.
 
     Each step has ``text``, ``id``, ``probability``, ``likely``, ``entropy`` and ``rows``: by layer
-    the weights (head, key) of the token that was read last. Raises as ``patterns`` does, and
-    UnsupportedError for a model that does not tell the next token.
-    """
-    from attnviz.engine.capture import encoded
-    from attnviz.engine.generation import Sampling, generate
-    from attnviz.engine.selection import choose_heads
+    the weights (head, key) of the token that was read last.
 
+    model, tokenizer: see ``capture``. prompt: what it goes on from. on_step: is called with each
+        step as it is written. Ctrl-C ends the text between two steps.
+    The options are those of ``attnviz generate``; see ``GenerateRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or a prompt that do not fit, LoadError
+    for a model that cannot be read, UnsupportedError if it does not tell the next token.
+    """
+    given = locals()
+    from attnviz.inspect.generate.generate import Job
+    from attnviz.inspect.generate.request import GenerateRequest
+    from attnviz.interrupts import between_steps
+
+    request = GenerateRequest.of(given)
     if (text := _text(prompt)) is None:
         raise UsageError('expected a prompt: attnviz.generate("tiny", "The cat sat on the")')
-    sampling = Sampling(tokens, temperature, top_k, top_p, seed)
-    opened = _opened(model, tokenizer, _for_one_pass(text, tokens))
-    info = opened.info
-    removed = choose_heads(None, spelled_heads(ablate), info.layers, info.heads, 0) or {}
-    steps = generate(
-        opened,
-        encoded(opened, text, None),
-        sampling,
-        kind=kind,
-        removed=[(layer, head) for layer, some in removed.items() for head in some],
-    )
-    return in_turns(opened, steps)
+
+    def told(step: Step) -> Step:
+        on_step(step)
+        return step
+
+    with between_steps() as asked:
+        loaded = _opened(model, tokenizer, _for_one_pass(text, tokens))
+        job = Job.prepare(loaded, text, request, asked)
+        report, early = replace(job, steps=map(told, job.steps)).write(asked)
+    if early is not None and (report is None or not isinstance(early, KeyboardInterrupt)):
+        raise early
+    assert report is not None
+    return report
 
 
 def _text(text: str | None) -> str | None:
@@ -847,11 +857,6 @@ def _text(text: str | None) -> str | None:
     if not isinstance(text, str) or not text.strip() or text == "-":
         raise UsageError(f"expected one text of at least one word, got {text!r:.40}")
     return text
-
-
-def _texts(texts: str | Iterable[str] | None) -> Any:
-    with in_python_words():
-        return texts_of(texts)
 
 
 def _opened(

@@ -45,7 +45,7 @@ COMMANDS = {name: line for group in GROUPS.values() for name, line in group.item
 
 MODULES = {
     **{name: f"attnviz.cli.{name}" for name in COMMANDS},
-    **{name: f"attnviz.inspect.{name}.command" for name in ("heads", "explore", "generate")},
+    **{name: f"attnviz.inspect.{name}.command" for name in ("heads", "explore")},
     "docs": "attnviz.docs.command",
 }
 """The module in which each command stands."""

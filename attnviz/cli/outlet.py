@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -149,9 +148,6 @@ class Outlet:
         The files come first, for a reader of standard output may leave, or never read on.
         Raises LoadError for what cannot be written.
         """
-        if (taken := _taken.get()) is not None:
-            taken.append(report)
-            return
         drawn = report.document
         if isinstance(report, CompleteReport):
             drawn = partial(
@@ -204,20 +200,6 @@ class Outlet:
         else:  # the prompt takes a line
             drawn = first_screen(document, theme, console.width, console.height - 1)
         console.print(drawn, end="")
-
-
-_taken: ContextVar[list[Report] | None] = ContextVar("attnviz reports", default=None)
-
-
-@contextmanager
-def taking() -> Iterator[list[Report]]:
-    """While this is open, what commands of this thread show is kept in the list instead."""
-    taken: list[Report] = []
-    token = _taken.set(taken)
-    try:
-        yield taken
-    finally:
-        _taken.reset(token)
 
 
 def open_outlet(output: Output) -> Outlet:

@@ -103,17 +103,6 @@ def resolve(name: str) -> Source:
     return Source("hub", name)
 
 
-class Loaded(str):
-    """The name of a model that Python code has loaded already: ``load`` gives that one back."""
-
-    model: Model
-
-    def __new__(cls, model: Model) -> Loaded:
-        named = super().__new__(cls, model.info.name)
-        named.model = model
-        return named
-
-
 def reckoned_tokens(text: str) -> int:
     """About how many tokens a text has, before there is a tokenizer: four bytes each, and a few."""
     return len(text.encode(errors="replace")) // 4 + 3
@@ -126,7 +115,7 @@ def load(name: str, options: LoadOptions | None = None) -> Model:
         LoadError, OfflineError, UnsupportedError, UsageError: as the loaders of each kind.
     """
     options = options or LoadOptions()
-    model = name.model if isinstance(name, Loaded) else _loaded(name, options)
+    model = _loaded(name, options)
     suit(model, options.threads)
     return model
 

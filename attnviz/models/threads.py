@@ -14,15 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock, local
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from attnviz.models import cgroup
 
 if TYPE_CHECKING:  # the entry point imports this module before all others
     from attnviz.models.model import Model
-
-Item = TypeVar("Item")
 
 _SMALL = 20_000_000
 """Weights, without embeddings, below which several threads gain little on an idle machine."""
@@ -117,18 +115,6 @@ def threads_kept() -> Iterator[None]:
             _process.users -= 1
             if not _process.users:
                 _process.own, _process.asked = {}, None
-
-
-def in_turns(model: Model, items: Iterator[Item]) -> Iterator[Item]:
-    """Yield the items; ``model`` computes each with the threads that suit it."""
-    while True:
-        with threads_kept():
-            suit(model)
-            try:
-                item = next(items)
-            except StopIteration:
-                return
-        yield item
 
 
 Functions = tuple[Callable[[], int], Callable[[int], Any]]

@@ -86,6 +86,10 @@ def same(found: Any, document: Any) -> None:
             ("path", "L0H1", "Tom saw Ann", "Ann saw Tom"),
         ),
         (
+            lambda: attnviz.generate("tiny", "The cat sat", tokens=3, ablate="L1H0", seed=2),
+            ("generate", "The cat sat", "--tokens", "3", "--ablate", "L1H0", "--seed", "2"),
+        ),
+        (
             lambda: attnviz.scaling(d_k="4,8", samples=3, seed=2),
             ("scaling", "--d-k", "4,8", "--samples", "3", "--seed", "2"),
         ),

@@ -14,7 +14,6 @@ import pytest
 
 import attnviz
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.attention.stack_reader import StackReader
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.models import cgroup, threads
 from attnviz.models.bundled import Bundled
@@ -212,22 +211,6 @@ def test_an_error_gives_the_threads_back() -> None:
     with pytest.raises(attnviz.errors.UsageError):
         attnviz.ablate("tiny", SENTENCE, head="L99H0")
     assert numbers() == {3}
-
-
-def test_between_the_steps_of_a_text_the_threads_are_the_programs_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen, plain = [], StackReader.read
-
-    def read(self: StackReader, *given: Any) -> Any:
-        seen.append(numbers())
-        return plain(self, *given)
-
-    monkeypatch.setattr(StackReader, "read", read)
-    for count, _ in enumerate(attnviz.generate("tiny", SENTENCE, tokens=3)):
-        assert numbers() == {3}
-        assert seen == [{1}] * (count + 1)
-    assert len(seen) == 3
 
 
 def test_a_function_within_another_gives_nothing_back_before_its_end() -> None:

@@ -25,7 +25,7 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import head_list, labels_of
 from attnviz.engine.likely import Likely
 from attnviz.errors import LoadError
-from attnviz.inspect.generate.records import Ending, Floats, Looked, Run
+from attnviz.inspect.generate.records import Ending, Floats, GenerateReport, Run
 from attnviz.measures.labels import KnownLabels
 from attnviz.reading import damaged, finite, one_of, parse_json, typed
 from attnviz.records import Kind, LayerWeights, Tokens
@@ -92,16 +92,15 @@ def _step(step: Step) -> dict[str, Any]:
 # One object ----------------------------------------------------------------------------------
 
 
-def write_run_json(
-    run: Run, found: Mapping[Head, Looked], shown: Sequence[Head], stream: SupportsWrite[str]
-) -> None:
-    """Everything as one JSON object, ASCII only; indices start at 0.
+def run_data(report: GenerateReport) -> dict[str, Any]:
+    """Return everything as JSON values; indices start at 0.
 
-    shown: the heads whose weights are written; ``sources`` of a step are the first one's.
+    Of the heads that are shown the weights are among it; ``sources`` of a step are the first one's.
     """
+    run, shown = report.run, report.heads
     weights = {layer: run.weights(layer) for layer, _ in shown}
     heads = []
-    for (layer, head), one in found.items():
+    for (layer, head), one in report.found.items():
         entry = {
             "layer": layer,
             "head": head,
@@ -115,14 +114,13 @@ def write_run_json(
         if (layer, head) in shown:
             entry["weights"] = _rounded(weights[layer][head])
         heads.append(entry)
-    data = {
+    return {
         **_header(run),
         "written": run.text_written,
         "shown": {"layer": shown[0][0], "head": shown[0][1]},
         "steps": [_told(run, shown[0], place) for place in range(len(run.steps))],
         "heads": heads,
     }
-    stream.write(json.dumps(data, allow_nan=False) + "\n")
 
 
 def _told(run: Run, head: Head, place: int) -> dict[str, Any]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from attnviz.draw.provenance import (
 )
 from attnviz.engine.generation import Sampling
 from attnviz.engine.head_run import Head
-from attnviz.inspect.generate.records import Looked, Run
+from attnviz.inspect.generate.records import GenerateReport, Looked, Run
 from attnviz.measures.registry import label_named
 from attnviz.records import SINKS, Tokens
 
@@ -61,33 +60,18 @@ _EXPLANATION = (
 )
 
 
-class Shown(NamedTuple):
-    """What is shown of a run.
-
-    found: what each head did. heads: those in full, the first one in the text.
-    chosen: whether a person chose them.
-    """
-
-    run: Run
-    found: Mapping[Head, Looked]
-    heads: tuple[Head, ...]
-    chosen: bool
-
-    @property
-    def head(self) -> Head:
-        return self.heads[0]
-
-
-def run_document(shown: Shown, *, explain: bool = False, hints: bool = False) -> doc.Document:
-    """Everything of one run."""
-    run, info = shown.run, shown.run.model
+def run_document(
+    report: GenerateReport, *, explain: bool = False, hints: bool = False
+) -> doc.Document:
+    """Return everything of one run."""
+    run, info = report.run, report.run.model
     about: list[doc.Part] = [
         doc.Facts([*model_words(info), *((word, False) for word in _how(run))]),
         doc.Quote("prompt", run.text),
         doc.Quote("written", run.text_written, 8),
     ]
     in_prompt = run.source is None  # which the text itself then shows
-    next_steps = [] if shown.chosen else [f"--head {run.name(_another(shown))}"]
+    next_steps = [] if report.chosen else [f"--head {run.name(_another(report))}"]
     next_steps += ["--temperature 0.8"] * run.sampling.greedy + ["--save run.jsonl"]
     next_steps += [] if explain else ["--explain"]
     return doc.Document(
@@ -96,49 +80,51 @@ def run_document(shown: Shown, *, explain: bool = False, hints: bool = False) ->
         [
             doc.Group(about),
             notes_group(info.notes, run.tokens),
-            doc.Group([texts(run, shown.head, whole=True)]),
-            *([] if shown.chosen else [doc.Group([_grid(shown)])]),
-            doc.Group([_steps(shown)]),
-            doc.Group([_maps(shown)]),
+            doc.Group([texts(run, report.head, whole=True)]),
+            *([] if report.chosen else [doc.Group([_grid(report)])]),
+            doc.Group([_steps(report)]),
+            doc.Group([_maps(report)]),
         ],
         [doc.Say(line, 100) for line in _EXPLANATION] if explain else (),
         [doc.Facts([(step, False) for step in next_steps], tone="faint")] if hints else (),
         heading=[*named(info), *((word, False) for word in _how(run))],
         quoted="" if in_prompt else run.text,
-        finding=finding(shown),
-        first=advised(partial(_first, shown), run.tokens),
+        finding=finding(report),
+        first=advised(partial(_first, report), run.tokens),
     )
 
 
-def _another(shown: Shown) -> Head:
+def _another(report: GenerateReport) -> Head:
     """A head to look at next: the clearest one that is called otherwise than the shown one."""
-    name = shown.found[shown.head].name
-    others = [head for head in shown.found if head != shown.head] or [shown.head]
-    clear = [head for head in others if shown.found[head].known and shown.found[head].name != name]
-    return max(clear or others, key=lambda head: np.nan_to_num(shown.found[head].score))
+    name = report.found[report.head].name
+    others = [head for head in report.found if head != report.head] or [report.head]
+    clear = [
+        head for head in others if report.found[head].known and report.found[head].name != name
+    ]
+    return max(clear or others, key=lambda head: np.nan_to_num(report.found[head].score))
 
 
-def _first(shown: Shown, columns: int, lines: int) -> Sequence[doc.Group]:
+def _first(report: GenerateReport, columns: int, lines: int) -> Sequence[doc.Group]:
     """The text; then the heads and a map next to the steps."""
-    run, grids = shown.run, [] if shown.chosen else [_grid(shown)]
+    run, grids = report.run, [] if report.chosen else [_grid(report)]
     told = [doc.Quote("written", run.text_written, 8)] if run.kind == "cross" else []
-    text = doc.Group([*told, texts(run, shown.head, max(lines // 2, lines - _OTHERS))])
+    text = doc.Group([*told, texts(run, report.head, max(lines // 2, lines - _OTHERS))])
     room, heads = columns - _GAP - _STEPS, max((len(grid.columns) for grid in grids), default=0)
     wide = _INDENT + _NUMBERED * heads
     if wide > room:
         grids, wide = [_lettered(grid) for grid in grids], _INDENT + _CELL * heads
     if wide > room or columns < _LEAST_BESIDE:
-        return [text, doc.Group(grids), doc.Group([_steps(shown, columns)], yields=1)]
+        return [text, doc.Group(grids), doc.Group([_steps(report, columns)], yields=1)]
     letters = sum(map(len, run.tokens.texts))
     rest = lines - 2 * (letters // columns) - sum(len(grid.rows) for grid in grids) - _BETWEEN
-    maps = [_maps(shown, 1, rest)] if rest >= _LEAST_MAP and room >= _LEAST_WIDE else []
+    maps = [_maps(report, 1, rest)] if rest >= _LEAST_MAP and room >= _LEAST_WIDE else []
     if not grids and not maps:
-        return [text, doc.Group([_steps(shown, columns)])]
+        return [text, doc.Group([_steps(report, columns)])]
     half = (columns - _GAP) // 2
     halved = half >= max(wide, _STEPS)
     left = half if halved else wide
     parts = [doc.Group([*grids, *maps], spaced=True)]
-    parts.append(doc.Group([_steps(shown, columns - _GAP - left)]))
+    parts.append(doc.Group([_steps(report, columns - _GAP - left)]))
     return [text, doc.Group(parts, beside=doc.Beside(left, _GAP, 2, yields=not halved))]
 
 
@@ -176,14 +162,14 @@ def _how(run: Run) -> list[str]:
     return words
 
 
-def finding(shown: Shown) -> str:
+def finding(report: GenerateReport) -> str:
     """What the head did while the model wrote, beside uniform attention."""
-    run, one = shown.run, shown.found[shown.head]
+    run, one = report.run, report.found[report.head]
     over = f"the {counted(len(run.steps), 'step')}"
     if one.steps < len(run.steps):
         over = f"the {one.steps} of {len(run.steps)} steps that can show it"
     here = ", the measure furthest above uniform" * one.named_here
-    return f"{run.name(shown.head)}{_labelled(one)} over {over}: {looked_words(one)}{here}."
+    return f"{run.name(report.head)}{_labelled(one)} over {over}: {looked_words(one)}{here}."
 
 
 def _labelled(one: Looked) -> str:
@@ -229,17 +215,17 @@ def texts(run: Run, head: Head, lines: int = 0, *, whole: bool = False) -> doc.M
     return doc.Maps(maps, title, texts=True, lines=each, scale=None)
 
 
-def _grid(shown: Shown) -> doc.HeadGrid:
+def _grid(report: GenerateReport) -> doc.HeadGrid:
     """What each head did; what only describes this text is faint."""
-    layers = sorted({layer for layer, _ in shown.found})
-    heads = 1 + max(head for _, head in shown.found)
-    base = shown.run.index_base
+    layers = sorted({layer for layer, _ in report.found})
+    heads = 1 + max(head for _, head in report.found)
+    base = report.run.index_base
     return doc.HeadGrid(
         [f"L{layer + base}" for layer in layers],
         [f"H{head + base}" for head in range(heads)],
         {
-            (layers.index(layer), head): _cell(shown.run.name((layer, head)), one)
-            for (layer, head), one in shown.found.items()
+            (layers.index(layer), head): _cell(report.run.name((layer, head)), one)
+            for (layer, head), one in report.found.items()
         },
     )
 
@@ -259,23 +245,23 @@ def _lettered(grid: doc.HeadGrid) -> doc.HeadGrid:
     return grid._replace(cells=cells)
 
 
-def _steps(shown: Shown, room: int = 0) -> doc.Table:
+def _steps(report: GenerateReport, room: int = 0) -> doc.Table:
     """Each query, the token that was written behind it, and what the query attended to.
 
     room: columns of a first screen, which has what fits there; 0 for everything.
     """
-    run, labels = shown.run, token_labels(shown.run.keys)
+    run, labels = report.run, token_labels(report.run.keys)
     queries = token_labels(run.queries)
     most = min((room - _STEPS) // _SOURCE + 1, _SOURCES) if room else _SOURCES
     longest = _LONGEST_TOKEN if not room or most > 1 else _SHORT_TOKEN
     rows = []
     for place, step in enumerate(run.steps):
-        sources = run.sources(shown.head, place, max(most, 1))
+        sources = run.sources(report.head, place, max(most, 1))
         named = [f"{cut(labels[at], longest)} {share(weight)}" for at, weight in sources]
         cells = [cut(queries[step.place], longest), cut(token_label(step.text), longest)]
         cells += [share(step.probability)]
         cells += [f"{step.entropy:.2f}"] if most > 1 else []
-        cells += [share(run.sink_weight(shown.head, place)), " · ".join(named) or "–"]
+        cells += [share(run.sink_weight(report.head, place)), " · ".join(named) or "–"]
         rows.append(doc.Row(cells))
     columns = [
         doc.Column("query", right=False),
@@ -283,25 +269,25 @@ def _steps(shown: Shown, room: int = 0) -> doc.Table:
         doc.Column("p"),
         *[doc.Column("entropy")] * (most > 1),
         doc.Column("sink"),
-        doc.Column(f"{run.name(shown.head)} attended to", right=False),
+        doc.Column(f"{run.name(report.head)} attended to", right=False),
     ]
     return doc.Table(columns, rows, least=_LEAST_STEPS if room else 0)
 
 
-def _maps(shown: Shown, most: int | None = None, lines: int = 0) -> doc.Maps:
+def _maps(report: GenerateReport, most: int | None = None, lines: int = 0) -> doc.Maps:
     """The rows of the heads that are shown: a row a step, a column a token.
 
     most: of the heads, None for all. lines: of a terminal that a map takes, 0 for what it needs.
     """
-    run = shown.run
+    run = report.run
     looking = run.queries.taken(range(run.start, len(run.queries)))
     maps = []
-    for layer, head in shown.heads[:most]:
+    for layer, head in report.heads[:most]:
         weights = run.weights(layer)[head].astype(float)
         if run.kind != "cross":
             later = np.arange(weights.shape[1]) > run.start + np.arange(len(weights))[:, None]
             weights[later] = np.nan
-        words = [(run.name((layer, head)), True), (_over_steps(shown.found[layer, head]), False)]
+        words = [(run.name((layer, head)), True), (_over_steps(report.found[layer, head]), False)]
         maps.append(doc.Map(run.name((layer, head)), weights, looking, run.keys, words))
     title = [] if lines else [("Rows of the steps", True)]
     base, scale = run.index_base, None if lines else doc.WEIGHTS

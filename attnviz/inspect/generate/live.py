@@ -20,7 +20,7 @@ from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.head_run import Head
 from attnviz.inspect.generate.document import texts
-from attnviz.inspect.generate.job import Advance
+from attnviz.inspect.generate.generate import Advance
 from attnviz.inspect.generate.records import Run
 from attnviz.records import Tokens
 

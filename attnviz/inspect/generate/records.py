@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.report import Report
 from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.measures.labels import KnownLabels, best_label, strength
@@ -19,6 +20,10 @@ from attnviz.measures.rows import Conditions, TextFacts, base_rates, whole_score
 from attnviz.measures.sinks import sink_keys
 from attnviz.measures.words import text_of
 from attnviz.records import HeadLabel, Kind, LayerWeights, ModelInfo, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
+    from attnviz.draw.files import Writer
 
 Floats = NDArray[np.floating]
 
@@ -167,6 +172,52 @@ class Run:
         """What a step gave to the attention sink."""
         row = self.steps[place].rows[head[0]][head[1]]
         return float(row[self.sink[: len(row)]].sum())
+
+
+@dataclass(frozen=True, repr=False)
+class GenerateReport(Report):
+    """What a model wrote, and where its heads looked meanwhile; iterating yields the steps.
+
+    found: what each head did. heads: those that are shown in full, the first one in the text.
+    chosen: whether a person chose them.
+    """
+
+    run: Run
+    found: Mapping[Head, Looked]
+    heads: tuple[Head, ...]
+    chosen: bool = False
+
+    command = "generate"
+    lists = None
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.run.steps)
+
+    @property
+    def head(self) -> Head:
+        """The head whose weights shade the text."""
+        return self.heads[0]
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.generate.data import run_data
+
+        return run_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.generate.data import run_rows
+
+        return run_rows(self.run, self.heads)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.generate.document import run_document
+
+        return run_document(self, explain=explain, hints=hints)
+
+    def arrays(self) -> Mapping[str, Writer]:
+        from attnviz.draw.files import text_file
+        from attnviz.inspect.generate.data import write_run_lines
+
+        return {".jsonl": text_file(lambda stream: write_run_lines(self.run, stream))}
 
 
 def looked(run: Run) -> dict[Head, Looked]:

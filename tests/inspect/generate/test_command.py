@@ -12,8 +12,8 @@ import pytest
 from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.inspect.generate.data import read_run
-from attnviz.inspect.generate.document import Shown, run_document
-from attnviz.inspect.generate.records import Run, looked
+from attnviz.inspect.generate.document import run_document
+from attnviz.inspect.generate.records import GenerateReport, Run, looked
 from attnviz.measures.rows import FORMULAS
 from attnviz.models.resolve import load
 from attnviz.records import Tokens
@@ -40,7 +40,7 @@ def made(texts, steps, heads=(2, 3), layers=2, seed=0):
 
 
 def shown(run, chosen=False):
-    return Shown(run, looked(run), ((0, 1),), chosen)
+    return GenerateReport(run, looked(run), ((0, 1),), chosen)
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)

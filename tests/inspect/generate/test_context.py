@@ -122,7 +122,7 @@ def test_what_was_written_is_kept_when_a_step_fails(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from attnviz.engine import generation
-    from attnviz.inspect.generate import job
+    from attnviz.inspect.generate import generate as job
 
     whole = generation.generate
 

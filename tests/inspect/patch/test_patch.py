@@ -13,7 +13,7 @@ import torch
 
 import attnviz
 from attnviz.attention.torch_decoder import TorchDecoder
-from attnviz.cli.outlet import taking
+from attnviz.cli.outlet import Outlet
 from attnviz.draw.labels import width
 from attnviz.inspect.patch.run import Measured
 from attnviz.models.bundled import Bundled
@@ -218,9 +218,11 @@ def test_what_is_done_when_interrupted_is_shown(run: Any, monkeypatch: Any) -> N
     with pytest.raises(KeyboardInterrupt):
         run("patch", "--head", "L1H0", "--json", "-q")
     calls = iter(range(9))
-    with taking() as taken, pytest.raises(KeyboardInterrupt):
+    shown: list[Any] = []
+    monkeypatch.setattr(Outlet, "show", lambda outlet, report: shown.append(report))
+    with pytest.raises(KeyboardInterrupt):
         run("patch", "--head", "L1H0", "-q")
-    (found,) = taken
+    (found,) = shown
     assert found.document().finding.startswith("Incomplete, 6 of 40 pairs. L1H0 carries")
 
 

@@ -1,4 +1,4 @@
-"""One run of ``attnviz generate``: what is asked of a model, and what comes of it."""
+"""From a request to a report: a prompt is read, and the model writes on step by step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from attnviz import options
 from attnviz.engine.capture import Asked, encoded, require_maps
 from attnviz.engine.generation import Sampling, Step, begun, generate, written_context, written_kind
 from attnviz.engine.head_run import Head
@@ -14,8 +13,8 @@ from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
 from attnviz.errors import UsageError
-from attnviz.inspect.generate.document import Shown
-from attnviz.inspect.generate.records import TELLING, Ending, Run, looked
+from attnviz.inspect.generate.records import TELLING, Ending, GenerateReport, Run, looked
+from attnviz.inspect.generate.request import GenerateRequest
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.models.model import Model
@@ -46,20 +45,15 @@ class Job:
         cls,
         model: Model,
         text: str,
-        sampling: Sampling,
-        kind: Kind | None,
-        heads: options.HeadChoice,
-        *,
-        ablate: tuple[str, ...],
-        index_base: int,
-        cancelled: Callable[[], bool],
-        no_known_labels: bool = False,
+        request: GenerateRequest,
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> Job:
-        """Read the prompt.
+        """Read the prompt. cancelled: whether a person asked to stop.
 
         Raises UsageError for heads that are not there and a prompt that leaves no room,
         UnsupportedError for a model that does not write.
         """
+        sampling, index_base = request.sampling, request.index_base
 
         def named(layers: str | None, typed: tuple[str, ...]) -> tuple[Head, ...]:
             each = choose_heads(layers, typed, model.info.layers, model.info.heads, index_base)
@@ -67,15 +61,15 @@ class Job:
                 (layer, head) for layer, some in (each or {}).items() for head in sorted(some)
             )
 
-        kind = written_kind(model, kind)
-        tokens, removed = encoded(model, text, None), named(None, ablate)
+        kind = written_kind(model, request.kind)
+        tokens, removed = encoded(model, text, None), named(None, request.ablate)
         steps = generate(model, tokens, sampling, kind=kind, removed=removed, cancelled=cancelled)
         start = begun(model, tokens, kind)
         given = Input(tokens, None if kind == "self" else start)
         _require_room(model, given, kind, sampling)
         record = TextReader(model).read(Asked(given, kind, None), removed).record
-        known = known_labels(model, kind, ignored=no_known_labels)
-        chosen = named(heads.layer, heads.head)
+        known = known_labels(model, kind, ignored=request.no_known_labels)
+        chosen = named(request.layer, request.head)
         if not {(layer, head) for layer, head, _ in record}.issuperset(chosen):
             raise UsageError("none of the chosen layers has such a head: choose others")
         so_far = partial(
@@ -95,8 +89,8 @@ class Job:
         return cls(model, steps, so_far, shown, bool(chosen))
 
     def write(
-        self, asked: Callable[[], bool], advance: Advance
-    ) -> tuple[Shown | None, BaseException | None]:
+        self, asked: Callable[[], bool], advance: Advance = lambda share, run: None
+    ) -> tuple[GenerateReport | None, BaseException | None]:
         """Let the model write to its end, or until ``asked``.
 
         Return what was written, None if that is nothing, and what ended it before its time: the
@@ -128,7 +122,7 @@ class Job:
         told = self.model.notes_for(whole.tokens)
         notes = (*whole.model.notes, *(note for note in told if note not in whole.model.notes))
         whole = replace(whole, model=replace(whole.model, notes=notes))
-        return Shown(whole, looked(whole), self.heads, self.chosen), early
+        return GenerateReport(whole, looked(whole), self.heads, self.chosen), early
 
 
 def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) -> None:

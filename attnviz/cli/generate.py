@@ -1,0 +1,98 @@
+"""``attnviz generate``: the model writes on, and where its heads look meanwhile is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.inspect.generate.request import GenerateRequest
+from attnviz.options import argument, option
+
+if TYPE_CHECKING:
+    from attnviz.cli.outlet import Outlet
+    from attnviz.engine.head_run import Head
+    from attnviz.inspect.generate.generate import Advance
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz generate "The cat sat on the mat because"
+
+attnviz generate "When Nancy met John, nobody knew why Nancy met" --head L1H2 --tokens 12
+
+attnviz generate "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 3 --save run.jsonl
+
+attnviz generate "The cat sat." --ablate L1H0,L1H2
+"""
+
+
+@dataclass(frozen=True)
+class _Prompt(shared.Text):
+    """What the model goes on from."""
+
+    text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
+
+
+@dataclass(frozen=True)
+class _Model(shared.ModelName):
+    """The model that writes."""
+
+    seed: int = option("N", "Random seed (weights, sampling).", 0, min=0)
+
+
+@dataclass(frozen=True)
+class _Output(shared.Output):
+    """As everywhere, and a file that is replayed from."""
+
+    save: tuple[Path, ...] = shared.saved(f"{shared.EVERY} .jsonl")
+
+
+@command(EXAMPLES)
+def generate(
+    prompt: _Prompt,
+    request: GenerateRequest,
+    model: _Model,
+    loading: shared.Loading,
+    output: _Output,
+) -> None:
+    """Let the model write on, and see where its heads look."""
+    # What can be refused is refused before a model is loaded. Ctrl-C shows what is written.
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.inspect.generate.generate import Job
+    from attnviz.interrupts import between_steps
+    from attnviz.models.resolve import reckoned_tokens
+    from attnviz.texts import read_text
+
+    options = shared.load_options(model.model, loading, model.seed)
+    outlet = open_outlet(output)
+    text = read_text(prompt.text, prompt.file, "generate")
+    tokens = reckoned_tokens(text) + request.tokens
+    loaded = outlet.load(model.model, replace(options, tokens=tokens))
+    with between_steps() as asked:
+        job = Job.prepare(loaded, text, request, cancelled=asked)
+        with _watched(outlet, job.heads[0]) as advance:
+            report, early = job.write(asked, advance)
+    if report is not None:
+        outlet.show(report)
+    if early is not None:
+        raise early
+
+
+@contextmanager
+def _watched(outlet: Outlet, head: Head) -> Iterator[Advance]:
+    """Show the text in a terminal while the model writes, or how much is done elsewhere."""
+    console, output = outlet.console, outlet.output
+    if console is None or not console.is_interactive or output.json or output.quiet:
+        with outlet.advancing("writing") as advance:
+            yield lambda share, run: advance(share)
+        return
+    from attnviz.draw.theme import Theme
+    from attnviz.inspect.generate.live import shown_live
+
+    with shown_live(console, Theme.of(console, output.palette, output.ascii), head) as draw:
+        yield draw

@@ -1,0 +1,53 @@
+"""What a person asks of ``generate``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from attnviz.engine.generation import Sampling
+from attnviz.options import HeadChoice, IndexBase, Known, Options, Seed, option, spelled_heads
+
+
+@dataclass(frozen=True)
+class _Written(Options, panel="What is written"):
+    """How much is written, and how tokens are chosen."""
+
+    tokens: int = option("N", "Write at most so many tokens.", 40, min=1)
+    temperature: float = option(
+        "T", "Divide the logits by T before the softmax; 0 takes the likeliest token (greedy).", 0.0
+    )
+    top_k: int | None = option("K", "Draw among the K likeliest tokens only (Fan et al. 2018).")
+    top_p: float | None = option(
+        "P", "Draw among the fewest tokens that together have probability P (Holtzman et al. 2020)."
+    )
+    ablate: tuple[str, ...] = option(
+        "HEADS", "Zero-ablate these heads at every token, as --head names them.", ()
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ablate", spelled_heads(self.ablate))
+        super().__post_init__()
+
+
+@dataclass(frozen=True)
+class _Kind(Options):
+    """Which attention of a decoder that attends to an encoder as well."""
+
+    kind: Literal["decoder", "cross"] | None = option(
+        "KIND", "Of an encoder–decoder: the heads of decoder (default) or cross attention."
+    )
+
+
+@dataclass(frozen=True)
+class GenerateRequest(_Written, HeadChoice, _Kind, Known, IndexBase, Seed):
+    """Everything that a person asked of a text that is to be written."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.sampling
+
+    @property
+    def sampling(self) -> Sampling:
+        """How tokens are chosen."""
+        return Sampling(self.tokens, self.temperature, self.top_k, self.top_p, self.seed)
