@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from attnviz.inspect.diff.records import DiffReport
     from attnviz.inspect.generate.records import GenerateReport
     from attnviz.inspect.heads.chosen import HeadChoice
+    from attnviz.inspect.heads.cut import CutReport
     from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.heads.report import HeadsComparison
     from attnviz.inspect.patch.path import PathReport
     from attnviz.inspect.patch.records import PatchReport
     from attnviz.inspect.patch.request import Asked, At
@@ -170,6 +172,94 @@ def capture(
     record, selected = capture_text(opened, read, choice)
     known = known_labels(opened, record.kind, ignored=no_known_labels)
     return HeadMaps(heads_report(record, selected, text=read, target=target, known=known))
+
+
+@_in_own_modes
+def heads(
+    model: AnyModel,
+    text: str,
+    *,
+    tokenizer: Any = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: str | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    values: bool = False,
+    top: int | None = None,
+    token: str | None = None,
+    pair: tuple[str, str] | None = None,
+    sink: bool | None = None,
+    norm_weighted: bool = False,
+    ablate: AnyHeads = None,
+    sort: str | None = None,
+    reverse: bool = False,
+    compare_mask: bool = False,
+    score: str | None = None,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+) -> HeadsComparison:
+    """Show where each head of a model attends over a text; ``capture`` gives the weights alone.
+
+    model, tokenizer: see ``capture``. compare_mask, score: of ``mha``, by its name.
+    The options are those of ``attnviz heads``; see ``HeadsRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
+    for a model that cannot be read, UnsupportedError if its attention cannot be observed.
+    """
+    given = locals()
+    from attnviz.inspect.heads import heads as question
+    from attnviz.inspect.heads.request import HeadsRequest
+    from attnviz.models.resolve import LoadOptions, load, refuse_ignored
+
+    request = HeadsRequest.of(given)
+    if (read := _text(text)) is None:
+        raise UsageError('expected a text: attnviz.heads("tiny", "The cat sat.")')
+
+    def opening(changes: dict[str, Any]) -> Model:
+        def named(name: str) -> Model:
+            options = LoadOptions(tokens=question.reckoned(read, request), **changes)
+            refuse_ignored(name, options, request.changed)
+            return load(name, options)
+
+        if changes and not isinstance(model, str | os.PathLike):
+            raise UsageError("compare_mask and score draw several models: name mha as the model")
+        return _opened(model, tokenizer, named)
+
+    return question.heads(opening, read, request)
+
+
+@_in_own_modes
+def cut(
+    model: AnyModel,
+    text: str,
+    edge: str | tuple[str, str],
+    *,
+    tokenizer: Any = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    index_base: int = 0,
+) -> CutReport:
+    """Knock out the attention of one word to another, and measure how the prediction changes.
+
+    model, tokenizer: see ``capture``. edge: query and key, such as ``"it→animal"``, or a pair.
+    The options are those of ``attnviz heads --cut``.
+
+    Raises UsageError (also a ValueError) for words, heads or a text that do not fit, LoadError for
+    a model that cannot be read, UnsupportedError if its attention cannot be edited.
+    """
+    given = locals()
+    from attnviz.inspect.heads.cut import cut_report, read_edge
+    from attnviz.inspect.heads.request import HeadsRequest
+
+    ((_, choice),) = HeadsRequest.of(given).variants()
+    words = read_edge(edge) if isinstance(edge, str) else edge
+    if (read := _text(text)) is None:
+        raise UsageError('expected a text: attnviz.cut("tiny", "The cat sat.", "sat→cat")')
+    return cut_report(_opened(model, tokenizer), read, words, choice)
 
 
 @_in_own_modes

@@ -11,21 +11,7 @@ from .test_imports import PATHS, ROOT, imports, tree
 
 SIZES = Path(__file__).with_name("house.toml")
 
-KNOWS_THE_COMMAND_LINE = {
-    "attnviz.api",
-    "attnviz.docs.command",
-    "attnviz.inspect.check.command",
-    "attnviz.inspect.check.options",
-    "attnviz.inspect.diff.command",
-    "attnviz.inspect.diff.options",
-    "attnviz.inspect.diff.sides",
-    "attnviz.inspect.explore.command",
-    "attnviz.inspect.explore.saving",
-    "attnviz.inspect.generate.command",
-    "attnviz.inspect.heads.command",
-    "attnviz.inspect.heads.cut_command",
-    "attnviz.inspect.patterns.command",
-}
+KNOWS_THE_COMMAND_LINE: set[str] = set()
 """Modules outside ``cli`` that still import it or typer; none may be added."""
 
 SEVERAL_CLASSES = {
@@ -37,16 +23,13 @@ SEVERAL_CLASSES = {
     "Cell",
     "Cells",
     "Control",
-    "Drawn",
     "Effect",
     "Estimate",
     "Example",
     "Fit",
-    "Found",
     "HookPoint",
     "Job",
     "Key",
-    "Kind",
     "Kinds",
     "Mark",
     "Measure",
@@ -57,24 +40,19 @@ SEVERAL_CLASSES = {
     "Part",
     "Piece",
     "Prediction",
-    "Prompt",
     "Reference",
-    "Report",
     "Row",
     "Rule",
     "Run",
     "Screen",
     "Session",
     "Shape",
-    "Shown",
     "Source",
     "Step",
     "Table",
     "Texts",
-    "View",
     "Wheeled",
     "Word",
-    "Written",
 }
 """Public class names that still stand in several modules; none may be added."""
 

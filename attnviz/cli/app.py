@@ -43,13 +43,6 @@ GROUPS = {
 
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
-MODULES = {
-    **{name: f"attnviz.cli.{name}" for name in COMMANDS},
-    **{name: f"attnviz.inspect.{name}.command" for name in ("heads", "explore")},
-    "docs": "attnviz.docs.command",
-}
-"""The module in which each command stands."""
-
 
 class _Lazy(TyperGroup):
     """Knows its commands by name and first line until one is to run or to complete its options."""
@@ -77,7 +70,7 @@ class _Lazy(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in COMMANDS:
-            found = getattr(import_module(MODULES[args[0]]), args[0])
+            found = getattr(import_module(f"attnviz.cli.{args[0]}"), args[0])
             self.add_command(typer.main.get_command(found), args[0])
         return super().resolve_command(ctx, args)
 

@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.cli.terminal import ColourChoice
+from attnviz.draw.report import EVERY as EVERY
 from attnviz.draw.report import SCREEN_ENDING
 from attnviz.options import Options, argument, flag, option
 from attnviz.options import OwnShape as OwnShape
 
 if TYPE_CHECKING:
     from attnviz.models.resolve import LoadOptions
-
-EVERY = ".json .csv .md .txt .html .svg .png .pdf"
-"""What every report can be written as."""
 
 
 def complete_model(incomplete: str) -> list[str]:

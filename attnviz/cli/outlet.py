@@ -3,84 +3,26 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NoReturn
 
 from attnviz.cli.options import Output
 from attnviz.cli.terminal import messages, open_console, printing
 from attnviz.draw.labels import visible
-from attnviz.draw.report import Report as CompleteReport
-from attnviz.draw.report import report_files
+from attnviz.draw.report import Report, report_files
 from attnviz.errors import AttnvizError
 
 if TYPE_CHECKING:  # an answer for a program needs nothing that draws
-    from _typeshed import SupportsWrite
     from rich.console import Console
 
     from attnviz.draw.document import Document
-    from attnviz.draw.files import Writer
     from attnviz.models.model import Model
     from attnviz.models.resolve import LoadOptions
     from attnviz.records import Advance
-
-
-@runtime_checkable
-class Report(Protocol):
-    """What a command has found, for a program and for people; every format follows from these.
-
-    Each method is called when it is needed and imports what it needs: ``--json`` builds no
-    document.
-    """
-
-    def write_json(self, stream: SupportsWrite[str]) -> None:
-        """The answer for a program, as one JSON object."""
-
-    def rows(self) -> Iterable[Iterable[object]]:
-        """The answer as a table of plain numbers and texts; the first row is the header."""
-
-    def document(self) -> Document:
-        """The answer for a person, on every outlet."""
-
-
-@runtime_checkable
-class ArrayReport(Report, Protocol):
-    """A report with arrays, which have formats of their own."""
-
-    def arrays(self) -> Mapping[str, Writer]:
-        """What writes them, by the ending of the name."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """A report that is made of functions, each called when it is needed.
-
-    data: the object of ``--json``; of its ``lists`` each entry has a line. table: the rows.
-    drawn: the document. files: see ``ArrayReport``.
-    """
-
-    data: Callable[[], dict[str, Any]]
-    table: Callable[[], Iterable[Iterable[object]]]
-    drawn: Callable[[], Document]
-    lists: Sequence[str] = ()
-    files: Mapping[str, Writer] = field(default_factory=dict)
-
-    def write_json(self, stream: SupportsWrite[str]) -> None:
-        from attnviz.draw.values import write_object
-
-        write_object(self.data(), stream, self.lists)
-
-    def rows(self) -> Iterable[Iterable[object]]:
-        return self.table()
-
-    def document(self) -> Document:
-        return self.drawn()
-
-    def arrays(self) -> Mapping[str, Writer]:
-        return self.files
 
 
 @dataclass(frozen=True)
@@ -148,11 +90,7 @@ class Outlet:
         The files come first, for a reader of standard output may leave, or never read on.
         Raises LoadError for what cannot be written.
         """
-        drawn = report.document
-        if isinstance(report, CompleteReport):
-            drawn = partial(
-                report.document, explain=self.output.explain, hints=not self.output.quiet
-            )
+        drawn = partial(report.document, explain=self.output.explain, hints=not self.output.quiet)
         document = cache(drawn)  # made once for all outlets, and only if one draws
         failed: AttnvizError | None = None
         saved = []

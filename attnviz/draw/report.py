@@ -25,6 +25,9 @@ _LEAST_WIDTH = 20
 SCREEN_ENDING = ".txt"
 """The ending of a file that holds the screen itself."""
 
+EVERY = ".json .csv .md .txt .html .svg .png .pdf"
+"""What every report can be written as."""
+
 
 class Report(ABC):
     """What a question found: everything that is printed, drawn or saved follows from it.

@@ -47,6 +47,18 @@ def same(found: Any, document: Any) -> None:
             ("rollout", TEXT, "--model", "mha", "--causal", "--seed", "3"),
         ),
         (
+            lambda: attnviz.heads("tiny", TEXT, head=(1, 0), top=3, ablate=(0, 1)),
+            ("heads", TEXT, "--head", "L1H0", "--top", "3", "--ablate", "L0H1"),
+        ),
+        (
+            lambda: attnviz.heads("mha", TEXT, compare_mask=True, score="dot,additive"),
+            ("heads", TEXT, "--model", "mha", "--compare-mask", "--score", "dot,additive"),
+        ),
+        (
+            lambda: attnviz.cut("tiny", TEXT, ("mat", "cat"), layer="1-2"),
+            ("heads", TEXT, "--cut", "mat->cat", "--layer", "1-2"),
+        ),
+        (
             lambda: attnviz.ablate("tiny", texts=TEXT, head=(1, 0)),
             ("ablate", TEXT, "--head", "L1H0"),
         ),

@@ -13,8 +13,8 @@ import pytest
 
 import attnviz
 from attnviz.cli.app import COMMANDS
+from attnviz.cli.heads import EXAMPLES
 from attnviz.cli.options import complete_model
-from attnviz.inspect.heads.command import EXAMPLES
 from attnviz.models.shapes import shape_names
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from attnviz.cli.app import COMMANDS
-from attnviz.docs.command import topics
+from attnviz.cli.docs import topics
 
 
 def test_the_pages_are_listed_on_one_small_screen(run: Any) -> None:

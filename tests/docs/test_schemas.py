@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import attnviz
-from attnviz.docs import command
+from attnviz.cli import docs as command
 
 ROOT = Path(attnviz.__file__).parent
 PAGE = Path(command.__file__).with_name("json.md").read_text(encoding="utf-8")

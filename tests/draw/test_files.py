@@ -14,12 +14,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from attnviz.cli.heads import HeadsOutput
 from attnviz.draw.files import check_path, document_files, save, text_file
 from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.heads.command import HeadsOutput
 from attnviz.inspect.heads.data import array_files, write_heads_json
 from attnviz.inspect.heads.document import heads_document
-from attnviz.inspect.heads.report import View, compare_heads
+from attnviz.inspect.heads.report import HeadsView, compare_heads
 from attnviz.records import HeadsReport
 
 ENDINGS = HeadsOutput().endings
@@ -40,7 +40,7 @@ def write(report: HeadsReport, path: Path) -> None:
     """As the outlet does, with a screen of a few words."""
     found = compare_heads([report])
     files = {
-        **document_files(lambda: heads_document(found, View()), "magma"),
+        **document_files(lambda: heads_document(found, HeadsView()), "magma"),
         **array_files(found),
         ".json": text_file(lambda stream: write_heads_json(found, stream)),
         ".txt": text_file(lambda stream: stream.write("the screen 학교 ▀▄ \udc80\nsecond\n")),
@@ -98,7 +98,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", [".html", ".md", ".svg", ".png"])
 def test_every_writer_passes_a_full_disk_on(reports: Any, ending: str) -> None:
     found = compare_heads([reports()])
-    files = document_files(lambda: heads_document(found, View()), "viridis")
+    files = document_files(lambda: heads_document(found, HeadsView()), "viridis")
     with (
         open("/dev/full", "wb", buffering=0) as stream,
         pytest.raises(OSError, match="No space left"),

@@ -32,8 +32,7 @@ from attnviz.inspect.explore.map import accent
 from attnviz.inspect.explore.scene import Scene, View, Written
 from attnviz.inspect.explore.session import Floats, Frame, model_name, same_tokens, two_models
 from attnviz.inspect.heads.finding import described, finding, scored
-from attnviz.inspect.heads.report import View as HeadsView
-from attnviz.inspect.heads.report import compare_heads
+from attnviz.inspect.heads.report import HeadsView, compare_heads
 from attnviz.measures.registry import MEASURES
 from attnviz.records import Tokens
 

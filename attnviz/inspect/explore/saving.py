@@ -2,57 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attnviz.cli.options import EVERY
 from attnviz.draw.files import check_path, save, text_file
-from attnviz.draw.report import report_files
+from attnviz.draw.report import EVERY, report_files
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
 from attnviz.inspect.explore.scene import View, Written
 from attnviz.inspect.generate.data import write_run_lines
 from attnviz.inspect.generate.records import Ending, Run
-from attnviz.inspect.heads.data import array_files, heads_rows, write_heads_json
-from attnviz.inspect.heads.document import heads_document
-from attnviz.inspect.heads.report import HeadsComparison, compare_heads
-from attnviz.inspect.heads.report import View as HeadsView
+from attnviz.inspect.heads.report import compare_heads
 from attnviz.records import LayerWeights
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
-
-    from attnviz.draw.document import Document
-    from attnviz.draw.files import Writer
 
 ENDINGS = (*EVERY.split(), ".npz", ".safetensors")
 """What a view can be saved as: whatever ``attnviz heads`` can."""
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """The chosen head, for every outlet of ``attnviz heads``."""
-
-    found: HeadsComparison
-    view: HeadsView
-
-    def write_json(self, stream: SupportsWrite[str]) -> None:
-        write_heads_json(self.found, stream, self.view)
-
-    def rows(self) -> Iterator[tuple[object, ...]]:
-        return heads_rows(self.found, self.view)
-
-    def document(self) -> Document:
-        return heads_document(self.found, self.view)
-
-    def arrays(self) -> Mapping[str, Writer]:
-        return array_files(self.found, self.view)
 
 
 def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
@@ -83,7 +51,7 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
         sink=scene.mode != "no-sink",
         norm_weighted=scene.mode == "value-weighted",
     )
-    seen = _Seen(compare_heads([chosen]), HeadsView())
+    seen = compare_heads([chosen])
 
     def screen() -> str:
         plain = Theme(theme.palette, colour=False, ascii=theme.ascii)

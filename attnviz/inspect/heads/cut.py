@@ -6,13 +6,15 @@ attention knockout. What is measured stands in ``engine.edges``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.report import Report
 from attnviz.engine.capture import Choice, capture_text, encoded, written_targets
 from attnviz.engine.likely import Likely, likeliest
 from attnviz.errors import UnsupportedError, UsageError
@@ -20,6 +22,9 @@ from attnviz.measures.words import Word, find_word, joined
 from attnviz.models.model import Model, require_number
 from attnviz.models.own import OwnAttention
 from attnviz.records import AttentionRecord, Input, Kind, ModelInfo, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
 
 MOST_ALONE = 64
 """Heads up to which each is cut alone; of more, those of each layer together."""
@@ -53,8 +58,8 @@ class CutAlone(NamedTuple):
     loss_delta: float | None
 
 
-@dataclass(frozen=True)
-class CutReport:
+@dataclass(frozen=True, repr=False)
+class CutReport(Report):
     """What the knockout of one edge changes.
 
     model, kind, causal, text, target: of the run. queries, keys: the tokens of the axes.
@@ -91,6 +96,24 @@ class CutReport:
     alone: tuple[CutAlone, ...]
     index_base: int = 0
 
+    command = "cut"
+    lists = None
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.heads.cut_data import cut_data
+
+        return cut_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.heads.cut_data import cut_rows
+
+        return cut_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.heads.cut_document import cut_document
+
+        return cut_document(self, explain=explain, hints=hints)
+
     def name(self, heads: Sequence[tuple[int, int]]) -> str:
         """One head's name, such as ``L2H5``; of several that of their layer."""
         layer, head = heads[0]
@@ -101,6 +124,17 @@ class CutReport:
     def by_layer(self) -> bool:
         """Whether whole layers were cut alone, because there were too many heads."""
         return len(self.heads) > MOST_ALONE
+
+
+def read_edge(typed: str) -> tuple[str, str]:
+    """Return the two words of ``it→animal`` or ``it->animal``; UsageError for anything else."""
+    words = [word.strip() for word in re.split(r"→|->", typed)]
+    if len(words) != 2 or not all(words):
+        raise UsageError(
+            f"cannot read --cut {typed!r}: expected two words of the text, query and key, "
+            "such as --cut 'it→animal' or 'it->animal'"
+        )
+    return words[0], words[1]
 
 
 def cut_report(

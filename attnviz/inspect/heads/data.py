@@ -18,7 +18,7 @@ from attnviz.draw.files import CsvTable, Writer, csv_text, text_file
 from attnviz.draw.scale import visible_cells
 from attnviz.draw.values import json_number, label_facts, model_facts, shortest
 from attnviz.inspect.heads.links import word_links
-from attnviz.inspect.heads.report import HeadsComparison, View
+from attnviz.inspect.heads.report import HeadsComparison, HeadsView
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import WordPlaces
 from attnviz.records import HeadScores, HeadsReport
@@ -121,7 +121,7 @@ def _head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
     }
 
 
-def _asked(found: HeadsComparison, view: View) -> dict[str, Any]:
+def _asked(found: HeadsComparison, view: HeadsView) -> dict[str, Any]:
     """What was asked of one word, or of two, a list with an entry a run where there are several."""
     asked: dict[str, list[Any]] = {}
     runs = zip(found.reports, view.words, strict=False)
@@ -199,7 +199,7 @@ def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
 
 
 def write_heads_json(
-    found: HeadsComparison, stream: SupportsWrite[str], view: View | None = None
+    found: HeadsComparison, stream: SupportsWrite[str], view: HeadsView | None = None
 ) -> None:
     """Write everything as one JSON object, a row of weights at a time: all would not fit twice.
 
@@ -207,7 +207,7 @@ def write_heads_json(
     the fewest digits that give the same float32. A single run has a line for each row of weights,
     a comparison one for each entry.
     """
-    facts = {**_facts(found), **_asked(found, view or View())}
+    facts = {**_facts(found), **_asked(found, view or HeadsView())}
     stream.write(_encode(facts).removesuffix("}") + ', "heads": [')
     begin, between = ("\n", ",\n") if len(found.reports) == 1 else ("", ", ")
     for index, (entry, report, scores) in enumerate(_entries(found)):
@@ -222,7 +222,9 @@ def write_heads_json(
 # A table -------------------------------------------------------------------------------------
 
 
-def heads_rows(found: HeadsComparison, view: View | None = None) -> Iterator[tuple[object, ...]]:
+def heads_rows(
+    found: HeadsComparison, view: HeadsView | None = None
+) -> Iterator[tuple[object, ...]]:
     """The header, then a row for each head, query and key, of several runs for each run.
 
     Cells that a causal query cannot see are left out, and without the sink its cells. Where a word
@@ -264,7 +266,7 @@ def _cells(report: HeadsReport, word: WordPlaces | None) -> NDArray[np.bool_]:
 
 
 def write_heads_csv(
-    found: HeadsComparison, stream: SupportsWrite[str], view: View | None = None
+    found: HeadsComparison, stream: SupportsWrite[str], view: HeadsView | None = None
 ) -> None:
     """Write ``heads_rows``; of a single run with every token quoted, and in half the time."""
     asked = view is not None and (view.pairs or view.words)
@@ -348,7 +350,7 @@ def write_heads_safetensors(found: HeadsComparison, stream: BinaryIO) -> None:
     stream.write(save(tensors, metadata=metadata))
 
 
-def array_files(found: HeadsComparison, view: View | None = None) -> dict[str, Writer]:
+def array_files(found: HeadsComparison, view: HeadsView | None = None) -> dict[str, Writer]:
     """What writes weights to a file, by the ending of its name."""
     return {
         ".csv": text_file(partial(write_heads_csv, found, view=view)),

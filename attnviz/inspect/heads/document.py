@@ -28,7 +28,7 @@ from attnviz.inspect.heads.links import (
     word_maps,
 )
 from attnviz.inspect.heads.pair import pair_table
-from attnviz.inspect.heads.report import HeadsComparison, View
+from attnviz.inspect.heads.report import HeadsComparison, HeadsView
 from attnviz.inspect.heads.words import explanation, name_words, score_words, variant_names
 from attnviz.records import HeadScores, HeadsReport
 
@@ -42,7 +42,7 @@ _NAMED = 2
 _CAPTION = 14  # letters below a small map of a picture
 
 
-def heads_document(found: HeadsComparison, view: View) -> doc.Document:
+def heads_document(found: HeadsComparison, view: HeadsView) -> doc.Document:
     """One run, or several side by side: each head's maps then stand next to each other.
 
     Tables, words and the small maps of all heads stand below each other, a group for each run.
@@ -76,7 +76,7 @@ def heads_document(found: HeadsComparison, view: View) -> doc.Document:
     )
 
 
-def _hints(found: HeadsComparison, view: View) -> doc.Words:
+def _hints(found: HeadsComparison, view: HeadsView) -> doc.Words:
     """What to try next."""
     report = found.first
     place = distinctive(report)[0]
@@ -143,7 +143,7 @@ def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.G
     return doc.Group([*head, *parts], spaced=True)
 
 
-def _listed(found: HeadsComparison, view: View, index: int) -> list[doc.Part]:
+def _listed(found: HeadsComparison, view: HeadsView, index: int) -> list[doc.Part]:
     """What a run has to say of one word, of two, or each head's strongest pairs."""
     report = found.reports[index]
     if view.pairs:
@@ -162,7 +162,7 @@ def _listed(found: HeadsComparison, view: View, index: int) -> list[doc.Part]:
 # One run -------------------------------------------------------------------------------------
 
 
-def _single(report: HeadsReport, view: View) -> Iterator[doc.Group]:
+def _single(report: HeadsReport, view: HeadsView) -> Iterator[doc.Group]:
     if report.selected or _few_heads(report):
         drawn = [_map(report, scores) for scores in report.heads]
         yield doc.Group([_full(drawn, report, view)])
@@ -183,7 +183,7 @@ def _few_heads(report: HeadsReport) -> bool:
     return len(report.heads) <= _FEW_HEADS and len(report.record.queries) <= _FEW_QUERIES
 
 
-def _full(maps: Sequence[doc.Map], report: HeadsReport, view: View) -> doc.Maps:
+def _full(maps: Sequence[doc.Map], report: HeadsReport, view: HeadsView) -> doc.Maps:
     return doc.Maps(maps, values=view.values, index_base=report.index_base, scale=_SCALE)
 
 
@@ -224,7 +224,9 @@ def _overview(report: HeadsReport) -> Iterator[doc.Group]:
 # Several runs --------------------------------------------------------------------------------
 
 
-def _compared(found: HeadsComparison, names: list[list[str]], view: View) -> Iterator[doc.Group]:
+def _compared(
+    found: HeadsComparison, names: list[list[str]], view: HeadsView
+) -> Iterator[doc.Group]:
     """Each head's maps side by side, where there are many heads below those of all."""
     if not _whole(found):
         for report, name in zip(found.reports, names, strict=True):
@@ -249,7 +251,7 @@ def _whole(found: HeadsComparison) -> bool:
 
 
 def _side_by_side(
-    found: HeadsComparison, place: tuple[int, int], names: list[list[str]], view: View
+    found: HeadsComparison, place: tuple[int, int], names: list[list[str]], view: HeadsView
 ) -> doc.Group:
     """One head's maps under its name, each with what it moved against the first."""
     maps = []

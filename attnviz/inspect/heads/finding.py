@@ -25,7 +25,7 @@ from attnviz.inspect.heads.links import (
     word_links,
 )
 from attnviz.inspect.heads.pair import PairLinks
-from attnviz.inspect.heads.report import HeadsComparison, View
+from attnviz.inspect.heads.report import HeadsComparison, HeadsView
 from attnviz.inspect.heads.words import variant_names
 from attnviz.measures.sinks import sink_of
 from attnviz.records import HeadScores, HeadsReport
@@ -98,7 +98,7 @@ def heading(found: HeadsComparison, changed: Sequence[str], names: Sequence[str]
     return [*words, *((word, False) for word in (*names, *sizes))]
 
 
-def finding(found: HeadsComparison, view: View) -> str:
+def finding(found: HeadsComparison, view: HeadsView) -> str:
     """One sentence or two, at most two lines of 80 columns."""
     report = found.first
     if view.pairs:
@@ -179,7 +179,7 @@ def _of_links(report: HeadsReport, links: Sequence[Link]) -> str:
     return f"Strongest links: {said}."
 
 
-def _of_word(report: HeadsReport, view: View) -> str:
+def _of_word(report: HeadsReport, view: HeadsView) -> str:
     places, parts = view.words[0], []
     record = report.record
     ends = zip(("from", "to"), (record.queries, record.keys), places, strict=True)
@@ -203,7 +203,7 @@ def _of_pair(report: HeadsReport, pair: PairLinks) -> str:
     )
 
 
-def _of_heads(report: HeadsReport, view: View) -> str:
+def _of_heads(report: HeadsReport, view: HeadsView) -> str:
     first = report.heads[0]
     what, place = described(first), (first.layer, first.head)
     said = f"{report.name(*place)}: {scored(what.said, what.score)}"

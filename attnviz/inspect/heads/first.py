@@ -28,7 +28,7 @@ from attnviz.inspect.heads.links import (
     word_links,
 )
 from attnviz.inspect.heads.pair import pair_table
-from attnviz.inspect.heads.report import HeadsComparison, View
+from attnviz.inspect.heads.report import HeadsComparison, HeadsView
 from attnviz.inspect.heads.words import score_words, variant_names
 from attnviz.measures.registry import label_named
 from attnviz.measures.rows import is_punctuation
@@ -51,7 +51,7 @@ _LISTED = 10
 Groups = list[doc.Group]
 
 
-def first_groups(found: HeadsComparison, view: View, columns: int, lines: int) -> Groups:
+def first_groups(found: HeadsComparison, view: HeadsView, columns: int, lines: int) -> Groups:
     """What stands below the finding, in about so many columns and lines."""
     report = found.first
     if view.pairs:
@@ -98,7 +98,7 @@ def _map_width(parts: Sequence[doc.Part]) -> int:
 # One run -------------------------------------------------------------------------------------
 
 
-def _overview(report: HeadsReport, view: View, columns: int, lines: int) -> Groups:
+def _overview(report: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
     half = (columns - _GAP) // 2 if columns >= _LEAST_BESIDE else columns
     heads = {entry.head for entry in report.heads}
     if report.sorted_by is not None:
@@ -156,7 +156,7 @@ def _cell(report: HeadsReport, entry: HeadScores) -> doc.Cell:
     return doc.Cell(strength, tint, score, what.short, tip)
 
 
-def _lists(report: HeadsReport, view: View, lines: int) -> list[doc.Part]:
+def _lists(report: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
     """How many heads are called what, and the strongest links, in so many lines."""
     rows = [
         doc.Row(
@@ -182,7 +182,7 @@ def _repeats(report: HeadsReport) -> bool:
     return not report.record.causal or any(score is not None for score in scores)
 
 
-def _links(report: HeadsReport, view: View, lines: int) -> list[doc.Part]:
+def _links(report: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
     note = "" if _repeats(report) else "induction: not testable (no repeats)"
     count = min(max(lines - 1 - bool(note), 2), _MOST_LINKS)
     a_head = -(-count // len(report.heads)) if report.selected else 2
@@ -215,7 +215,7 @@ def _ranking(report: HeadsReport, measure: str, most: int) -> doc.Table:
 # Examples ------------------------------------------------------------------------------------
 
 
-def _examples(report: HeadsReport, view: View, room: int, lines: int) -> list[doc.Part]:
+def _examples(report: HeadsReport, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
     """Maps of the most distinctive heads, as many as there is room for; of a long text the text."""
     record = report.record
     queries, keys = len(record.queries), len(record.keys)
@@ -246,7 +246,7 @@ def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
     return [*dict.fromkeys(place for each in places for place in each)]
 
 
-def _maps(report: HeadsReport, places: Sequence[tuple[int, int]], view: View) -> doc.Maps:
+def _maps(report: HeadsReport, places: Sequence[tuple[int, int]], view: HeadsView) -> doc.Maps:
     record = report.record
     shown = []
     for place in places:
@@ -270,7 +270,7 @@ def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
         return []
     maps = []
     places = [(entry.layer, entry.head) for entry in report.heads]
-    for place, shown in zip(places, _maps(report, places, View()).maps, strict=True):
+    for place, shown in zip(places, _maps(report, places, HeadsView()).maps, strict=True):
         what = described(report.scores(*place))
         title = f"{shown.name} {scored(what.short, what.score)}"
         maps.append(shown._replace(words=[(title, what.finding)]))
@@ -278,7 +278,7 @@ def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
 
 
 def _texts(
-    report: HeadsReport, view: View, room: int, lines: int, chosen: Word | None = None
+    report: HeadsReport, view: HeadsView, room: int, lines: int, chosen: Word | None = None
 ) -> list[doc.Part]:
     """The text coloured by what one token attends to: mean of the heads, and the clearest head."""
     if lines < _LEAST_TEXT:
@@ -342,7 +342,7 @@ def _goes_on(text: str, blanks: bool) -> bool:
 # One word, several runs ----------------------------------------------------------------------
 
 
-def _word(report: HeadsReport, view: View, columns: int, lines: int) -> Groups:
+def _word(report: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
     """The heads with the most weight from the word and to it, then where it attends."""
     word = view.words[0]
     tables = [
@@ -357,7 +357,7 @@ def _word(report: HeadsReport, view: View, columns: int, lines: int) -> Groups:
     return groups
 
 
-def _runs(found: HeadsComparison, view: View, lines: int) -> Groups:
+def _runs(found: HeadsComparison, view: HeadsView, lines: int) -> Groups:
     """The heads that differ most, their maps side by side."""
     moved = [each for each in found.moved if each is not None]
 
@@ -372,7 +372,7 @@ def _runs(found: HeadsComparison, view: View, lines: int) -> Groups:
     for number, place in enumerate(places):
         maps = []
         for index in found.kept_by(*place):
-            (shown,) = _maps(found.reports[index], [place], View()).maps
+            (shown,) = _maps(found.reports[index], [place], HeadsView()).maps
             maps.append(shown._replace(words=[*shown.words, *_run_words(found, index, place)]))
         drawn = doc.Maps(maps, values=view.values, lines=lines // len(places), scale=None)
         groups.append(doc.Group([drawn], yields=number))

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +14,6 @@ from attnviz.draw.document import Document
 from attnviz.draw.labels import visible
 from attnviz.draw.palette import PALETTES
 from attnviz.draw.report import Report
-from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.chosen import (
     HeadChoice,
@@ -27,11 +22,13 @@ from attnviz.inspect.heads.chosen import (
     only,
 )
 from attnviz.inspect.heads.document import heads_document
-from attnviz.inspect.heads.report import HeadsComparison, View, compare_heads
+from attnviz.inspect.heads.report import HeadsComparison, HeadsView, compare_heads
 from attnviz.records import HeadScores, HeadsReport
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+
+    from attnviz.draw.files import Writer
 
 _NAMED = 4
 
@@ -52,7 +49,7 @@ class HeadMaps(Report):
     """
 
     report: HeadsReport
-    look: View = field(default_factory=View)
+    look: HeadsView = field(default_factory=HeadsView)
     limit: float = 1.0
     palette: str = "viridis"
     ascii: bool = False
@@ -138,29 +135,8 @@ class HeadMaps(Report):
             raise UsageError(f"no palette {palette!r}: expected one of {', '.join(PALETTES)}")
         if top is not None and top < 1:
             raise UsageError(f"expected at least one pair of each head, got top={top}")
-        look = View(values=values, top=top, explain=explain)
+        look = HeadsView(values=values, top=top, explain=explain)
         return replace(self, look=look, palette=palette, ascii=ascii)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the file that the ending of its name says, whole or not at all.
-
-        ``.json .csv .npz .safetensors`` hold the weights, ``.svg .html .md .png .pdf`` figures and
-        scores, ``.txt`` the drawing of ``print``.
-
-        Raises UsageError for another ending, LoadError where it cannot be written.
-        """
-        from attnviz.draw.files import document_files, save, text_file
-        from attnviz.inspect.heads.data import array_files, write_heads_json
-
-        found = self._comparison
-        theme = Theme(self.palette, colour=False, ascii=self.ascii)
-        files = {
-            ".json": text_file(lambda stream: write_heads_json(found, stream)),
-            **array_files(found),
-            ".txt": text_file(lambda stream: stream.write(self._plain(theme))),
-            **document_files(self.document, self.palette),
-        }
-        save(Path(path), files)
 
     def __repr__(self) -> str:
         info, record = self.report.record.model, self.report.record
@@ -173,22 +149,19 @@ class HeadMaps(Report):
 
     def data(self) -> dict[str, Any]:
         """Return the object that ``attnviz heads --json`` prints."""
-        stream = io.StringIO()
-        self.write_json(stream)
-        found: dict[str, Any] = json.loads(stream.getvalue())
-        return found
+        return self._comparison.data()
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
         """Write the object of ``data``, head by head."""
-        from attnviz.inspect.heads.data import write_heads_json
-
-        write_heads_json(self._comparison, stream)
+        self._comparison.write_json(stream)
 
     def rows(self) -> Iterator[Iterable[object]]:
         """Yield a row for each head, query and key."""
-        from attnviz.inspect.heads.data import heads_rows
+        return self._comparison.rows()
 
-        return iter(heads_rows(compare_heads([self.report])))
+    def arrays(self) -> Mapping[str, Writer]:
+        """Return what writes the weights to ``.csv .npz .safetensors``."""
+        return self._comparison.arrays()
 
     @property
     def _comparison(self) -> HeadsComparison:

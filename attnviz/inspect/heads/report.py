@@ -5,13 +5,16 @@ And what is shown of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+import io
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.report import Report
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.pair import PairLinks
 from attnviz.measures.labels import KnownLabels
@@ -20,6 +23,12 @@ from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, without_sink
 from attnviz.measures.words import WordPlaces, joined
 from attnviz.records import AttentionRecord, HeadScores, HeadsReport
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+    from attnviz.draw.document import Document
+    from attnviz.draw.files import Writer
 
 _NOTABLE = 3
 
@@ -123,17 +132,45 @@ def _sorted(
     return (*measured, *(entry for entry in heads if entry.scores[measure] is None))
 
 
-@dataclass(frozen=True)
-class HeadsComparison:
+# What is shown --------------------------------------------------------------------------
+
+
+class HeadsView(NamedTuple):
+    """What is shown of a report.
+
+    values: write the weights into the cells.
+    top: strongest pairs of each head, or None.
+    words: for each run the chosen word among the queries and among the keys; none for no word.
+    pairs: for each run the heads that link two words; none where that was not asked.
+    sink: whether links with the attention sink are listed as well.
+    explain: add a reading for newcomers.
+    hints: say what to try next.
+    """
+
+    values: bool = False
+    top: int | None = None
+    words: Sequence[WordPlaces] = ()
+    pairs: Sequence[PairLinks] = ()
+    sink: bool = False
+    explain: bool = False
+    hints: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class HeadsComparison(Report):
     """Runs of one model over one text, to be seen side by side; a single run is one of one.
 
     reports: at least one; they differ in the kind of attention, its mask or its score.
     moved: for each report, the share of attention that each head (layer, head) has on other keys
         than in the first one, in [0, 1]; None for the first, and where texts differ.
+    view: what is shown of them.
     """
 
     reports: tuple[HeadsReport, ...]
     moved: tuple[Mapping[tuple[int, int], float] | None, ...]
+    view: HeadsView = field(default_factory=HeadsView)
+
+    command = "heads"
 
     def __post_init__(self) -> None:
         if not self.reports or len(self.moved) != len(self.reports):
@@ -141,6 +178,33 @@ class HeadsComparison:
                 "a comparison needs a report, and what was moved in each: "
                 f"got {len(self.reports)} and {len(self.moved)}"
             )
+
+    def data(self) -> dict[str, Any]:
+        stream = io.StringIO()
+        self.write_json(stream)
+        found: dict[str, Any] = json.loads(stream.getvalue())
+        return found
+
+    def write_json(self, stream: SupportsWrite[str]) -> None:
+        """Write the object of ``data``, head by head: it may be larger than the memory."""
+        from attnviz.inspect.heads.data import write_heads_json
+
+        write_heads_json(self, stream, self.view)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.heads.data import heads_rows
+
+        return heads_rows(self, self.view)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.heads.document import heads_document
+
+        return heads_document(self, self.view._replace(explain=explain, hints=hints))
+
+    def arrays(self) -> Mapping[str, Writer]:
+        from attnviz.inspect.heads.data import array_files
+
+        return array_files(self, self.view)
 
     @property
     def first(self) -> HeadsReport:
@@ -190,27 +254,3 @@ def compare_heads(reports: Sequence[HeadsReport]) -> HeadsComparison:
         }
         moved.append(distances or None)
     return HeadsComparison(tuple(reports), tuple(moved))
-
-
-# What is shown --------------------------------------------------------------------------
-
-
-class View(NamedTuple):
-    """What is shown of a report.
-
-    values: write the weights into the cells.
-    top: strongest pairs of each head, or None.
-    words: for each run the chosen word among the queries and among the keys; none for no word.
-    pairs: for each run the heads that link two words; none where that was not asked.
-    sink: whether links with the attention sink are listed as well.
-    explain: add a reading for newcomers.
-    hints: say what to try next.
-    """
-
-    values: bool = False
-    top: int | None = None
-    words: Sequence[WordPlaces] = ()
-    pairs: Sequence[PairLinks] = ()
-    sink: bool = False
-    explain: bool = False
-    hints: bool = False

@@ -20,7 +20,7 @@ from attnviz.draw.svg import svg_document
 from attnviz.draw.theme import Theme
 from attnviz.inspect.heads.document import heads_document, shown_heads
 from attnviz.inspect.heads.first import distinctive
-from attnviz.inspect.heads.report import View, compare_heads
+from attnviz.inspect.heads.report import HeadsView, compare_heads
 from attnviz.measures.words import Word
 from attnviz.records import HeadsReport
 
@@ -31,7 +31,7 @@ ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 
 
 def document(*reports: HeadsReport, **view: Any) -> Document:
-    return heads_document(compare_heads(reports), View(**view))
+    return heads_document(compare_heads(reports), HeadsView(**view))
 
 
 def parts(found: Document, kind: type) -> list[Any]:

@@ -15,7 +15,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
 from attnviz.inspect.heads.document import heads_document
-from attnviz.inspect.heads.report import View, compare_heads, heads_report
+from attnviz.inspect.heads.report import HeadsView, compare_heads, heads_report
 from attnviz.measures.words import find_word
 from attnviz.models.bundled import Bundled
 from attnviz.records import HeadsReport
@@ -30,9 +30,9 @@ THEMES = (Theme(), Theme(colour=False), Theme(colour=False, ascii=True, encoding
 
 
 def lines_of(
-    report: HeadsReport, size: tuple[int, int], theme: Theme, view: View | None = None
+    report: HeadsReport, size: tuple[int, int], theme: Theme, view: HeadsView | None = None
 ) -> list[str]:
-    document = heads_document(compare_heads([report]), view or View(hints=True))
+    document = heads_document(compare_heads([report]), view or HeadsView(hints=True))
     means = dataclasses.replace(theme, lines=size[1])
     return first_screen(document, means, size[0], size[1] - 1).plain.split("\n")[:-1]
 
@@ -51,7 +51,9 @@ def bundled() -> Callable[..., HeadsReport]:
 
 # Looked at by a person -----------------------------------------------------------------------
 
-GOLDEN: dict[str, tuple[tuple[int, int], dict[str, Any], Callable[[HeadsReport], View] | None]] = {
+GOLDEN: dict[
+    str, tuple[tuple[int, int], dict[str, Any], Callable[[HeadsReport], HeadsView] | None]
+] = {
     "first_80": ((80, 24), {}, None),
     "first_120": ((120, 40), {}, None),
     "first_long_80": ((80, 24), {"text": LONG}, None),
@@ -59,7 +61,7 @@ GOLDEN: dict[str, tuple[tuple[int, int], dict[str, Any], Callable[[HeadsReport],
     "first_token_80": (
         (80, 24),
         {},
-        lambda report: View(words=[find_word(report.record, "it")], hints=True),
+        lambda report: HeadsView(words=[find_word(report.record, "it")], hints=True),
     ),
 }
 
@@ -113,8 +115,8 @@ def test_it_fits_and_says_its_finding(reports: Reports, kind: str, size: tuple[i
         check(shown, size)
         assert any(word in shown[1] for word in ("head", "labels", "L0H", "By normalised entropy"))
         words = find_word(report.record, "0")
-        check(lines_of(report, size, theme, View(words=[words], hints=True)), size)
-        check(lines_of(report, size, theme, View(top=3, hints=True)), size)
+        check(lines_of(report, size, theme, HeadsView(words=[words], hints=True)), size)
+        check(lines_of(report, size, theme, HeadsView(top=3, hints=True)), size)
 
 
 @pytest.mark.parametrize("size", SIZES)

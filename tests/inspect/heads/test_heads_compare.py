@@ -14,7 +14,7 @@ import pytest
 from rich.cells import cell_len
 from safetensors import safe_open
 
-from attnviz.inspect.heads.command import HeadsOutput
+from attnviz.cli.heads import HeadsOutput
 
 KEYS, QUERIES = "the cat sat on the mat", "vier Wörter der mat"
 MHA = ("--model", "mha", "--heads", "4")

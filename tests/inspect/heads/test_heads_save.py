@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from attnviz.inspect.heads.command import HeadsOutput
+from attnviz.cli.heads import HeadsOutput
 
 SENTENCE = "The cat sat on the mat because it was tired."
 ENDINGS = HeadsOutput().endings

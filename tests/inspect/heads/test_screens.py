@@ -19,7 +19,7 @@ from rich.console import Console
 from attnviz.draw.blocks import Block
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import capture
-from attnviz.inspect.heads.report import View, heads_report
+from attnviz.inspect.heads.report import HeadsView, heads_report
 from attnviz.measures.words import Word, find_word
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
@@ -36,26 +36,26 @@ ONE_HEAD = {1: {0}}
 
 # Looked at by a person -----------------------------------------------------------------------
 
-BUNDLED: dict[str, tuple[View, Theme, int, Mapping[int, set[int]] | None]] = {
-    "all_80": (View(), PLAIN, 80, None),
-    "all_200": (View(), PLAIN, 200, None),
-    "all_80_ascii": (View(), ASCII, 80, None),
-    "top_80": (View(top=3), PLAIN, 80, None),
-    "token_80": (View(), PLAIN, 80, None),
-    "values_80": (View(values=True, explain=True), PLAIN, 80, ONE_HEAD),
+BUNDLED: dict[str, tuple[HeadsView, Theme, int, Mapping[int, set[int]] | None]] = {
+    "all_80": (HeadsView(), PLAIN, 80, None),
+    "all_200": (HeadsView(), PLAIN, 200, None),
+    "all_80_ascii": (HeadsView(), ASCII, 80, None),
+    "top_80": (HeadsView(top=3), PLAIN, 80, None),
+    "token_80": (HeadsView(), PLAIN, 80, None),
+    "values_80": (HeadsView(values=True, explain=True), PLAIN, 80, ONE_HEAD),
 }
-EXPLAINED = View(values=True, explain=True)
-COMPARED: dict[str, tuple[View, Theme, int, list[dict[str, Any]]]] = {
+EXPLAINED = HeadsView(values=True, explain=True)
+COMPARED: dict[str, tuple[HeadsView, Theme, int, list[dict[str, Any]]]] = {
     "compare_mask_80": (EXPLAINED, PLAIN, 80, [{}, {"causal": True}]),
-    "compare_kind_80": (View(values=True), PLAIN, 80, [{}, {"target": QUERIES}]),
+    "compare_kind_80": (HeadsView(values=True), PLAIN, 80, [{}, {"target": QUERIES}]),
     "compare_score_200": (
-        View(),
+        HeadsView(),
         PLAIN,
         200,
         [{"score": score} for score in ("additive", "dot", "scaled-dot")],
     ),
     "compare_score_60_ascii": (
-        View(explain=True),
+        HeadsView(explain=True),
         ASCII,
         60,
         [{"score": score} for score in ("additive", "dot")],
@@ -155,11 +155,11 @@ THEMES = {
     "plain ascii": Theme(colour=False, ascii=True, encoding="ascii"),
 }
 VIEWS = {
-    "all": View(),
-    "values": View(values=True),
-    "top": View(top=3),
-    "token": View(words=[(Word(range(1)), Word(range(1)))]),
-    "explain": View(explain=True, hints=True),
+    "all": HeadsView(),
+    "values": HeadsView(values=True),
+    "top": HeadsView(top=3),
+    "token": HeadsView(words=[(Word(range(1)), Word(range(1)))]),
+    "explain": HeadsView(explain=True, hints=True),
 }
 TEXTS = {"text": "한국어 🎉 \x1b[2J", "target": "[red]"}
 

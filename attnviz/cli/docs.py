@@ -27,7 +27,7 @@ attnviz docs patterns
 attnviz docs json | less
 """
 
-_FOLDER = Path(__file__).parent
+_FOLDER = Path(__file__).parents[1] / "docs"
 _WIDEST = 100
 
 

@@ -1,0 +1,118 @@
+"""``attnviz heads``: from a sentence to heatmaps of every head, or to what one edge does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attnviz.cli import options as shared
+from attnviz.cli.groups import command
+from attnviz.errors import UsageError
+from attnviz.inspect.heads.request import HeadsRequest, ViewOptions
+from attnviz.options import Options, option
+
+if TYPE_CHECKING:
+    from attnviz.cli.outlet import Outlet
+    from attnviz.models.model import Model
+    from attnviz.models.resolve import LoadOptions
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+attnviz heads "The cat sat on the mat because it was tired."
+
+attnviz heads "When Mary and John went out, John gave Mary a book." --head L1H0 --values
+
+attnviz heads "The animal didn't cross the street because it was tired." --pair it animal
+
+attnviz heads --file story.txt --layer 0-1 --top 3
+
+attnviz heads "A text." --model ./my-checkpoint --token text --save heads.svg
+
+attnviz heads "나는 오늘 학교에 갔다 ." --model mha --d-model 64 --heads 8 --causal
+
+attnviz heads "the cat sat on the mat" --model mha --kind self,cross --target "four words of query"
+"""
+
+
+@dataclass(frozen=True)
+class _Cut(Options, panel="An edge cut"):
+    """An edge that is knocked out."""
+
+    cut: str | None = option(
+        "WORD→WORD",
+        "Knock out the attention of the first word (query) to the second (key) in the chosen "
+        "heads, and measure how prediction and loss change.",
+        words=True,
+    )
+
+
+@dataclass(frozen=True)
+class HeadsOutput(shared.Output):
+    """As everywhere, and files of arrays."""
+
+    save: tuple[Path, ...] = shared.saved(f"{shared.EVERY} .npz .safetensors")
+
+
+@command(EXAMPLES)
+def heads(
+    text: shared.Text,
+    request: HeadsRequest,
+    cut: _Cut,
+    model: shared.Model,
+    own: shared.OwnShape,
+    loading: shared.Loading,
+    output: HeadsOutput,
+) -> None:
+    """Show where each attention head attends, over one text."""
+    from attnviz.cli.outlet import open_outlet
+    from attnviz.inspect.heads import heads as question
+    from attnviz.texts import read_text
+
+    if request.compare_mask and own.causal is not None:
+        raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
+    options = shared.load_options(model.model, loading, model.seed, own, *request.changed)
+    variants = request.variants()  # what does not go together is told before a file is read
+    outlet = open_outlet(output)
+    content = read_text(text.text, text.file)
+    if cut.cut is not None:
+        if len(variants) > 1:
+            raise UsageError(
+                "--cut takes one run: give one --kind and one --score, no --compare-mask"
+            )
+        ((changes, _),) = variants
+        _cut(model.model, content, cut.cut, request, replace(options, **changes), outlet)
+        return
+    options = replace(options, tokens=question.reckoned(content, request))
+    with outlet.loading(model.model, options) as watched:
+
+        def opening(changes: dict[str, Any]) -> Model:
+            from attnviz.models.resolve import load
+
+            return load(model.model, replace(watched, **changes))
+
+        report = question.heads(opening, content, request)
+    outlet.show(report)
+
+
+def _cut(
+    name: str,
+    text: str,
+    edge: str,
+    request: HeadsRequest,
+    options: LoadOptions,
+    outlet: Outlet,
+) -> None:
+    """Cut the edge and show what that changes."""
+    from attnviz.inspect.heads.cut import cut_report, read_edge
+
+    words = read_edge(edge)
+    unused = [*ViewOptions.of(vars(request)).given()]
+    if unused:
+        raise UsageError(f"--cut measures what an edge does, without maps: leave out {unused[0]}")
+    ((_, choice),) = request.variants()
+    model = outlet.load(name, options)
+    with outlet.advancing("cutting the edge") as advance:
+        report = cut_report(model, text, words, choice, advance)
+    outlet.show(report)

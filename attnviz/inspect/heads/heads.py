@@ -1,0 +1,91 @@
+"""From a request to a report: a text is read, and the weights of every head kept, run by run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from attnviz.engine.capture import Choice, asked, capture_text, encoded
+from attnviz.engine.known_labels import known_labels
+from attnviz.engine.selection import choose_heads
+from attnviz.engine.text_pass import TextReader
+from attnviz.errors import UsageError
+from attnviz.inspect.heads.pair import DRAWS, PairLinks, pair_links
+from attnviz.inspect.heads.report import (
+    HeadsComparison,
+    HeadsView,
+    compare_heads,
+    heads_report,
+)
+from attnviz.inspect.heads.request import HeadsRequest
+from attnviz.measures.words import find_word
+from attnviz.models.model import Model
+from attnviz.models.resolve import reckoned_tokens
+from attnviz.records import AttentionRecord, HeadsReport
+
+Opening = Callable[[dict[str, Any]], Model]
+"""Opens the model, with what is changed of the library's own attention: a mask, a score."""
+
+
+def reckoned(text: str, request: HeadsRequest) -> int:
+    """Return about how many tokens are run, which decides what runs a checkpoint."""
+    return reckoned_tokens(text) * (1 if request.pair is None else 1 + DRAWS)
+
+
+def heads(opening: Opening, text: str, request: HeadsRequest) -> HeadsComparison:
+    """Show where each head attends, over one text, in one run or in several side by side.
+
+    Raises UsageError for a choice, a word or a text that does not fit the model, and for runs that
+    are all the same; UnsupportedError where its attention cannot be observed.
+    """
+    reports: list[HeadsReport] = []
+    pairs: list[PairLinks] = []
+    model, opened = None, None
+    for changes, choice in request.variants():
+        if model is None or opened != changes:
+            model, opened = opening(changes), changes
+        record, selected, changed = _captured(model, text, choice, request)
+        if request.pair is not None:
+            pairs.append(_pair(model, record, text, choice, request.pair))
+        report = heads_report(
+            record,
+            selected,
+            *(choice.index_base, request.sort, request.reverse),
+            text=text,
+            target=choice.target,
+            sink=request.sink is not False,
+            known=known_labels(model, record.kind, ignored=choice.no_known_labels),
+            **changed,
+        )
+        reports.append(report)
+    word = request.token
+    words = [] if word is None else [find_word(each.record, word) for each in reports]
+    ways = {(each.record.kind, each.record.causal, each.record.model.score) for each in reports}
+    if len(ways) < len(reports):
+        raise UsageError("a single word has no later one to hide: give a text of at least two")
+    view = HeadsView(request.values, request.top, words, pairs, bool(request.sink))
+    return replace(compare_heads(reports), view=view)
+
+
+def _captured(
+    model: Model, text: str, choice: Choice, request: HeadsRequest
+) -> tuple[AttentionRecord, bool, dict[str, Any]]:
+    """Return the record, whether heads were chosen, and what ``heads_report`` is told of it."""
+    if not (request.ablate or request.norm_weighted):
+        return *capture_text(model, text, choice), {}
+    info = model.info
+    chosen = choose_heads(None, request.ablate, info.layers, info.heads, choice.index_base) or {}
+    removed = {(layer, head) for layer, heads in chosen.items() for head in heads}
+    wanted, reader = asked(model, text, choice), TextReader(model)
+    record = reader.read(wanted, removed).record
+    norms = reader.norms(wanted, removed) if request.norm_weighted else None
+    return record, wanted.heads is not None, {"ablated": removed, "norms": norms}
+
+
+def _pair(
+    model: Model, record: AttentionRecord, text: str, choice: Choice, words: tuple[str, str]
+) -> PairLinks:
+    """Raise UsageError where a word is not in the text, or nothing is left to shuffle."""
+    first, second = (find_word(record, word) for word in words)
+    return pair_links(model, record, (first, second), encoded(model, text, choice.truncate))

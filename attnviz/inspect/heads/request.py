@@ -1,0 +1,170 @@
+"""What a person asks of ``heads``, and of ``heads --cut``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, TypeVar, get_args
+
+from attnviz.engine.capture import Choice
+from attnviz.errors import UsageError
+from attnviz.measures.registry import OF_ONE_TEXT
+from attnviz.options import (
+    HeadChoice,
+    IndexBase,
+    Known,
+    Options,
+    Truncation,
+    flag,
+    option,
+    spelled_heads,
+)
+from attnviz.records import Kind, Score
+
+Variant = tuple[dict[str, Any], Choice]
+"""One run: what of the library's own attention is changed for it, and which attention is kept."""
+
+_Name = TypeVar("_Name", bound=str)
+
+
+@dataclass(frozen=True)
+class Kinds(Options):
+    """Which attention of a model that has several; several of them stand side by side."""
+
+    kind: str | None = option(
+        "KIND",
+        "Of an encoder–decoder: encoder (default), decoder or cross; of mha: self (default) or "
+        "cross; several with commas: side by side.",
+    )
+    target: str | None = option(
+        "TEXT",
+        "Decoder text for --kind decoder and cross (default: the model's own greedy output); with "
+        "mha the text of the queries, which attend to TEXT.",
+        words=True,
+    )
+
+
+@dataclass(frozen=True)
+class ViewOptions(Options, panel="View"):
+    """What is shown."""
+
+    values: bool = flag("Write the weights in the cells.")
+    top: int | None = option("N", "List the N strongest token pairs of each head.", min=1)
+    token: str | None = option(
+        "WORD|INDEX",
+        "List the heads that attend most from and to a word (WORD:2: its second place).",
+        words=True,
+    )
+    pair: tuple[str, str] | None = option(
+        "WORD WORD",
+        "Rank the heads that link two words, against the same pair in shuffled texts.",
+        words=True,
+    )
+    sink: bool | None = option(
+        "",
+        "List links with the attention sink (first token, special tokens) too, or leave it out of "
+        "the maps as well.",
+        name="--sink/--no-sink",
+    )
+    norm_weighted: bool = flag(
+        "Show each weight times the norm of the value that it moves, rows rescaled."
+    )
+    ablate: tuple[str, ...] = option(
+        "HEADS", "Ablate these heads, named as in --head: what they put out counts as zero.", ()
+    )
+    sort: str | None = option(
+        "MEASURE",
+        f"Order the heads by {', '.join(OF_ONE_TEXT[:-1])} or {OF_ONE_TEXT[-1]}; largest first.",
+        choices=OF_ONE_TEXT,
+    )
+    reverse: bool = flag("Order the smallest first.")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ablate", spelled_heads(self.ablate))
+        super().__post_init__()
+        if self.sort is not None and self.sort not in OF_ONE_TEXT:
+            raise UsageError(f"sort={self.sort!r} is not one of {', '.join(OF_ONE_TEXT)}")
+        if self.reverse and self.sort is None:
+            raise UsageError("--reverse turns the order of --sort around: add --sort MEASURE")
+        lists = {"--top": self.top, "--token": self.token, "--pair": self.pair}
+        given = [name for name, value in lists.items() if value is not None]
+        if len(given) > 1 and self.pair is not None:
+            raise UsageError(f"expected one list: give {' or '.join(given)}")
+        if self.pair is not None and (self.ablate or self.norm_weighted):
+            other = "--ablate" if self.ablate else "--norm-weighted"
+            raise UsageError(f"--pair ranks the weights of the whole model: leave out {other}")
+
+
+@dataclass(frozen=True)
+class Compared(Options, panel="The library's own attention (--model mha)"):
+    """What of the library's own attention stands side by side."""
+
+    compare_mask: bool = flag("The same heads without and with the causal mask, side by side.")
+    score: str | None = option(
+        "SCORE",
+        "How a query and a key are matched: scaled-dot (q·k/√d_k, the default), dot (q·k) or "
+        "additive (v·tanh(q + k), Bahdanau); several with commas: side by side.",
+    )
+
+    @property
+    def changed(self) -> list[str]:
+        """The options of these that were given."""
+        return ["compare_mask"] * self.compare_mask + ["score"] * bool(self.score)
+
+
+@dataclass(frozen=True)
+class HeadsRequest(HeadChoice, Kinds, Truncation, ViewOptions, Compared, Known, IndexBase):
+    """Everything that a person asked of the attention of heads."""
+
+    def variants(self) -> tuple[Variant, ...]:
+        """Return a run for each kind and score, and either mask where masks are compared.
+
+        A causal mask is for self-attention: next to it, cross attention goes without. The target is
+        only for the kinds that have one.
+
+        Raises UsageError where a name is unknown or given twice, or a mask is compared where none
+        belongs.
+        """
+        return tuple(self._variants())
+
+    def _variants(self) -> Iterator[Variant]:
+        kinds: tuple[Kind, ...] = _chosen("--kind", self.kind, get_args(Kind))
+        scores: tuple[Score, ...] = _chosen("--score", self.score, get_args(Score))
+        if self.compare_mask and "cross" in kinds:
+            raise UsageError(
+                "--compare-mask hides the later words of one text, cross attention has two: leave "
+                "out --kind cross"
+            )
+        choice = Choice(
+            self.layer,
+            self.head,
+            self.index_base,
+            target=self.target,
+            truncate=self.truncate,
+            no_known_labels=self.no_known_labels,
+        )
+        masks = (False, True) if self.compare_mask else (None,)
+        for one, matched, causal in product(kinds or (None,), scores or (None,), masks):
+            target = choice.target
+            if len(kinds) > 1 and one == "cross":
+                causal = False
+            if len(kinds) > 1 and one not in ("decoder", "cross"):
+                target = None
+            changes = {"score": matched, "causal": causal}
+            yield (
+                {name: value for name, value in changes.items() if value is not None},
+                replace(choice, kind=one, target=target),
+            )
+
+
+def _chosen(option: str, typed: str | None, known: tuple[_Name, ...]) -> tuple[_Name, ...]:
+    """Return the names between the commas."""
+    names = [] if typed is None else [name.strip() for name in typed.split(",")]
+    for place, name in enumerate(names):
+        if name not in known:
+            expected = ", ".join(map(repr, known))
+            raise UsageError(f"{option}: {name!r} is not one of {expected}")
+        if name in names[:place]:
+            raise UsageError(f"{option} {name} is given twice: there is one run of each")
+    return tuple(one for name in names for one in known if one == name)
