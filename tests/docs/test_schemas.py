@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 import attnviz
-from attnviz.cli import docs as command
 
 ROOT = Path(attnviz.__file__).parent
-PAGE = Path(command.__file__).with_name("json.md").read_text(encoding="utf-8")
+PAGE = (Path(attnviz.__file__).parent / "docs" / "json.md").read_text(encoding="utf-8")
 COMMON = "In every object"
 SENTENCE = "The cat sat on the mat because it was tired."
 SCHEMA = re.compile(r'"(attnviz\.[a-z-]+/\d+)"')
