@@ -53,10 +53,12 @@ MADE: dict[str, Callable[[], Any]] = {
     "falcon, grouped": lambda: FalconConfig(
         **FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2}
     ),
+    "falcon, alibi": lambda: FalconConfig(**FALCON | {"multi_query": False, "alibi": True}),
     "falcon, with biases": lambda: FalconConfig(**FALCON | {"bias": True, "parallel_attn": False}),
 }
-CASES = [(name, "eager") for name in MADE] + [(name, "sdpa") for name in MADE if name != "bloom"]
-"""transformers has no fused attention for BLOOM."""
+ONE = ("bloom", "falcon, alibi")
+CASES = [(name, "eager") for name in MADE] + [(name, "sdpa") for name in MADE if name not in ONE]
+"""transformers has no fused attention for BLOOM, and with ALiBi Falcon's is another function."""
 
 CLEAN, CORRUPT = (1, 5, 6, 7, 8, 4, 5, 2), (1, 5, 9, 7, 8, 10, 5, 2)
 
@@ -132,11 +134,12 @@ def by_hand(model: Any, ids: tuple[int, ...], put: Mapping[tuple[int, int], Tens
         two = not bloom and config.new_decoder_architecture
         read = norm(f"{block}.{'ln_attn' if two else 'input_layernorm'}", x)
         query, key, value = split(linear(f"{block}.self_attention.query_key_value", read))
-        if not bloom:
+        if not (bloom or config.alibi):
             query, key = rotated(query), rotated(key)
         scores = query @ key.transpose(-1, -2) / math.sqrt(dim)
-        if bloom:
-            scores = scores + slopes[:, None, None] * torch.arange(count)
+        if bloom or config.alibi:  # Falcon's eager attention adds it twice: in the mask as well
+            by_distance = slopes[:, None, None] * torch.arange(count)
+            scores = scores + by_distance * (1 if bloom else 2 / math.sqrt(dim))
         pattern = scores.masked_fill(future, -math.inf).softmax(-1)
         found.patterns[layer] = pattern.clone()
         for (at, head), other in put.items():
@@ -215,6 +218,14 @@ def test_a_pattern_in_the_place_of_another(name: str, attention: str) -> None:
 def _head(site: Site) -> int:
     assert site.head is not None
     return site.head
+
+
+def test_alibi_that_two_implementations_read_in_two_ways_is_refused() -> None:
+    reader = TextReader(
+        prepared("falcon", made("falcon, alibi", "sdpa"), None, torch.device("cpu"))
+    )
+    with pytest.raises(UnsupportedError, match="computes something else while it is observed"):
+        reader.read(Asked(Input.of_ids(CLEAN), "self", None))
 
 
 def test_values_that_are_not_seen_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
