@@ -918,7 +918,7 @@ def generate(
     for a model that cannot be read, UnsupportedError if it does not tell the next token.
     """
     given = locals()
-    from attnviz.inspect.generate.generate import Job
+    from attnviz.inspect.generate.generate import WritingJob
     from attnviz.inspect.generate.request import GenerateRequest
     from attnviz.interrupts import between_steps
 
@@ -932,7 +932,7 @@ def generate(
 
     with between_steps() as asked:
         loaded = _opened(model, tokenizer, _for_one_pass(text, tokens))
-        job = Job.prepare(loaded, text, request, asked)
+        job = WritingJob.prepare(loaded, text, request, asked)
         report, early = replace(job, steps=map(told, job.steps)).write(asked)
     if early is not None and (report is None or not isinstance(early, KeyboardInterrupt)):
         raise early

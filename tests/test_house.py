@@ -14,46 +14,7 @@ SIZES = Path(__file__).with_name("house.toml")
 KNOWS_THE_COMMAND_LINE: set[str] = set()
 """Modules outside ``cli`` that still import it or typer; none may be added."""
 
-SEVERAL_CLASSES = {
-    "Asked",
-    "AttentionShape",
-    "Bounds",
-    "Budget",
-    "Case",
-    "Cell",
-    "Cells",
-    "Control",
-    "Effect",
-    "Estimate",
-    "Example",
-    "Fit",
-    "HookPoint",
-    "Job",
-    "Key",
-    "Kinds",
-    "Mark",
-    "Measure",
-    "Measured",
-    "MetricInfo",
-    "Model",
-    "Outcome",
-    "Part",
-    "Piece",
-    "Prediction",
-    "Reference",
-    "Row",
-    "Rule",
-    "Run",
-    "Screen",
-    "Session",
-    "Shape",
-    "Source",
-    "Step",
-    "Table",
-    "Texts",
-    "Wheeled",
-    "Word",
-}
+SEVERAL_CLASSES: set[str] = set()
 """Public class names that still stand in several modules; none may be added."""
 
 

@@ -15,7 +15,7 @@ from attnviz.attention.activations import Activation
 from attnviz.attention.decoder_config import DecoderConfig, config_from_llama, config_to_llama
 from attnviz.attention.families import FAMILIES
 from attnviz.attention.family import ACTIVATIONS, MUST_BE, SILENT, Family, NotUnderstoodError
-from attnviz.attention.family_tensors import Part, Shapes, by_role, head_of, parts_of
+from attnviz.attention.family_tensors import Shapes, TensorPart, by_role, head_of, parts_of
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.rotary import Linear, Llama3, LongRope, Rotary, Stretch, Yarn
 from attnviz.attention.stack_shape import StackShape
@@ -32,7 +32,7 @@ class Understood:
     """
 
     shape: StackShape
-    parts: Mapping[str, Part]
+    parts: Mapping[str, TensorPart]
     architecture: str
     predicts: bool
 

@@ -18,7 +18,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorPart:
     """Where the tensor of a role is stored.
 
     name: of the stored tensor. rows: of it, once it stands (out, in). transposed: it is stored
@@ -33,7 +33,7 @@ class Part:
 
 def parts_of(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], stored: Shapes
-) -> tuple[str, dict[str, Part]]:
+) -> tuple[str, dict[str, TensorPart]]:
     """What stands before the names, and where each role's tensors are, compared with the stored."""
     first = f"{family.tensors['tokens']}.weight"
     prefix = next((one for one in family.prefixes if one + first in stored), None)
@@ -54,9 +54,9 @@ def parts_of(
 
 def described(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
-) -> tuple[dict[str, Part], dict[str, tuple[int, ...]]]:
+) -> tuple[dict[str, TensorPart], dict[str, tuple[int, ...]]]:
     """Where each role's tensor is, and the shapes of the stored ones, by names without a prefix."""
-    parts: dict[str, Part] = {}
+    parts: dict[str, TensorPart] = {}
     expected: dict[str, tuple[int, ...]] = {}
     for name, roles in _by_name(family, sizes).items():
         for kind in ("weight", "bias"):
@@ -74,7 +74,7 @@ def described(
                 cut = slice(start, start + known[place][0]) if len(roles) > 1 else None
                 start += known[place][0]
                 by_head = (place, sizes["heads"]) if family.by_head and cut else None
-                parts[f"{role}.{kind}"] = Part(path, cut, turned, by_head)
+                parts[f"{role}.{kind}"] = TensorPart(path, cut, turned, by_head)
     return parts, expected
 
 
@@ -141,12 +141,12 @@ def head_of(
     sizes: Mapping[str, int],
     stored: Shapes,
     prefix: str,
-) -> dict[str, Part]:
+) -> dict[str, TensorPart]:
     """The roles of a class's head, its tensors compared with what is stored."""
     if architecture not in family.heads:
         raise NotUnderstoodError(f"no description of a {architecture}")
     tied = fields.get("tie_word_embeddings", family.tied)
-    parts: dict[str, Part] = {}
+    parts: dict[str, TensorPart] = {}
     for name, said in family.heads[architecture].items():
         role, _, shape = said.removeprefix("?").rpartition(": ")
         path = name if name in stored else prefix + name
@@ -155,15 +155,15 @@ def head_of(
             if stored[path] != expected:
                 raise NotUnderstoodError(f"{path} is {stored[path]}, where {expected} is expected")
             if role:
-                parts[role] = Part(path)
+                parts[role] = TensorPart(path)
         elif not said.startswith("?") and not (tied and role == "unembedding.weight"):
             raise NotUnderstoodError(f"the tensor {name} is missing")
         elif role == "unembedding.weight":
-            parts[role] = Part(f"{prefix}{family.tensors['tokens']}.weight")
+            parts[role] = TensorPart(f"{prefix}{family.tensors['tokens']}.weight")
     return parts
 
 
-def by_role(stored: Any, parts: Mapping[str, Part]) -> LazyTensors:
+def by_role(stored: Any, parts: Mapping[str, TensorPart]) -> LazyTensors:
     """Tensors by their roles, each cut out of ``stored``, by name, when it is taken."""
 
     def cut(role: str) -> NDArray[np.floating]:

@@ -28,7 +28,7 @@ _FOLLOWED = 3
 
 
 @dataclass(frozen=True)
-class _Model(shared.Model):
+class _Model(shared.SeededModel):
     """The model whose heads are ablated."""
 
     seed: int = option("N", "Random seed (weights, resampling, bootstrap, control).", 0, min=0)
@@ -36,7 +36,7 @@ class _Model(shared.Model):
 
 @command(EXAMPLES)
 def ablate(
-    texts: shared.Texts,
+    texts: shared.TextOrTexts,
     request: AblateRequest,
     model: _Model,
     own: shared.OwnShape,

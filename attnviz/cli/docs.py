@@ -43,7 +43,7 @@ def complete_topic(incomplete: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Page(Options):
+class _Page(Options):
     """What is read."""
 
     topic: str | None = argument(
@@ -55,7 +55,7 @@ class Page(Options):
 
 
 @command(EXAMPLES)
-def docs(page: Page) -> None:
+def docs(page: _Page) -> None:
     """Read the manual: a page for each command, and how everything is measured."""
     known = topics()
     if page.topic is not None and page.topic not in known:
@@ -88,12 +88,12 @@ def _drawn(text: str) -> Markdown:
     from rich.markdown import CodeBlock, Markdown
     from rich.syntax import Syntax
 
-    class Screen(CodeBlock):
+    class _Screen(CodeBlock):
         def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
             code = str(self.text).rstrip()
             yield Syntax(code, self.lexer_name, theme=self.theme, word_wrap=True, padding=(1, 0))
 
-    class Drawn(Markdown):
-        elements: ClassVar = {**Markdown.elements, "fence": Screen, "code_block": Screen}
+    class _Drawn(Markdown):
+        elements: ClassVar = {**Markdown.elements, "fence": _Screen, "code_block": _Screen}
 
-    return Drawn(text)
+    return _Drawn(text)

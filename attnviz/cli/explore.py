@@ -20,7 +20,7 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
-    from attnviz.inspect.explore.dialogs import Source
+    from attnviz.inspect.explore.dialogs import SideSource
     from attnviz.inspect.explore.session import LiveSession
 
 EXAMPLES = """
@@ -44,7 +44,7 @@ _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @dataclass(frozen=True)
-class Opened(Options):
+class _Opened(Options):
     """What else is opened."""
 
     text: str | None = argument(
@@ -58,12 +58,12 @@ class Opened(Options):
 
 
 @dataclass(frozen=True)
-class Kinds(options.Kind):
+class _Kinds(options.Kind):
     """Which attention of a model that has several."""
 
 
 @dataclass(frozen=True)
-class Screen(Options, panel="Screen"):
+class _Screen(Options, panel="Screen"):
     """How it is drawn."""
 
     palette: Literal["viridis", "magma", "blues", "grey"] = option(
@@ -77,16 +77,16 @@ class Screen(Options, panel="Screen"):
 
 @command(EXAMPLES)
 def explore(
-    opened: Opened,
+    opened: _Opened,
     shown: options.HeadChoice,
-    kinds: Kinds,
+    kinds: _Kinds,
     truncation: options.Truncation,
     known: options.Known,
     counted: options.IndexBase,
-    model: shared.Model,
+    model: shared.SeededModel,
     own: shared.OwnShape,
     loading: shared.Loading,
-    screen: Screen,
+    screen: _Screen,
 ) -> None:
     """Explore a model live: move, ablate, edit the text, generate."""
     groups: tuple[Options, ...] = (kinds, truncation, known, model, own, loading)
@@ -98,7 +98,7 @@ def explore(
     from attnviz.engine.capture import Choice
     from attnviz.engine.selection import choose_heads
     from attnviz.inspect.explore.app import Explorer
-    from attnviz.inspect.explore.dialogs import Source
+    from attnviz.inspect.explore.dialogs import SideSource
     from attnviz.inspect.explore.saved import SavedSession, open_saved
     from attnviz.inspect.explore.scene import Written
     from attnviz.inspect.explore.session import open_session
@@ -117,11 +117,11 @@ def explore(
         with loads(name, messages(False)) as progress:
             return open_session(name, replace(options, progress=progress), choice, text)
 
-    second: Source | None = None
+    second: SideSource | None = None
     if opened.text is not None and _is_saved(opened.text):
         saved = open_saved(Path(opened.text))
-        first = Source(saved, saved.seen.text, typed)
-        second = None if saved.other is None else Source(saved.other, saved.other.seen.text)
+        first = SideSource(saved, saved.seen.text, typed)
+        second = None if saved.other is None else SideSource(saved.other, saved.other.seen.text)
     else:
         text = _TEXT if opened.text is None and opened.file is None else opened.text
         if text is not None and "/" in text and Path(text).is_dir():
@@ -130,7 +130,7 @@ def explore(
                 "named by --model"
             )
         content = read_text(text, opened.file)
-        first = Source(live(model.model, content), content, typed)
+        first = SideSource(live(model.model, content), content, typed)
     if opened.other is not None:
         second = _second(opened.other, first, live)
     frame = first.session.frame(first.text)
@@ -157,22 +157,22 @@ def _is_saved(typed: str) -> bool:
     return path.suffix.lower() in _SAVED and (path.is_file() or " " not in typed.strip())
 
 
-def _second(typed: str, first: Source, live: Callable[[str, str], LiveSession]) -> Source:
+def _second(typed: str, first: SideSource, live: Callable[[str, str], LiveSession]) -> SideSource:
     """The other side: a saved file, a model over the same text, or a text in the same model."""
-    from attnviz.inspect.explore.dialogs import Source
+    from attnviz.inspect.explore.dialogs import SideSource
     from attnviz.inspect.explore.saved import open_saved
 
     if _is_saved(typed):
         saved = open_saved(Path(typed))
-        return Source(saved, saved.seen.text)
+        return SideSource(saved, saved.seen.text)
     if _NAME.fullmatch(typed) or Path(typed).is_dir() or typed in ("tiny", "mha"):
-        return Source(live(typed, first.text), "")
+        return SideSource(live(typed, first.text), "")
     if not first.session.live:
         raise UsageError(f"--with {typed!r} is a text, and what was saved reads no other one")
-    return Source(first.session, typed)
+    return SideSource(first.session, typed)
 
 
-def _require_terminal(opened: Opened, typed: tuple[str, ...]) -> None:
+def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
     """Raises UsageError where there is no terminal to draw on, UnsupportedError without textual."""
     terminal = os.environ.get("TERM", "")
     if not sys.stdin.isatty() or not sys.stdout.isatty():

@@ -63,7 +63,7 @@ def generate(
     """Let the model write on, and see where its heads look."""
     # What can be refused is refused before a model is loaded. Ctrl-C shows what is written.
     from attnviz.cli.outlet import open_outlet
-    from attnviz.inspect.generate.generate import Job
+    from attnviz.inspect.generate.generate import WritingJob
     from attnviz.interrupts import between_steps
     from attnviz.models.resolve import reckoned_tokens
     from attnviz.texts import read_text
@@ -74,7 +74,7 @@ def generate(
     tokens = reckoned_tokens(text) + request.tokens
     loaded = outlet.load(model.model, replace(options, tokens=tokens))
     with between_steps() as asked:
-        job = Job.prepare(loaded, text, request, cancelled=asked)
+        job = WritingJob.prepare(loaded, text, request, cancelled=asked)
         with _watched(outlet, job.heads[0]) as advance:
             report, early = job.write(asked, advance)
     if report is not None:

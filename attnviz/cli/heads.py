@@ -60,7 +60,7 @@ def heads(
     text: shared.Text,
     request: HeadsRequest,
     cut: _Cut,
-    model: shared.Model,
+    model: shared.SeededModel,
     own: shared.OwnShape,
     loading: shared.Loading,
     output: HeadsOutput,

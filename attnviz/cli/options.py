@@ -51,7 +51,7 @@ class Text(Options):
 
 
 @dataclass(frozen=True)
-class Texts(Text):
+class TextOrTexts(Text):
     """One text or many."""
 
     texts: Path | None = option(
@@ -74,7 +74,7 @@ class ModelName(Options, panel="Model"):
 
 
 @dataclass(frozen=True)
-class Model(ModelName):
+class SeededModel(ModelName):
     """The model, and the seed of one that has random weights."""
 
     seed: int = option("N", "Random seed.", 0, min=0)

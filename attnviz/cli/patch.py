@@ -24,7 +24,7 @@ attnviz patch --pairs pairs.jsonl --together L1H0,L1H2 --fdr --save effects.csv
 @command(EXAMPLES)
 def patch(
     request: PatchRequest,
-    model: shared.Model,
+    model: shared.SeededModel,
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:

@@ -20,7 +20,7 @@ attnviz path L1H2 --into value --pairs pairs.jsonl --save listeners.csv
 @command(EXAMPLES)
 def path(
     request: PathRequest,
-    model: shared.Model,
+    model: shared.SeededModel,
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:

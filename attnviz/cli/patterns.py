@@ -39,7 +39,7 @@ class _Request(PatternsRequest):
 
 
 @dataclass(frozen=True)
-class _Model(shared.Model):
+class _Model(shared.SeededModel):
     """The model that is scored."""
 
     seed: int = option("N", "Random seed (weights, random tokens, control).", 0, min=0)

@@ -24,7 +24,7 @@ attnviz prune --model openai-community/gpt2 --fraction 0.2 --method gradient
 
 @command(EXAMPLES)
 def prune(
-    texts: shared.Texts,
+    texts: shared.TextOrTexts,
     request: PruneRequest,
     model: shared.ModelName,
     loading: shared.Loading,

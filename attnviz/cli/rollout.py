@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attnviz.cli.groups import command
-from attnviz.cli.options import Loading, Model, Output, OwnShape, Text, load_options
+from attnviz.cli.options import Loading, Output, OwnShape, SeededModel, Text, load_options
 from attnviz.inspect.rollout.request import RolloutRequest
 
 EXAMPLES = """
@@ -23,7 +23,7 @@ attnviz rollout --file story.txt --save rollout.svg
 def rollout(
     text: Text,
     request: RolloutRequest,
-    model: Model,
+    model: SeededModel,
     own: OwnShape,
     loading: Loading,
     output: Output,

@@ -36,7 +36,7 @@ class _Prompts(shared.Text):
 
 
 @dataclass(frozen=True)
-class _Model(shared.Model):
+class _Model(shared.SeededModel):
     """The model whose prediction is explained."""
 
     seed: int = option("N", "Random seed (weights, base rate, bootstrap).", 0, min=0)

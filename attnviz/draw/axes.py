@@ -17,7 +17,7 @@ _LEAST_WORD = 5  # four letters and a blank
 Header = Literal["words", "cut words", "numbers"]
 
 
-class Cells(NamedTuple):
+class KeyCells(NamedTuple):
     """One line a query, so many columns a key, and what stands above the columns, if anything."""
 
     wide: int
@@ -66,7 +66,7 @@ class Axes:
         """The columns of the largest index."""
         return len(str(max(self.row(len(self.queries) - 1), self.column(len(self.keys) - 1))))
 
-    def cells(self, room: int, values: bool) -> Cells | None:
+    def cells(self, room: int, values: bool) -> KeyCells | None:
         """How a map with a line a query stands in ``room`` columns; None where it cannot.
 
         Columns have their words in one line, cut to no less than four letters, else numbers that
@@ -76,16 +76,16 @@ class Axes:
         if self.diagonal:
             widths = [min(width(label), LONGEST_LABEL) for label in self.queries[-count // 4 :]]
             fits = [wide for wide in (least, 2) if wide * count + 1 + max(widths) <= room]
-            return Cells(fits[0], None, values and fits[0] >= self.value) if fits else None
+            return KeyCells(fits[0], None, values and fits[0] >= self.value) if fits else None
         whole = min(max([*map(width, self.keys), least - 1]) + 1, _WIDEST_CELL)
         cell = min((room - self.label_width) // count, whole)
         if cell >= min(whole, _LEAST_WORD):
-            return Cells(cell, "words" if cell >= whole else "cut words", values)
+            return KeyCells(cell, "words" if cell >= whole else "cut words", values)
         cell = (room - self.label_width - self.digits - 1) // count
         if cell < 2:
             return None
         fit = values and cell >= self.value
-        return Cells(self.value if fit else min(cell, self.digits + 1), "numbers", fit)
+        return KeyCells(self.value if fit else min(cell, self.digits + 1), "numbers", fit)
 
     def value_room(self) -> int:
         """The columns that a map with its values in the cells takes."""

@@ -31,7 +31,7 @@ _LEAST_SHARE = 0.02
 _LONGEST_NAME = 16
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """A token as it stands in the text, or the bytes that make up one character.
 
     gap: the blank before it. place: of its first token. value: NaN where nothing was measured.
@@ -119,12 +119,12 @@ def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
 # From tokens to lines ------------------------------------------------------------------------
 
 
-def pieces_of(shown: Map, theme: Theme, room: int) -> list[Piece]:
+def pieces_of(shown: Map, theme: Theme, room: int) -> list[TextPiece]:
     """The tokens of the text, none wider than ``room`` columns."""
     tokens = shown.keys
     labels = token_labels(tokens, theme.encoding)
     blanks = any(text.startswith(" ") for text in tokens.texts)
-    pieces: list[Piece] = []
+    pieces: list[TextPiece] = []
     for first, last in whole_characters(tokens.texts):
         values = shown.weights[0, first:last]
         value = max(values.tolist(), key=lambda each: -1.0 if math.isnan(each) else abs(each))
@@ -137,7 +137,7 @@ def pieces_of(shown: Map, theme: Theme, room: int) -> list[Piece]:
         label = fit(label, room - 1, theme.ellipsis) if width(label) >= room else label
         beside_special = tokens.special[first] or (first > 0 and tokens.special[first - 1])
         apart = beside_special or _begins_a_word(text, blanks)
-        pieces.append(Piece(" " if apart and first else "", label, first, value))
+        pieces.append(TextPiece(" " if apart and first else "", label, first, value))
     return pieces
 
 
@@ -148,9 +148,9 @@ def _begins_a_word(text: str, blanks: bool) -> bool:
     return not text.startswith("##") and any(map(str.isalnum, text))
 
 
-def rows_of(pieces: Sequence[Piece], room: int) -> list[list[Piece]]:
+def rows_of(pieces: Sequence[TextPiece], room: int) -> list[list[TextPiece]]:
     """The pieces in lines; a line breaks before a word where it can, or else inside of it."""
-    rows: list[list[Piece]] = [[]]
+    rows: list[list[TextPiece]] = [[]]
     used = 0
     for word in _by_word(pieces):
         length = sum(piece.width for piece in word)
@@ -168,8 +168,8 @@ def rows_of(pieces: Sequence[Piece], room: int) -> list[list[Piece]]:
     return rows
 
 
-def _by_word(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    words: list[list[Piece]] = []
+def _by_word(pieces: Sequence[TextPiece]) -> list[list[TextPiece]]:
+    words: list[list[TextPiece]] = []
     for piece in pieces:
         if piece.gap or not piece.label.strip() or not words:
             words.append([])
@@ -177,7 +177,7 @@ def _by_word(pieces: Sequence[Piece]) -> list[list[Piece]]:
     return words
 
 
-def _last_rows(pieces: Sequence[Piece], room: int, most: int) -> list[list[Piece]]:
+def _last_rows(pieces: Sequence[TextPiece], room: int, most: int) -> list[list[TextPiece]]:
     """As much of the end of the text as ``most`` lines hold."""
     words = _by_word(pieces)
     first = len(words) - 1
@@ -186,7 +186,7 @@ def _last_rows(pieces: Sequence[Piece], room: int, most: int) -> list[list[Piece
     return rows_of([piece for word in words[first:] for piece in word], room)
 
 
-def _strongest_window(rows: Sequence[Sequence[Piece]], most: int) -> int:
+def _strongest_window(rows: Sequence[Sequence[TextPiece]], most: int) -> int:
     """The first of ``most`` rows in a row that hold the largest values."""
     if most >= len(rows):
         return 0
@@ -208,7 +208,7 @@ def tint_of(value: float, shown: Map) -> Tint | None:
     return Tint(int(weight_steps(np.array(value / full))))
 
 
-def _drawn(piece: Piece, shown: Map, theme: Theme) -> Line:
+def _drawn(piece: TextPiece, shown: Map, theme: Theme) -> Line:
     tint = tint_of(piece.value, shown)
     style = DIM if math.isnan(piece.value) else None
     if tint is not None and theme.colour:
@@ -216,7 +216,7 @@ def _drawn(piece: Piece, shown: Map, theme: Theme) -> Line:
     return [*[Segment(piece.gap)] * bool(piece.gap), Segment(piece.label, style)]
 
 
-def _marks(piece: Piece, shown: Map, theme: Theme) -> str:
+def _marks(piece: TextPiece, shown: Map, theme: Theme) -> str:
     if math.isnan(piece.value):
         glyph = " "
     elif shown.limit:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
 
-from attnviz.draw.axes import LONGEST_LABEL, Axes, Cells, tick_line
+from attnviz.draw.axes import LONGEST_LABEL, Axes, KeyCells, tick_line
 from attnviz.draw.blocks import (
     DIM,
     Block,
@@ -65,7 +65,7 @@ def heatmap(
     return Block(tuple(drawn), widest(drawn))
 
 
-def _plan(axes: Axes, room: int, values: bool, lines: int) -> Cells | None:
+def _plan(axes: Axes, room: int, values: bool, lines: int) -> KeyCells | None:
     """A line a query, if that fits."""
     square = len(axes.queries) == len(axes.keys)
     return None if square and len(axes.keys) > lines else axes.cells(room, values)
@@ -86,7 +86,7 @@ def quality(axes: Axes, theme: Theme, room: int, values: bool, lines: int) -> tu
     return (-1, int(cells.values), rank)
 
 
-def _value(weight: float, cells: Cells, theme: Theme, limit: float) -> str:
+def _value(weight: float, cells: KeyCells, theme: Theme, limit: float) -> str:
     """A weight in three characters: ``.07``, ``1.0``; a dot for what rounds to zero.
 
     A value of either sign in as many as its cell has for it, such as ``+.07``.
@@ -112,7 +112,7 @@ def _row_label(axes: Axes, query: int, numbered: bool, theme: Theme) -> str:
     return index + " " * (axes.label_width - 1 - width(label)) + label + " "
 
 
-def _header(axes: Axes, cells: Cells, theme: Theme) -> list[Line]:
+def _header(axes: Axes, cells: KeyCells, theme: Theme) -> list[Line]:
     """What stands above the columns: words, or the numbers of as many as fit."""
     if cells.header is None:
         return []
@@ -130,7 +130,7 @@ def _header(axes: Axes, cells: Cells, theme: Theme) -> list[Line]:
     return [without_trailing_blanks(line)]
 
 
-def _key_names(axes: Axes, cells: Cells, theme: Theme, room: int) -> list[Line]:
+def _key_names(axes: Axes, cells: KeyCells, theme: Theme, room: int) -> list[Line]:
     """What the columns' numbers stand for, where no row says it."""
     alike = list(axes.keys) == list(axes.queries) and axes.rows == axes.columns
     if cells.header != "numbers" or alike:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.coloured_text import Piece, extremes, pieces_of, rows_of, tint_of
+from attnviz.draw.coloured_text import TextPiece, extremes, pieces_of, rows_of, tint_of
 from attnviz.draw.document import Map, Scale, Tint
 from attnviz.draw.drawing import Cells, Drawing, Item, Label, Style, Tip, tinted
 from attnviz.draw.labels import cut, token_label, token_labels, width
@@ -239,7 +239,7 @@ def text_figure(shown: Map) -> Drawing:
     return Drawing(shown.name, _ACROSS * _LETTER, y + 6, tuple(items))
 
 
-def _placed(piece: Piece, shown: Map, x: float, y: float) -> Iterator[Item]:
+def _placed(piece: TextPiece, shown: Map, x: float, y: float) -> Iterator[Item]:
     across, tint = width(piece.label) * _LETTER, tint_of(piece.value, shown)
     if tint is not None:
         yield tinted(x, y, across, _ROW - 2, tint)

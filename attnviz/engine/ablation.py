@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from attnviz.engine.effects import Variant
-from attnviz.engine.hook_points import HookPoint, LostTrackError
+from attnviz.engine.hook_points import HookedCall, LostTrackError
 from attnviz.engine.patchable import Keep, PatchableModel, Untouched, run_pass
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
@@ -90,13 +90,13 @@ class HeadAblation(Untouched):
             for layer, head in variant.heads:
                 self._pairs.setdefault(layer, []).append((row, head))
 
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         """Take the heads of this point out of the outputs (batch, token, head, dim), in place."""
         if max((row or 0 for row, _ in self._pairs_of(point)), default=0) >= len(outputs):
             raise LostTrackError(f"a batch of {len(outputs)} has too few rows for its removals")
         return self.edit_rows(point, outputs, 0)
 
-    def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
+    def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
         """The same where the outputs are those of the rows from ``first`` on."""
         here = range(first, first + len(outputs))
         pairs = [
@@ -118,17 +118,17 @@ class HeadAblation(Untouched):
             outputs[rows, :, heads] = values.transpose(0, 1) if values.ndim else values
         return outputs
 
-    def _pairs_of(self, point: HookPoint) -> Sequence[tuple[int | None, int]]:
+    def _pairs_of(self, point: HookedCall) -> Sequence[tuple[int | None, int]]:
         return self._pairs.get(point.layer, []) if point.kind == self._kind else []
 
-    def _values(self, point: HookPoint, heads: list[int], like: Tensor) -> Tensor:
+    def _values(self, point: HookedCall, heads: list[int], like: Tensor) -> Tensor:
         """What takes the heads' place: (token or 1, chosen head, dim), or a single zero."""
         if self._replacements is None:
             return like.new_zeros(())
         return self._replacements[point.layer][:, heads].to(like)
 
     def _take_directions(
-        self, point: HookPoint, outputs: Tensor, pairs: Sequence[tuple[int | None, int]]
+        self, point: HookedCall, outputs: Tensor, pairs: Sequence[tuple[int | None, int]]
     ) -> None:
         by_row: dict[int | None, list[int]] = {}
         for row, head in pairs:

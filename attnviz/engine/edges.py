@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnviz.engine.ablation import check_heads
-from attnviz.engine.hook_points import HookPoint, LostTrackError
+from attnviz.engine.hook_points import HookedCall, LostTrackError
 from attnviz.engine.patchable import PatchableModel, require_two, words_to_mask
 from attnviz.engine.plain_pass import ends_alike, not_its_own
 from attnviz.errors import UnsupportedError
@@ -47,7 +47,7 @@ def cutting(model: PatchableModel, heads: Heads, edges: Edges, given: Input) -> 
         by_layer.setdefault(layer, []).append(head)
     pairs = torch.tensor(sorted(set(edges)), dtype=torch.long, device=model.device).reshape(-1, 2)
 
-    def hide(point: HookPoint, queries: int, keys: int) -> Tensor | None:
+    def hide(point: HookedCall, queries: int, keys: int) -> Tensor | None:
         if point.kind != model.kind or point.layer not in by_layer:
             return None
         hidden = torch.zeros(point.heads, queries, keys, dtype=torch.bool, device=pairs.device)
@@ -60,7 +60,7 @@ def cutting(model: PatchableModel, heads: Heads, edges: Edges, given: Input) -> 
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EdgePrediction:
     """What a model predicts of one text.
 
     places: the positions of the text that it predicts of which the predictions are kept.
@@ -79,7 +79,7 @@ class Outcome:
         known = self.losses[~np.isnan(self.losses)]
         return float(known.mean()) if known.size else float("nan")
 
-    def kl(self, other: Outcome) -> NDArray[np.float64]:
+    def kl(self, other: EdgePrediction) -> NDArray[np.float64]:
         """KL(this ‖ other) at each place, in nats, at least 0."""
         return kl_divergence(self.log_probabilities, other.log_probabilities)
 
@@ -120,7 +120,7 @@ class CutScan:
         *,
         losses: bool = True,
         on_pass: Callable[[], None] = lambda: None,
-    ) -> Outcome:
+    ) -> EdgePrediction:
         """What is predicted without the edges in these heads; plainly where there are none.
 
         losses: whether those of the tokens are measured, of a masked model of at most
@@ -147,7 +147,7 @@ class CutScan:
                 if losses:
                     found[place] = -float(logs[self._given.predicted.ids[place]])
         chosen = torch.stack([kept[place] for place in places]).cpu().numpy()
-        return Outcome(tuple(places), chosen, found)
+        return EdgePrediction(tuple(places), chosen, found)
 
     def passes(self, places: Sequence[int], losses: bool) -> int:
         """How many times the model runs for one outcome."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from attnviz.engine.hook_points import HookPoint, enclosing_block, first_of, with_first
+from attnviz.engine.hook_points import HookedCall, enclosing_block, first_of, with_first
 from attnviz.engine.patchable import PatchableModel, Untouched, run_pass
 from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError
@@ -128,7 +128,7 @@ def _first_wrong(
     return next(wrong, None)
 
 
-def _layer(model: PatchableModel, point: HookPoint) -> _Layer:
+def _layer(model: PatchableModel, point: HookedCall) -> _Layer:
     """The innermost block around an attention that has matrices of another use."""
     around = enclosing_block(model.root)
     attention = {id(each.module) for each in model.hook_points.found}

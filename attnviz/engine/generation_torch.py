@@ -21,7 +21,7 @@ from torch import Tensor
 from attnviz.engine.ablation import check_heads
 from attnviz.engine.attention_calls import borrowed
 from attnviz.engine.head_run import open_heads
-from attnviz.engine.hook_points import HookPoint, LostTrackError
+from attnviz.engine.hook_points import HookedCall, LostTrackError
 from attnviz.engine.observe_torch import transformers_of
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patchable import PatchableModel, open_patchable
@@ -259,7 +259,7 @@ class _Look:
         self.rows: dict[int, Floats] = {}
         self.causal = True
 
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         if point.kind != self._kind:
             return outputs
         if point.what == "pattern":  # (batch, query, head, key)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from attnviz.engine.ablation import Replacements
-from attnviz.engine.hook_points import HookPoint
+from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.patchable import PatchableModel, probe_of, require_two, words_to_mask
 from attnviz.engine.scan.memory import fused_activations
 from attnviz.engine.scan.plan import is_causal, require_own
@@ -144,7 +144,7 @@ class _Gates:
     def all(self) -> list[Tensor]:
         return list(self._gates.values())
 
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         if point.kind != self._kind:
             return outputs
         gate = self._gates[point.layer][:, None].to(outputs.dtype)

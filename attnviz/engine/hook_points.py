@@ -29,7 +29,7 @@ class LostTrackError(Exception):
 
 
 @dataclass(frozen=True)
-class HookPoint:
+class HookedCall:
     """One attention call of a forward pass.
 
     kind, layer: whose it is, as ``observe_transformers`` names them.
@@ -45,7 +45,7 @@ class HookPoint:
     dim: int
     what: What = "output"
 
-    def of(self, what: What, tensor: Tensor) -> HookPoint:
+    def of(self, what: What, tensor: Tensor) -> HookedCall:
         """The same call where it has a tensor (batch, token, head, dim) of another sort."""
         return replace(self, what=what, heads=tensor.shape[2], dim=tensor.shape[3])
 
@@ -53,7 +53,7 @@ class HookPoint:
 class Intervention(Protocol):
     """Changes what heads put out while a model runs."""
 
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         """The outputs (batch, token, head, dim) to go on with; they may be changed in place.
 
         Where ``intervening`` was told of more than outputs, these come too, as the point says, and
@@ -85,7 +85,7 @@ ATTENDED: tuple[What, ...] = ("query", "key", "value")
 """What goes into an attention call; where one of them is edited the others are handed over too."""
 
 
-Hide = Callable[[HookPoint, int, int], Tensor | None]
+Hide = Callable[[HookedCall, int, int], Tensor | None]
 """Given a point and its numbers of queries and keys: what is hidden, a boolean tensor
 (head, query, key); None where that point is left alone."""
 
@@ -96,7 +96,7 @@ class HookPoints(ABC):
     root: the module whose forward is a pass. found: in the order in which they run.
     """
 
-    def __init__(self, root: nn.Module, found: Iterable[HookPoint]) -> None:
+    def __init__(self, root: nn.Module, found: Iterable[HookedCall]) -> None:
         self.root = root
         self.found = tuple(found)
 
@@ -167,7 +167,7 @@ class HeadOutputs:
         """Take them at the hook points of every pass while this is open."""
         return self._points.intervening(self)
 
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         """As an ``Intervention``."""
         self.take(point.kind, point.layer, outputs)
         return outputs
@@ -199,7 +199,7 @@ class CallCounter:
         self._order = range(len(points.found)) if order is None else order
         self._intervention = intervention
         self._next = 0
-        self._taken: tuple[int, HookPoint]
+        self._taken: tuple[int, HookedCall]
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -225,7 +225,7 @@ class CallCounter:
         assert self._intervention is not None
         return self._intervention.edit(number, point.of(what, tensor), tensor)
 
-    def take(self, module: nn.Module | None) -> tuple[int, HookPoint]:
+    def take(self, module: nn.Module | None) -> tuple[int, HookedCall]:
         """The next call's number and point; ``module`` is the one that makes it, where known.
 
         Raises LostTrackError where another call was expected.
@@ -250,7 +250,7 @@ class OwnHookPoints(HookPoints):
     def __init__(self, root: nn.Module) -> None:
         shapes = [(each, each.shape.heads, each.shape.value_dim) for each in _own_attention(root)]
         super().__init__(
-            root, (HookPoint("self", layer, *shape) for layer, shape in enumerate(shapes))
+            root, (HookedCall("self", layer, *shape) for layer, shape in enumerate(shapes))
         )
 
     @contextmanager
@@ -344,13 +344,13 @@ class _HandOver:
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         if point.what == "pattern" and self._observer.wants(point.kind, point.layer):
             hand_over(self._observer, point.kind, point.layer, outputs.transpose(1, 2))
         return outputs
 
 
-def _own(point: HookPoint) -> MultiHeadAttention:
+def _own(point: HookedCall) -> MultiHeadAttention:
     assert isinstance(point.module, MultiHeadAttention)
     return point.module
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.engine.forward_pass import TWO_STACKS, ForwardPass
 from attnviz.engine.hook_points import (
-    HookPoint,
+    HookedCall,
     HookPoints,
     Intervention,
     LostTrackError,
@@ -198,11 +198,11 @@ _OUTPUT: tuple[What, ...] = ("output",)
 class Untouched:
     """An intervention of single texts and of batches; this one changes nothing."""
 
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         """As ``Intervention`` has it."""
         return self.edit_rows(point, outputs, 0)
 
-    def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
+    def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
         """The outputs (row, token, head, dim) of the rows from ``first`` on, changed in place.
 
         What a batch is informed about ``inside`` its calls comes too, and is not changed in place.
@@ -221,7 +221,7 @@ class Keep(Untouched):
         self._what = what
         self.held: dict[tuple[What, int], Tensor] = {}
 
-    def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
+    def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
         if point.kind == self._kind and point.what in self._what and not first:
             self.held[point.what, point.layer] = outputs[0].clone()
         return outputs

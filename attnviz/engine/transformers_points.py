@@ -33,7 +33,7 @@ from attnviz.engine.hook_points import (
     CallCounter,
     Function,
     Hide,
-    HookPoint,
+    HookedCall,
     HookPoints,
     LostTrackError,
     enclosing_block,
@@ -59,13 +59,13 @@ def find_hook_points(probe: ForwardPass) -> HookPoints:
 
 def _find_registered(probe: ForwardPass) -> _Registered | None:
     """None where the function does not see all of the pass's attention."""
-    found: list[HookPoint] = []
+    found: list[HookedCall] = []
 
     def answer(watch: WatchedCall) -> Attended:
         output, weights = watch.call.own()
         if output.ndim != 4:
             raise IncompleteError
-        found.append(HookPoint(watch.kind, watch.layer, watch.call.module, *output.shape[2:]))
+        found.append(HookedCall(watch.kind, watch.layer, watch.call.module, *output.shape[2:]))
         return output, weights
 
     try:
@@ -78,7 +78,7 @@ def _find_registered(probe: ForwardPass) -> _Registered | None:
 class _Points(HookPoints):
     """Hook points of a pass of a transformers model."""
 
-    def __init__(self, probe: ForwardPass, found: Sequence[HookPoint]) -> None:
+    def __init__(self, probe: ForwardPass, found: Sequence[HookedCall]) -> None:
         super().__init__(probe.module, found)
         self._model = probe.model
 
@@ -141,7 +141,7 @@ class _Mix(SoftmaxWatch):
         super().__init__(1, ())
         self._counter = counter
         self._name = name
-        self._taken: HookPoint | None = None
+        self._taken: HookedCall | None = None
 
     def begin(self, root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """At the start of a pass, whose lengths are now known."""
@@ -201,7 +201,7 @@ class _Projections(_Points):
     token_axis: the axis of a projection's input (1, or 0 in models that put the batch second).
     """
 
-    def __init__(self, probe: ForwardPass, found: Sequence[HookPoint], token_axis: int) -> None:
+    def __init__(self, probe: ForwardPass, found: Sequence[HookedCall], token_axis: int) -> None:
         super().__init__(probe, found)
         self._token_axis = token_axis
 
@@ -269,7 +269,7 @@ class _Find(SoftmaxWatch):
         self._encoder = encoder_modules(probe)
         self._blocks = enclosing_block(probe.module)
         self._block: nn.Module | None = None
-        self.found: list[HookPoint] = []
+        self.found: list[HookedCall] = []
         self.pending: Sequence[int] | None = None
         self.token_axis = 1
 
@@ -305,7 +305,7 @@ class _Find(SoftmaxWatch):
         heads = prod(scores[:-2])
         dim = self._width(args[0], scores[-2], heads)
         layer = sum(point.kind == kind for point in self.found)
-        self.found.append(HookPoint(kind, layer, module, heads, dim))
+        self.found.append(HookedCall(kind, layer, module, heads, dim))
 
     def _width(self, merged: Tensor, tokens: int, heads: int) -> int:
         """How wide a head is, once its columns are seen to be where they are expected."""

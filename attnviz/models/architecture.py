@@ -31,7 +31,7 @@ _CONTEXT = (
 
 
 @dataclass(frozen=True)
-class AttentionShape:
+class HeadCounts:
     """Layers, query heads, key/value heads and the width of a head's query."""
 
     layers: int
@@ -51,7 +51,7 @@ def text_config(config: Any, decoder: bool = False) -> Any:
         return config
 
 
-def read_shape(config: Any, name: str) -> AttentionShape:
+def read_shape(config: Any, name: str) -> HeadCounts:
     """The attention of a config's text stack.
 
     Raises:
@@ -70,7 +70,7 @@ def read_shape(config: Any, name: str) -> AttentionShape:
         if width is None:
             raise UnsupportedError(f"the config of {name!r} does not tell how wide a head is")
         head_dim = width // max(heads, 1)
-    found = AttentionShape(layers, heads, _kv_heads(text) or heads, head_dim)
+    found = HeadCounts(layers, heads, _kv_heads(text) or heads, head_dim)
     if min(layers, heads, found.kv_heads, head_dim) < 1:
         raise LoadError(
             f"the config of {name!r} has {layers} layers of {heads} heads, {found.kv_heads} for "

@@ -62,7 +62,7 @@ class LoadOptions:
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelSource:
     """What a name stands for.
 
     kind: ``bundled``, ``own``, ``directory``, ``shape`` or ``hub``.
@@ -75,7 +75,7 @@ class Source:
     shape: Shape | None = None
 
 
-def resolve(name: str) -> Source:
+def resolve(name: str) -> ModelSource:
     """What ``name`` stands for.
 
     ``tiny`` and ``mha`` always mean the built-in models, an existing directory itself,
@@ -86,21 +86,23 @@ def resolve(name: str) -> Source:
         LoadError: a path where there is no directory, or a shape that is not there.
     """
     if name == "tiny":
-        return Source("bundled", name)
+        return ModelSource("bundled", name)
     if name == "mha":
-        return Source("own", name)
+        return ModelSource("own", name)
     path = os.path.expanduser(name)
     if os.path.isdir(path):
-        return Source("directory", name)
+        return ModelSource("directory", name)
     if name.endswith(".toml") and os.path.isfile(path):
-        return Source("shape", name, read_shape_file(Path(path)))
+        return ModelSource("shape", name, read_shape_file(Path(path)))
     if name.startswith(_CONFIGS):
-        return Source("shape", name, find_shape(name.removeprefix(_CONFIGS).removesuffix(".toml")))
+        return ModelSource(
+            "shape", name, find_shape(name.removeprefix(_CONFIGS).removesuffix(".toml"))
+        )
     if name.startswith(_PATH_STARTS) or name.endswith(".toml"):
         raise LoadError(f"no {'file' if name.endswith('.toml') else 'directory'} {name!r} here")
     if name in shape_names() and (shape := find_shape(name)).hub != name:
-        return Source("shape", name, shape)
-    return Source("hub", name)
+        return ModelSource("shape", name, shape)
+    return ModelSource("hub", name)
 
 
 def reckoned_tokens(text: str) -> int:
@@ -148,7 +150,7 @@ def _loaded(name: str, options: LoadOptions) -> Model:
     )
 
 
-def _in_numpy(source: Source, options: LoadOptions) -> Model | None:
+def _in_numpy(source: ModelSource, options: LoadOptions) -> Model | None:
     """The checkpoint where NumPy runs it; None where it is for torch, or damaged.
 
     The usual path says what is wrong. Raises UnsupportedError where NumPy alone was asked for.
@@ -168,7 +170,7 @@ def _in_numpy(source: Source, options: LoadOptions) -> Model | None:
     return None
 
 
-def in_numpy(source: Source, options: LoadOptions) -> NumpyCheckpoint:
+def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
     """The checkpoint, run by NumPy; where the backend is ``auto`` only if that is sooner.
 
     Raises NotUnderstoodError, in words, where NumPy cannot run it or torch is sooner; LoadError and

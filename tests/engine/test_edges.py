@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnviz.engine.edges import CutScan, Outcome, cutting
+from attnviz.engine.edges import CutScan, EdgePrediction, cutting
 from attnviz.engine.patchable import open_patchable, patchable_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
@@ -213,7 +213,7 @@ def test_a_masked_model_hides_each_word_in_turn() -> None:
 
 
 def test_kl_is_never_negative() -> None:
-    same = Outcome((0,), np.log([[0.25, 0.75, 0.0 + 1e-300]]), np.array([np.nan, 1.0]))
+    same = EdgePrediction((0,), np.log([[0.25, 0.75, 0.0 + 1e-300]]), np.array([np.nan, 1.0]))
     assert same.kl(same).tolist() == [0]
     assert same.loss == 1
 

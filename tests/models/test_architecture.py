@@ -9,7 +9,7 @@ import transformers
 from torch import nn
 
 from attnviz.errors import UnsupportedError
-from attnviz.models.architecture import AttentionShape, context_length, read_shape, text_config
+from attnviz.models.architecture import HeadCounts, context_length, read_shape, text_config
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_shape_and_context(
     model_type: str, fields: dict[str, Any], expected: tuple[int, ...], context: int | None
 ) -> None:
     config = transformers.AutoConfig.for_model(model_type, **fields)
-    assert read_shape(config, "name") == AttentionShape(*expected)
+    assert read_shape(config, "name") == HeadCounts(*expected)
     assert context_length(config, nn.Module()) == context
 
 
@@ -63,7 +63,7 @@ def test_two_models_joined_have_two_configs() -> None:
         transformers.BertConfig(num_attention_heads=3, hidden_size=6, num_hidden_layers=2),
         transformers.GPT2Config(n_head=2, n_embd=6, n_layer=5, n_positions=7),
     )
-    assert read_shape(joined, "name") == AttentionShape(2, 3, 3, 2)
+    assert read_shape(joined, "name") == HeadCounts(2, 3, 3, 2)
     assert text_config(joined, decoder=True).n_layer == 5
     assert context_length(joined, nn.Module()) == 512
     assert context_length(joined, nn.Module(), decoder=True) == 7

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from attnviz.count.params.counting.cache import (
     NO_OTHERS,
     CacheCount,
-    Fit,
     Lengths,
+    MemoryFit,
     bits,
     byte_count,
     count_kept,
@@ -62,7 +62,7 @@ class Case(NamedTuple):
     name: str
     values: tuple[str, ...] = ()
     cost: CostReport | None = None
-    fit: Fit | None = None
+    fit: MemoryFit | None = None
     refusal: str = ""
     revision: str | None = None
 

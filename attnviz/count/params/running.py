@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from attnviz.count.params.cases import Case
-from attnviz.count.params.counting.cache import CacheCount, CacheLine, Fit, byte_count
+from attnviz.count.params.counting.cache import CacheCount, CacheLine, MemoryFit, byte_count
 from attnviz.count.params.counting.cost import CostReport, count_cost
 from attnviz.count.params.parts import main_attention
 from attnviz.count.params.specs import AttentionSpec
@@ -124,7 +124,7 @@ def _context(case: Case, cost: CostReport) -> list[_Line]:
     return [("limit", count(limit), "tokens that its positions allow", 0)] if limit else []
 
 
-def _longest(fit: Fit) -> _Line:
+def _longest(fit: MemoryFit) -> _Line:
     """The longest context that a memory holds next to the weights, and what ends it."""
     found, why = f"{count(fit.by_memory or 0)} tokens{' each' * (fit.batch > 1)}", ""
     if fit.binds == "weights":

@@ -11,7 +11,7 @@ from attnviz.count.params.request import SHAPE, ShapeOptions
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.shapes import Shape, nearest
 
-_Part = TypeVar("_Part", specs.Dense, specs.Table, specs.Norm)
+_Part = TypeVar("_Part", specs.Dense, specs.LookupTable, specs.Norm)
 
 _GATED = {"relu": False, "gelu": False, "swiglu": True, "geglu": True}
 
@@ -138,9 +138,9 @@ def _norms(shape: ShapeOptions, label: str) -> tuple[specs.Norm, ...]:
 def _embeddings(shape: ShapeOptions) -> tuple[specs.Part, ...]:
     tables = []
     if shape.vocab is not None:
-        tables.append(specs.Table("token embedding", shape.vocab, shape.d_model))
+        tables.append(specs.LookupTable("token embedding", shape.vocab, shape.d_model))
     if shape.positions == "learned" and shape.max_positions is not None:
-        tables.append(specs.Table("position embedding", shape.max_positions, shape.d_model))
+        tables.append(specs.LookupTable("position embedding", shape.max_positions, shape.d_model))
     return tuple(tables)
 
 
@@ -166,7 +166,7 @@ def spec_from_shape(shape: Shape) -> specs.ModelSpec | None:
         name=shape.name,
         source=shape.source,
         stacks=stacks,
-        embeddings=tuple(_part(shape, specs.Table, item) for item in shape.tables),
+        embeddings=tuple(_part(shape, specs.LookupTable, item) for item in shape.tables),
         parts=tuple(_part(shape, specs.Dense, item) for item in shape.matrices),
         notes=shape.notes,
     )
@@ -218,7 +218,7 @@ def _completed(
     groups = tuple(
         group._replace(layer=_completed_layer(group.layer, own, width)) for group in stack.groups
     )
-    tables = (_part(shape, specs.Table, item) for item in own.get("tables", []))
+    tables = (_part(shape, specs.LookupTable, item) for item in own.get("tables", []))
     matrices = tuple(_part(shape, specs.Dense, item) for item in own.get("matrices", []))
     patches = tuple(item for item in matrices if "embedding" in item.label)
     head = stack.head
@@ -240,7 +240,7 @@ def _completed_layer(layer: specs.LayerSpec, own: Mapping[str, Any], width: int)
     if own.get("scaled"):
         places = ("attention", "feed-forward")
         layer = layer._replace(
-            parts=tuple(specs.Table(f"{place} scale", 1, width) for place in places)
+            parts=tuple(specs.LookupTable(f"{place} scale", 1, width) for place in places)
         )
     if own.get("ffn_bias") and isinstance(layer.feed_forward, specs.FeedForwardSpec):
         feed_forward = layer.feed_forward._replace(up_bias=True, down_bias=True)

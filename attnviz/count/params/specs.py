@@ -32,7 +32,7 @@ class Dense(NamedTuple):
     tied: bool = False
 
 
-class Table(NamedTuple):
+class LookupTable(NamedTuple):
     """Learned rows that are looked up or added, never multiplied: embeddings, tokens, scales."""
 
     label: str
@@ -49,7 +49,7 @@ class Norm(NamedTuple):
     shift: bool = False
 
 
-Part: TypeAlias = Dense | Table | Norm
+Part: TypeAlias = Dense | LookupTable | Norm
 
 
 class Buffer(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from attnviz.count.params.cases import BuiltCount
-from attnviz.count.params.counting.cache import CacheCount, Fit
+from attnviz.count.params.counting.cache import CacheCount, MemoryFit
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.counting.parameters import GroupCount
 from attnviz.count.params.parts import attention_only, main_attention, main_group
@@ -198,12 +198,12 @@ def run_words(counted_for: CostReport | CacheCount) -> str:
 # What a count answers --------------------------------------------------------------------------
 
 
-def finding(cost: CostReport, fit: Fit | None) -> str:
+def finding(cost: CostReport, fit: MemoryFit | None) -> str:
     """What it needs, whether that fits, and whether the model is made for such a length."""
     return _need(cost, fit) + _beyond(cost)
 
 
-def _need(cost: CostReport, fit: Fit | None) -> str:
+def _need(cost: CostReport, fit: MemoryFit | None) -> str:
     needed = bytes_text(cost.needed_bytes)
     if fit is not None:
         memory, over = bytes_text(fit.memory), cost.needed_bytes - fit.memory

@@ -39,7 +39,7 @@ LINEAR = {
 """Functions that are linear in their first argument, whatever the others are."""
 
 
-class Mark(IntEnum):
+class FollowedMark(IntEnum):
     """A followed tensor is on its way to the stream, the stream itself, or read from it."""
 
     WRITTEN = 0
@@ -74,12 +74,12 @@ def is_followed(one: Any) -> bool:
     return isinstance(one, Tensor) and hasattr(one, _MARK)
 
 
-def mark_of(one: Any) -> Mark:
-    found: Mark = getattr(one, _MARK)
+def mark_of(one: Any) -> FollowedMark:
+    found: FollowedMark = getattr(one, _MARK)
     return found
 
 
-def followed(one: Any, mark: Mark) -> Any:
+def followed(one: Any, mark: FollowedMark) -> Any:
     """Mark a tensor as one that is followed."""
     if isinstance(one, Tensor) and one.requires_grad:
         setattr(one, _MARK, mark)
@@ -90,7 +90,7 @@ def is_in_place(func: Callable[..., Any]) -> bool:
     return func.__name__.endswith("_") and not func.__name__.endswith("__")
 
 
-def held(given: Any, mark: Mark | None = None) -> Any:
+def held(given: Any, mark: FollowedMark | None = None) -> Any:
     """The same where no tensor is followed that has this mark, or any."""
 
     def hold(one: Any) -> Any:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from attnviz.engine.attention_calls import FUSED_INPUTS, Compute, SoftmaxWatch
-from attnviz.engine.hook_points import Function, HookPoint
+from attnviz.engine.hook_points import Function, HookedCall
 from attnviz.records import Input
 
 _PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.__matmul__, Tensor.bmm}
@@ -48,7 +48,7 @@ class MixingWatch(SoftmaxWatch):
         super().__init__(1, lengths | {length + 1 for length in lengths})
         self._last: tuple[Callable[[slice], Tensor], Tensor] | None = None
 
-    def take(self, point: HookPoint, rows: slice) -> Mixing | None:
+    def take(self, point: HookedCall, rows: slice) -> Mixing | None:
         """What was mixed since the last time, in the call of this point; None if that is unclear.
 
         rows: the queries whose weights are wanted.

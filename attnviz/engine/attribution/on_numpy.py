@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.stack_shape import LayerTrace, StackShape
-from attnviz.engine.attribution.parts import Asked, Attribution, Attributor, HeadKey, Part, place_of
+from attnviz.engine.attribution.parts import (
+    AskedLogit,
+    Attribution,
+    Attributor,
+    HeadKey,
+    Part,
+    place_of,
+)
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
@@ -42,7 +49,7 @@ class NumpyAttributor(Attributor):
             return None
         return cls(model)
 
-    def taken_apart(self, given: Input, asked: Asked) -> Attribution:
+    def taken_apart(self, given: Input, asked: AskedLogit) -> Attribution:
         stack, ids = self.model.stack, given.ids
         place = place_of(asked.position, len(ids), len(ids) - 1)
         whole = {layer for _, layer, _ in asked.maps}

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from attnviz.engine.attribution.mixing import Mixing, MixingWatch
 from attnviz.engine.attribution.parts import (
-    Asked,
+    AskedLogit,
     Attribution,
     Attributor,
     HeadKey,
@@ -27,7 +27,7 @@ from attnviz.engine.attribution.parts import (
     place_of,
 )
 from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
-from attnviz.engine.hook_points import HookPoint, LostTrackError, hooked
+from attnviz.engine.hook_points import HookedCall, LostTrackError, hooked
 from attnviz.engine.patchable import PatchableModel, open_patchable, probe_of
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UnsupportedError, UsageError
@@ -61,7 +61,7 @@ class TorchAttributor(Attributor):
             )
         return cls(opened, given)
 
-    def taken_apart(self, given: Input, asked: Asked) -> Attribution:
+    def taken_apart(self, given: Input, asked: AskedLogit) -> Attribution:
         model, place = self._model, self._place(given, asked.position)
         chosen = calls_of(model, asked.maps)
         with model.hook_points.borrowed():
@@ -231,7 +231,7 @@ class _Keep:
         self._whole = whole
         self.mixing: dict[int, Mixing] = {}
 
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         rows = slice(None) if number in self._whole else slice(self._place, self._place + 1)
         mixing = self._watch.take(point, rows)
         if mixing is not None and mixing.values.shape[1] == len(self._given.keys(point.kind)):

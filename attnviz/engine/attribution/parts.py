@@ -111,7 +111,7 @@ class Attribution:
         return abs(self.sum - self.decomposed) <= self.tolerance  # False for NaN
 
 
-class Asked(NamedTuple):
+class AskedLogit(NamedTuple):
     """Which logit is taken apart, as ``Attributor.attribute`` takes it."""
 
     position: int | None
@@ -151,10 +151,10 @@ class Attributor(ABC):
         reads both ways has no mask token there; UnsupportedError where the parts cannot be followed
         to the logit.
         """
-        return self.taken_apart(given, Asked(position, answer, foil, maps))
+        return self.taken_apart(given, AskedLogit(position, answer, foil, maps))
 
     @abstractmethod
-    def taken_apart(self, given: Input, asked: Asked) -> Attribution:
+    def taken_apart(self, given: Input, asked: AskedLogit) -> Attribution:
         """As ``attribute``."""
 
 

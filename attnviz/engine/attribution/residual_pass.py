@@ -42,7 +42,7 @@ from attnviz.engine.attribution.followed import (
     QUOTIENTS,
     RMS_NORM,
     SUMS,
-    Mark,
+    FollowedMark,
     Way,
     by_ratio,
     divided,
@@ -60,7 +60,7 @@ from attnviz.engine.hook_points import (
     ATTENDED,
     Function,
     FunctionWatch,
-    HookPoint,
+    HookedCall,
     Intervention,
     LostTrackError,
     hooked,
@@ -130,7 +130,7 @@ class ResidualPass(FunctionWatch):
             hooks.enter_context(self)
             yield
 
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         """A leaf in place of the heads' outputs (1, token, head, dim)."""
         if point.what != "output":
             self.read[number, point.what] = outputs
@@ -142,10 +142,12 @@ class ResidualPass(FunctionWatch):
         for leaf in self.leaves[self._opened :]:
             leaf.layer = point.layer
         self._layer, self._opened = point.layer, len(self.leaves) + 1
-        found: Tensor = self._leaf("head", outputs, Mark.WRITTEN, point=number)
+        found: Tensor = self._leaf("head", outputs, FollowedMark.WRITTEN, point=number)
         return found
 
-    def _leaf(self, kind: PartKind, value: Tensor, mark: Mark, *, point: int | None = None) -> Any:
+    def _leaf(
+        self, kind: PartKind, value: Tensor, mark: FollowedMark, *, point: int | None = None
+    ) -> Any:
         leaf = value.detach().clone().requires_grad_()
         inside = self._depth > 0 or kind == "mlp"
         self.leaves.append(Leaf(kind, leaf, self._layer if inside else None, point))
@@ -181,22 +183,24 @@ class ResidualPass(FunctionWatch):
         marks = {mark_of(one) for one in found}
         name = name_of(func)
         first = bool(args) and any(one is args[0] for one in found)
-        if Mark.READ in marks and (len(marks) > 1 or is_in_place(func)):
+        if FollowedMark.READ in marks and (len(marks) > 1 or is_in_place(func)):
             # What was read is added to the stream again, say: from there on it is a part.
-            return self.call(func, *held((args, kwargs), Mark.READ))
+            return self.call(func, *held((args, kwargs), FollowedMark.READ))
         if not found:
             result = func(*args, **kwargs)
             starts = name == "embedding" and self._layer is None and not self._encoding
-            return self._leaf("embedding", result, Mark.STREAM) if starts else result
-        reads = self._depth > 0 and Mark.STREAM in marks and not self._mixes(name, first, found)
-        way = self._way(name, first, found, reads or Mark.READ in marks)
+            return self._leaf("embedding", result, FollowedMark.STREAM) if starts else result
+        reads = (
+            self._depth > 0 and FollowedMark.STREAM in marks and not self._mixes(name, first, found)
+        )
+        way = self._way(name, first, found, reads or FollowedMark.READ in marks)
         if way is None or (reads and name in MATRIX_PRODUCTS and not self._reading):
             if first and is_in_place(func):
                 raise LostTrackError(f"the residual stream is changed in place by {name}")
             return func(*held(args), **held(kwargs))
         mark = max(marks)
         if reads and name in MATRIX_PRODUCTS:
-            mark = Mark.READ
+            mark = FollowedMark.READ
         with torch.enable_grad():
             result = way(OUT_OF_PLACE.get(func, func), args, kwargs)
         return tree_map(lambda one: followed(one, mark), result)
@@ -246,7 +250,7 @@ class ResidualPass(FunctionWatch):
         whole = added.shape == shape and not isinstance(value, nn.Parameter)
         kind: PartKind = "mlp" if whole else "bias"
         return self._leaf(
-            "embedding" if self._layer is None else kind, added.expand(shape), Mark.WRITTEN
+            "embedding" if self._layer is None else kind, added.expand(shape), FollowedMark.WRITTEN
         )
 
     def _sum(self, func: Function, args: Any, kwargs: Any) -> Any:

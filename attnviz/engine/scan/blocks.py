@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor, nn
 
-from attnviz.engine.hook_points import HookPoint, HookPoints, LostTrackError, enclosing_block
+from attnviz.engine.hook_points import HookedCall, HookPoints, LostTrackError, enclosing_block
 
 Path: TypeAlias = tuple[int | str, ...]
 """Where in nested arguments something is: (0, position, …) or (1, keyword, …)."""
@@ -62,7 +62,7 @@ class RecordBlocks:
                 hooks.callback(hook.remove)
             yield
 
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         block = self._around.get(id(point.module))
         if not self.calls or self.calls[-1].block is not block:
             raise LostTrackError("an attention runs outside of a block")

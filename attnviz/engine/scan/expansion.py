@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.hook_points import HookPoint, LostTrackError, first_of, with_first
+from attnviz.engine.hook_points import HookedCall, LostTrackError, first_of, with_first
 from attnviz.engine.patchable import Untouched
 from attnviz.engine.patching import What
 from attnviz.engine.scan.blocks import BlockCall, Path, mapped
@@ -65,8 +65,8 @@ class Inside:
     """
 
     attention: frozenset[What] = frozenset()
-    residual: Mapping[int, HookPoint] = field(default_factory=dict)
-    feed_forward: Mapping[int, HookPoint] = field(default_factory=dict)
+    residual: Mapping[int, HookedCall] = field(default_factory=dict)
+    feed_forward: Mapping[int, HookedCall] = field(default_factory=dict)
     modules: tuple[nn.Module, ...] = ()
 
 
@@ -137,7 +137,7 @@ class BatchExpansion:
                 restored.callback(module.register_forward_hook(self._fed).remove)
             yield
 
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         part, last = self._part, point.what == "output"
         if self._stage == "go on" and point.what != "mlp":
             assert self._attended is not None

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attnviz.engine.feed_forward import find_feed_forward
-from attnviz.engine.hook_points import HookPoint, LostTrackError
+from attnviz.engine.hook_points import HookedCall, LostTrackError
 from attnviz.engine.patchable import ForwardOutput, Keep, Untouched, run_pass
 from attnviz.engine.patching import WHOLE_LAYER, Patch, Site, What
 from attnviz.engine.plain_pass import not_its_own
@@ -122,13 +122,13 @@ def _inside(plan: ScanPlan, what: frozenset[What]) -> Inside:
             f"{type(model.root).__name__} runs its attention outside of a list of blocks: what "
             f"enters or leaves a layer cannot be told"
         )
-    points: dict[What, dict[int, HookPoint]] = {"residual": {}, "mlp": {}}
+    points: dict[What, dict[int, HookedCall]] = {"residual": {}, "mlp": {}}
     for call, point in zip(plan.entries, model.hook_points.found, strict=True):
         for each, found in points.items():
             mine = point.kind == model.kind if each == "residual" else _beside(point, model.kind)
             if mine and each in what:
                 block = plan.calls[call].block
-                whole = HookPoint(model.kind, point.layer, block, 1, plan.hidden.shape[-1], each)
+                whole = HookedCall(model.kind, point.layer, block, 1, plan.hidden.shape[-1], each)
                 found.setdefault(call, whole)
     modules = find_feed_forward(model, plan.probe) if "mlp" in what else {}
     return Inside(
@@ -139,7 +139,7 @@ def _inside(plan: ScanPlan, what: frozenset[What]) -> Inside:
     )
 
 
-def _beside(point: HookPoint, kind: Kind) -> bool:
+def _beside(point: HookedCall, kind: Kind) -> bool:
     """Whether an attention is in the layers of this kind of attention."""
     return (point.kind == "encoder") == (kind == "encoder")
 
@@ -187,7 +187,7 @@ class PutIn(Untouched):
             for site in patch.sites:
                 self._sites.setdefault((site.what, site.layer), []).append((row, site))
 
-    def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
+    def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
         if point.kind != self._kind:
             return outputs
         inside = range(first, first + len(outputs))
@@ -226,7 +226,7 @@ class Slopes(Untouched):
         self.held: dict[tuple[What, int], Tensor] = {}
         self.zeros: dict[tuple[What, int], Tensor] = {}
 
-    def edit_rows(self, point: HookPoint, outputs: Tensor, first: int) -> Tensor:
+    def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
         if point.kind != self._kind or point.what not in self._what:
             return outputs
         place = point.what, point.layer

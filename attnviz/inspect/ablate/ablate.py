@@ -8,7 +8,7 @@ from dataclasses import replace
 from attnviz.engine.capture import capture
 from attnviz.engine.known_labels import known_labels
 from attnviz.errors import UnsupportedError
-from attnviz.inspect.ablate.job import Job
+from attnviz.inspect.ablate.job import AblationJob
 from attnviz.inspect.ablate.records import AblationReport
 from attnviz.inspect.ablate.request import AblateRequest
 from attnviz.inspect.ablate.scan import measure
@@ -45,7 +45,7 @@ def ablate(
     heads cannot be ablated, LoadError for a damaged resume file, KeyboardInterrupt if nothing was
     measured.
     """
-    job = Job.prepare(model, texts, request)
+    job = AblationJob.prepare(model, texts, request)
     path = request.resume
     file = ResumeFile(path, RESUME, job.identity()) if path is not None else None
     with file or nullcontext():

@@ -30,7 +30,7 @@ _BARE = re.compile(r"[-\d,\s*]+")
 
 
 @dataclass(frozen=True)
-class Job:
+class AblationJob:
     """One scan, ready to run.
 
     written: the texts as they were given, those that are measured on.
@@ -67,7 +67,7 @@ class Job:
         model: Model,
         texts: Texts,
         request: AblateRequest,
-    ) -> Job:
+    ) -> AblationJob:
         """Encode and check everything.
 
         Raises UsageError for heads, texts or tokens that do not fit the model.

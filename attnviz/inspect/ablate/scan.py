@@ -18,7 +18,7 @@ from attnviz.inspect.ablate.effects import (
     restore_scores,
     store_scores,
 )
-from attnviz.inspect.ablate.job import Job
+from attnviz.inspect.ablate.job import AblationJob
 from attnviz.inspect.ablate.records import AblationReport, Effect, Head
 from attnviz.measures.bootstrap import few_note, spearman
 from attnviz.reading import damaged, finite, typed
@@ -39,7 +39,7 @@ _CONTROL_SHARE = 0.15
 
 
 @dataclass
-class Part:
+class ScanPart:
     """One series of pieces: the ablations, or random directions in their place.
 
     name: in the resume file, whose pieces it has from the start. scan: the model, ready to be
@@ -135,15 +135,15 @@ class Part:
 
 
 @dataclass
-class Measured:
+class MeasuredAblations:
     """What was found of one job; ``complete`` is False where it was interrupted.
 
     ranked_over: of how many texts a budget in seconds had time for the gradient.
     """
 
-    job: Job
-    ablations: Part
-    control: Part | None = None
+    job: AblationJob
+    ablations: ScanPart
+    control: ScanPart | None = None
     gradients: Mapping[Head, float] = field(default_factory=dict)
     ranked_over: int | None = None
     seconds: float = 0.0
@@ -237,19 +237,19 @@ class Measured:
         whole = [text for text, found in enumerate(done) if found == wanted]
         return whole or [next(text for text, found in enumerate(done) if found)]
 
-    def _effects(self, part: Part, texts: list[int]) -> tuple[Effect, ...]:
+    def _effects(self, part: ScanPart, texts: list[int]) -> tuple[Effect, ...]:
         counted = set(texts)
         pieces = [piece for piece in part.pieces if piece.text in counted]
         return ablation_effects(pieces, self.job.variants, self.job.options.seed)
 
 
-def measure(job: Job, file: ResumeFile | None, advance: Advance) -> Measured:
+def measure(job: AblationJob, file: ResumeFile | None, advance: Advance) -> MeasuredAblations:
     """Run the job as far as it goes: to its end, or to Ctrl-C.
 
     Where there are several texts, what the ranking shows is compared with random directions.
     """
     lengths = [*map(len, job.targets or job.texts)]
-    found = Measured(job, Part(_ABLATIONS, job.scan(), job.variants, lengths, file))
+    found = MeasuredAblations(job, ScanPart(_ABLATIONS, job.scan(), job.variants, lengths, file))
     start = time.monotonic()  # to import torch takes seconds that are not the scan's
     try:
         _run(found, file, advance)
@@ -259,7 +259,7 @@ def measure(job: Job, file: ResumeFile | None, advance: Advance) -> Measured:
     return found
 
 
-def _run(found: Measured, file: ResumeFile | None, advance: Advance) -> None:
+def _run(found: MeasuredAblations, file: ResumeFile | None, advance: Advance) -> None:
     job, texts = found.job, range(len(found.job.texts))
     how, amount = job.request.how, job.request.amount
     if amount is not None and amount.seconds is not None:
@@ -278,11 +278,13 @@ def _run(found: Measured, file: ResumeFile | None, advance: Advance) -> None:
     found.ablations.cover(everything, texts, lambda done: advance(share * done))
     if len(job.texts) > 1:
         scan, lengths = job.scan(control=True), found.ablations.lengths
-        control = found.control = Part(_CONTROL, scan, job.variants, lengths, file)
+        control = found.control = ScanPart(_CONTROL, scan, job.variants, lengths, file)
         control.cover(_ranked(found), texts, lambda done: advance(share + (1 - share) * done))
 
 
-def _spend(found: Measured, file: ResumeFile | None, seconds: float, advance: Advance) -> None:
+def _spend(
+    found: MeasuredAblations, file: ResumeFile | None, seconds: float, advance: Advance
+) -> None:
     """Rank and measure over as many texts as the time allows.
 
     A run that goes on takes the ranking that it began with, or it would measure other heads.
@@ -313,7 +315,7 @@ def _spend(found: Measured, file: ResumeFile | None, seconds: float, advance: Ad
     found.ablations.spend(ranked, order, start + seconds, lambda: advance(spent()))
 
 
-def _ranked(found: Measured) -> list[int]:
+def _ranked(found: MeasuredAblations) -> list[int]:
     """The ablations that the ranking shows and that are not zero, and those of several heads."""
     report = found.report()
     order = report.ranking()
@@ -329,7 +331,7 @@ def _ranked(found: Measured) -> list[int]:
     ]
 
 
-def _by_gradient(job: Job, gradients: Mapping[Head, float]) -> list[int]:
+def _by_gradient(job: AblationJob, gradients: Mapping[Head, float]) -> list[int]:
     """The single heads, the most important by gradient first."""
     singles = [index for index, variant in enumerate(job.variants) if len(variant.heads) == 1]
     return sorted(singles, key=lambda index: -gradients[job.variants[index].heads[0]])
@@ -347,7 +349,7 @@ def _correlation(effects: Sequence[Effect], gradients: Mapping[Head, float]) -> 
     return spearman([gradient for gradient, _ in both], [loss for _, loss in both])
 
 
-def _metric(effects: Sequence[Effect], job: Job) -> Metric:
+def _metric(effects: Sequence[Effect], job: AblationJob) -> Metric:
     """The metric that ranks: as asked, else the loss, or the output's change where there is none.
 
     Raises UsageError for one that the model does not have.

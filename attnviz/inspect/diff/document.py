@@ -13,7 +13,7 @@ from attnviz.draw.numbers import NumberScale
 from attnviz.draw.palette import STEPS
 from attnviz.draw.provenance import counted, notes_group
 from attnviz.draw.signed import signed_scale
-from attnviz.inspect.diff.records import DiffReport, Example, HeadChange
+from attnviz.inspect.diff.records import ChangedMaps, DiffReport, HeadChange
 from attnviz.inspect.diff.words import (
     EXACT,
     about,
@@ -210,7 +210,7 @@ def head_table(
 # Maps ----------------------------------------------------------------------------------------
 
 
-def example_maps(report: DiffReport, example: Example, lines: int = 0) -> list[doc.Part]:
+def example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> list[doc.Part]:
     """One head's map in A, in B, and B minus A over the same text."""
     change = example.change
     named, other = report.name(change.place), report.name(change.other)

@@ -31,7 +31,7 @@ from attnviz.inspect.diff.compare import (
     predictions,
 )
 from attnviz.inspect.diff.maps import ModelMaps, model_maps
-from attnviz.inspect.diff.records import DiffReport, Example, HeadChange, HeadState, Move
+from attnviz.inspect.diff.records import ChangedMaps, DiffReport, HeadChange, HeadState, Move
 from attnviz.inspect.diff.request import DiffRequest
 from attnviz.inspect.diff.sides import LiveSide, distinct, inputs_of, require_alike
 from attnviz.inspect.patterns.score import score_patterns
@@ -56,7 +56,7 @@ _LARGEST = 40
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredSide:
     """One model over its texts.
 
     inputs: what it read. heads: what each one does. effects: the loss increase of each head over
@@ -170,7 +170,7 @@ def compared(
     )
 
 
-def _noise(request: DiffRequest, name: str, side: Measured, model: Model) -> Noise:
+def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) -> Noise:
     """Compare a side with itself in other numbers, unless a floor was given by hand.
 
     A torch model that was loaded by name is converted by this. name: of the side, A or B.
@@ -185,7 +185,7 @@ def _noise(request: DiffRequest, name: str, side: Measured, model: Model) -> Noi
     return Noise(floor, f"{name} {other.words}", predictions(whole, rounded))
 
 
-def _comparable(first: Measured, second: Measured) -> Predictions | None:
+def _comparable(first: MeasuredSide, second: MeasuredSide) -> Predictions | None:
     """Predictions of the same token ids; None where the vocabularies differ."""
     ids = [[given.predicted.ids for given in each.inputs] for each in (first, second)]
     return predictions(first.maps, second.maps) if ids[0] == ids[1] else None
@@ -205,12 +205,12 @@ def _measured(
     request: DiffRequest,
     side: LiveSide,
     model: Model,
-    first: Measured | None,
+    first: MeasuredSide | None,
     advance: Advance,
     *,
     same: bool = False,
     two_texts: bool = False,
-) -> Measured:
+) -> MeasuredSide:
     """Measure one side. first: A where this is B; same: whether B is loaded as A is."""
     kind = request.kind
     probing = open_probing(model, kind)
@@ -228,13 +228,15 @@ def _measured(
             model, inputs, probing.kind, lambda done: advance(share + (1 - share) * done)
         )
         states = with_effects(states, heads, effects, request.seed)
-    return Measured(maps, tuple(inputs), states, effects)
+    return MeasuredSide(maps, tuple(inputs), states, effects)
 
 
 # Held against each other ---------------------------------------------------------------------
 
 
-def _held(request: DiffRequest, first: Measured, second: Measured, floor: Floor) -> DiffReport:
+def _held(
+    request: DiffRequest, first: MeasuredSide, second: MeasuredSide, floor: Floor
+) -> DiffReport:
     """Everything that follows from the two sides."""
     a, b, seed = first.maps, second.maps, request.seed
     pairs = matched_pairs(a, b) if request.match else pairs_by_index(a.heads, b.heads)
@@ -267,8 +269,8 @@ def _held(request: DiffRequest, first: Measured, second: Measured, floor: Floor)
 
 
 def _changes(
-    first: Measured,
-    second: Measured,
+    first: MeasuredSide,
+    second: MeasuredSide,
     pairs: Sequence[Pair],
     apart: Divergences,
     floor: Floor,
@@ -295,7 +297,7 @@ def _changes(
 
 
 def _effect_moves(
-    first: Measured, second: Measured, pairs: Sequence[Pair]
+    first: MeasuredSide, second: MeasuredSide, pairs: Sequence[Pair]
 ) -> NDArray[np.float64] | None:
     """Loss increase in B minus that in A over each text, (text, pair); None where not measured."""
     if first.effects is None or second.effects is None:
@@ -311,7 +313,7 @@ def _without(heads: dict[int, int], taken: set[Head]) -> tuple[Head, ...]:
     return tuple(head for head in every if head not in taken)
 
 
-def _notes(first: Measured, second: Measured) -> tuple[str, ...]:
+def _notes(first: MeasuredSide, second: MeasuredSide) -> tuple[str, ...]:
     a, b = first.maps, second.maps
     notes = [*a.info.notes, *b.info.notes, *a.notes, *b.notes]
     if a.heads != b.heads:
@@ -321,7 +323,7 @@ def _notes(first: Measured, second: Measured) -> tuple[str, ...]:
 
 def _example(
     report: DiffReport, a: ModelMaps, b: ModelMaps, pairs: Sequence[Pair], apart: Divergences
-) -> Example | None:
+) -> ChangedMaps | None:
     """The maps of the head that changed most, over the short text in which it does most."""
     whole = [place for place, text in enumerate(a.texts) if text.whole]
     short = [place for place in whole if len(a.texts[place].queries) <= _LARGEST] or whole
@@ -333,7 +335,7 @@ def _example(
     one, other = a.texts[text], b.texts[text]
     (layer, head), (layer_b, head_b) = change.place, change.other
     maps = one.rows[layer][head], other.rows[layer_b][head_b]
-    return Example(change, text, one.queries, one.keys, *maps)
+    return ChangedMaps(change, text, one.queries, one.keys, *maps)
 
 
 # What went up or down -------------------------------------------------------------------------

@@ -115,7 +115,7 @@ class HeadChange:
         return abs(self.b.effect - self.a.effect)
 
 
-class Example(NamedTuple):
+class ChangedMaps(NamedTuple):
     """The maps of one head over one text in both models.
 
     a, b: weights (query, key). text: its number, from 0.
@@ -164,7 +164,7 @@ class DiffReport(Report):
     predictions: Predictions | None = None
     floor_predictions: Predictions | None = None
     family: int = 0
-    example: Example | None = None
+    example: ChangedMaps | None = None
     stride: int = 1
     importance: bool = False
     notes: tuple[str, ...] = ()

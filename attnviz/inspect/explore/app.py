@@ -24,7 +24,7 @@ from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.removals import Effects
 from attnviz.errors import AttnvizError
 from attnviz.inspect.explore.background import Waiting
-from attnviz.inspect.explore.dialogs import KEYS, Asking, KeysPane, Source
+from attnviz.inspect.explore.dialogs import KEYS, Asking, KeysPane, SideSource
 from attnviz.inspect.explore.pane import (
     GridPane,
     HeadingPane,
@@ -72,11 +72,11 @@ class Explorer(Asking):
 
     def __init__(
         self,
-        source: Source,
+        source: SideSource,
         first: Frame,
         look: Theme,
         palette: str,
-        second: Source | None = None,
+        second: SideSource | None = None,
         other: Frame | None = None,
     ) -> None:
         super().__init__(source, View(Scene.of(first, palette), first, first, other), look)
@@ -412,5 +412,5 @@ class Explorer(Asking):
     def on_map_pane_pointed(self, message: MapPane.Pointed) -> None:
         self._point(*message.cell)
 
-    def on_map_pane_wheeled(self, message: MapPane.Wheeled) -> None:
+    def on_map_pane_wheel_turned(self, message: MapPane.WheelTurned) -> None:
         self.action_move(0, message.steps)

@@ -23,11 +23,11 @@ from attnviz.inspect.explore.map import accent
 from attnviz.inspect.explore.pane import Lines, MapPane, Pane
 from attnviz.inspect.explore.saving import save_view
 from attnviz.inspect.explore.scene import Scene, View, command_line, places_of
-from attnviz.inspect.explore.session import Session
+from attnviz.inspect.explore.session import ExploreSession
 from attnviz.measures.words import joined
 
 
-class Key(NamedTuple):
+class KeyBinding(NamedTuple):
     """What a key does.
 
     keys: as textual names them, with commas. shown: as a person reads them. action: of the app.
@@ -49,43 +49,43 @@ _LAYER, _HEAD, _SAME = "layer before, after", "head before, after", "same label:
 _RANK, _SIZE, _WARM = "importance: up, down", "smaller, larger cells", "temperature down, up"
 
 KEYS = (
-    Key("left,h", "←", "move(-1, 0)", "cursor left", "Move", listed=_MOVES),
-    Key("down,j", "↓", "move(0, 1)", "cursor down", "Move", listed=_MOVES),
-    Key("up,k", "↑", "move(0, -1)", "cursor up", "Move", listed=_MOVES),
-    Key("right,l", "→", "move(1, 0)", "cursor right", "Move", listed=_MOVES),
-    Key("tab", "Tab", "pane", "grid or map", "Move", "pane"),
-    Key("slash", "/", "find", "find a token", "Move", "find"),
-    Key("minus", "-", "zoom(-1)", "smaller cells", "Move", listed=_SIZE),
-    Key("plus,equals_sign", "+", "zoom(1)", "larger cells", "Move", listed=_SIZE),
-    Key("0", "0", "fit", "the whole map", "Move"),
-    Key("left_square_bracket", "[", "layer(-1)", "layer before", "Heads", listed=_LAYER),
-    Key("right_square_bracket", "]", "layer(1)", "layer after", "Heads", listed=_LAYER),
-    Key("less_than_sign", "<", "head(-1)", "head before", "Heads", listed=_HEAD),
-    Key("greater_than_sign", ">", "head(1)", "head after", "Heads", listed=_HEAD),
-    Key("N", "N", "same(-1)", "last head with the same label", "Heads", listed=_SAME),
-    Key("n", "n", "same(1)", "next head with the same label", "Heads", listed=_SAME),
-    Key("I", "I", "important(-1)", "head before by importance", "Heads", listed=_RANK),
-    Key("i", "i", "important(1)", "next head by importance", "Heads", "rank", listed=_RANK),
-    Key("v", "v", "by_effect", "grid: labels or effects", "Heads"),
-    Key("1", "1", "mode('raw')", "weights as they are", "View"),
-    Key("2", "2", "mode('no-sink')", "without the sink", "View"),
-    Key("3", "3", "mode('value-weighted')", "weighted by value norms", "View"),
-    Key("d", "d", "side", "first, second, difference", "View"),
-    Key("p", "p", "palette", "next palette", "View"),
-    Key("x", "x", "ablate", "ablate the head, or not", "Change", "ablate"),
-    Key("X", "X", "restore", "put every head back", "Change"),
-    Key("e", "e", "edit", "edit the text", "Change", "edit"),
-    Key("g", "g", "generate", "let the model write on", "Change", "generate"),
-    Key("space", "Space", "pause", "pause; ← → step", "Change"),
-    Key("T", "T", "temperature(-0.1)", "temperature down", "Change", listed=_WARM),
-    Key("t", "t", "temperature(0.1)", "temperature up", "Change", listed=_WARM),
-    Key("r", "r", "reseed", "another seed", "Change"),
-    Key("s", "s", "save", "save what is seen", "Keep", "save"),
-    Key("y", "y", "yank", "copy this command", "Keep"),
-    Key("question_mark", "?", "keys", "all keys", "Keep", "keys"),
-    Key("colon", ":", "commands", "all commands", "Keep"),
-    Key("escape", "Esc", "stop", "stop, leave", "Keep"),
-    Key("q", "q", "leave", "quit", "Keep", "quit"),
+    KeyBinding("left,h", "←", "move(-1, 0)", "cursor left", "Move", listed=_MOVES),
+    KeyBinding("down,j", "↓", "move(0, 1)", "cursor down", "Move", listed=_MOVES),
+    KeyBinding("up,k", "↑", "move(0, -1)", "cursor up", "Move", listed=_MOVES),
+    KeyBinding("right,l", "→", "move(1, 0)", "cursor right", "Move", listed=_MOVES),
+    KeyBinding("tab", "Tab", "pane", "grid or map", "Move", "pane"),
+    KeyBinding("slash", "/", "find", "find a token", "Move", "find"),
+    KeyBinding("minus", "-", "zoom(-1)", "smaller cells", "Move", listed=_SIZE),
+    KeyBinding("plus,equals_sign", "+", "zoom(1)", "larger cells", "Move", listed=_SIZE),
+    KeyBinding("0", "0", "fit", "the whole map", "Move"),
+    KeyBinding("left_square_bracket", "[", "layer(-1)", "layer before", "Heads", listed=_LAYER),
+    KeyBinding("right_square_bracket", "]", "layer(1)", "layer after", "Heads", listed=_LAYER),
+    KeyBinding("less_than_sign", "<", "head(-1)", "head before", "Heads", listed=_HEAD),
+    KeyBinding("greater_than_sign", ">", "head(1)", "head after", "Heads", listed=_HEAD),
+    KeyBinding("N", "N", "same(-1)", "last head with the same label", "Heads", listed=_SAME),
+    KeyBinding("n", "n", "same(1)", "next head with the same label", "Heads", listed=_SAME),
+    KeyBinding("I", "I", "important(-1)", "head before by importance", "Heads", listed=_RANK),
+    KeyBinding("i", "i", "important(1)", "next head by importance", "Heads", "rank", listed=_RANK),
+    KeyBinding("v", "v", "by_effect", "grid: labels or effects", "Heads"),
+    KeyBinding("1", "1", "mode('raw')", "weights as they are", "View"),
+    KeyBinding("2", "2", "mode('no-sink')", "without the sink", "View"),
+    KeyBinding("3", "3", "mode('value-weighted')", "weighted by value norms", "View"),
+    KeyBinding("d", "d", "side", "first, second, difference", "View"),
+    KeyBinding("p", "p", "palette", "next palette", "View"),
+    KeyBinding("x", "x", "ablate", "ablate the head, or not", "Change", "ablate"),
+    KeyBinding("X", "X", "restore", "put every head back", "Change"),
+    KeyBinding("e", "e", "edit", "edit the text", "Change", "edit"),
+    KeyBinding("g", "g", "generate", "let the model write on", "Change", "generate"),
+    KeyBinding("space", "Space", "pause", "pause; ← → step", "Change"),
+    KeyBinding("T", "T", "temperature(-0.1)", "temperature down", "Change", listed=_WARM),
+    KeyBinding("t", "t", "temperature(0.1)", "temperature up", "Change", listed=_WARM),
+    KeyBinding("r", "r", "reseed", "another seed", "Change"),
+    KeyBinding("s", "s", "save", "save what is seen", "Keep", "save"),
+    KeyBinding("y", "y", "yank", "copy this command", "Keep"),
+    KeyBinding("question_mark", "?", "keys", "all keys", "Keep", "keys"),
+    KeyBinding("colon", ":", "commands", "all commands", "Keep"),
+    KeyBinding("escape", "Esc", "stop", "stop, leave", "Keep"),
+    KeyBinding("q", "q", "leave", "quit", "Keep", "quit"),
 )
 
 HINTS = tuple((key.shown, key.hint) for key in KEYS if key.hint)
@@ -148,7 +148,7 @@ class Field:
         return [Segment(before[start:]), Segment(here, accent(theme, ground=True)), Segment(behind)]
 
 
-class Asked(NamedTuple):
+class AskedLine(NamedTuple):
     """A question in the line of keys, which has every key until Enter or Esc.
 
     answered: hears what was typed, at Enter. typing: hears of every change. left: of Esc.
@@ -164,9 +164,9 @@ class Asked(NamedTuple):
 class KeysPane(Pane):
     """The keys that are of use now, what was just done, or what is asked."""
 
-    asked: Asked | None = None
+    asked: AskedLine | None = None
 
-    def ask(self, asked: Asked | None) -> None:
+    def ask(self, asked: AskedLine | None) -> None:
         """Ask something, or with None nothing any more."""
         self.asked = asked
         self.redraw()
@@ -231,7 +231,7 @@ class Palette(ModalScreen[None]):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._look, self.field = theme, Field()
-        self._found: Sequence[Key] = KEYS
+        self._found: Sequence[KeyBinding] = KEYS
         self._place = 0
         self._line, self._list = Lines("line"), Lines("commands")
         self._tell()
@@ -274,14 +274,14 @@ class Palette(ModalScreen[None]):
 
 
 @dataclass(frozen=True)
-class Source:
+class SideSource:
     """Where a side comes from.
 
     text: that it begins with; of a second side nothing where it reads what the first one does.
     options: that chose the model, as they are typed.
     """
 
-    session: Session
+    session: ExploreSession
     text: str
     options: tuple[str, ...] = ()
 
@@ -295,10 +295,10 @@ class Asking(Background):
     map_pane: MapPane
     keys_pane: KeysPane
 
-    def __init__(self, source: Source, view: View, look: Theme) -> None:
+    def __init__(self, source: SideSource, view: View, look: Theme) -> None:
         super().__init__()
         self.source, self.view, self.look = source, view, look
-        self.second: Source | None = None
+        self.second: SideSource | None = None
         self._searched = ""
         self._looks: dict[str, Theme] = {}
 
@@ -351,7 +351,7 @@ class Asking(Background):
         else:
             self._edited(asked, asked.field.typed(event.key, event.character))
 
-    def _edited(self, asked: Asked, field: Field) -> None:
+    def _edited(self, asked: AskedLine, field: Field) -> None:
         self.keys_pane.ask(asked._replace(field=field))
         if field.text != asked.field.text:
             asked.typing(field.text)
@@ -376,7 +376,7 @@ class Asking(Background):
                 self.say(f"no token has “{visible(typed)}” in it")
             self._searched = typed or self._searched
 
-        self.keys_pane.ask(Asked("/", Field(), answered, typing, lambda: self.see(start)))
+        self.keys_pane.ask(AskedLine("/", Field(), answered, typing, lambda: self.see(start)))
 
     def action_edit(self) -> None:
         if not self.live("has no other text"):
@@ -391,7 +391,7 @@ class Asking(Background):
 
         view = self.view
         text = view.shown.text if view.written is None else joined(view.record.queries)
-        self.keys_pane.ask(Asked("text ", Field(text), answered))
+        self.keys_pane.ask(AskedLine("text ", Field(text), answered))
 
     def action_save(self) -> None:
         def write(path: Path) -> None:
@@ -406,14 +406,16 @@ class Asking(Background):
             path = Path(os.path.expanduser(typed.strip()))
             if typed.strip() and os.path.exists(path):
                 question = f"{visible(path.name)} is there: replace it? y, or Esc "
-                yes = Asked(question, Field(), lambda said: write(path) if said == "y" else None)
+                yes = AskedLine(
+                    question, Field(), lambda said: write(path) if said == "y" else None
+                )
                 self.keys_pane.ask(yes)
             elif typed.strip():
                 write(path)
 
         name = f"{self.view.scene.name(self.view.scene.head)}.svg"
         name = "written.jsonl" if self.view.written is not None else name
-        self.keys_pane.ask(Asked("save as ", Field(name), answered))
+        self.keys_pane.ask(AskedLine("save as ", Field(name), answered))
 
     def action_yank(self) -> None:
         scene, shown = self.view.scene, self.view.shown

@@ -41,7 +41,7 @@ _FAINT = "1c2027 68707c"
 """Greys of heads without a label, by the score of what describes them."""
 
 
-class Cell(NamedTuple):
+class HeadCell(NamedTuple):
     """What a grid says of one head.
 
     texts: the same ever shorter, the longest first; the last may be empty.
@@ -66,7 +66,7 @@ class Heads(NamedTuple):
     columns: Sequence[str]
     layers: Sequence[int]
     numbers: Sequence[int]
-    cells: Mapping[Head, Cell]
+    cells: Mapping[Head, HeadCell]
     chosen: Head
     removed: frozenset[Head] = frozenset()
 
@@ -119,11 +119,11 @@ def _widths(heads: Heads) -> list[int]:
     ]
 
 
-def _text(cell: Cell, form: int) -> str:
+def _text(cell: HeadCell, form: int) -> str:
     return cell.texts[min(form, len(cell.texts) - 1)]
 
 
-def _fitting(cell: Cell, room: int) -> str:
+def _fitting(cell: HeadCell, room: int) -> str:
     """The longest of its texts that the cell has room for."""
     return next((text for text in cell.texts if width(text) <= room), "")
 
@@ -254,7 +254,7 @@ def _cell(heads: Heads, head: Head, wide: int, theme: Theme) -> Line:
     return [Segment(text.center(inner) if gone else fit(text, inner), style), *gap]
 
 
-def _glyph(cell: Cell, theme: Theme) -> str:
+def _glyph(cell: HeadCell, theme: Theme) -> str:
     if cell.tint is not None and cell.tint.palette == DIVERGING:
         return sign_glyph(cell.strength * abs(cell.strength), 1.0, theme.ascii)
     return strength_glyph(cell.strength, theme)
@@ -300,7 +300,7 @@ def labelled(view: View) -> Heads:
     return _grid(view, _labels(view.shown))
 
 
-def _grid(view: View, cells: Mapping[Head, Cell]) -> Heads:
+def _grid(view: View, cells: Mapping[Head, HeadCell]) -> Heads:
     scene = view.scene
     layers = sorted({layer for layer, _ in scene.heads})
     numbers = sorted({head for _, head in scene.heads})
@@ -310,7 +310,7 @@ def _grid(view: View, cells: Mapping[Head, Cell]) -> Heads:
 
 
 @lru_cache(maxsize=4)
-def _labels(frame: Frame) -> Mapping[Head, Cell]:
+def _labels(frame: Frame) -> Mapping[Head, HeadCell]:
     report = frame.report
     grid = label_grid(report)
     layers = sorted({entry.layer for entry in report.heads})
@@ -323,11 +323,11 @@ def _labels(frame: Frame) -> Mapping[Head, Cell]:
         texts = f"{what.short} {drawn.text}".strip(), what.short, letter
         score = 0.0 if math.isnan(what.score) else what.score
         faint = Tint(round(score * (STEPS - 1)), _FAINT)
-        cells[entry.layer, entry.head] = Cell(texts, drawn.tint, drawn.strength, faint)
+        cells[entry.layer, entry.head] = HeadCell(texts, drawn.tint, drawn.strength, faint)
     return cells
 
 
-def _sources(view: View, step: Step) -> dict[Head, Cell]:
+def _sources(view: View, step: Step) -> dict[Head, HeadCell]:
     """The token that each head looked at most in a step, the sink left out."""
     labels = token_labels(view.record.keys)
     cells = {}
@@ -338,7 +338,7 @@ def _sources(view: View, step: Step) -> dict[Head, Cell]:
             weight = float(left[place])
             name = fit(labels[place], min(width(labels[place]), 8))
             tint = Tint(int(weight_steps(np.array(weight)))) if weight >= 0.05 else None
-            cells[layer, head] = Cell((f"{name} {share(weight)}", name, ""), tint, weight)
+            cells[layer, head] = HeadCell((f"{name} {share(weight)}", name, ""), tint, weight)
     return cells
 
 
@@ -348,16 +348,16 @@ def moved_attention(frame: Frame, other: Frame) -> Mapping[Head, float]:
     return compare_heads([frame.report, other.report]).moved[1] or {}
 
 
-def _amount(value: float) -> Cell:
-    return Cell((share(value), ""), Tint(int(weight_steps(np.array(value)))), value)
+def _amount(value: float) -> HeadCell:
+    return HeadCell((share(value), ""), Tint(int(weight_steps(np.array(value)))), value)
 
 
-def _effects(effects: Effects) -> dict[Head, Cell]:
+def _effects(effects: Effects) -> dict[Head, HeadCell]:
     scale = NumberScale(max(map(abs, effects.values.values()), default=0.0) or 1.0)
     cells = {}
     for head, value in effects.values.items():
         rooms = (scale.room, _LEAST_NUMBER)
         texts = [(scale.fitted(value, room) or "").rjust(room) for room in rooms]
         root = float(np.sign(value) * np.sqrt(abs(value) / scale.limit))
-        cells[head] = Cell((*texts, ""), signed_tint(value, scale.limit), root)
+        cells[head] = HeadCell((*texts, ""), signed_tint(value, scale.limit), root)
     return cells

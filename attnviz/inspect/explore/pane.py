@@ -276,7 +276,7 @@ class MapPane(Pane, can_focus=True):
             super().__init__()
             self.cell = cell
 
-    class Wheeled(GridPane.Wheeled):
+    class WheelTurned(GridPane.Wheeled):
         """The wheel was turned by so many steps."""
 
     joined = False
@@ -391,10 +391,10 @@ class MapPane(Pane, can_focus=True):
                 self.post_message(self.Pointed(cell))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self.post_message(self.Wheeled(1))
+        self.post_message(self.WheelTurned(1))
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self.post_message(self.Wheeled(-1))
+        self.post_message(self.WheelTurned(-1))
 
 
 class WordsPane(Pane):

@@ -28,7 +28,7 @@ from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.inspect.explore.session import Frame
 from attnviz.inspect.generate.data import SCHEMA as RUN
 from attnviz.inspect.generate.data import read_run
-from attnviz.inspect.generate.records import Run
+from attnviz.inspect.generate.records import WrittenRun
 from attnviz.inspect.heads.data import SCHEMA
 from attnviz.inspect.heads.report import heads_report
 from attnviz.measures.labels import SINK
@@ -91,7 +91,7 @@ class SavedSession:
 
     seen: Frame
     other: SavedSession | None = None
-    run: Run | None = None
+    run: WrittenRun | None = None
 
     live = False
     context = None
@@ -384,7 +384,7 @@ def _tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
 # Runs ----------------------------------------------------------------------------------------
 
 
-def _of_run(run: Run, name: str) -> SavedSession:
+def _of_run(run: WrittenRun, name: str) -> SavedSession:
     """The prompt, and what was written; of what the file has no weights, there are none: NaN."""
     queries = run.begun
     keys = run.source if run.kind == "cross" and run.source is not None else queries

@@ -15,7 +15,7 @@ from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
 from attnviz.inspect.explore.scene import View, Written
 from attnviz.inspect.generate.data import write_run_lines
-from attnviz.inspect.generate.records import Ending, Run
+from attnviz.inspect.generate.records import Ending, WrittenRun
 from attnviz.inspect.heads.report import compare_heads
 from attnviz.records import LayerWeights
 
@@ -60,14 +60,14 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
     save(path, report_files(seen, seen.document, theme.palette, screen))
 
 
-def _run_of(view: View, written: Written) -> Run:
+def _run_of(view: View, written: Written) -> WrittenRun:
     """What was written so far, as ``attnviz generate`` keeps it."""
     report, steps, sampling = view.frame.report, written.steps, written.sampling
     ended: Ending = "end" if steps[-1].ended else "tokens"
     if not steps[-1].ended and len(steps) < sampling.tokens:
         ended = "interrupted" if written.running else "context"
     known = report.record.layers
-    return Run(
+    return WrittenRun(
         report.record.model,
         report.record.kind,
         text=view.frame.text,

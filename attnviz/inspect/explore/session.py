@@ -159,7 +159,7 @@ def model_name(info: ModelInfo) -> str:
     return visible("/".join(Path(info.name).parts[-2:]))
 
 
-class Session(Protocol):
+class ExploreSession(Protocol):
     """Makes frames.
 
     live: whether texts can be edited, heads removed and texts written on.

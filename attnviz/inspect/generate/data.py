@@ -25,7 +25,7 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import head_list, labels_of
 from attnviz.engine.likely import Likely
 from attnviz.errors import LoadError
-from attnviz.inspect.generate.records import Ending, Floats, GenerateReport, Run
+from attnviz.inspect.generate.records import Ending, Floats, GenerateReport, WrittenRun
 from attnviz.measures.labels import KnownLabels
 from attnviz.reading import damaged, finite, one_of, parse_json, typed
 from attnviz.records import Kind, LayerWeights, Tokens
@@ -48,7 +48,7 @@ _ROUNDING = 0.02
 """How far a row of rounded weights may sum to more than one."""
 
 
-def _header(run: Run) -> dict[str, Any]:
+def _header(run: WrittenRun) -> dict[str, Any]:
     """The model, the prompt, and how tokens were chosen."""
     source = run.begun if run.source is None else run.source
     header = {
@@ -123,7 +123,7 @@ def run_data(report: GenerateReport) -> dict[str, Any]:
     }
 
 
-def _told(run: Run, head: Head, place: int) -> dict[str, Any]:
+def _told(run: WrittenRun, head: Head, place: int) -> dict[str, Any]:
     """A step, with what one head attended to at it."""
     keys = run.keys
     sources = [
@@ -134,7 +134,7 @@ def _told(run: Run, head: Head, place: int) -> dict[str, Any]:
     return {**_step(run.steps[place]), "sources": sources, "sink_weight": sink}
 
 
-def run_rows(run: Run, shown: Sequence[Head]) -> Iterator[tuple[object, ...]]:
+def run_rows(run: WrittenRun, shown: Sequence[Head]) -> Iterator[tuple[object, ...]]:
     """The header, and a row for each step and each head that is shown."""
     yield (
         *("step", "token", "id", "probability", "entropy", "layer", "head"),
@@ -151,7 +151,7 @@ def run_rows(run: Run, shown: Sequence[Head]) -> Iterator[tuple[object, ...]]:
 # Line by line --------------------------------------------------------------------------------
 
 
-def write_run_lines(run: Run, stream: SupportsWrite[str]) -> None:
+def write_run_lines(run: WrittenRun, stream: SupportsWrite[str]) -> None:
     """The file that ``read_run`` and ``attnviz explore`` take."""
 
     def line(value: Mapping[str, Any]) -> None:
@@ -164,12 +164,12 @@ def write_run_lines(run: Run, stream: SupportsWrite[str]) -> None:
         line({**_step(step), "rows": rows})
 
 
-def _kept(run: Run) -> Sequence[LayerWeights]:
+def _kept(run: WrittenRun) -> Sequence[LayerWeights]:
     weights = sum(layer.weights.size for layer in run.prompt)
     return run.prompt if weights <= _MOST_PROMPT else ()
 
 
-def _prompt(run: Run, layer: LayerWeights) -> list[list[list[float | None]]]:
+def _prompt(run: WrittenRun, layer: LayerWeights) -> list[list[list[float | None]]]:
     """A layer's weights over the prompt; of self-attention without later keys."""
     whole = _rounded(layer.weights)
     if run.kind == "cross":
@@ -196,7 +196,7 @@ def _rounded(weights: Floats) -> list[Any]:
 # Read back ------------------------------------------------------------------------------------
 
 
-def read_run(content: bytes, name: str) -> Run:
+def read_run(content: bytes, name: str) -> WrittenRun:
     """The run in a file of ``attnviz generate --save NAME.jsonl``, which a message calls ``name``.
 
     Raises LoadError, in one line, for a file that is damaged or holds something else.
@@ -244,7 +244,7 @@ class _Header:
         removed = tuple((typed(layer, int), typed(head, int)) for layer, head in header["removed"])
         self._check(layer for layer, _ in removed)
         self.run = partial(
-            Run,
+            WrittenRun,
             model=self._info,
             kind=self._kind,
             text=typed(header["prompt"], str),

@@ -23,7 +23,7 @@ from attnviz.draw.provenance import (
 )
 from attnviz.engine.generation import Sampling
 from attnviz.engine.head_run import Head
-from attnviz.inspect.generate.records import GenerateReport, Looked, Run
+from attnviz.inspect.generate.records import GenerateReport, Looked, WrittenRun
 from attnviz.measures.registry import label_named
 from attnviz.records import SINKS, Tokens
 
@@ -149,7 +149,7 @@ _ENDINGS = {
 }
 
 
-def _how(run: Run) -> list[str]:
+def _how(run: WrittenRun) -> list[str]:
     """How it was written, and how much."""
     words = [] if run.kind == "self" else [f"{run.kind} attention"]
     words += [sampling_words(run.sampling)]
@@ -195,7 +195,7 @@ def _over_steps(one: Looked) -> str:
 # Parts ---------------------------------------------------------------------------------------
 
 
-def texts(run: Run, head: Head, lines: int = 0, *, whole: bool = False) -> doc.Maps:
+def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -> doc.Maps:
     """What was read, and what was written, each token on the ground of the weight it got.
 
     whole: both as one text. lines: of a terminal, for all; 0 for as many as it takes.

@@ -13,7 +13,7 @@ from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
 from attnviz.errors import UsageError
-from attnviz.inspect.generate.records import TELLING, Ending, GenerateReport, Run, looked
+from attnviz.inspect.generate.records import TELLING, Ending, GenerateReport, WrittenRun, looked
 from attnviz.inspect.generate.request import GenerateRequest
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
@@ -21,12 +21,12 @@ from attnviz.models.model import Model
 from attnviz.models.third_party import ErrorsAs
 from attnviz.records import AttentionRecord, Input, Kind
 
-Advance = Callable[[float, Callable[[], Run]], None]
+Advance = Callable[[float, Callable[[], WrittenRun]], None]
 """Told after each step of the share that is done, and what gives the run so far."""
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class WritingJob:
     """What is to be written.
 
     steps: the tokens, as they come. so_far: makes the run of some of them and how it ends.
@@ -36,7 +36,7 @@ class Job:
 
     model: Model
     steps: Iterator[Step]
-    so_far: partial[Run]
+    so_far: partial[WrittenRun]
     heads: tuple[Head, ...]
     chosen: bool
 
@@ -47,7 +47,7 @@ class Job:
         text: str,
         request: GenerateRequest,
         cancelled: Callable[[], bool] = lambda: False,
-    ) -> Job:
+    ) -> WritingJob:
         """Read the prompt. cancelled: whether a person asked to stop.
 
         Raises UsageError for heads that are not there and a prompt that leaves no room,
@@ -73,7 +73,7 @@ class Job:
         if not {(layer, head) for layer, head, _ in record}.issuperset(chosen):
             raise UsageError("none of the chosen layers has such a head: choose others")
         so_far = partial(
-            Run,
+            WrittenRun,
             model=record.model,
             kind=kind,
             text=text,
@@ -99,7 +99,7 @@ class Job:
         steps: list[Step] = []
         early: BaseException | None = None
 
-        def run(ending: Ending = "tokens") -> Run:
+        def run(ending: Ending = "tokens") -> WrittenRun:
             return self.so_far(steps=tuple(steps), ending=ending)
 
         def keep(error: Exception) -> None:

@@ -21,7 +21,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.head_run import Head
 from attnviz.inspect.generate.document import texts
 from attnviz.inspect.generate.generate import Advance
-from attnviz.inspect.generate.records import Run
+from attnviz.inspect.generate.records import WrittenRun
 from attnviz.records import Tokens
 
 _LINES = 12
@@ -43,7 +43,7 @@ def shown_live(
     drawn = -_PAUSE
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
-        def advance(share: float, run: Callable[[], Run]) -> None:
+        def advance(share: float, run: Callable[[], WrittenRun]) -> None:
             nonlocal drawn
             if clock() - drawn >= _PAUSE:
                 block = picture(run(), head, theme, console.width, console.height)
@@ -53,7 +53,7 @@ def shown_live(
         yield advance
 
 
-def picture(run: Run, head: Head, theme: Theme, room: int, lines: int) -> Block:
+def picture(run: WrittenRun, head: Head, theme: Theme, room: int, lines: int) -> Block:
     """The end of the text in at most so many lines, each token on the ground of what it got."""
     words = [(run.name(head), True), (f"{len(run.steps)} of {run.sampling.tokens} tokens", False)]
     top = part_block(doc.Facts(words), theme, room)
@@ -62,7 +62,7 @@ def picture(run: Run, head: Head, theme: Theme, room: int, lines: int) -> Block:
     return stack([top, _ending(run, head, theme, room, tall), below], gap=0)
 
 
-def _ending(run: Run, head: Head, theme: Theme, room: int, rows: int) -> Block:
+def _ending(run: WrittenRun, head: Head, theme: Theme, room: int, rows: int) -> Block:
     """The last rows of the text that grows."""
     shown = texts(run, head, whole=True).maps[0]
     if run.kind != "cross":
@@ -88,7 +88,7 @@ def unfinished(tokens: Tokens) -> int:
     return count
 
 
-def _sources(run: Run, head: Head) -> doc.Words:
+def _sources(run: WrittenRun, head: Head) -> doc.Words:
     """The last token, and what it came from: ``“mat” ← “cat” .53``."""
     place = len(run.steps) - 1
     labels, step = token_labels(run.keys), run.steps[-1]

@@ -72,7 +72,7 @@ class Looked(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class WrittenRun:
     """A text that a model wrote.
 
     kind: the attention that is shown. text: the prompt, as it was given.
@@ -182,7 +182,7 @@ class GenerateReport(Report):
     chosen: whether a person chose them.
     """
 
-    run: Run
+    run: WrittenRun
     found: Mapping[Head, Looked]
     heads: tuple[Head, ...]
     chosen: bool = False
@@ -220,7 +220,7 @@ class GenerateReport(Report):
         return {".jsonl": text_file(lambda stream: write_run_lines(self.run, stream))}
 
 
-def looked(run: Run) -> dict[Head, Looked]:
+def looked(run: WrittenRun) -> dict[Head, Looked]:
     """Return what every head did while the model wrote, by measures of those steps alone.
 
     A head is called by the label that is known of it, where the text can show that; else by the

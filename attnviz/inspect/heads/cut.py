@@ -30,7 +30,7 @@ MOST_ALONE = 64
 """Heads up to which each is cut alone; of more, those of each layer together."""
 
 
-class Prediction(NamedTuple):
+class CutPrediction(NamedTuple):
     """What is predicted at one position of the text, before and after the cut.
 
     place: the position; what follows it is predicted, by a masked model the token itself.
@@ -92,7 +92,7 @@ class CutReport(Report):
     loss_after: float
     measured: int
     loss_deltas: NDArray[np.float64]
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[CutPrediction, ...]
     alone: tuple[CutAlone, ...]
     index_base: int = 0
 
@@ -166,7 +166,7 @@ def cut_report(
     tokens = encoded(model, text, choice.truncate)
     targets = written_targets(model, [tokens], choice)
     given = Input(tokens, *targets[:1])
-    from attnviz.engine.edges import CutScan, Outcome  # torch only where needed
+    from attnviz.engine.edges import CutScan, EdgePrediction  # torch only where needed
     from attnviz.engine.patchable import open_patchable
 
     causal = record.causal or record.kind != "self"  # what a decoder writes is predicted in order
@@ -187,7 +187,7 @@ def cut_report(
     after = scan.outcome(places, heads, edges, on_pass=on_pass)
 
     def cut_alone(group: tuple[tuple[int, int], ...]) -> CutAlone:
-        first = Outcome(places[:1], before.log_probabilities[:1], before.losses)
+        first = EdgePrediction(places[:1], before.log_probabilities[:1], before.losses)
         found = scan.outcome(places[:1], group, edges, losses=scan.causal, on_pass=on_pass)
         delta = found.loss - before.loss if scan.causal else None
         weight = float(np.mean([weights[head] for head in group]))
@@ -297,8 +297,8 @@ def _places(given: Input, kind: Kind, query: Word, causal: bool) -> tuple[int, .
 
 def _prediction(
     model: Model, place: int, before: NDArray[np.float64], after: NDArray[np.float64], kl: float
-) -> Prediction:
+) -> CutPrediction:
     texts = model.vocabulary().texts
     likely = likeliest(before, texts)
     kept = float(np.exp(after[likely[0].id]))
-    return Prediction(place, likely, likeliest(after, texts), kept, kl)
+    return CutPrediction(place, likely, likeliest(after, texts), kept, kl)

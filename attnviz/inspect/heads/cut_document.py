@@ -10,7 +10,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.labels import token_label, word_label
 from attnviz.draw.provenance import advised, counted, model_words, named, notes_group
 from attnviz.engine.likely import Likely
-from attnviz.inspect.heads.cut import CutReport, Prediction
+from attnviz.inspect.heads.cut import CutPrediction, CutReport
 from attnviz.measures.words import Word
 from attnviz.records import Tokens
 
@@ -133,7 +133,7 @@ def _finding(found: CutReport) -> str:
     )
 
 
-def _at(found: CutReport, asked: Prediction) -> str:
+def _at(found: CutReport, asked: CutPrediction) -> str:
     name = token_label(found.predicted.texts[asked.place])
     return f"{'of hidden' if found.masked else 'after'} “{name}”"
 
@@ -167,7 +167,7 @@ def _change(value: float) -> str:
 # Tables --------------------------------------------------------------------------------------
 
 
-def _predicted(found: CutReport, asked: Prediction) -> doc.Table:
+def _predicted(found: CutReport, asked: CutPrediction) -> doc.Table:
     """The likeliest tokens before the cut beside those after it."""
     rows = [
         doc.Row(

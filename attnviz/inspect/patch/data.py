@@ -17,7 +17,7 @@ from attnviz.draw.values import (
     table_of,
     token_facts,
 )
-from attnviz.inspect.patch.records import Effect, PairRuns, PatchReport, Word
+from attnviz.inspect.patch.records import AskedToken, PairRuns, PatchEffect, PatchReport
 from attnviz.inspect.patch.words import base_tokens
 
 SCHEMA = "attnviz.patch/1"
@@ -78,7 +78,7 @@ def patch_data(report: PatchReport) -> dict[str, Any]:
     return data
 
 
-def _word(word: Word | None) -> dict[str, Any] | None:
+def _word(word: AskedToken | None) -> dict[str, Any] | None:
     return None if word is None else {"id": word.id, "token": word.text}
 
 
@@ -91,7 +91,7 @@ def _pair(pair: PairRuns) -> dict[str, Any]:
     }
 
 
-def _effect(report: PatchReport, effect: Effect) -> dict[str, Any]:
+def _effect(report: PatchReport, effect: PatchEffect) -> dict[str, Any]:
     layer, head = effect.places[0]
     one, low_high = len(effect.places) == 1, effect.interval or (math.nan, math.nan)
     entry: dict[str, Any] = {

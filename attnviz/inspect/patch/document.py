@@ -20,7 +20,7 @@ from attnviz.draw.signed import (
     signed_grid,
     signed_scale,
 )
-from attnviz.inspect.patch.records import METRICS, Effect, PatchReport
+from attnviz.inspect.patch.records import METRICS, PatchEffect, PatchReport
 from attnviz.inspect.patch.words import (
     about,
     base_rate,
@@ -192,7 +192,7 @@ def _ranking_title(report: PatchReport) -> str:
     return "Largest effects" if report.ratio else "Largest changes"
 
 
-def ranking_table(report: PatchReport, shown: Sequence[Effect], title: str = "") -> doc.Table:
+def ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str = "") -> doc.Table:
     """A row a patch: bar, effect, interval, base rate, label, the metric of the patched run."""
     values = [report.shown(effect) for effect in shown]
     scale = NumberScale.over([report.shown(effect) for effect in report.effects])
@@ -220,7 +220,7 @@ def _numbers(values: Sequence[float], scale: NumberScale) -> list[str]:
     return ["" if math.isnan(value) else scale.text(value) for value in values]
 
 
-def _label(report: PatchReport, effect: Effect) -> str:
+def _label(report: PatchReport, effect: PatchEffect) -> str:
     known = report.labels.get(effect.places[0]) if len(effect.places) == 1 else None
     return "" if known is None else known_text(known)
 

@@ -22,7 +22,7 @@ from attnviz.engine.scan.run import Patching, open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.patch.pairs import PromptPairs, Prompts, TokenPair, control_pairs, encode_pair
-from attnviz.inspect.patch.records import Place, Word
+from attnviz.inspect.patch.records import AskedToken, Place
 from attnviz.inspect.patch.request import At, PatchRequest
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, TwoStackModel, require_number, weights_fingerprint
@@ -43,7 +43,7 @@ _ROUNDINGS = 4
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedPair:
     """A pair that is measured.
 
     index: of the pair among those of the engine. of: of a control, that of the measured pair.
@@ -56,12 +56,12 @@ class Asked:
     of: int
     tokens: TokenPair
     position: int
-    answer: Word
-    foil: Word | None
+    answer: AskedToken
+    foil: AskedToken | None
 
 
 @dataclass(frozen=True)
-class Job:
+class PatchJob:
     """Patching, ready to run.
 
     asked: the pairs, the first of which is shown. controls: pairs with another's source.
@@ -78,8 +78,8 @@ class Job:
     text: str
     source: str
     wanted: int
-    asked: tuple[Asked, ...]
-    controls: tuple[Asked, ...]
+    asked: tuple[AskedPair, ...]
+    controls: tuple[AskedPair, ...]
     drawn: int
     places: tuple[Place, ...]
     together: tuple[Place, ...]
@@ -115,7 +115,7 @@ class Job:
         site = self.patching.sites(self.what)[0]
         return max(len(self.patching.served(site)), 1)
 
-    def patches(self, asked: Asked) -> list[Patch]:
+    def patches(self, asked: AskedPair) -> list[Patch]:
         """The patches of one pair: one a place, then all of ``together`` at once."""
         tokens = self._tokens(asked, self.request.where)
         singles = [Patch((self._site(place, tokens),)) for place in self.places]
@@ -138,7 +138,7 @@ class Job:
     def _site(self, place: Place, tokens: tuple[int, ...] | None) -> Site:
         return Site(self.what, place[0], None if self.what in WHOLE_LAYER else place[1], tokens)
 
-    def _tokens(self, asked: Asked, at: At) -> tuple[int, ...] | None:
+    def _tokens(self, asked: AskedPair, at: At) -> tuple[int, ...] | None:
         if at == "all":
             return None
         if at == "last":
@@ -174,7 +174,7 @@ def _ids(pair: TokenPair) -> list[Any]:
     return [pair.clean.ids, pair.corrupt.ids, pair.places, target]
 
 
-def prepare(model: Model, given: PromptPairs, request: PatchRequest) -> Job:
+def prepare(model: Model, given: PromptPairs, request: PatchRequest) -> PatchJob:
     """Encode and check everything.
 
     A pair of a file that does not fit the model's tokens is left out, with a note; UsageError where
@@ -214,7 +214,7 @@ def prepare(model: Model, given: PromptPairs, request: PatchRequest) -> Job:
     )
     measured = {one.index: one for one in asked.values()}
     copies = len(encoded) - len(kept)
-    return Job(
+    return PatchJob(
         model,
         request,
         kind,
@@ -278,7 +278,7 @@ def _asked(
     pair: TokenPair,
     prompts: Prompts,
     request: PatchRequest,
-) -> Asked:
+) -> AskedPair:
     clean, corrupt = patching.predictions(index)
     for plain in (clean, corrupt):
         require_number("logit", float(plain.logits[plain.top]), model.info)
@@ -288,13 +288,13 @@ def _asked(
         ("--answer", request.answer or prompts.answer, clean.top),
         ("--foil", request.foil or prompts.foil, corrupt.top),
     ):
-        given = None if typed is None else Word(*single_token(model, typed, option))
-        words.append(given or Word(top, model.vocabulary().texts([top])[0]))
+        given = None if typed is None else AskedToken(*single_token(model, typed, option))
+        words.append(given or AskedToken(top, model.vocabulary().texts([top])[0]))
     answer, foil = words
     if answer.id != foil.id:
-        return Asked(index, index, pair, base.position, answer, foil)
+        return AskedPair(index, index, pair, base.position, answer, foil)
     if request.metric != "logit_diff":
-        return Asked(index, index, pair, base.position, answer, None)
+        return AskedPair(index, index, pair, base.position, answer, None)
     if answer.id != clean.top or answer.id != corrupt.top:
         raise UsageError(
             f"answer and foil are the same token, {answer.text!r}: name two that differ with "

@@ -222,7 +222,7 @@ def _against(clean: Tokens, corrupt: Tokens, begin: int, end: int) -> str:
 # The control ---------------------------------------------------------------------------------
 
 
-class Control(NamedTuple):
+class ControlPairs(NamedTuple):
     """Pairs whose source says nothing of the pair that they are measured on.
 
     pairs: (place of the measured pair, the pair in its stead). drawn: how many of them have random
@@ -235,7 +235,7 @@ class Control(NamedTuple):
 
 def control_pairs(
     model: Model, pairs: Sequence[TokenPair], direction: Direction, draws: int, seed: int
-) -> Control:
+) -> ControlPairs:
     """For each pair ``draws`` in which the source is another pair's, of as many tokens.
 
     The source is the clean prompt of ``denoise``, the corrupt one of ``noise``. Where no other pair
@@ -252,7 +252,7 @@ def control_pairs(
             else:
                 source, drawn = _randomised(model, pair, direction, generator), drawn + 1
             found.append((place, _with_source(pair, source, direction)))
-    return Control(tuple(found), drawn)
+    return ControlPairs(tuple(found), drawn)
 
 
 def _source(pair: TokenPair, direction: Direction) -> Tokens:

@@ -25,14 +25,14 @@ Place = tuple[int, int]
 _SIGNIFICANT = 0.05
 
 
-class Word(NamedTuple):
+class AskedToken(NamedTuple):
     """A token that is asked for. text: not yet safe for a terminal."""
 
     id: int
     text: str
 
 
-class MetricInfo(NamedTuple):
+class PatchMetricInfo(NamedTuple):
     """What a metric is called. name: of the number. carried: what a patch carries a share of."""
 
     name: str
@@ -40,10 +40,10 @@ class MetricInfo(NamedTuple):
     carried: str
 
 
-METRICS: Mapping[PatchMetric, MetricInfo] = {
-    "logit_diff": MetricInfo("logit(answer) − logit(foil)", "logits", "the logit difference"),
-    "log_prob": MetricInfo("log p(answer)", "nats", "the difference in log probability"),
-    "kl": MetricInfo("KL from the clean prediction", "nats", "the KL divergence"),
+METRICS: Mapping[PatchMetric, PatchMetricInfo] = {
+    "logit_diff": PatchMetricInfo("logit(answer) − logit(foil)", "logits", "the logit difference"),
+    "log_prob": PatchMetricInfo("log p(answer)", "nats", "the difference in log probability"),
+    "kl": PatchMetricInfo("KL from the clean prediction", "nats", "the KL divergence"),
 }
 
 
@@ -58,14 +58,14 @@ class PairRuns:
     clean: Tokens
     corrupt: Tokens
     changed: tuple[tuple[int, ...], tuple[int, ...]]
-    answer: Word
-    foil: Word | None
+    answer: AskedToken
+    foil: AskedToken | None
     clean_metric: float
     corrupt_metric: float
 
 
 @dataclass(frozen=True)
-class Effect:
+class PatchEffect:
     """What one patch does, mean over pairs.
 
     places: what is patched: one, or several together.
@@ -145,8 +145,8 @@ class PatchReport(Report):
     at: At
     metric: PatchMetric
     method: Method
-    effects: tuple[Effect, ...]
-    together: Effect | None
+    effects: tuple[PatchEffect, ...]
+    together: PatchEffect | None
     by_token: TokenEffects | None
     clean_metric: float
     corrupt_metric: float
@@ -195,13 +195,13 @@ class PatchReport(Report):
         """Whether the order says something of the heads: shares over several pairs."""
         return self.ratio and any(effect.interval is not None for effect in self.effects)
 
-    def shown(self, effect: Effect) -> float:
+    def shown(self, effect: PatchEffect) -> float:
         """The share where there is one, else the change of the metric."""
         if self.method == "gradient":
             return effect.gradient
         return effect.effect if self.ratio else effect.change
 
-    def ranking(self, top: int | None = None) -> list[Effect]:
+    def ranking(self, top: int | None = None) -> list[PatchEffect]:
         """The patches with the largest effects of either sign; what is no number has no place."""
         found = [each for each in self.effects if math.isfinite(self.shown(each))]
         found.sort(key=lambda each: -abs(self.shown(each)))
@@ -218,6 +218,6 @@ class PatchReport(Report):
         layer = f"L{place[0] + self.index_base}"
         return layer if self.whole_layers else layer + self.column(place[1])
 
-    def names(self, effect: Effect) -> str:
+    def names(self, effect: PatchEffect) -> str:
         """Of all that is patched at once."""
         return " ".join(map(self.name, effect.places))

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
 from attnviz.engine.scan.run import Patching
-from attnviz.inspect.patch.job import Asked, Job
+from attnviz.inspect.patch.job import AskedPair, PatchJob
 from attnviz.inspect.patch.records import (
     METRICS,
-    Effect,
     PairRuns,
+    PatchEffect,
     PatchReport,
     Place,
     TokenEffects,
@@ -47,13 +47,13 @@ _PATCHES, _CONTROL, _TOKENS, _GRADIENT = "patches", "control", "tokens", "gradie
 
 
 @dataclass
-class Measured:
+class MeasuredPatches:
     """What was found of one job; ``complete`` is False where it was interrupted.
 
     pieces: by part and the engine's pair.
     """
 
-    job: Job
+    job: PatchJob
     file: ResumeFile | None
     pieces: dict[tuple[str, int], list[PatchScores]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Measured:
         self,
         part: str,
         patching: Patching,
-        asked: Asked,
+        asked: AskedPair,
         patches: Sequence[Patch],
         some: Iterable[int],
     ) -> Iterator[int]:
@@ -93,14 +93,14 @@ class Measured:
 
     # What was found ----------------------------------------------------------------------------
 
-    def values(self, part: str, asked: Asked, count: int) -> NDArray[np.float64]:
+    def values(self, part: str, asked: AskedPair, count: int) -> NDArray[np.float64]:
         """The metric of each patch (patch,) of a pair; NaN where it was not measured."""
         found = np.full(count, np.nan)
         for scores in self.pieces.get((part, asked.index), []):
             found[list(scores.patches)] = scores.metrics[self.job.metric]
         return found
 
-    def plain(self, part: str, asked: Asked) -> tuple[float, float]:
+    def plain(self, part: str, asked: AskedPair) -> tuple[float, float]:
         """The metric of the clean run and of the corrupt one."""
         scores, name = self.pieces[part, asked.index][0], self.job.metric
         return scores.clean[name], scores.corrupt[name]
@@ -157,7 +157,7 @@ class Measured:
             index_base=request.index_base,
         )
 
-    def _control(self, kept: Sequence[Asked], count: int) -> NDArray[np.float64]:
+    def _control(self, kept: Sequence[AskedPair], count: int) -> NDArray[np.float64]:
         """(pair, patch): mean over a pair's sources."""
         found = np.full((len(kept), count), np.nan)
         for row, one in enumerate(kept):
@@ -167,15 +167,15 @@ class Measured:
         return found
 
     def _with_gradients(
-        self, kept: Sequence[Asked], runs: Runs, found: tuple[Effect, ...], ratio: bool
-    ) -> tuple[tuple[Effect, ...], float | None]:
+        self, kept: Sequence[AskedPair], runs: Runs, found: tuple[PatchEffect, ...], ratio: bool
+    ) -> tuple[tuple[PatchEffect, ...], float | None]:
         """The effects with their estimates, and the rank correlation of single heads' both."""
         estimates = np.array([self.values(_GRADIENT, one, len(found)) for one in kept])
         values = shares(runs, estimates) if ratio else estimates - runs.base[:, None]
         means = values.mean(axis=0).tolist()
         if self.job.request.method == "gradient":
             both = [
-                Effect(each.places, math.nan, math.nan, gradient=value)
+                PatchEffect(each.places, math.nan, math.nan, gradient=value)
                 for each, value in zip(found, means, strict=True)
             ]
             return tuple(both), None
@@ -201,9 +201,9 @@ class Measured:
         return {} if known is None else known.named()
 
 
-def measure(job: Job, file: ResumeFile | None, advance: Advance) -> Measured:
+def measure(job: PatchJob, file: ResumeFile | None, advance: Advance) -> MeasuredPatches:
     """Run the job as far as it goes: to its end, or to Ctrl-C."""
-    found = Measured(job, file)
+    found = MeasuredPatches(job, file)
     start = time.monotonic()  # to import torch takes seconds that are not the run's
     try:
         _run(found, advance)
@@ -213,7 +213,7 @@ def measure(job: Job, file: ResumeFile | None, advance: Advance) -> Measured:
     return found
 
 
-def _run(found: Measured, advance: Advance) -> None:
+def _run(found: MeasuredPatches, advance: Advance) -> None:
     job, method = found.job, found.job.request.method
     each = len(job.places) + bool(job.together)
     controls = job.controls if method != "gradient" and job.metric != "kl" else ()
@@ -221,7 +221,7 @@ def _run(found: Measured, advance: Advance) -> None:
     total = each * rounds + job.request.each_token * len(job.base) * _MOST_FOLLOWED
     done = 0
 
-    def cover(part: str, patching: Patching, asked: Asked, some: Sequence[int] = ()) -> None:
+    def cover(part: str, patching: Patching, asked: AskedPair, some: Sequence[int] = ()) -> None:
         nonlocal done
         patches = job.patches(asked) if part != _TOKENS else job.by_token(found.followed)[1]
         for count in found.cover(part, patching, asked, patches, some or range(len(patches))):
@@ -247,7 +247,7 @@ def _run(found: Measured, advance: Advance) -> None:
     found.notes += job.patching.notes
 
 
-def _strongest(found: Measured) -> list[int]:
+def _strongest(found: MeasuredPatches) -> list[int]:
     """The patches that the ranking shows, and that of heads together."""
     job = found.job
     shown = {effect.places for effect in found.report().ranking()}
@@ -255,7 +255,7 @@ def _strongest(found: Measured) -> list[int]:
     return singles + [len(job.places)] * bool(job.together)
 
 
-def _followed(found: Measured) -> tuple[Place, ...]:
+def _followed(found: MeasuredPatches) -> tuple[Place, ...]:
     """What is patched token by token: all that was chosen, else the strongest heads."""
     job = found.job
     if job.request.chooses_heads or job.what in WHOLE_LAYER:
@@ -313,14 +313,16 @@ def too_close(runs: Runs, threshold: float, seed: int) -> tuple[float, float] | 
 
 def effects(
     runs: Runs, places: Sequence[tuple[Place, ...]], ratio: bool, fdr: bool, seed: int
-) -> tuple[Effect, ...]:
+) -> tuple[PatchEffect, ...]:
     """One effect a patch, in the order of ``places``.
 
     ratio: whether the plain runs differ enough for shares. fdr: add q-values.
     """
     metric = runs.patched.mean(axis=0)
     change = (runs.patched - runs.base[:, None]).mean(axis=0)
-    made = [Effect(where, float(metric[at]), float(change[at])) for at, where in enumerate(places)]
+    made = [
+        PatchEffect(where, float(metric[at]), float(change[at])) for at, where in enumerate(places)
+    ]
     if not ratio:
         return tuple(made)
     own, control = shares(runs, runs.patched), shares(runs, runs.control)
@@ -332,7 +334,7 @@ def effects(
         adjusted = adjusted_p(above, seed)
         q = benjamini_hochberg(sign_flip_p(above, seed)) if fdr else q
     return tuple(
-        Effect(
+        PatchEffect(
             each.places,
             each.metric,
             each.change,
@@ -349,7 +351,7 @@ def effects(
 # In words and files --------------------------------------------------------------------------
 
 
-def _runs(asked: Asked, clean: float, corrupt: float) -> PairRuns:
+def _runs(asked: AskedPair, clean: float, corrupt: float) -> PairRuns:
     tokens = asked.tokens
     return PairRuns(
         tokens.clean, tokens.corrupt, tokens.changed, asked.answer, asked.foil, clean, corrupt
@@ -369,7 +371,7 @@ def _why(
     return f"{apart}, less than {threshold:.2g}" if close else ""
 
 
-def _control_words(job: Job) -> str:
+def _control_words(job: PatchJob) -> str:
     if not job.drawn:
         return "the source of another pair"
     if job.drawn == len(job.controls):

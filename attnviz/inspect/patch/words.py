@@ -7,7 +7,13 @@ import math
 from attnviz.draw.document import Facts, Part, Words
 from attnviz.draw.labels import token_label
 from attnviz.draw.provenance import counted, model_words
-from attnviz.inspect.patch.records import METRICS, Effect, PatchReport, TokenEffects, Word
+from attnviz.inspect.patch.records import (
+    METRICS,
+    AskedToken,
+    PatchEffect,
+    PatchReport,
+    TokenEffects,
+)
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.records import Tokens
 
@@ -127,13 +133,13 @@ def _finding(report: PatchReport) -> str:
     return f"{lead}{said}{''.join(more)}."
 
 
-def _base(effect: Effect, named: bool = False) -> str:
+def _base(effect: PatchEffect, named: bool = False) -> str:
     if math.isnan(effect.base_rate):
         return ""
     return f" ({'base rate ' * named}{percent(effect.base_rate)})"
 
 
-def _at_token(report: PatchReport, best: Effect) -> str:
+def _at_token(report: PatchReport, best: PatchEffect) -> str:
     """What the strongest patch carries at its strongest token alone."""
     found = report.by_token
     if found is None or best.places[0] not in found.places:
@@ -170,7 +176,7 @@ def percent(value: float) -> str:
     return f"{100 * value:.0f}%".replace("-0%", "0%")
 
 
-def _alone(report: PatchReport, joint: Effect) -> list[float]:
+def _alone(report: PatchReport, joint: PatchEffect) -> list[float]:
     single = {effect.places[0]: report.shown(effect) for effect in report.effects}
     return [single[place] for place in joint.places]
 
@@ -219,7 +225,7 @@ def base_rate(report: PatchReport) -> list[Part]:
     return [Facts([(f"base rate: the same patch with {control}", False)])]
 
 
-def quoted(word: Word) -> str:
+def quoted(word: AskedToken) -> str:
     """A token in quotes."""
     return f"“{token_label(word.text)}”"
 
@@ -244,7 +250,7 @@ def token_title(report: PatchReport) -> str:
     return f"{what[0].upper()}{what[1:]} patched at one token alone ({share})"
 
 
-def joint_words(report: PatchReport, joint: Effect) -> str:
+def joint_words(report: PatchReport, joint: PatchEffect) -> str:
     """What heads carry at once next to the sum of what each carries alone."""
     total, found = sum(_alone(report, joint)), report.shown(joint)
     if not report.ratio:
@@ -328,6 +334,6 @@ def explanation(report: PatchReport) -> list[str]:
     return said
 
 
-def _value(report: PatchReport, effect: Effect) -> str:
+def _value(report: PatchReport, effect: PatchEffect) -> str:
     value = report.shown(effect)
     return f"{value:+.2f}" + f" {METRICS[report.metric].unit}" * (not report.ratio)

@@ -27,7 +27,7 @@ _AHEAD = 8
 
 
 @dataclass(frozen=True)
-class Bounds:
+class RemovalBounds:
     """What an order of removal must leave.
 
     layers: the numbers of the layers that have attention.
@@ -106,7 +106,7 @@ class Goal:
     among: Collection[Head] | None = None
 
 
-def goal_of(request: PruneRequest, bounds: Bounds, info: ModelInfo, baseline: float) -> Goal:
+def goal_of(request: PruneRequest, bounds: RemovalBounds, info: ModelInfo, baseline: float) -> Goal:
     """When to stop.
 
     Raises UsageError where the model does not have the heads, or would lose too many.
@@ -137,7 +137,7 @@ def goal_of(request: PruneRequest, bounds: Bounds, info: ModelInfo, baseline: fl
     return Goal(count)
 
 
-def _chosen(request: PruneRequest, bounds: Bounds, info: ModelInfo) -> Goal:
+def _chosen(request: PruneRequest, bounds: RemovalBounds, info: ModelInfo) -> Goal:
     chosen = choose_heads(None, request.heads, info.layers, info.heads, request.index_base) or {}
     for layer, heads in chosen.items():
         if layer not in bounds.layers:
@@ -156,7 +156,7 @@ def _chosen(request: PruneRequest, bounds: Bounds, info: ModelInfo) -> Goal:
 def removal_order(
     ranking: ScanMeter,
     held_out: ScanMeter,
-    bounds: Bounds,
+    bounds: RemovalBounds,
     goal: Goal,
     method: Importance,
     *,
@@ -184,7 +184,9 @@ def removal_order(
 _Chosen = list[tuple[Head, float]]
 
 
-def _ranked(meter: ScanMeter, bounds: Bounds, goal: Goal, how: Importance) -> Iterator[_Chosen]:
+def _ranked(
+    meter: ScanMeter, bounds: RemovalBounds, goal: Goal, how: Importance
+) -> Iterator[_Chosen]:
     """The removals of one ranking, as many at a time as are worth measuring together."""
     scores = _scores(meter, how, (), _candidates(bounds, goal), meter.baseline)
     order = list(bounds.ordered(sorted(scores, key=_by_score(scores))))
@@ -199,7 +201,9 @@ def _by_score(scores: Mapping[Head, float]) -> Callable[[Head], tuple[bool, floa
     return lambda head: (math.isnan(scores[head]), scores[head], head)
 
 
-def _reranked(meter: ScanMeter, bounds: Bounds, goal: Goal, how: Importance) -> Iterator[_Chosen]:
+def _reranked(
+    meter: ScanMeter, bounds: RemovalBounds, goal: Goal, how: Importance
+) -> Iterator[_Chosen]:
     """One removal at a time, the least important of those that are left."""
     removed: list[Head] = []
     loss = meter.baseline
@@ -230,16 +234,16 @@ def _scores(
     return {head: after - loss for head, after in zip(candidates, losses, strict=True)}
 
 
-def _candidates(bounds: Bounds, goal: Goal) -> list[Head]:
+def _candidates(bounds: RemovalBounds, goal: Goal) -> list[Head]:
     return [head for head in bounds.all_heads() if goal.among is None or head in goal.among]
 
 
-def _whole_rounds(steps: list[PruneStep], bounds: Bounds) -> tuple[PruneStep, ...]:
+def _whole_rounds(steps: list[PruneStep], bounds: RemovalBounds) -> tuple[PruneStep, ...]:
     return tuple(steps[: len(steps) // bounds.round * bounds.round])
 
 
 def random_losses(
-    meter: ScanMeter, bounds: Bounds, counts: Sequence[int], *, draws: int, seed: int
+    meter: ScanMeter, bounds: RemovalBounds, counts: Sequence[int], *, draws: int, seed: int
 ) -> tuple[RandomLoss, ...]:
     """The loss after each number of removals in ``counts``, in random orders within the bounds."""
     if not counts or not draws:

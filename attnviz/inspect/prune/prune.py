@@ -15,8 +15,8 @@ from attnviz.engine.effects import ScanOptions
 from attnviz.engine.scan.run import inputs_of, open_scan
 from attnviz.errors import UsageError
 from attnviz.inspect.prune.order import (
-    Bounds,
     Goal,
+    RemovalBounds,
     ScanMeter,
     goal_of,
     random_losses,
@@ -57,7 +57,7 @@ def prune(
     store = _open_store(model, request.out, tokens[0].ids)
     info = model.info
     kv_heads = info.kv_heads if info.heads % info.kv_heads == 0 else info.heads
-    bounds = Bounds(
+    bounds = RemovalBounds(
         store.layers,
         info.heads,
         kv_heads,
@@ -202,7 +202,7 @@ class _Work:
             self._advance(min(self._done / self.total, 1.0))
 
 
-def _estimate(bounds: Bounds, goal: Goal, request: PruneRequest) -> float:
+def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float:
     """Removals that will be measured, each on one half."""
     candidates = len(goal.among) if goal.among is not None else bounds.total
     ranked = candidates if request.method == "exact" else 0

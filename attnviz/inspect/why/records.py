@@ -28,7 +28,7 @@ LEAST_CONTROLS = 19
 """Of one prompt: as many make 1 of 20 what chance reaches."""
 
 
-class Source(NamedTuple):
+class SourceToken(NamedTuple):
     """The token that a head moves most from: its place among the keys, and its contribution."""
 
     place: int
@@ -100,13 +100,13 @@ class Explained:
         """The tokens that a head attends to."""
         return self.given.keys(head[0])
 
-    def source(self, head: HeadKey) -> Source | None:
+    def source(self, head: HeadKey) -> SourceToken | None:
         """The token that most of what a head writes comes from; None where it is not known."""
         row = self.found.rows.get(head)
         if row is None or not len(row):
             return None
         place = int(np.argmax(row if self.found.heads[head] >= 0 else -row))
-        return Source(place, float(row[place]))
+        return SourceToken(place, float(row[place]))
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,20 +10,28 @@ from typing import Any, Literal
 
 from attnviz.attention.decoder_config import GROWING, DecoderConfig, require_growth
 from attnviz.errors import UsageError
-from attnviz.learn.train.tables import Rule, Table, choice, demand, listed, read_table, value
+from attnviz.learn.train.tables import (
+    FieldRule,
+    FieldTable,
+    choice,
+    demand,
+    listed,
+    read_table,
+    value,
+)
 
-_POSITIVE = Rule("above 0, and finite", lambda given: 0 < given < inf)
-_NOT_NEGATIVE = Rule("0 or more, and finite", lambda given: 0 <= given < inf)
-_SHARE = Rule("in [0, 1]", lambda given: 0 <= given <= 1)
-_SOME_SHARE = Rule("in (0, 1]", lambda given: 0 < given <= 1)
-_MEMORY = Rule("in [0, 1)", lambda given: 0 <= given < 1)
-_COUNT = Rule("1 or more", lambda given: given >= 1)
+_POSITIVE = FieldRule("above 0, and finite", lambda given: 0 < given < inf)
+_NOT_NEGATIVE = FieldRule("0 or more, and finite", lambda given: 0 <= given < inf)
+_SHARE = FieldRule("in [0, 1]", lambda given: 0 <= given <= 1)
+_SOME_SHARE = FieldRule("in (0, 1]", lambda given: 0 < given <= 1)
+_MEMORY = FieldRule("in [0, 1)", lambda given: 0 <= given < 1)
+_COUNT = FieldRule("1 or more", lambda given: given >= 1)
 
 _LARGEST_VOCABULARY = 1_000_000
 _LEAST_VOCABULARY = 258
 """Every byte, the token that begins a text, and one merge."""
 
-_VOCABULARY = Rule(
+_VOCABULARY = FieldRule(
     f"from {_LEAST_VOCABULARY} (the 256 bytes and the token that begins a text are in it) to "
     f"{_LARGEST_VOCABULARY:,}",
     lambda given: _LEAST_VOCABULARY <= given <= _LARGEST_VOCABULARY,
@@ -35,7 +43,7 @@ def _given(**values: float | None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Shape(Table):
+class DecoderShape(FieldTable):
     """The decoder: Llama's architecture, as ``DecoderConfig`` describes it.
 
     initializer_range: standard deviation of fresh weights. Llama's 0.02 suits widths of thousands;
@@ -63,7 +71,7 @@ class Shape(Table):
 
 
 @dataclass(frozen=True)
-class Optimiser(Table):
+class Optimiser(FieldTable):
     """AdamW (Loshchilov & Hutter 2019) with warm-up and cosine decay.
 
     learning_rate: the peak, reached after ``warmup_steps`` of each phase. final_share: the share
@@ -73,7 +81,7 @@ class Optimiser(Table):
 
     learning_rate: float = value(3e-3, _POSITIVE)
     final_share: float = value(0.05, _SHARE)
-    warmup_steps: int = value(50, Rule("0 or more", lambda given: given >= 0))
+    warmup_steps: int = value(50, FieldRule("0 or more", lambda given: given >= 0))
     beta1: float = value(0.9, _MEMORY)
     beta2: float = value(0.98, _MEMORY)
     weight_decay: float = value(0.1, _NOT_NEGATIVE)
@@ -81,7 +89,7 @@ class Optimiser(Table):
 
 
 @dataclass(frozen=True)
-class Phase(Table):
+class Phase(FieldTable):
     """A stretch of the training with batches of one make.
 
     until: share of the budget that is used up when it ends, in (0, 1].
@@ -101,7 +109,7 @@ class Phase(Table):
     surprise: weight of the loss on random tokens before they repeat, which nothing predicts.
     """
 
-    name: str = value("text", Rule("text that can be printed", str.isprintable))
+    name: str = value("text", FieldRule("text that can be printed", str.isprintable))
     until: float = value(1.0, _SOME_SHARE)
     tokens: int | None = value(None, _COUNT)
     rate: float = value(1.0, _SOME_SHARE)
@@ -111,7 +119,7 @@ class Phase(Table):
     d_model: int | None = None
     head_dim: int | None = None
     d_ff: int | None = None
-    length: int = value(256, Rule("2 or more", lambda given: given >= 2))
+    length: int = value(256, FieldRule("2 or more", lambda given: given >= 2))
     batch: int = value(16, _COUNT)
     repeated_tokens: float = value(0.1, _SHARE)
     repeated_passages: float = value(0.05, _SHARE)
@@ -141,7 +149,7 @@ class Phase(Table):
 
 
 @dataclass(frozen=True)
-class Budget(Table):
+class TrainingBudget(FieldTable):
     """How long training goes on: a number of tokens or of minutes, never both."""
 
     tokens: int | None = value(None, _COUNT)
@@ -169,7 +177,7 @@ class Budget(Table):
 
 
 @dataclass(frozen=True)
-class Validation(Table):
+class Validation(FieldTable):
     """How often the validation text is read (in shares of the budget), and how much of it then.
 
     length: of the windows that the curve is measured over, and the heads are scored over, None for
@@ -185,7 +193,7 @@ class Validation(Table):
 
 
 @dataclass(frozen=True)
-class Card(Table):
+class Card(FieldTable):
     """What only a person can say of a model, for its card; empty where nothing is said.
 
     name: of the model. license: an identifier as Hugging Face lists them, such as ``mit``.
@@ -219,7 +227,7 @@ _QUICK = (
 
 
 @dataclass(frozen=True)
-class Recipe(Table):
+class Recipe(FieldTable):
     """Everything that decides what is trained, but for the texts, and what is said of it.
 
     vocabulary: tokens of the byte-level BPE; None for 4,096, or fewer where the text is short.
@@ -231,13 +239,13 @@ class Recipe(Table):
     """
 
     vocabulary: int | None = value(None, _VOCABULARY)
-    seed: int = value(0, Rule("from 0 to 2^63 - 1", lambda given: 0 <= given < 2**63))
+    seed: int = value(0, FieldRule("from 0 to 2^63 - 1", lambda given: 0 <= given < 2**63))
     autocast: str = choice("auto", "auto", "bfloat16", "float32")
     stored: Literal["float16", "float32"] = choice("float32", "float16", "float32")
-    model: Shape = field(default_factory=Shape)
+    model: DecoderShape = field(default_factory=DecoderShape)
     optimiser: Optimiser = field(default_factory=Optimiser)
     phases: tuple[Phase, ...] = listed(_QUICK, "phase")
-    budget: Budget = Budget(minutes=1.7)
+    budget: TrainingBudget = TrainingBudget(minutes=1.7)
     validation: Validation = field(default_factory=Validation)
     card: Card = field(default_factory=Card)
 
@@ -274,7 +282,7 @@ class Recipe(Table):
         """Tokens of a window of validation text, for the curve and the heads' scores."""
         return self.validation.length or self.phases[-1].length
 
-    def shape(self, phase: int) -> Shape:
+    def shape(self, phase: int) -> DecoderShape:
         """Of the model in a phase."""
         wanted = self.phases[phase]
         return replace(self.model, **_given(**{name: getattr(wanted, name) for name in GROWING}))

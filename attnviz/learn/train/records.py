@@ -52,7 +52,7 @@ class CorpusFacts:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class SequenceMean:
     """A mean over sequences. error: its standard error; None where there is one sequence."""
 
     mean: float
@@ -73,11 +73,11 @@ class ScoredHeads:
 
     name: str
     probe: str
-    heads: tuple[tuple[Estimate, ...], ...]
+    heads: tuple[tuple[SequenceMean, ...], ...]
     even: float
 
     @property
-    def best(self) -> tuple[int, int, Estimate]:
+    def best(self) -> tuple[int, int, SequenceMean]:
         """Layer, head and score of the highest one."""
         places = ((layer, head) for layer, row in enumerate(self.heads) for head in range(len(row)))
         layer, head = max(places, key=lambda place: self.heads[place[0]][place[1]].mean)
@@ -101,8 +101,8 @@ class ModelScores:
     copies: int
     copy_tokens: int
     seed: int
-    first_copy: Estimate
-    second_copy: Estimate
+    first_copy: SequenceMean
+    second_copy: SequenceMean
 
     def of(self, probe: str) -> tuple[ScoredHeads, ...]:
         """What was measured on ``text`` or on ``random`` tokens."""

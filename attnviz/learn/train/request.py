@@ -108,11 +108,11 @@ class TrainRequest(_Trained, _Duration):
 
         Raises LoadError and UsageError as ``read_recipe`` does.
         """
-        from attnviz.learn.train.recipe import Budget, Recipe, read_recipe
+        from attnviz.learn.train.recipe import Recipe, TrainingBudget, read_recipe
 
         recipe = Recipe() if self.config is None else read_recipe(self.config)
         if self.minutes is not None or self.tokens is not None:
-            recipe = replace(recipe, budget=Budget(self.tokens, self.minutes))
+            recipe = replace(recipe, budget=TrainingBudget(self.tokens, self.minutes))
         if self.vocabulary is not None:
             recipe = replace(recipe, vocabulary=self.vocabulary)
         return recipe if self.seed is None else replace(recipe, seed=self.seed)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.family_reading import llama_stack
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.learn.train.records import Estimate, ModelScores, ScoredHeads
+from attnviz.learn.train.records import ModelScores, ScoredHeads, SequenceMean
 from attnviz.measures.rows import (
     FORMULAS,
     Conditions,
@@ -177,10 +177,10 @@ def _batches(sequences: Ids) -> Iterator[tuple[int, Ids]]:
         yield start, sequences[start : start + size]
 
 
-def _estimate(values: Floats) -> Estimate:
+def _estimate(values: Floats) -> SequenceMean:
     """Over the sequences that have a value; a score that no sequence shows is 0."""
     known = values[~np.isnan(values)]
     if not len(known):
-        return Estimate(0.0, None)
+        return SequenceMean(0.0, None)
     error = float(known.std(ddof=1)) / math.sqrt(len(known)) if len(known) > 1 else None
-    return Estimate(float(known.mean()), error)
+    return SequenceMean(float(known.mean()), error)

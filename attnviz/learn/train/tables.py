@@ -15,18 +15,18 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from attnviz.errors import UsageError
 from attnviz.reading import read_toml
 
-_Read = TypeVar("_Read", bound="Table")
+_Read = TypeVar("_Read", bound="FieldTable")
 
 
 @dataclass(frozen=True)
-class Rule:
+class FieldRule:
     """What a value must be, in words and as a test."""
 
     words: str
     holds: Callable[[Any], bool]
 
 
-def value(default: Any, rule: Rule) -> Any:
+def value(default: Any, rule: FieldRule) -> Any:
     """A field that holds to a rule, unless it is None."""
     return field(default=default, metadata={"rule": rule})
 
@@ -34,10 +34,10 @@ def value(default: Any, rule: Rule) -> Any:
 def choice(default: str, *allowed: str) -> Any:
     """A field that is one of these."""
     *most, last = allowed
-    return value(default, Rule(f"{', '.join(most)} or {last}", lambda one: one in allowed))
+    return value(default, FieldRule(f"{', '.join(most)} or {last}", lambda one: one in allowed))
 
 
-def listed(default: tuple[Table, ...], name: str) -> Any:
+def listed(default: tuple[FieldTable, ...], name: str) -> Any:
     """A field of tables that a file writes one by one, as ``[[name]]``."""
     return field(default=default, metadata={"name": name})
 
@@ -49,7 +49,7 @@ def demand(holds: bool, rule: str, given: object) -> None:
 
 
 @dataclass(frozen=True)
-class Table:
+class FieldTable:
     """One table. Raises UsageError, naming the field, for a value against its rule."""
 
     def __post_init__(self) -> None:
@@ -72,7 +72,9 @@ def read_table(kind: type[_Read], path: Path, what: str) -> _Read:
         raise UsageError(f"{str(path)!r}: {error}") from error
 
 
-def _read(kind: type[_Read], values: Mapping[str, Any], place: str, root: type[Table]) -> _Read:
+def _read(
+    kind: type[_Read], values: Mapping[str, Any], place: str, root: type[FieldTable]
+) -> _Read:
     """A table at ``place`` of the file; UsageError for unknown names and other types."""
     own, types = _names(kind), get_type_hints(kind)
     read = {}
@@ -86,12 +88,12 @@ def _read(kind: type[_Read], values: Mapping[str, Any], place: str, root: type[T
         raise UsageError(f"{place}{error}") from error
 
 
-def _names(kind: type[Table]) -> dict[str, str]:
+def _names(kind: type[FieldTable]) -> dict[str, str]:
     """The fields, by what a file calls them."""
     return {one.metadata.get("name", one.name): one.name for one in fields(kind)}
 
 
-def _value(name: str, kind: Any, given: Any, place: str, root: type[Table]) -> Any:
+def _value(name: str, kind: Any, given: Any, place: str, root: type[FieldTable]) -> Any:
     """What the file says, as a field of this type holds it."""
     if _is_table(kind):
         if not isinstance(given, dict):
@@ -118,7 +120,7 @@ def _value(name: str, kind: Any, given: Any, place: str, root: type[Table]) -> A
 
 
 def _is_table(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Table)
+    return isinstance(kind, type) and issubclass(kind, FieldTable)
 
 
 def _listed(kind: Any) -> Any:
@@ -126,7 +128,7 @@ def _listed(kind: Any) -> Any:
     return get_args(kind)[0] if get_origin(kind) is tuple and _is_table(get_args(kind)[0]) else None
 
 
-def _tables(root: type[Table]) -> dict[str, type[Table]]:
+def _tables(root: type[FieldTable]) -> dict[str, type[FieldTable]]:
     """The tables of a file, as they are written there."""
     kinds, found = get_type_hints(root), {}
     for name, own in _names(root).items():
@@ -137,7 +139,7 @@ def _tables(root: type[Table]) -> dict[str, type[Table]]:
     return found
 
 
-def _hint(name: str, own: Mapping[str, str], root: type[Table]) -> str:
+def _hint(name: str, own: Mapping[str, str], root: type[FieldTable]) -> str:
     """Where a field that is not known here may belong, or how it may be written."""
     tables = _tables(root)
     lists = {place.strip("[]"): place for place in tables if place.startswith("[[")}
@@ -148,14 +150,14 @@ def _hint(name: str, own: Mapping[str, str], root: type[Table]) -> str:
     return f"; known: {', '.join(lists.get(one, one) for one in own)}"
 
 
-def table_text(table: Table) -> str:
+def table_text(table: FieldTable) -> str:
     """The whole file, what was left to defaults included; ``read_table`` reads the same from it."""
     values: dict[str, Any] = {}
-    tables: list[tuple[str, Table]] = []
-    lists: list[tuple[str, Table]] = []
+    tables: list[tuple[str, FieldTable]] = []
+    lists: list[tuple[str, FieldTable]] = []
     for name, own in _names(type(table)).items():
         given = getattr(table, own)
-        if isinstance(given, Table):
+        if isinstance(given, FieldTable):
             tables.append((f"[{name}]", given))
         elif name != own:
             lists += [(f"[[{name}]]", row) for row in given]

@@ -12,7 +12,7 @@ from attnviz.engine.capture import capture
 from attnviz.errors import AttnvizError
 from attnviz.learn.verify.examinee import Examinee, differences, furthest, score_spread
 from attnviz.learn.verify.properties import Rounding, exact
-from attnviz.learn.verify.records import Backends, Check, Measure
+from attnviz.learn.verify.records import Backends, Check, ComparedNumber
 from attnviz.models.model import NumpyModel
 from attnviz.models.resolve import LoadOptions, in_numpy, not_by_numpy, reckoned_tokens, resolve
 from attnviz.models.transformers_model import TransformersModel
@@ -66,7 +66,7 @@ def backend_check(
 
 def _run_both(
     examinee: Examinee, ours: NumpyModel, passages: Sequence[Tokens]
-) -> tuple[Backends, Measure]:
+) -> tuple[Backends, ComparedNumber]:
     """The weights of each text by torch and by NumPy."""
     info = examinee.info
     apart = np.zeros((info.layers, info.heads))
@@ -86,7 +86,9 @@ def _run_both(
     else:
         tolerance, words = rounding.of_model(spread)
         tolerance = replace(tolerance, most=_MOST)
-    return compared, Measure("weights", worst, tolerance, f"{words} in {rounding.dtype}", where)
+    return compared, ComparedNumber(
+        "weights", worst, tolerance, f"{words} in {rounding.dtype}", where
+    )
 
 
 def _in_numpy(

@@ -18,7 +18,7 @@ Answer: TypeAlias = tuple[NDArray[Any], NDArray[Any] | None]
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class AttentionCase:
     """One call of attention.
 
     name: ``self``, ``cross``, ``causal``, ``padding`` or ``grouped``. words: what that means here.
@@ -85,7 +85,7 @@ class Case:
         return max(1.0, *(float(np.abs(array).max()) for array in met))
 
 
-def attention_cases(sizes: Sizes, dtype: str) -> Iterator[Case]:
+def attention_cases(sizes: Sizes, dtype: str) -> Iterator[AttentionCase]:
     """The cases in the order in which they are shown; grouped only where heads can share."""
     own, other = sizes.tokens, sizes.keys
     texts = "1 text" if sizes.batch == 1 else f"{sizes.batch} texts"
@@ -122,7 +122,7 @@ def _case(
     causal: bool = False,
     real: int | None = None,
     kv_heads: int | None = None,
-) -> Case:
+) -> AttentionCase:
     generator = np.random.default_rng((sizes.seed, len(name), ord(name[0])))
     shared = kv_heads or sizes.heads
     width, narrow = sizes.d_model, shared * sizes.head_dim
@@ -140,4 +140,4 @@ def _case(
     every = [key.shape[1]] * sizes.batch
     if real is not None:
         every[-1] = real
-    return Case(name, words, state, query, key, sizes.heads, shared, causal, tuple(every))
+    return AttentionCase(name, words, state, query, key, sizes.heads, shared, causal, tuple(every))

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from attnviz.draw.values import json_number, model_facts
-from attnviz.learn.verify.records import Backends, Check, Matrix, Measure, Step, VerifyReport
+from attnviz.learn.verify.records import (
+    Backends,
+    Check,
+    ComparedNumber,
+    ComputationStep,
+    Matrix,
+    VerifyReport,
+)
 
 SCHEMA = "attnviz.verify/1"
 _FORMULA = "4 * epsilon * sqrt(roundings) * largest"
@@ -82,7 +89,7 @@ def _backends(found: Backends | None) -> dict[str, Any] | None:
     return {"dtypes": dict(found.dtypes), **counts, "heads": heads}
 
 
-def _measure(measure: Measure) -> dict[str, Any]:
+def _measure(measure: ComparedNumber) -> dict[str, Any]:
     return {
         "name": measure.name,
         "difference": measure.difference if math.isfinite(measure.difference) else None,
@@ -96,7 +103,7 @@ def _measure(measure: Measure) -> dict[str, Any]:
     }
 
 
-def _step(step: Step, numbers: bool) -> dict[str, Any]:
+def _step(step: ComputationStep, numbers: bool) -> dict[str, Any]:
     return {
         "name": step.name,
         "formula": step.formula,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from attnviz.draw import document as doc
 from attnviz.draw.provenance import counted, model_words
 from attnviz.draw.theme import Tone
-from attnviz.learn.verify.records import MOST, Check, Matrix, Step, Verdict, VerifyReport
+from attnviz.learn.verify.records import MOST, Check, ComputationStep, Matrix, Verdict, VerifyReport
 from attnviz.learn.verify.words import (
     difference,
     explanation,
@@ -255,7 +255,7 @@ def _steps_title(found: VerifyReport) -> str:
     return f"Step by step: one text, {hidden}"
 
 
-def _step(place: int, step: Step, numbers: bool) -> Iterator[doc.Part]:
+def _step(place: int, step: ComputationStep, numbers: bool) -> Iterator[doc.Part]:
     words = [text for text in (step.formula, _axes(step), step.note) if text]
     yield doc.Facts([(f"{place:>2} {step.name}", True), *((text, False) for text in words)])
     if numbers and step.found[0].values.ndim == 2:
@@ -264,7 +264,7 @@ def _step(place: int, step: Step, numbers: bool) -> Iterator[doc.Part]:
         yield from (_matrices(_by_head(matrix)) for matrix in step.found)
 
 
-def _axes(step: Step) -> str:
+def _axes(step: ComputationStep) -> str:
     """The names of the axes and their lengths; of several shapes the last."""
     names = " × ".join(f"({name})" if "×" in name else name for name in step.axes)
     return f"{names}: {' × '.join(map(str, step.found[-1].shape))}"

@@ -97,7 +97,7 @@ def score_spread(maps: Maps) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Reference(Generic[_Found]):
+class ReferenceRun(Generic[_Found]):
     """The weights or outputs of the same run made another way.
 
     name: of that way. exact: whether it makes the same operations, so that no bit may differ.
@@ -174,11 +174,11 @@ class Examinee(ABC):
         """The outputs of a run while it is observed."""
 
     @abstractmethod
-    def references(self) -> tuple[Reference[Maps], ...]:
+    def references(self) -> tuple[ReferenceRun[Maps], ...]:
         """The weights of the same run made otherwise."""
 
     @abstractmethod
-    def unobserved(self) -> tuple[Reference[Outputs], ...]:
+    def unobserved(self) -> tuple[ReferenceRun[Outputs], ...]:
         """The outputs of the same run while nobody observes."""
 
     def sinks(self) -> Maps:

@@ -25,7 +25,7 @@ from attnviz.learn.verify.examinee import (
     Maps,
     Outputs,
     Padded,
-    Reference,
+    ReferenceRun,
     Side,
 )
 from attnviz.learn.verify.others import naive_attention
@@ -64,7 +64,7 @@ class _NativeExaminee(Examinee):
         """The NumPy model's own outputs."""
 
     @abstractmethod
-    def _other_reference(self) -> Reference[Maps]:
+    def _other_reference(self) -> ReferenceRun[Maps]:
         """A further way to the same weights."""
 
     def capture(self, passage: Input) -> Maps:
@@ -82,17 +82,17 @@ class _NativeExaminee(Examinee):
             outputs = self._run(ids, mask)
         return keep.maps, outputs[0].double().numpy()
 
-    def references(self) -> tuple[Reference[Maps], ...]:
+    def references(self) -> tuple[ReferenceRun[Maps], ...]:
         maps, _ = self._watched(self.passage.ids)
-        twin = Reference(f"torch, {type(self.root).__name__}", False, maps)
+        twin = ReferenceRun(f"torch, {type(self.root).__name__}", False, maps)
         return (twin, self._other_reference())
 
-    def unobserved(self) -> tuple[Reference[Outputs], ...]:
+    def unobserved(self) -> tuple[ReferenceRun[Outputs], ...]:
         with torch.inference_mode():
             fused = self._run(self.passage.ids)[0].double().numpy()
         return (
-            Reference("against torch's fused kernel", False, fused),
-            Reference("against NumPy", False, self._in_numpy()),
+            ReferenceRun("against torch's fused kernel", False, fused),
+            ReferenceRun("against NumPy", False, self._in_numpy()),
         )
 
     def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
@@ -134,13 +134,13 @@ class BundledExaminee(_NativeExaminee):
     def _in_numpy(self) -> Outputs:
         return self._bundled.stack.logits(self.passage.ids).astype("float64")
 
-    def _other_reference(self) -> Reference[Maps]:
+    def _other_reference(self) -> ReferenceRun[Maps]:
         from attnviz.models.huggingface import load_transformers  # takes seconds
 
         directory = str(self._bundled.checkpoint.directory)
         llama = load_transformers(directory, dtype=self.info.dtype, offline=True)
         (eager,) = TransformersExaminee(llama, self.passage).references()
-        return Reference(f"{llama.info.architecture}, eager", False, eager.found)
+        return ReferenceRun(f"{llama.info.architecture}, eager", False, eager.found)
 
 
 class OwnExaminee(_NativeExaminee):
@@ -177,7 +177,7 @@ class OwnExaminee(_NativeExaminee):
     def _in_numpy(self) -> Outputs:
         return self._own.attention(self._own.embed(self.passage.ids))[0].astype("float64")
 
-    def _other_reference(self) -> Reference[Maps]:
+    def _other_reference(self) -> ReferenceRun[Maps]:
         words = self._own.embed(self.passage.ids)[None]
         visible = np.ones((1, len(self.passage.ids), len(self.passage.ids)), dtype=np.bool_)
         _, weights = naive_attention(
@@ -188,4 +188,4 @@ class OwnExaminee(_NativeExaminee):
             heads=self.info.heads,
             kv_heads=self.info.kv_heads,
         )
-        return Reference("naive loop", False, {("self", 0): weights[0]})
+        return ReferenceRun("naive loop", False, {("self", 0): weights[0]})

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from attnviz.learn.verify.cases import Answer, Case
+from attnviz.learn.verify.cases import Answer, AttentionCase
 
 _Vector = Sequence[float]
 
@@ -109,7 +109,7 @@ def _softmax(scores: _Vector) -> list[float]:
 
 
 @torch.inference_mode()
-def layer_answer(case: Case) -> Answer:
+def layer_answer(case: AttentionCase) -> Answer:
     """``torch.nn.MultiheadAttention``; it has no grouped heads, so shared ones are copied out."""
     width, queries, keys = case.query.shape[2], case.query.shape[1], case.key.shape[1]
     query = torch.from_numpy(case.query)
@@ -140,7 +140,7 @@ def layer_answer(case: Case) -> Answer:
     return output.numpy(), found.numpy()
 
 
-def _per_query_head(case: Case, name: str) -> Tensor:
+def _per_query_head(case: AttentionCase, name: str) -> Tensor:
     """A projection's rows, those of a shared head once for each query head."""
     rows: NDArray[Any] = case.state[name]
     if name.startswith("query"):
@@ -151,7 +151,7 @@ def _per_query_head(case: Case, name: str) -> Tensor:
 
 
 @torch.inference_mode()
-def functional_answer(case: Case) -> Answer:
+def functional_answer(case: AttentionCase) -> Answer:
     """``F.scaled_dot_product_attention`` between plain linear maps.
 
     It hands out no weights; asked to mix the rows of the identity, it returns them.
@@ -175,7 +175,7 @@ def functional_answer(case: Case) -> Answer:
 _PARTS = ("weight", "bias")
 
 
-def _heads(case: Case, name: str, x: NDArray[Any], heads: int) -> Tensor:
+def _heads(case: AttentionCase, name: str, x: NDArray[Any], heads: int) -> Tensor:
     weight, bias = (torch.from_numpy(case.state[f"{name}_projection.{p}"]) for p in _PARTS)
     projected = functional.linear(torch.from_numpy(x), weight, bias)
     return projected.view(*projected.shape[:2], heads, -1).transpose(1, 2)
@@ -202,7 +202,7 @@ def find_keras() -> Any:
                 del os.environ[name]
 
 
-def keras_answer(keras: Any, case: Case) -> Answer:
+def keras_answer(keras: Any, case: AttentionCase) -> Answer:
     """``MultiHeadAttention``, or where heads share keys and values ``GroupQueryAttention``."""
     dtype = str(case.query.dtype)
     head_dim = case.query.shape[2] // case.heads
@@ -227,7 +227,7 @@ def keras_answer(keras: Any, case: Case) -> Answer:
     return _numpy(keras, output), _numpy(keras, weights)
 
 
-def _kernels(case: Case, head_dim: int) -> Iterator[NDArray[Any]]:
+def _kernels(case: AttentionCase, head_dim: int) -> Iterator[NDArray[Any]]:
     """Kernels (width, heads, head_dim) with their biases, the output's last."""
     width = case.query.shape[2]
     for name in ("query", "key", "value"):

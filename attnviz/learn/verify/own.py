@@ -12,7 +12,7 @@ from attnviz.attention.functional import padding_mask
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
-from attnviz.learn.verify.cases import Answer, Case, attention_cases
+from attnviz.learn.verify.cases import Answer, AttentionCase, attention_cases
 from attnviz.learn.verify.examinee import differences
 from attnviz.learn.verify.others import (
     find_keras,
@@ -22,7 +22,7 @@ from attnviz.learn.verify.others import (
     multiplications,
     naive_attention,
 )
-from attnviz.learn.verify.records import Check, Measure, Sizes, Tolerance
+from attnviz.learn.verify.records import Check, ComparedNumber, Sizes, Tolerance
 
 NAIVE = "naive loop"
 KERAS = "keras.layers.MultiHeadAttention"
@@ -38,7 +38,7 @@ def own_checks(
     sizes: Sizes,
     dtype: str,
     keras: bool | None = None,
-    on_case: Callable[[Case], None] = lambda case: None,
+    on_case: Callable[[AttentionCase], None] = lambda case: None,
 ) -> tuple[Check, ...]:
     """Every comparison of every case; outputs and weights, or what the other side hands out.
 
@@ -65,7 +65,7 @@ def own_checks(
     return tuple(checks)
 
 
-def _compared(case: Case, sizes: Sizes, keras: Any) -> Iterator[Check]:
+def _compared(case: AttentionCase, sizes: Sizes, keras: Any) -> Iterator[Check]:
     ours = _own_answers(case)
     shape = (sizes.batch, case.query.shape[1], case.key.shape[1], sizes.d_model, sizes.heads)
     naive = None
@@ -92,17 +92,19 @@ def _compared(case: Case, sizes: Sizes, keras: Any) -> Iterator[Check]:
         yield _check(case, "NumPy", ours["NumPy"], theirs, keras_answer(keras, case))
 
 
-def _check(case: Case, name: str, ours: Answer, against: str, theirs: Answer) -> Check:
+def _check(case: AttentionCase, name: str, ours: Answer, against: str, theirs: Answer) -> Check:
     epsilon, largest = float(np.finfo(case.query.dtype).eps), case.largest
     tolerance = Tolerance(epsilon, case.output_roundings, largest)
-    measures = [Measure("outputs", float(differences(ours[0], theirs[0]).max()), tolerance)]
+    measures = [ComparedNumber("outputs", float(differences(ours[0], theirs[0]).max()), tolerance)]
     if ours[1] is not None and theirs[1] is not None:
         tolerance = Tolerance(epsilon, case.weight_roundings, largest)
-        measures.append(Measure("weights", float(differences(ours[1], theirs[1]).max()), tolerance))
+        measures.append(
+            ComparedNumber("weights", float(differences(ours[1], theirs[1]).max()), tolerance)
+        )
     return Check(case.name, name, against, measures=tuple(measures))
 
 
-def _own_answers(case: Case) -> Mapping[str, Answer]:
+def _own_answers(case: AttentionCase) -> Mapping[str, Answer]:
     """The answers by the names that a screen shows: ``NumPy``, ``torch`` and ``fused``."""
     attention = _module(case)
     given = [torch.from_numpy(case.query)]
@@ -119,7 +121,7 @@ def _own_answers(case: Case) -> Mapping[str, Answer]:
     }
 
 
-def _in_numpy(case: Case) -> Answer:
+def _in_numpy(case: AttentionCase) -> Answer:
     attention = NumpyAttention.from_state(case.state, case.heads, case.kv_heads, causal=case.causal)
     key = None if case.key is case.query else case.key
     padding = case.padding
@@ -127,7 +129,7 @@ def _in_numpy(case: Case) -> Answer:
     return attention(case.query, key, mask=mask)
 
 
-def _module(case: Case) -> MultiHeadAttention:
+def _module(case: AttentionCase) -> MultiHeadAttention:
     width = case.query.shape[2]
     attention = MultiHeadAttention(width, case.heads, case.kv_heads, causal=case.causal).eval()
     state = {name: torch.from_numpy(array) for name, array in case.state.items()}

@@ -14,12 +14,12 @@ from attnviz.learn.verify.examinee import (
     Examinee,
     Maps,
     Outputs,
-    Reference,
+    ReferenceRun,
     apart,
     furthest,
     score_spread,
 )
-from attnviz.learn.verify.records import Check, Measure, Tolerance
+from attnviz.learn.verify.records import Check, ComparedNumber, Tolerance
 from attnviz.records import Input, ModelInfo, Tokens
 
 EPSILON = {
@@ -39,10 +39,10 @@ _PLACES = 4
 _HIDDEN = "masked means none at all"
 
 
-def exact(name: str, difference: float, where: str = "", reason: str = "") -> Measure:
+def exact(name: str, difference: float, where: str = "", reason: str = "") -> ComparedNumber:
     """A measure of what must be equal bit for bit."""
     words = reason or "bit for bit: the same operations on the same numbers"
-    return Measure(name, difference, Tolerance(0.0, 0, 0.0), words, where)
+    return ComparedNumber(name, difference, Tolerance(0.0, 0, 0.0), words, where)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Rounding:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class ObservedRun:
     """A first run of a model under observation.
 
     maps, outputs: what it gave. state: digests of the model as it was before.
@@ -109,7 +109,7 @@ class Run:
     state: Mapping[str, str]
 
     @classmethod
-    def of(cls, examinee: Examinee) -> Run:
+    def of(cls, examinee: Examinee) -> ObservedRun:
         """Run it. Raises UnsupportedError where its attention cannot be observed."""
         state = examinee.state()
         maps, outputs = examinee.capture(examinee.passage), examinee.outputs(examinee.passage)
@@ -127,7 +127,7 @@ class Run:
         return self.rounding.of_outputs(self.outputs)
 
 
-_Found: TypeAlias = tuple[list[Measure], list[str]]
+_Found: TypeAlias = tuple[list[ComparedNumber], list[str]]
 """What was measured, and what else was seen."""
 
 
@@ -140,9 +140,9 @@ class Property(NamedTuple):
 
     name: str
     claim: str
-    test: Callable[[Run], _Found | str]
+    test: Callable[[ObservedRun], _Found | str]
 
-    def check(self, run: Run) -> Check:
+    def check(self, run: ObservedRun) -> Check:
         found = self.test(run)
         if isinstance(found, str):
             return Check("", self.name, claim=self.claim, skipped=found)
@@ -159,13 +159,13 @@ def model_checks(
     Raises UnsupportedError where the architecture's attention cannot be observed.
     """
     on_check("a first run")
-    run = Run.of(examinee)
+    run = ObservedRun.of(examinee)
     for one in PROPERTIES:
         on_check(one.name)
         yield one.check(run)
 
 
-def _rows_sum(run: Run) -> _Found:
+def _rows_sum(run: ObservedRun) -> _Found:
     """Weights are shares: from zero on, each row one, or one less what a learned sink takes."""
     sinks = run.examinee.sinks()
     sums = {
@@ -178,7 +178,7 @@ def _rows_sum(run: Run) -> _Found:
     least = float(np.min([weights.min() for weights in run.maps.values()]))  # of a NaN it is NaN
     negative = math.nan if math.isnan(least) else max(0.0, -least)
     measures = [
-        Measure(
+        ComparedNumber(
             "max row-plus-sink error" if sinks else "max row-sum error",
             off,
             *run.rounding.of_sum(terms, 1.0),
@@ -193,7 +193,7 @@ def _rows_sum(run: Run) -> _Found:
     return measures, [f"a learned sink takes {taken} of a row"]
 
 
-def _causality(run: Run) -> _Found | str:
+def _causality(run: ObservedRun) -> _Found | str:
     """Later tokens change nothing of what came before; tried by changing them."""
     examinee, kinds = run.examinee, run.examinee.causal
     if not kinds:
@@ -218,8 +218,8 @@ def _causality(run: Run) -> _Found | str:
         moved = max(moved, float(before), key=_number)
     measures = [
         exact("weight on later tokens", *ahead, _HIDDEN),
-        Measure("change of earlier weights", seen[0], *run.of_weights, seen[1]),
-        Measure("change of earlier outputs", moved, *run.of_outputs),
+        ComparedNumber("change of earlier weights", seen[0], *run.of_weights, seen[1]),
+        ComparedNumber("change of earlier outputs", moved, *run.of_outputs),
     ]
     tried = ", ".join(map(str, places))
     return measures, [f"changed from token {tried} on, of tokens 0 … {length - 1}"]
@@ -244,7 +244,7 @@ def _changed(examinee: Examinee, place: int) -> Input:
     return replace(passage, target=changed)
 
 
-def _heads_sum(run: Run) -> _Found | str:
+def _heads_sum(run: ObservedRun) -> _Found | str:
     """A module's output is what its heads put out, each through its part of W_O, and b_O."""
     sums, reason = run.examinee.head_sums()
     if not sums:
@@ -264,12 +264,12 @@ def _heads_sum(run: Run) -> _Found | str:
     worst = max(range(len(sums)), key=beyond)
     place = sums[worst]
     where = f"L{place.layer}" + ("" if place.kind == "self" else f" {place.kind}")
-    measure = Measure("max difference", off(worst), *bounds[worst], where)
+    measure = ComparedNumber("max difference", off(worst), *bounds[worst], where)
     said = f"{len(sums)} module{'s' * (len(sums) != 1)} added up"
     return [measure], [said, reason] if reason else [said]
 
 
-def _eager_weights(run: Run) -> _Found:
+def _eager_weights(run: ObservedRun) -> _Found:
     """What was captured is what the same model computes when it is asked plainly."""
     return [
         _held(reference, *apart(run.maps, reference.found), run.of_weights)
@@ -277,7 +277,7 @@ def _eager_weights(run: Run) -> _Found:
     ], []
 
 
-def _outputs_kept(run: Run) -> _Found:
+def _outputs_kept(run: ObservedRun) -> _Found:
     """Observing changes no output."""
     measures = []
     for reference in run.examinee.unobserved():
@@ -289,17 +289,17 @@ def _outputs_kept(run: Run) -> _Found:
 
 
 def _held(
-    reference: Reference[Maps] | Reference[Outputs],
+    reference: ReferenceRun[Maps] | ReferenceRun[Outputs],
     difference: float,
     where: str,
     bound: tuple[Tolerance, str],
-) -> Measure:
+) -> ComparedNumber:
     if reference.exact:
         return exact(reference.name, difference, where)
-    return Measure(reference.name, difference, *bound, where)
+    return ComparedNumber(reference.name, difference, *bound, where)
 
 
-def _dropout_off(run: Run) -> _Found:
+def _dropout_off(run: ObservedRun) -> _Found:
     """Nothing is drawn at random while a model is observed, whatever mode it is in."""
     examinee = run.examinee
     again = apart(run.maps, examinee.capture(examinee.passage))
@@ -312,7 +312,7 @@ def _dropout_off(run: Run) -> _Found:
     return measures, [f"dropout of up to {examinee.dropout:g} while training"]
 
 
-def _padding_ignored(run: Run) -> _Found | str:
+def _padding_ignored(run: ObservedRun) -> _Found | str:
     """Padding gets no weight, and moves nothing of the real tokens."""
     runs, reason = run.examinee.padded()
     if not runs:
@@ -325,13 +325,13 @@ def _padding_ignored(run: Run) -> _Found | str:
         moved = float(np.abs(one.outputs - run.outputs).max())
         measures += [
             exact(f"weight on padding, {one.side}", *one.on_padding, _HIDDEN),
-            Measure(f"change of weights, {one.side}", difference, *run.of_weights, where),
-            Measure(f"change of outputs, {one.side}", moved, *run.of_outputs),
+            ComparedNumber(f"change of weights, {one.side}", difference, *run.of_weights, where),
+            ComparedNumber(f"change of outputs, {one.side}", moved, *run.of_outputs),
         ]
     return measures, [reason] if reason else []
 
 
-def _unchanged(run: Run) -> _Found:
+def _unchanged(run: ObservedRun) -> _Found:
     """Everything that was done left the model as it was found."""
     before, after = run.state, run.examinee.state()
     parts = dict.fromkeys((*before, *after))

@@ -63,7 +63,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
-class Measure:
+class ComparedNumber:
     """One number compared with its tolerance.
 
     name: what was measured, such as ``outputs``.
@@ -104,7 +104,7 @@ class Check:
     name: str
     against: str = ""
     claim: str = ""
-    measures: tuple[Measure, ...] = ()
+    measures: tuple[ComparedNumber, ...] = ()
     skipped: str | None = None
     notes: tuple[str, ...] = ()
 
@@ -160,7 +160,7 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Step:
+class ComputationStep:
     """One step of the computation.
 
     name: such as ``scores``. formula: what is computed, such as ``S = Q Kᵀ``.
@@ -226,7 +226,7 @@ class VerifyReport(Report):
     model: ModelInfo | None = None
     sizes: Sizes | None = None
     cases: Mapping[str, str] = field(default_factory=dict)
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ComputationStep, ...] = ()
     causal: bool = False
     text: str | None = None
     target: str | None = None

@@ -22,7 +22,14 @@ from attnviz.attention.functional import (
     split_heads,
 )
 from attnviz.attention.numpy_attention import NumpyAttention
-from attnviz.learn.verify.records import Check, Matrix, Measure, Sizes, Step, Tolerance
+from attnviz.learn.verify.records import (
+    Check,
+    ComparedNumber,
+    ComputationStep,
+    Matrix,
+    Sizes,
+    Tolerance,
+)
 
 Floats = NDArray[Any]
 
@@ -30,7 +37,7 @@ _FLAT = ("tokens", "heads × head_dim")
 _SHARED = ("tokens", "kv_heads × head_dim")
 
 
-def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Step, ...]:
+def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[ComputationStep, ...]:
     """Every step from the input to the output, for one text without biases.
 
     The input has whole numbers from -1 to 2. Each column of a projection picks one number of a
@@ -45,11 +52,11 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Step, ...]:
         for name, weight in zip("QKV", weights, strict=True)
     }
     steps = [
-        Step("input", "X", ("tokens", "d_model"), (Matrix("X", text),)),
+        ComputationStep("input", "X", ("tokens", "d_model"), (Matrix("X", text),)),
         _projection("queries", "Q", _FLAT, text, attention.query_weight),
         _projection("keys", "K", _SHARED if grouped else _FLAT, text, attention.key_weight),
         _projection("values", "V", _SHARED if grouped else _FLAT, text, attention.value_weight),
-        Step(
+        ComputationStep(
             "split into heads",
             "head h: columns h·head_dim … (h+1)·head_dim − 1",
             ("kv_heads" if grouped else "heads", "tokens", "head_dim"),
@@ -60,7 +67,7 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Step, ...]:
     key, value = (repeat_kv_heads(parts[name], shape.groups) for name in "KV")
     if grouped:
         steps.append(
-            Step(
+            ComputationStep(
                 "shared",
                 f"query heads {shape.groups}k … {shape.groups}k + {shape.groups - 1} read "
                 "key/value head k",
@@ -71,17 +78,19 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Step, ...]:
     return (*steps, *_weighing(parts["Q"], key, value, attention))
 
 
-def _projection(name: str, symbol: str, axes: tuple[str, ...], x: Floats, weight: Floats) -> Step:
+def _projection(
+    name: str, symbol: str, axes: tuple[str, ...], x: Floats, weight: Floats
+) -> ComputationStep:
     # Stored as torch stores it, (out, in); textbooks multiply by its transpose.
     given = (Matrix(f"W_{symbol}", weight.T),)
-    return Step(
+    return ComputationStep(
         name, f"{symbol} = X W_{symbol}", axes, (Matrix(symbol, project(x, weight)),), given
     )
 
 
 def _weighing(
     query: Floats, key: Floats, value: Floats, attention: NumpyAttention
-) -> tuple[Step, ...]:
+) -> tuple[ComputationStep, ...]:
     """The steps from split heads (head, token, head_dim) to the output."""
     square = ("heads", "queries", "keys")
     root = math.sqrt(query.shape[-1])
@@ -97,25 +106,25 @@ def _weighing(
     output = project(merged, attention.output_weight)
     hidden = "masked keys become −∞" if attention.causal else "no mask: all stays"
     return (
-        Step("scores", "S = Q Kᵀ", square, (Matrix("S", scores),)),
-        Step(
+        ComputationStep("scores", "S = Q Kᵀ", square, (Matrix("S", scores),)),
+        ComputationStep(
             "scaled",
             f"S / √head_dim = S / √{query.shape[-1]}",
             square,
             (Matrix("scaled", scaled),),
             note=f"√{query.shape[-1]} = {root:.5g}",
         ),
-        Step("masked", hidden, square, (Matrix("masked", masked),)),
-        Step(
+        ComputationStep("masked", hidden, square, (Matrix("masked", masked),)),
+        ComputationStep(
             "weights",
             "A = exp(s) / Σ exp(s) along each row",
             square,
             (Matrix("A", weights),),
             note="each row sums to one",
         ),
-        Step("mixed", "Z = A V", ("heads", "tokens", "head_dim"), (Matrix("Z", mixed),)),
-        Step("merged", "the heads' Z side by side", _FLAT, (Matrix("Z", merged),)),
-        Step(
+        ComputationStep("mixed", "Z = A V", ("heads", "tokens", "head_dim"), (Matrix("Z", mixed),)),
+        ComputationStep("merged", "the heads' Z side by side", _FLAT, (Matrix("Z", merged),)),
+        ComputationStep(
             "output",
             "Y = Z W_O",
             ("tokens", "d_model"),
@@ -125,7 +134,9 @@ def _weighing(
     )
 
 
-def steps_check(sizes: Sizes, dtype: str, causal: bool, steps: tuple[Step, ...]) -> Check:
+def steps_check(
+    sizes: Sizes, dtype: str, causal: bool, steps: tuple[ComputationStep, ...]
+) -> Check:
     """The steps against the same attention in one call."""
     text, attention = _whole_numbers(sizes, dtype, causal)
     output, weights = attention(text)
@@ -135,7 +146,7 @@ def steps_check(sizes: Sizes, dtype: str, causal: bool, steps: tuple[Step, ...])
     tolerance = Tolerance(float(np.finfo(dtype).eps), terms, largest)
     pairs = {"outputs": (found["output"], output), "weights": (found["weights"], weights)}
     measures = [
-        Measure(name, float(np.abs(ours - whole).max()), tolerance)
+        ComparedNumber(name, float(np.abs(ours - whole).max()), tolerance)
         for name, (ours, whole) in pairs.items()
     ]
     return Check("steps", "steps", "NumPy in one call", measures=tuple(measures))

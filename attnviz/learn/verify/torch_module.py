@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from attnviz.engine.hook_points import HookPoint, HookPoints, is_linear, linear_maps
+from attnviz.engine.hook_points import HookedCall, HookPoints, is_linear, linear_maps
 from attnviz.records import Kind
 
 
@@ -52,11 +52,11 @@ class _Watch:
     """Takes down the heads of each point, then the linear map that reads them."""
 
     def __init__(self) -> None:
-        self._pending: tuple[HookPoint, Tensor] | None = None
+        self._pending: tuple[HookedCall, Tensor] | None = None
         self.sums: list[HeadSum] = []
         self.reason = ""
 
-    def edit(self, number: int, point: HookPoint, outputs: Tensor) -> Tensor:
+    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
         """Look at outputs (batch, token, head, dim); see ``Intervention``."""
         self._pending = point, outputs[0].clone()
         return outputs
@@ -78,7 +78,7 @@ class _Watch:
         self.sums.append(_summed(point, heads, module, output.flatten(0, -2)))
 
 
-def _summed(point: HookPoint, heads: Tensor, projection: nn.Module, output: Tensor) -> HeadSum:
+def _summed(point: HookedCall, heads: Tensor, projection: nn.Module, output: Tensor) -> HeadSum:
     """The sum in float64: heads (token, head, dim), one at a time."""
     stored: Any = projection.weight
     weight = _wide(

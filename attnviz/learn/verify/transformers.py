@@ -27,7 +27,7 @@ from attnviz.learn.verify.examinee import (
     Maps,
     Outputs,
     Padded,
-    Reference,
+    ReferenceRun,
     Side,
 )
 from attnviz.learn.verify.torch_module import HeadSum, sum_heads
@@ -73,16 +73,16 @@ class TransformersExaminee(Examinee):
     def _observe(self, passage: Input, keep: KeepAll) -> None:
         observe_pass(_plan(self._whole, passage), keep)
 
-    def references(self) -> tuple[Reference[Maps], ...]:
+    def references(self) -> tuple[ReferenceRun[Maps], ...]:
         maps = _eager_maps(self._forward, self.capture(self.passage))
-        return (Reference("its own eager, as reported", True, maps),)
+        return (ReferenceRun("its own eager, as reported", True, maps),)
 
-    def unobserved(self) -> tuple[Reference[Outputs], ...]:
+    def unobserved(self) -> tuple[ReferenceRun[Outputs], ...]:
         own = self._whole.config._attn_implementation
-        eager = Reference("against its eager", True, self._plain("eager"))
+        eager = ReferenceRun("against its eager", True, self._plain("eager"))
         if own == "eager":
             return (eager,)
-        plain = Reference(f"against its own, {own}", False, self._plain(None))
+        plain = ReferenceRun(f"against its own, {own}", False, self._plain(None))
         return (plain, eager)
 
     @torch.inference_mode()

@@ -14,7 +14,7 @@ from attnviz.learn.verify.backends import backend_check
 from attnviz.learn.verify.model import count_check, open_examinee
 from attnviz.learn.verify.own import own_checks
 from attnviz.learn.verify.properties import EPSILON, model_checks
-from attnviz.learn.verify.records import Sizes, Step, VerifyReport
+from attnviz.learn.verify.records import ComputationStep, Sizes, VerifyReport
 from attnviz.learn.verify.request import VerifyRequest
 from attnviz.learn.verify.steps import attention_steps, steps_check
 from attnviz.models.memory import require_room
@@ -62,7 +62,7 @@ def verify_own(
         tell(f"comparing: {name}")
 
     checks = own_checks(sizes, dtype, request.keras, lambda case: on_case(case.name, case.words))
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ComputationStep, ...] = ()
     causal = request.causal is not False
     if request.steps:
         plain = replace(sizes, kv_heads=request.kv_heads)

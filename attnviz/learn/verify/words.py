@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from attnviz.learn.verify.records import Check, Measure, VerifyReport
+from attnviz.learn.verify.records import Check, ComparedNumber, VerifyReport
 
 
 def difference(value: float) -> str:
@@ -19,7 +19,7 @@ def difference(value: float) -> str:
     return f"{value:,.0f}" if value >= 1 and value == int(value) < 1e6 else f"{value:.1e}"
 
 
-def severity(measure: Measure) -> tuple[float, float, float]:
+def severity(measure: ComparedNumber) -> tuple[float, float, float]:
     """A difference as a share of its tolerance, then both as numbers; NaN is worst of all."""
     found, allowed = measure.difference, measure.tolerance.value
     if math.isnan(found):

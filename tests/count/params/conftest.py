@@ -17,10 +17,10 @@ from attnviz.count.params.specs import (
     FeedForwardSpec,
     LayerGroup,
     LayerSpec,
+    LookupTable,
     ModelSpec,
     Norm,
     StackSpec,
-    Table,
 )
 
 FORWARD = FeedForwardSpec(14, 17, gated=True)
@@ -40,7 +40,10 @@ def decoder() -> ModelSpec:
     stack = StackSpec(
         "decoder",
         groups,
-        embeddings=(Table("token embedding", 19, 14), Dense("patch embedding", 3, 14, bias=True)),
+        embeddings=(
+            LookupTable("token embedding", 19, 14),
+            Dense("patch embedding", 3, 14, bias=True),
+        ),
         norms=(Norm("final norm", 14, shift=True),),
         head=Dense("head", 14, 19),
         max_positions=23,
@@ -58,7 +61,9 @@ def pair() -> ModelSpec:
     )  # fmt: skip
     both = (attention(), attention(cross=True, source_width=14))
     decoder = StackSpec("decoder", (LayerGroup(LayerSpec(both, plain, norm), 3),))
-    return ModelSpec("pair", "", (encoder, decoder), embeddings=(Table("token embedding", 19, 14),))
+    return ModelSpec(
+        "pair", "", (encoder, decoder), embeddings=(LookupTable("token embedding", 19, 14),)
+    )
 
 
 SPECS: dict[str, Callable[[], ModelSpec]] = {

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from attnviz.draw.theme import Theme
 from attnviz.inspect.explore.app import Explorer
-from attnviz.inspect.explore.dialogs import Field, Source
+from attnviz.inspect.explore.dialogs import Field, SideSource
 from attnviz.inspect.explore.scene import View
 from attnviz.inspect.explore.session import LiveSession
 from attnviz.models.bundled import Bundled
@@ -49,13 +49,13 @@ def explorer(
     *,
     look: Theme = COLOUR,
     session: Any = SESSION,
-    second: Source | None = None,
+    second: SideSource | None = None,
     options: tuple[str, ...] = (),
     palette: str = "viridis",
 ) -> Explorer:
     """The app over one text."""
     other = None if second is None else second.session.frame(second.text or text)
-    source = Source(session, text, options)
+    source = SideSource(session, text, options)
     app = Explorer(source, session.frame(text), look, palette, second, other)
     app.pace, app.tokens = 0.0, 8
     return app

@@ -19,7 +19,7 @@ from textual import events
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.inspect.explore import dialogs
-from attnviz.inspect.explore.dialogs import KEYS, Field, Source
+from attnviz.inspect.explore.dialogs import KEYS, Field, SideSource
 from attnviz.inspect.explore.map import Size
 from attnviz.inspect.explore.saving import ENDINGS, save_view
 from attnviz.inspect.explore.session import LiveSession
@@ -321,7 +321,7 @@ def test_a_text_that_cannot_be_read_is_said_and_nothing_is_lost() -> None:
 
 def test_two_texts_and_their_difference() -> None:
     other = SENTENCE.replace("cat", "dog")
-    app = explorer(second=Source(SESSION, other))
+    app = explorer(second=SideSource(SESSION, other))
     played = play(app, "d", "d")
     head = played.view.scene.head
     frames = [SESSION.frame(text) for text in (SENTENCE, other)]
@@ -329,9 +329,9 @@ def test_two_texts_and_their_difference() -> None:
         played.view.weights, frames[1].weights(head) - frames[0].weights(head)
     )
     assert "second less first" in played.screen
-    beside = play(explorer(second=Source(SESSION, other)), size=(200, 60))
+    beside = play(explorer(second=SideSource(SESSION, other)), size=(200, 60))
     assert all(word in beside.screen for word in ("first", "second", "second less first"))
-    longer = play(explorer(second=Source(SESSION, f"{other} So")), "d", "d")
+    longer = play(explorer(second=SideSource(SESSION, f"{other} So")), "d", "d")
     assert longer.view.scene.side == "a"  # texts of other lengths have no difference
 
 

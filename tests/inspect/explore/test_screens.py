@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import Choice
 from attnviz.inspect.explore.app import Explorer
-from attnviz.inspect.explore.dialogs import Source
+from attnviz.inspect.explore.dialogs import SideSource
 from attnviz.inspect.explore.saved import SavedSession
 from attnviz.inspect.explore.session import Frame, LiveSession
 from attnviz.inspect.heads.report import heads_report
@@ -80,7 +80,7 @@ def story(look: Theme) -> Explorer:
 
 
 def two(look: Theme) -> Explorer:
-    return explorer(look=look, second=Source(SESSION, SENTENCE.replace("cat", "dog")))
+    return explorer(look=look, second=SideSource(SESSION, SENTENCE.replace("cat", "dog")))
 
 
 SMALL, MIDDLE, LARGE = (80, 24), (120, 40), (200, 60)

@@ -13,7 +13,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.capture import Choice
 from attnviz.engine.generation import Sampling
 from attnviz.inspect.explore import facts
-from attnviz.inspect.explore.dialogs import Source
+from attnviz.inspect.explore.dialogs import SideSource
 from attnviz.inspect.explore.grid import heads_of
 from attnviz.inspect.explore.saved import open_saved
 from attnviz.inspect.explore.session import LiveSession
@@ -28,9 +28,9 @@ THIRTEEN = "one two three four five six seven eight nine ten eleven twelve thirt
 # Differences ---------------------------------------------------------------------------------
 
 
-def own(text: str, **settings: object) -> Source:
+def own(text: str, **settings: object) -> SideSource:
     shape = {"d_model": 24, "heads": 4, "causal": True} | settings
-    return Source(LiveSession(OwnAttention(**shape), Choice(), text), text)
+    return SideSource(LiveSession(OwnAttention(**shape), Choice(), text), text)
 
 
 def test_two_models_are_compared_only_over_the_same_tokens() -> None:
@@ -56,9 +56,9 @@ def test_a_causal_model_has_no_difference_to_one_that_is_not() -> None:
 
 def test_texts_of_as_many_tokens_are_compared_by_position() -> None:
     other = SENTENCE.replace("cat", "dog")
-    played = play(explorer(second=Source(SESSION, other)), "d", "d", size=(120, 40))
+    played = play(explorer(second=SideSource(SESSION, other)), "d", "d", size=(120, 40))
     assert "second less first, by position" in played.screen
-    longer = play(explorer(second=Source(SESSION, f"{other} So")), "d", "d")
+    longer = play(explorer(second=SideSource(SESSION, f"{other} So")), "d", "d")
     assert longer.lines[-1] == "no difference: one text has 13 tokens, the other 14 tokens"
 
 
@@ -156,7 +156,7 @@ def test_a_mode_stands_in_the_title_and_at_the_number(key: str, said: str, size)
     lines = play(explorer(), *keys, size=size).lines
     assert any(f" L0H0  {said}" in each for each in lines)
     assert any(each.endswith(f"  {said}") for each in lines)
-    narrow = play(explorer("a b c d", second=Source(SESSION, "a b c e")), key, size=(70, 24))
+    narrow = play(explorer("a b c d", second=SideSource(SESSION, "a b c e")), key, size=(70, 24))
     assert any(each.endswith(f"  {said}") for each in narrow.lines)
 
 

@@ -13,7 +13,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.inspect.generate.data import read_run
 from attnviz.inspect.generate.document import run_document
-from attnviz.inspect.generate.records import GenerateReport, Run, looked
+from attnviz.inspect.generate.records import GenerateReport, WrittenRun, looked
 from attnviz.measures.rows import FORMULAS
 from attnviz.models.resolve import load
 from attnviz.records import Tokens
@@ -36,7 +36,9 @@ def made(texts, steps, heads=(2, 3), layers=2, seed=0):
         }
         written.append(Step(place, place % 5, text, 0.25, (), 1.5, rows, text == "</s>"))
     info = load("tiny").info
-    return Run(info, "self", "the prompt", None, begun, (), Sampling(), (), tuple(written), "end")
+    return WrittenRun(
+        info, "self", "the prompt", None, begun, (), Sampling(), (), tuple(written), "end"
+    )
 
 
 def shown(run, chosen=False):

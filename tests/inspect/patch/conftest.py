@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from attnviz.engine.patching import WHOLE_LAYER
-from attnviz.inspect.patch.records import Effect, PairRuns, PatchReport, Place, TokenEffects, Word
+from attnviz.inspect.patch.records import (
+    AskedToken,
+    PairRuns,
+    PatchEffect,
+    PatchReport,
+    Place,
+    TokenEffects,
+)
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.records import ModelInfo, Tokens
 
@@ -38,13 +45,13 @@ def make_report(
         doubt = (value - 0.05, value + 0.05) if pairs >= 5 else None
         p = 0.01 if pairs >= 5 and abs(value) > 0.1 else 0.5 if pairs >= 5 else math.nan
         base = value / 3 if number < 8 else math.nan
-        effects.append(Effect((place,), 8 * value - 4, 8 * value, value, doubt, base, p))
+        effects.append(PatchEffect((place,), 8 * value - 4, 8 * value, value, doubt, base, p))
     runs = PairRuns(
         tokens_of(CLEAN),
         tokens_of(CORRUPT),
         ((2,), (2,)),
-        Word(7, " Brown"),
-        Word(8, " Green"),
+        AskedToken(7, " Brown"),
+        AskedToken(8, " Green"),
         4,
         -4,
     )

@@ -18,7 +18,7 @@ from attnviz.draw.theme import Theme
 from attnviz.draw.values import write_object
 from attnviz.inspect.patch.data import patch_data, patch_rows
 from attnviz.inspect.patch.document import first_groups, patch_document, token_grid
-from attnviz.inspect.patch.records import Effect, PatchReport
+from attnviz.inspect.patch.records import PatchEffect, PatchReport
 from attnviz.inspect.patch.words import finding
 
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -33,7 +33,7 @@ def shown(report: PatchReport, columns: int, lines: int, theme: Theme = PLAIN) -
     return first_screen(document, theme, columns, lines - 1).plain.splitlines()
 
 
-JOINT = Effect(((0, 0), (0, 1)), 1.6, 5.6, 0.7, None, 0.2)
+JOINT = PatchEffect(((0, 0), (0, 1)), 1.6, 5.6, 0.7, None, 0.2)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -101,7 +101,7 @@ def test_golden(
         ({"by_token": True}, "1 pair: an anecdote. In it, L0H0 carries 60% of the logit diff"),
         ({"corrupt_metric": 5.0}, "1 pair: an anecdote. The clean prompt favours the answer less "
                                   "than the corrupt one does. In it, L0H0 carries 60% of"),
-        ({"effects": (Effect(((0, 0),), 4.0, 8.0, 2.2),), "corrupt_metric": 3.45},
+        ({"effects": (PatchEffect(((0, 0),), 4.0, 8.0, 2.2),), "corrupt_metric": 3.45},
          "1 pair: an anecdote. In it, L0H0 carries 220% of the logit difference of 0.55 logits."),
         ({"ratio": False, "why": "clean and corrupt differ by 0 logits"},
          "Clean and corrupt differ by 0 logits: no shares."),
@@ -119,7 +119,7 @@ def test_what_no_pair_supports_is_not_found(reports: Reports) -> None:
     below = tuple(replace(effect, base_rate=0.9) for effect in one.effects)
     assert finding(replace(one, effects=below)) == f"1 pair: an anecdote. {said}"
     assert finding(unsure) == said
-    against = reports(effects=(Effect(((0, 0),), -9.0, -5.0, -0.6),))
+    against = reports(effects=(PatchEffect(((0, 0),), -9.0, -5.0, -0.6),))
     said = "No head that was patched carries any of the logit difference."
     assert finding(against).endswith(said)
 

@@ -15,7 +15,7 @@ import attnviz
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.cli.outlet import Outlet
 from attnviz.draw.labels import width
-from attnviz.inspect.patch.run import Measured
+from attnviz.inspect.patch.run import MeasuredPatches
 from attnviz.models.bundled import Bundled
 
 from .make_pairs import made
@@ -207,14 +207,14 @@ def test_a_run_that_was_cut_goes_on(patch: Callable[..., Any], run: Any, tmp_pat
 
 
 def test_what_is_done_when_interrupted_is_shown(run: Any, monkeypatch: Any) -> None:
-    covered, calls = Measured.cover, iter(range(9))
+    covered, calls = MeasuredPatches.cover, iter(range(9))
 
-    def cover(self: Measured, *arguments: Any) -> Any:
+    def cover(self: MeasuredPatches, *arguments: Any) -> Any:
         if next(calls) == 6:
             raise KeyboardInterrupt
         return covered(self, *arguments)
 
-    monkeypatch.setattr(Measured, "cover", cover)
+    monkeypatch.setattr(MeasuredPatches, "cover", cover)
     with pytest.raises(KeyboardInterrupt):
         run("patch", "--head", "L1H0", "--json", "-q")
     calls = iter(range(9))

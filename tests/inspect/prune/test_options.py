@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from attnviz.errors import UsageError
-from attnviz.inspect.prune.order import Bounds, goal_of
+from attnviz.inspect.prune.order import RemovalBounds, goal_of
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.records import ModelInfo
 
@@ -16,7 +16,9 @@ _INFO = ModelInfo("m", None, "M", "float32", layers=4, heads=4, kv_heads=4, head
 
 
 def _goal(request: PruneRequest) -> Any:
-    bounds = Bounds((0, 1, 2, 3), 4, 4, empty_layers=request.empty_layers, uniform=request.uniform)
+    bounds = RemovalBounds(
+        (0, 1, 2, 3), 4, 4, empty_layers=request.empty_layers, uniform=request.uniform
+    )
     return goal_of(request, bounds, _INFO, 2.0)
 
 
@@ -80,7 +82,7 @@ def test_named_heads_are_the_only_ones() -> None:
 
 
 def test_layers_without_attention_have_no_heads_to_name() -> None:
-    bounds = Bounds((1, 3), 4, 4)
+    bounds = RemovalBounds((1, 3), 4, 4)
     with pytest.raises(UsageError, match="layer 0 of 'm' has no attention heads"):
         goal_of(PruneRequest(heads=("0.1",)), bounds, _INFO, 2.0)
 

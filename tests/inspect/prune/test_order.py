@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from attnviz.inspect.prune.order import Bounds, Goal, random_losses, removal_order
+from attnviz.inspect.prune.order import Goal, RemovalBounds, random_losses, removal_order
 from attnviz.inspect.prune.records import PruneStep
 from attnviz.inspect.prune.request import Importance
 
@@ -42,8 +42,8 @@ class _Meter:
         return {head: price + 1.1 * (head in last) for head, price in _PRICE.items()}
 
 
-def _bounds(**settings: bool) -> Bounds:
-    return Bounds((0, 1), 3, 3, **settings)
+def _bounds(**settings: bool) -> RemovalBounds:
+    return RemovalBounds((0, 1), 3, 3, **settings)
 
 
 def _prune(*asked: Any, **options: Any) -> tuple[PruneStep, ...]:
@@ -107,7 +107,7 @@ def test_uniform_removal_takes_one_head_of_every_layer_a_round() -> None:
 
 
 def test_uniform_removal_of_grouped_heads_takes_one_of_every_group() -> None:
-    bounds = Bounds((1, 3), 6, 2, uniform=True)  # groups 0 1 2 and 3 4 5, of layers 1 and 3
+    bounds = RemovalBounds((1, 3), 6, 2, uniform=True)  # groups 0 1 2 and 3 4 5, of layers 1 and 3
     assert (bounds.total, bounds.round, bounds.most) == (12, 4, 8)
     order = list(bounds.ordered(bounds.all_heads()))
     for start in (0, 4):

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from attnviz.learn.train.recipe import Budget, Phase, Recipe, Shape, Validation
+from attnviz.learn.train.recipe import DecoderShape, Phase, Recipe, TrainingBudget, Validation
 from attnviz.learn.train.records import (
     CorpusFacts,
     CurvePoint,
-    Estimate,
     ModelScores,
     ScoredHeads,
+    SequenceMean,
     TrainReport,
 )
 from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.texts import Corpus, hold_out, read_corpus
 from attnviz.records import ModelInfo
 
-SHAPE = Shape(layers=2, heads=2, kv_heads=2, head_dim=8, d_model=16, d_ff=24, context=64)
+SHAPE = DecoderShape(layers=2, heads=2, kv_heads=2, head_dim=8, d_model=16, d_ff=24, context=64)
 PHASES = (
     Phase(
         "repetition", 0.4, length=13, batch=5, repeated_tokens=1, repeated_passages=0, period=(3, 6)
@@ -45,7 +45,7 @@ def recipe() -> Recipe:
         vocabulary=270,
         model=SHAPE,
         phases=PHASES,
-        budget=Budget(tokens=5_000),
+        budget=TrainingBudget(tokens=5_000),
         validation=Validation(every=0.3, tokens=211),
     )
 
@@ -98,7 +98,9 @@ def resumed_alike(
 def _scored(name: str, probe: str, best: float) -> ScoredHeads:
     """Head L1H2 has ``best``, every other one a tenth of it."""
     heads = tuple(
-        tuple(Estimate(best if (layer, head) == (1, 2) else best / 10, 0.001) for head in range(3))
+        tuple(
+            SequenceMean(best if (layer, head) == (1, 2) else best / 10, 0.001) for head in range(3)
+        )
         for layer in range(2)
     )
     return ScoredHeads(name, probe, heads, 0.05)
@@ -131,8 +133,8 @@ def made() -> TrainReport:
         copies=32,
         copy_tokens=60,
         seed=0,
-        first_copy=Estimate(9.5, 0.01),
-        second_copy=Estimate(0.25, 0.02),
+        first_copy=SequenceMean(9.5, 0.01),
+        second_copy=SequenceMean(0.25, 0.02),
     )
     return TrainReport(
         directory="a \x1b[31mmodel",

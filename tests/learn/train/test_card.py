@@ -13,7 +13,7 @@ import yaml
 from tokenizers import Tokenizer
 
 from attnviz.learn.train.card import card_text
-from attnviz.learn.train.recipe import Budget, Card, Recipe, read_recipe
+from attnviz.learn.train.recipe import Card, Recipe, TrainingBudget, read_recipe
 from attnviz.learn.train.records import TrainReport
 from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.scores import head_scores, open_decoder, text_windows
@@ -126,7 +126,7 @@ def test_files_are_listed_and_their_names_are_harmless(
 def test_a_budget_in_minutes_says_the_tokens_that_were_read(
     result: TrainReport, texts: Texts, recipe: Recipe
 ) -> None:
-    timed = replace(recipe, budget=Budget(minutes=1))
+    timed = replace(recipe, budget=TrainingBudget(minutes=1))
     card = card_text(result, timed, *texts)
     assert f"`--tokens {result.points[-1].tokens}`" in card
     assert "--tokens" not in card_text(result, recipe, *texts)

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from attnviz.errors import LoadError, UsageError
-from attnviz.learn.train.recipe import Budget, Optimiser, Phase, Recipe, Shape, read_recipe
+from attnviz.learn.train.recipe import (
+    DecoderShape,
+    Optimiser,
+    Phase,
+    Recipe,
+    TrainingBudget,
+    read_recipe,
+)
 from attnviz.learn.train.tables import table_text
 
 ROOT = Path(__file__).parents[3]
@@ -50,9 +57,9 @@ def test_every_part_is_read(tmp_path: Path) -> None:
         """
     recipe = read_recipe(written(tmp_path, text))
     assert (recipe.vocabulary, recipe.seed, recipe.stored) == (300, 7, "float16")
-    assert recipe.model == Shape(layers=3, context=31)
+    assert recipe.model == DecoderShape(layers=3, context=31)
     assert recipe.optimiser == Optimiser(learning_rate=1)
-    assert recipe.budget == Budget(tokens=11)
+    assert recipe.budget == TrainingBudget(tokens=11)
     first, second = recipe.phases
     assert first == Phase("a", 0.25, length=5, period=(2, 3))
     assert second == Phase(length=31, period=(4, 9))
@@ -146,10 +153,13 @@ def test_a_file_that_is_no_toml_or_not_there(tmp_path: Path, text: str | None) -
 
 
 def test_the_share_of_a_budget_that_is_used() -> None:
-    assert Budget(tokens=200).used(50, 1e9) == 0.25
-    assert Budget(minutes=2).used(10**9, 30) == 0.25
-    assert (str(Budget(tokens=1234)), str(Budget(minutes=1))) == ("1,234 tokens", "1 minute")
-    assert str(Budget(minutes=1.5)) == "1.5 minutes"
+    assert TrainingBudget(tokens=200).used(50, 1e9) == 0.25
+    assert TrainingBudget(minutes=2).used(10**9, 30) == 0.25
+    assert (str(TrainingBudget(tokens=1234)), str(TrainingBudget(minutes=1))) == (
+        "1,234 tokens",
+        "1 minute",
+    )
+    assert str(TrainingBudget(minutes=1.5)) == "1.5 minutes"
 
 
 def test_phases_follow_one_another() -> None:

@@ -22,7 +22,7 @@ from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.family_reading import llama_stack
 from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.directory import STATE_FILE
-from attnviz.learn.train.recipe import Budget, Card, Optimiser, Recipe, Validation
+from attnviz.learn.train.recipe import Card, Optimiser, Recipe, TrainingBudget, Validation
 from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.texts import BEGINNING, Corpus, encode
 from attnviz.learn.train.trainer import Trainer
@@ -168,7 +168,7 @@ def test_words_for_the_card_may_change_before_a_run_is_resumed(
     ("change", "name"),
     [
         ({"seed": 1}, "seed is 0, asked for is 1"),
-        ({"budget": Budget(minutes=2)}, "budget tokens is 5000, asked for is nothing"),
+        ({"budget": TrainingBudget(minutes=2)}, "budget tokens is 5000, asked for is nothing"),
         ({"optimiser": Optimiser(clip=2.0)}, "optimiser clip is 1.0, asked for is 2.0"),
         ({"vocabulary": 271}, "vocabulary is 270, asked for is 271"),
         (
@@ -239,13 +239,15 @@ def clocked(
     return now
 
 
-@pytest.mark.parametrize(("budget", "most"), [(Budget(minutes=2), 8), (Budget(tokens=7800), 25)])
+@pytest.mark.parametrize(
+    ("budget", "most"), [(TrainingBudget(minutes=2), 8), (TrainingBudget(tokens=7800), 25)]
+)
 def test_of_minutes_only_a_share_goes_into_validation(
     texts: Texts,
     recipe: Recipe,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    budget: Budget,
+    budget: TrainingBudget,
     most: int,
 ) -> None:
     """A step takes a second here, and reading the validation text four."""
@@ -265,7 +267,7 @@ def test_minutes_hold_with_what_is_measured_at_the_end(
 ) -> None:
     """A step takes half a second here, and the validation text so many tokens a second."""
     timed = replace(
-        recipe, budget=Budget(minutes=0.5), validation=Validation(every=0.2, tokens=100)
+        recipe, budget=TrainingBudget(minutes=0.5), validation=Validation(every=0.2, tokens=100)
     )
     trainer = run(texts, timed, tmp_path).trainer
     known = len(trainer._valid)

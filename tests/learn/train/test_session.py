@@ -17,7 +17,7 @@ from attnviz.cli.outlet import Outlet
 from attnviz.cli.watcher import TerminalWatcher
 from attnviz.draw.document import Curve, Plot
 from attnviz.learn.train.progress import Pace, Watcher
-from attnviz.learn.train.recipe import Budget, Phase, Recipe, Shape
+from attnviz.learn.train.recipe import DecoderShape, Phase, Recipe, TrainingBudget
 from attnviz.learn.train.records import CurvePoint
 from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.texts import Corpus
@@ -135,7 +135,7 @@ def test_what_takes_long_is_said(terminal: bool) -> None:
     assert printed(silent) == ""
 
 
-SMALL = Shape(layers=1, heads=2, kv_heads=2, head_dim=4, d_model=8, d_ff=12, context=16)
+SMALL = DecoderShape(layers=1, heads=2, kv_heads=2, head_dim=4, d_model=8, d_ff=12, context=16)
 TEXT = "the cat sat on the mat while the dog sat on the log\n" * 40
 
 
@@ -158,7 +158,7 @@ def test_a_request_to_end_is_no_failure(number: signal.Signals) -> None:
 def test_what_was_not_measured_is_measured_when_it_is_resumed(tmp_path: Path) -> None:
     corpus = Corpus(("a.txt",), (TEXT,), "0" * 12)
     phase = Phase(length=8, batch=2, period=(2, 3))
-    recipe = Recipe(vocabulary=262, model=SMALL, phases=(phase,), budget=Budget(tokens=64))
+    recipe = Recipe(vocabulary=262, model=SMALL, phases=(phase,), budget=TrainingBudget(tokens=64))
     device = torch.device("cpu")
     run = TrainingRun(corpus, corpus, recipe, tmp_path, device)
     list(run.trainer.steps())

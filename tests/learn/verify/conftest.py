@@ -11,10 +11,10 @@ import pytest
 
 from attnviz.learn.verify.records import (
     Check,
+    ComparedNumber,
+    ComputationStep,
     Matrix,
-    Measure,
     Sizes,
-    Step,
     Tolerance,
     VerifyReport,
 )
@@ -28,7 +28,7 @@ EXACT = Tolerance(0.0, 0, 0.0)
 def comparison(group: str, name: str, against: str, *differences: float) -> Check:
     names = (("outputs", OUTPUTS), ("weights", WEIGHTS))
     measures = tuple(
-        Measure(one, difference, tolerance)
+        ComparedNumber(one, difference, tolerance)
         for (one, tolerance), difference in zip(names, differences, strict=False)
     )
     return Check(group, name, against, measures=measures)
@@ -59,21 +59,23 @@ def make_own(broken: bool = False, steps: bool = False, **fields: Any) -> Verify
     return replace(found, **fields)
 
 
-def make_steps() -> tuple[Step, ...]:
+def make_steps() -> tuple[ComputationStep, ...]:
     x = np.array([[1.0, -2.0], [0.0, 3.0]])
     weights = np.array([[[1.0, 0.0], [0.25, 0.75]], [[1.0, 0.0], [1 / 3, 2 / 3]]])
     masked = np.array([[[0.5, -np.inf], [-0.0, 2.0]]] * 2)
     return (
-        Step("input", "X", ("tokens", "d_model"), (Matrix("X", x),)),
-        Step(
+        ComputationStep("input", "X", ("tokens", "d_model"), (Matrix("X", x),)),
+        ComputationStep(
             "queries",
             "Q = X W_Q",
             ("tokens", "heads × head_dim"),
             (Matrix("Q", x),),
             (Matrix("W_Q", x.T),),
         ),
-        Step("masked", "masked keys become −∞", _SQUARE, (Matrix("masked", masked),)),
-        Step("weights", "A", _SQUARE, (Matrix("A", weights),), note="each row sums to one"),
+        ComputationStep("masked", "masked keys become −∞", _SQUARE, (Matrix("masked", masked),)),
+        ComputationStep(
+            "weights", "A", _SQUARE, (Matrix("A", weights),), note="each row sums to one"
+        ),
     )
 
 
@@ -89,8 +91,8 @@ def make_model(broken: bool = False, **fields: Any) -> VerifyReport:
             "rows sum to one",
             claim="the weights of each query are shares of one",
             measures=(
-                Measure("max row-sum error", 2.1e-7, WEIGHTS, "a sum of 13 terms", "L1H0"),
-                Measure("most negative weight", 0.0, EXACT, "a share is never negative"),
+                ComparedNumber("max row-sum error", 2.1e-7, WEIGHTS, "a sum of 13 terms", "L1H0"),
+                ComparedNumber("most negative weight", 0.0, EXACT, "a share is never negative"),
             ),
             notes=("a learned sink takes 0.010 to 0.980 of a row",),
         ),
@@ -102,8 +104,10 @@ def make_model(broken: bool = False, **fields: Any) -> VerifyReport:
             "outputs unchanged",
             claim="outputs with capture equal those without it",
             measures=(
-                Measure("against sdpa", float("nan") if broken else 7e-6, OUTPUTS, long, "L2"),
-                Measure("against eager", 0.5 if broken else 0.0, EXACT, "bit for bit"),
+                ComparedNumber(
+                    "against sdpa", float("nan") if broken else 7e-6, OUTPUTS, long, "L2"
+                ),
+                ComparedNumber("against eager", 0.5 if broken else 0.0, EXACT, "bit for bit"),
             ),
         ),
     )

@@ -155,12 +155,12 @@ def block(
     )
 
 
-def tables(vocab: int, width: int, positions: int | None = None) -> tuple[specs.Table, ...]:
+def tables(vocab: int, width: int, positions: int | None = None) -> tuple[specs.LookupTable, ...]:
     """A token table, and a position table of so many rows."""
-    token = specs.Table("token embedding", vocab, width)
+    token = specs.LookupTable("token embedding", vocab, width)
     if positions is None:
         return (token,)
-    return (token, specs.Table("position embedding", positions, width))
+    return (token, specs.LookupTable("position embedding", positions, width))
 
 
 def head(fields: Fields, width: int, bias: bool | str = False) -> specs.Dense:

@@ -46,7 +46,7 @@ class ExpertsRow(NamedTuple):
     every: Literal["", "first_k_dense_replace", "decoder_sparse_step"] = ""
 
 
-class Row(NamedTuple):
+class DecoderFamily(NamedTuple):
     """One family of decoders.
 
     norm, layer_norms: the kind of its norms, and how many stand in a layer.
@@ -90,12 +90,12 @@ def _read_decoder(
     experts: Mapping[str, Any] | None = None,
     **switches: Any,
 ) -> specs.ModelSpec:
-    row = Row(**switches, experts=None if experts is None else ExpertsRow(**experts))
+    row = DecoderFamily(**switches, experts=None if experts is None else ExpertsRow(**experts))
     width, vocab = fields.whole("hidden_size"), fields.whole("vocab_size")
     stack = specs.StackSpec(
         name="decoder",
         groups=_groups(fields, row),
-        embeddings=(specs.Table("token embedding", vocab, width),),
+        embeddings=(specs.LookupTable("token embedding", vocab, width),),
         norms=(_norm("final norm", width, row.norm),),
         head=adapter.head(fields, width, row.head_bias) if purpose == "generating" else None,
         max_positions=fields.optional("max_position_embeddings"),
@@ -103,7 +103,7 @@ def _read_decoder(
     return adapter.model(fields, stack)
 
 
-def _groups(fields: adapter.Fields, row: Row) -> tuple[specs.LayerGroup, ...]:
+def _groups(fields: adapter.Fields, row: DecoderFamily) -> tuple[specs.LayerGroup, ...]:
     layers = fields.whole("num_hidden_layers")
     windows, sparse = _windows(fields, row, layers), _sparse(fields, row, layers)
     if windows is None and isinstance(sparse, bool):
@@ -114,7 +114,7 @@ def _groups(fields: adapter.Fields, row: Row) -> tuple[specs.LayerGroup, ...]:
     return specs.group_layers([made[kind] for kind in kinds])
 
 
-def _windows(fields: adapter.Fields, row: Row, layers: int) -> list[int | None] | None:
+def _windows(fields: adapter.Fields, row: DecoderFamily, layers: int) -> list[int | None] | None:
     """The window of each layer, None for all keys; None as a whole where no layer slides."""
     if not row.slides or (row.slides_switched and not fields.flag("use_sliding_window")):
         return None
@@ -146,7 +146,7 @@ def _slides(fields: adapter.Fields, slides: Slides, layer: int) -> bool:
     return slides == "every"
 
 
-def _sparse(fields: adapter.Fields, row: Row, layers: int) -> list[bool] | bool:
+def _sparse(fields: adapter.Fields, row: DecoderFamily, layers: int) -> list[bool] | bool:
     """Whether each layer has experts; one answer where it is the same for all."""
     mixture = row.experts
     if mixture is None:
@@ -176,7 +176,9 @@ def _bounded(layers: int) -> None:
         raise adapter.UnclaimedError
 
 
-def _layer(fields: adapter.Fields, row: Row, window: int | None, sparse: bool) -> specs.LayerSpec:
+def _layer(
+    fields: adapter.Fields, row: DecoderFamily, window: int | None, sparse: bool
+) -> specs.LayerSpec:
     width = fields.whole("hidden_size")
     norms = row.layer_norms
     if norms == "parallel":
@@ -189,7 +191,9 @@ def _layer(fields: adapter.Fields, row: Row, window: int | None, sparse: bool) -
     )
 
 
-def _attention(fields: adapter.Fields, row: Row, window: int | None) -> specs.AttentionSpec:
+def _attention(
+    fields: adapter.Fields, row: DecoderFamily, window: int | None
+) -> specs.AttentionSpec:
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     kv_heads = fields.grouped(heads, fields.optional("num_key_value_heads") or heads)
     dim = _head_dim(fields, width, heads) if row.own_head_dim else fields.divided(width, heads)
@@ -203,7 +207,7 @@ def _attention(fields: adapter.Fields, row: Row, window: int | None) -> specs.At
             for label, span in zip(labels, spans, strict=True)
         ]
     if row.sinks:
-        parts.append(specs.Table("sinks", 1, heads))
+        parts.append(specs.LookupTable("sinks", 1, heads))
     return specs.AttentionSpec(
         d_model=width,
         heads=heads,
@@ -253,7 +257,7 @@ def _latent(fields: adapter.Fields) -> specs.AttentionSpec:
 
 
 def _feed_forward(
-    fields: adapter.Fields, row: Row, mixture: ExpertsRow | None
+    fields: adapter.Fields, row: DecoderFamily, mixture: ExpertsRow | None
 ) -> specs.FeedForwardSpec | specs.ExpertsSpec:
     """The feed-forward part of a layer with or without experts."""
     width, bias = fields.whole("hidden_size"), fields.flag(row.ffn_bias)

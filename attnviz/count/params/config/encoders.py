@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from attnviz.count.params.config import adapter
-from attnviz.count.params.specs import Dense, LayerGroup, ModelSpec, Part, StackSpec, Table
+from attnviz.count.params.specs import Dense, LayerGroup, LookupTable, ModelSpec, Part, StackSpec
 
 _Purpose = Literal["bare", "masked", "pretraining"]
 
@@ -70,7 +70,7 @@ def _token_tables(fields: adapter.Fields, row: _Row, narrow: int, width: int) ->
     made: list[Part] = [*adapter.tables(fields.whole("vocab_size"), narrow, positions)]
     types = fields.whole("type_vocab_size", least=0) if row.types else 0
     if types:
-        made.append(Table("type embedding", types, narrow))
+        made.append(LookupTable("type embedding", types, narrow))
     if row.narrow and (row.always_widened or narrow != width):
         made.append(Dense("embedding projection", narrow, width, bias=True))
     return tuple(made)
@@ -83,7 +83,7 @@ def _transform(fields: adapter.Fields, row: _Row, width: int, narrow: int) -> tu
     )
     if fields.flag("tie_word_embeddings") or not row.spare_bias:
         return parts
-    return (*parts, Table("second head bias", 1, fields.whole("vocab_size")))
+    return (*parts, LookupTable("second head bias", 1, fields.whole("vocab_size")))
 
 
 def _next_sentence(width: int) -> tuple[Part, ...]:
@@ -115,7 +115,7 @@ def _read_vision(
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     if fields.flag("use_swiglu_ffn"):
         raise adapter.UnclaimedError
-    scales = tuple(Table(f"scale {n}", 1, width) for n in (1, 2)) if row.scaled else ()
+    scales = tuple(LookupTable(f"scale {n}", 1, width) for n in (1, 2)) if row.scaled else ()
     attention = adapter.square_attention(fields, width, heads, bias=fields.flag("qkv_bias"))
     layer = adapter.block(
         attention._replace(output_bias=True),
@@ -161,8 +161,8 @@ def _patch_embeddings(
         learned.append("mask token")
     return (
         Dense("patch embedding", area, width, bias=True, places=patches),
-        Table("position embedding", tokens, width),
-        *(Table(label, 1, width) for label in learned),
+        LookupTable("position embedding", tokens, width),
+        *(LookupTable(label, 1, width) for label in learned),
     )
 
 

@@ -62,7 +62,7 @@ def _bart_stack(
         name=side,
         groups=(_layers(fields, side),),
         causal=side == "decoder",
-        embeddings=() if rows is None else (specs.Table("position embedding", rows, width),),
+        embeddings=() if rows is None else (specs.LookupTable("position embedding", rows, width),),
         norms=tuple(norms),
         head=ending,
         max_positions=limit,
@@ -93,7 +93,7 @@ def _read_whisper(fields: adapter.Fields, *, purpose: _Purpose) -> specs.ModelSp
     listening: tuple[specs.Part, ...] = (
         specs.Dense("convolution 1", 3 * mel, width, bias=True, places=2 * frames),
         specs.Dense("convolution 2", 3 * width, width, bias=True, places=frames),
-        specs.Table("position embedding", frames, width),
+        specs.LookupTable("position embedding", frames, width),
     )
     return adapter.model(
         fields,
@@ -162,7 +162,7 @@ def _t5_stack(fields: adapter.Fields, side: _Side, biased_layers: bool) -> specs
 
 def _t5_layer(fields: adapter.Fields, side: _Side, *, biased: bool) -> specs.LayerSpec:
     width, heads, dim = (fields.whole(key) for key in ("d_model", "num_heads", "d_kv"))
-    biases = specs.Table(
+    biases = specs.LookupTable(
         "relative positions", fields.whole("relative_attention_num_buckets"), heads
     )
     plain = specs.AttentionSpec(width, heads, heads, dim, dim)

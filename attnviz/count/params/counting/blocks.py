@@ -56,7 +56,7 @@ def of_part(part: specs.Part, role: str = "other") -> tuple[Term, ...]:
             matrix = product(part.label, (part.inputs, part.outputs), role=role)
             bias = product(f"{part.label} bias", (part.outputs,), role=role)
             return (*(() if part.tied else (matrix,)), *((bias,) if part.bias else ()))
-        case specs.Table():
+        case specs.LookupTable():
             factors = (part.rows, part.width) if part.rows != 1 else (part.width,)
             return (product(part.label, factors, role=role),)
         case specs.Norm():

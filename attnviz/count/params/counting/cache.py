@@ -235,7 +235,7 @@ def _lines(
         yield CacheLine(one.kind, layers, one.per_token, one.window, held, values, formula, own)
 
 
-class Fit(NamedTuple):
+class MemoryFit(NamedTuple):
     """What fits into a memory.
 
     memory: its bytes.
@@ -270,7 +270,7 @@ def longest_context(
     cache_dtype: str | None = None,
     source_tokens: int | None = None,
     others: Mapping[str, int] = NO_OTHERS,
-) -> Fit:
+) -> MemoryFit:
     """The longest context that ``memory`` bytes hold next to the weights, exactly.
 
     others: how many weights are stored in which other dtypes.
@@ -288,7 +288,7 @@ def longest_context(
     room = memory - weights
     limit = spec.main.max_positions
     if room < 0:
-        return Fit(memory, weights, batch, 0, "weights", 0, room, 0, limit)
+        return MemoryFit(memory, weights, batch, 0, "weights", 0, room, 0, limit)
 
     def cache(tokens: int) -> int:
         length = lengths(spec, tokens, source_tokens)
@@ -301,7 +301,7 @@ def longest_context(
     if by_memory is None or (limit is not None and limit <= by_memory):
         tokens, binds = limit, "nothing" if limit is None else "positions"
     used = cache(tokens or settled) if tokens != 0 else 0
-    return Fit(memory, weights, batch, tokens, binds, used, room - used, by_memory, limit)
+    return MemoryFit(memory, weights, batch, tokens, binds, used, room - used, by_memory, limit)
 
 
 def _settled(spec: ModelSpec) -> int:

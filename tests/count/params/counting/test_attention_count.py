@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnviz.count.params.counting.parameters import count_attention
-from attnviz.count.params.specs import AttentionSpec, LatentSpec, Norm, Table
+from attnviz.count.params.specs import AttentionSpec, LatentSpec, LookupTable, Norm
 
 SIZES = st.integers(1, 10**12)
 
@@ -88,7 +88,7 @@ def test_latent_attention_without_a_squeezed_query() -> None:
 
 
 def test_what_else_an_attention_holds() -> None:
-    parts = (Norm("query norm", 5), Norm("key norm", 5, shift=True), Table("sinks", 1, 3))
+    parts = (Norm("query norm", 5), Norm("key norm", 5, shift=True), LookupTable("sinks", 1, 3))
     count = count_attention(AttentionSpec(7, 3, 3, 5, 5, parts=parts))
     assert (count.norm, count.other) == (15, 3)
     assert count.total == 4 * 105 + 18

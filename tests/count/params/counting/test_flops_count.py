@@ -17,9 +17,9 @@ from attnviz.count.params.specs import (
     FeedForwardSpec,
     LayerGroup,
     LayerSpec,
+    LookupTable,
     ModelSpec,
     StackSpec,
-    Table,
 )
 
 from ..small_configs import BERT, DECODER, GPT, LATENT, ROUTED, T5, VIT, WHISPER, WIDE
@@ -73,7 +73,7 @@ def test_linear_attention_grows_with_the_length_alone() -> None:
 def test_head_and_feed_forward() -> None:
     spec = decoder(AttentionSpec(6, 2, 2, 3, 3), feed_forward=FeedForwardSpec(6, 5, True))
     stack = spec.stacks[0]._replace(
-        embeddings=(Table("token embedding", 11, 6), Dense("patches", 4, 6, places=3)),
+        embeddings=(LookupTable("token embedding", 11, 6), Dense("patches", 4, 6, places=3)),
         parts=(Dense("pooler", 6, 6, bias=True, places=1),),
         head=Dense("head", 6, 11, tied=True),
     )

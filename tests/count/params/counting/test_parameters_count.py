@@ -21,14 +21,17 @@ def test_a_layer_by_what_it_is_for() -> None:
     shares = count.shares
     assert (shares.attention, shares.feed_forward, shares.norm, shares.other) == (144, 60, 6, 0)
     assert count.total == count.active == shares.total == 210
-    scaled = count_layer(specs.LayerSpec((ATTENTION,), parts=(specs.Table("scale", 1, 6),)))
+    scaled = count_layer(specs.LayerSpec((ATTENTION,), parts=(specs.LookupTable("scale", 1, 6),)))
     assert scaled.shares.other == 6
 
 
 def test_shares_add_up() -> None:
     whole = spec(
         specs.LayerGroup(PLAIN, 3),
-        embeddings=(specs.Table("token embedding", 11, 6), specs.Dense("patches", 4, 6, bias=True)),
+        embeddings=(
+            specs.LookupTable("token embedding", 11, 6),
+            specs.Dense("patches", 4, 6, bias=True),
+        ),
         norms=(specs.Norm("final norm", 6, shift=True),),
         parts=(specs.Dense("pooler", 6, 6, bias=True),),
         head=specs.Dense("head", 6, 11),
@@ -43,7 +46,7 @@ def test_shares_add_up() -> None:
 def test_a_tied_head_counts_once_but_its_bias_counts() -> None:
     tied = spec(
         specs.LayerGroup(PLAIN, 1),
-        embeddings=(specs.Table("token embedding", 11, 6),),
+        embeddings=(specs.LookupTable("token embedding", 11, 6),),
         head=specs.Dense("head", 6, 11, bias=True, tied=True),
     )
     assert count_parameters(tied).total == 210 + 66 + 11
@@ -76,7 +79,9 @@ def test_tables_that_two_towers_share_count_once() -> None:
         )
         for name in ("encoder", "decoder")
     )
-    shared = specs.ModelSpec("two", "", towers, embeddings=(specs.Table("token embedding", 11, 6),))
+    shared = specs.ModelSpec(
+        "two", "", towers, embeddings=(specs.LookupTable("token embedding", 11, 6),)
+    )
     count = count_parameters(shared)
     assert count.total == 420 + 66
     assert count.shares.embedding == 66

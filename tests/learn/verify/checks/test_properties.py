@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.learn.verify.examinee import Padded, Reference, apart
-from attnviz.learn.verify.properties import PROPERTIES, Rounding, Run
+from attnviz.learn.verify.examinee import Padded, ReferenceRun, apart
+from attnviz.learn.verify.properties import PROPERTIES, ObservedRun, Rounding
 from attnviz.learn.verify.records import Check
 from attnviz.learn.verify.torch_module import HeadSum
 from attnviz.records import Input, ModelInfo
@@ -66,19 +66,19 @@ class Made:
         outputs = np.cumsum(np.cos(passage.ids))[:, None] * np.ones(3)
         return outputs + (1e-3 * passage.ids[-1] if self.broken == "outputs leak" else 0)
 
-    def references(self) -> tuple[Reference, ...]:
+    def references(self) -> tuple[ReferenceRun, ...]:
         maps = weights_of(IDS, bool(self.causal))
         if self.broken == "eager":
             maps["self", 0][1, 4, 2] += 1e-7
         if self.broken == "layers":
             del maps["self", 1]
-        return (Reference("eager", True, maps), Reference("torch", False, maps))
+        return (ReferenceRun("eager", True, maps), ReferenceRun("torch", False, maps))
 
-    def unobserved(self) -> tuple[Reference, ...]:
+    def unobserved(self) -> tuple[ReferenceRun, ...]:
         outputs = self.outputs(self.passage) + (0.01 if self.broken == "moved" else 0)
         return (
-            Reference("sdpa", False, outputs),
-            Reference("eager", True, outputs),
+            ReferenceRun("sdpa", False, outputs),
+            ReferenceRun("eager", True, outputs),
         )
 
     def sinks(self) -> dict[Any, np.ndarray]:
@@ -121,7 +121,7 @@ class Made:
 def check(made: Made, name: str, **parts: Any) -> Check:
     """The property whose name begins so."""
     (found,) = (one for one in PROPERTIES if one.name.startswith(name))
-    return found.check(replace(Run.of(made), rounding=ROUNDING, **parts))
+    return found.check(replace(ObservedRun.of(made), rounding=ROUNDING, **parts))
 
 
 @pytest.mark.parametrize("name", [one.name for one in PROPERTIES])

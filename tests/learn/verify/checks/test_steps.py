@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnviz.learn.verify.others import naive_attention
-from attnviz.learn.verify.records import Sizes, Step
+from attnviz.learn.verify.records import ComputationStep, Sizes
 from attnviz.learn.verify.steps import attention_steps, steps_check
 
 NAMES = (
@@ -17,7 +17,7 @@ NAMES = (
 
 def steps_of(
     tokens: int = 3, d_model: int = 4, heads: int = 2, kv_heads: int | None = None, seed: int = 0
-) -> tuple[Sizes, dict[str, Step]]:
+) -> tuple[Sizes, dict[str, ComputationStep]]:
     sizes = Sizes(d_model, heads, kv_heads, tokens, tokens + 4, 2, seed)
     return sizes, {step.name: step for step in attention_steps(sizes, "float64", True)}
 
