@@ -254,8 +254,9 @@ def cut(
     given = locals()
     from attnviz.inspect.heads.cut import cut_report, read_edge
     from attnviz.inspect.heads.request import HeadsRequest
+    from attnviz.inspect.heads.runs import requested_runs
 
-    ((_, choice),) = HeadsRequest.of(given).variants()
+    ((_, choice),) = requested_runs(HeadsRequest.of(given))
     words = read_edge(edge) if isinstance(edge, str) else edge
     if (read := _text(text)) is None:
         raise UsageError('expected a text: attnviz.cut("tiny", "The cat sat.", "sat→cat")')
@@ -437,7 +438,7 @@ def patch(
     """
     given = locals()
     from attnviz.inspect.patch import patch as question
-    from attnviz.inspect.patch.pairs import read_pairs
+    from attnviz.inspect.patch.prompts import read_pairs
     from attnviz.inspect.patch.request import PatchRequest
 
     request = PatchRequest.of(given)
@@ -469,7 +470,7 @@ def path(
     """
     given = locals()
     from attnviz.inspect.patch import path as question
-    from attnviz.inspect.patch.pairs import read_pairs
+    from attnviz.inspect.patch.prompts import read_pairs
     from attnviz.inspect.patch.request import PathRequest
 
     request = PathRequest.of({**given, "sender": spelled_head(sender)})

@@ -83,12 +83,26 @@ def test_saving_arrays_and_drawings_needs_no_matplotlib(tmp_path) -> None:
         (["--help"], 0),
         (["--version"], 0),
         (["heads", "--help"], 0),
+        (["patch", "--help"], 0),
+        (["generate", "--help"], 0),
+        (["patterns", "--help"], 0),
         ([], 0),
         (["head"], 2),
         (["heads", "a", "--modle", "tiny"], 2),
         (["heads", "a", "b"], 2),
     ],
-    ids=["help", "version", "help of heads", "nothing", "command", "option", "words"],
+    ids=[
+        "help",
+        "version",
+        "of heads",
+        "of patch",
+        "of generate",
+        "of patterns",
+        "nothing",
+        "command",
+        "option",
+        "words",
+    ],
 )
 def test_help_and_slips_need_no_numpy(arguments: list[str], code: int) -> None:
     packages, _ = imported(*arguments, code=code)

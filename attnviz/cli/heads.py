@@ -68,12 +68,13 @@ def heads(
     """Show where each attention head attends, over one text."""
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.heads import heads as question
+    from attnviz.inspect.heads.runs import requested_runs
     from attnviz.texts import read_text
 
     if request.compare_mask and own.causal is not None:
         raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
     options = shared.load_options(model.model, loading, model.seed, own, *request.changed)
-    variants = request.variants()  # what does not go together is told before a file is read
+    variants = requested_runs(request)  # what does not go together is told before a file is read
     outlet = open_outlet(output)
     content = read_text(text.text, text.file)
     if cut.cut is not None:
@@ -106,12 +107,13 @@ def _cut(
 ) -> None:
     """Cut the edge and show what that changes."""
     from attnviz.inspect.heads.cut import cut_report, read_edge
+    from attnviz.inspect.heads.runs import requested_runs
 
     words = read_edge(edge)
     unused = [*ViewOptions.of(vars(request)).given()]
     if unused:
         raise UsageError(f"--cut measures what an edge does, without maps: leave out {unused[0]}")
-    ((_, choice),) = request.variants()
+    ((_, choice),) = requested_runs(request)
     model = outlet.load(name, options)
     with outlet.advancing("cutting the edge") as advance:
         report = cut_report(model, text, words, choice, advance)

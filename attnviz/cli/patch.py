@@ -32,7 +32,7 @@ def patch(
     # What can be refused is refused before a model is loaded. Ctrl-C shows what is done.
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.patch import patch as question
-    from attnviz.inspect.patch.pairs import read_pairs
+    from attnviz.inspect.patch.prompts import read_pairs
 
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)

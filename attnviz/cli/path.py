@@ -27,7 +27,7 @@ def path(
     """Follow one head: which later heads read what it writes."""
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.patch import path as question
-    from attnviz.inspect.patch.pairs import read_pairs
+    from attnviz.inspect.patch.prompts import read_pairs
 
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)

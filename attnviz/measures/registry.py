@@ -29,6 +29,10 @@ NEEDS: Mapping[Need, str] = {
 }
 """What a measure needs, with what is said where that is not there."""
 
+View = Literal["raw", "without-first", "norm-weighted"]
+"""Weights as they are; without key 0, the rest of each row scaled to one; or each weight times the
+norm of what it moves, ‖v_j W_O^h‖, each row scaled to one (Kobayashi et al. 2020)."""
+
 _OWN_COLOUR = "d9d2ff"
 """Of relations that a person's own probe file names."""
 

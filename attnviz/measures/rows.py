@@ -11,17 +11,13 @@ import unicodedata
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.registry import MEASURES, Measure, Need
+from attnviz.measures.registry import MEASURES, Measure, Need, View
 from attnviz.records import Kind, Tokens
-
-View = Literal["raw", "without-first", "norm-weighted"]
-"""Weights as they are; without key 0, the rest of each row scaled to one; or each weight times the
-norm of what it moves, ‖v_j W_O^h‖, each row scaled to one (Kobayashi et al. 2020)."""
 
 Weights = NDArray[np.floating]
 Bools = NDArray[np.bool_]

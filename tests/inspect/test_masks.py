@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz import options
 from attnviz.engine.capture import capture
-from attnviz.engine.generation import Sampling
 from attnviz.inspect.explore.session import LiveSession
-from attnviz.inspect.generate import job
+from attnviz.inspect.generate.generate import WritingJob
+from attnviz.inspect.generate.request import GenerateRequest
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.one_text import head_scores
 from attnviz.measures.rows import Conditions, TextFacts, base_rates
@@ -176,12 +175,7 @@ def test_what_is_written_looks_alike_at_all_it_sees(name: str) -> None:
 
 
 def _written(model: Any) -> Any:
-    choice = options.HeadChoice()
-    sampling = Sampling(tokens=9)
-    begun = job.Job.prepare(
-        model, TEXT, sampling, None, choice, ablate=(), index_base=0, cancelled=lambda: False
-    )
-    shown, early = begun.write(lambda: False, lambda share, run: None)
+    shown, early = WritingJob.prepare(model, TEXT, GenerateRequest(tokens=9)).write(lambda: False)
     assert shown is not None
     assert early is None
     return shown

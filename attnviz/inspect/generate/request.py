@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from attnviz.engine.generation import Sampling
 from attnviz.options import HeadChoice, IndexBase, Known, Options, Seed, option, spelled_heads
+
+if TYPE_CHECKING:
+    from attnviz.engine.generation import Sampling
 
 
 @dataclass(frozen=True)
@@ -50,4 +52,6 @@ class GenerateRequest(_Written, HeadChoice, _Kind, Known, IndexBase, Seed):
     @property
     def sampling(self) -> Sampling:
         """How tokens are chosen."""
+        from attnviz.engine.generation import Sampling
+
         return Sampling(self.tokens, self.temperature, self.top_k, self.top_p, self.seed)

@@ -19,6 +19,7 @@ from attnviz.inspect.heads.report import (
     heads_report,
 )
 from attnviz.inspect.heads.request import HeadsRequest
+from attnviz.inspect.heads.runs import requested_runs
 from attnviz.measures.words import find_word
 from attnviz.models.model import Model
 from attnviz.models.resolve import reckoned_tokens
@@ -42,7 +43,7 @@ def heads(opening: Opening, text: str, request: HeadsRequest) -> HeadsComparison
     reports: list[HeadsReport] = []
     pairs: list[PairLinks] = []
     model, opened = None, None
-    for changes, choice in request.variants():
+    for changes, choice in requested_runs(request):
         if model is None or opened != changes:
             model, opened = opening(changes), changes
         record, selected, changed = _captured(model, text, choice, request)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import product
-from typing import Any, TypeVar, get_args
+from dataclasses import dataclass
 
-from attnviz.engine.capture import Choice
 from attnviz.errors import UsageError
 from attnviz.measures.registry import OF_ONE_TEXT
 from attnviz.options import (
@@ -20,12 +16,6 @@ from attnviz.options import (
     option,
     spelled_heads,
 )
-from attnviz.records import Kind, Score
-
-Variant = tuple[dict[str, Any], Choice]
-"""One run: what of the library's own attention is changed for it, and which attention is kept."""
-
-_Name = TypeVar("_Name", bound=str)
 
 
 @dataclass(frozen=True)
@@ -116,55 +106,3 @@ class Compared(Options, panel="The library's own attention (--model mha)"):
 @dataclass(frozen=True)
 class HeadsRequest(HeadChoice, Kinds, Truncation, ViewOptions, Compared, Known, IndexBase):
     """Everything that a person asked of the attention of heads."""
-
-    def variants(self) -> tuple[Variant, ...]:
-        """Return a run for each kind and score, and either mask where masks are compared.
-
-        A causal mask is for self-attention: next to it, cross attention goes without. The target is
-        only for the kinds that have one.
-
-        Raises UsageError where a name is unknown or given twice, or a mask is compared where none
-        belongs.
-        """
-        return tuple(self._variants())
-
-    def _variants(self) -> Iterator[Variant]:
-        kinds: tuple[Kind, ...] = _chosen("--kind", self.kind, get_args(Kind))
-        scores: tuple[Score, ...] = _chosen("--score", self.score, get_args(Score))
-        if self.compare_mask and "cross" in kinds:
-            raise UsageError(
-                "--compare-mask hides the later words of one text, cross attention has two: leave "
-                "out --kind cross"
-            )
-        choice = Choice(
-            self.layer,
-            self.head,
-            self.index_base,
-            target=self.target,
-            truncate=self.truncate,
-            no_known_labels=self.no_known_labels,
-        )
-        masks = (False, True) if self.compare_mask else (None,)
-        for one, matched, causal in product(kinds or (None,), scores or (None,), masks):
-            target = choice.target
-            if len(kinds) > 1 and one == "cross":
-                causal = False
-            if len(kinds) > 1 and one not in ("decoder", "cross"):
-                target = None
-            changes = {"score": matched, "causal": causal}
-            yield (
-                {name: value for name, value in changes.items() if value is not None},
-                replace(choice, kind=one, target=target),
-            )
-
-
-def _chosen(option: str, typed: str | None, known: tuple[_Name, ...]) -> tuple[_Name, ...]:
-    """Return the names between the commas."""
-    names = [] if typed is None else [name.strip() for name in typed.split(",")]
-    for place, name in enumerate(names):
-        if name not in known:
-            expected = ", ".join(map(repr, known))
-            raise UsageError(f"{option}: {name!r} is not one of {expected}")
-        if name in names[:place]:
-            raise UsageError(f"{option} {name} is given twice: there is one run of each")
-    return tuple(one for name in names for one in known if one == name)

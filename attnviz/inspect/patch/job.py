@@ -21,7 +21,8 @@ from attnviz.engine.patching import (
 from attnviz.engine.scan.run import Patching, open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.patch.pairs import PromptPairs, Prompts, TokenPair, control_pairs, encode_pair
+from attnviz.inspect.patch.pairs import TokenPair, control_pairs, encode_pair
+from attnviz.inspect.patch.prompts import PromptPairs, Prompts
 from attnviz.inspect.patch.records import AskedToken, Place
 from attnviz.inspect.patch.request import At, PatchRequest
 from attnviz.measures.bootstrap import copies_note

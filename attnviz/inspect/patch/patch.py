@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 from attnviz.inspect.patch.job import prepare
-from attnviz.inspect.patch.pairs import PromptPairs
+from attnviz.inspect.patch.prompts import PromptPairs
 from attnviz.inspect.patch.records import PatchReport
 from attnviz.inspect.patch.request import PatchRequest
 from attnviz.inspect.patch.run import measure

@@ -19,7 +19,8 @@ from attnviz.engine.patching import PathEffects, What
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.patch.job import decoder_text, fitting
-from attnviz.inspect.patch.pairs import PromptPairs, TokenPair, encode_pair
+from attnviz.inspect.patch.pairs import TokenPair, encode_pair
+from attnviz.inspect.patch.prompts import PromptPairs
 from attnviz.inspect.patch.records import Place
 from attnviz.inspect.patch.request import PathRequest
 from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
 from attnviz.errors import UsageError
-from attnviz.inspect.patch.pairs import PromptPairs, given_pairs
+from attnviz.inspect.patch.prompts import PromptPairs, given_pairs
 from attnviz.options import (
     HeadChoice,
     IndexBase,

@@ -13,8 +13,7 @@ from attnviz.engine.probing import Probing
 from attnviz.inspect.patterns.probes import COPIES, OWN, ProbeText
 from attnviz.inspect.patterns.records import Example, PatternReport, PatternScores
 from attnviz.inspect.patterns.sums import in_view
-from attnviz.measures.registry import label_named
-from attnviz.measures.rows import View
+from attnviz.measures.registry import View, label_named
 from attnviz.records import Input, Kind
 
 _SENTENCE = "The cat sat on the mat, and the dog slept by the door."

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.report import Report
-from attnviz.measures.rows import View
+from attnviz.measures.registry import View
 from attnviz.records import HeadLabel, Kind, ModelInfo, Source, Tokens
 
 if TYPE_CHECKING:

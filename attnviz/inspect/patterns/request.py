@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from attnviz.errors import UsageError
-from attnviz.measures.rows import View
+from attnviz.measures.registry import View
 from attnviz.options import (
     HeadChoice,
     IndexBase,

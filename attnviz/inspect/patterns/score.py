@@ -38,8 +38,8 @@ from attnviz.measures.labels import (
     testable,
 )
 from attnviz.measures.one_text import head_scores
-from attnviz.measures.registry import LABELS, MEASURES, NEEDS, label_named
-from attnviz.measures.rows import Conditions, View
+from attnviz.measures.registry import LABELS, MEASURES, NEEDS, View, label_named
+from attnviz.measures.rows import Conditions
 from attnviz.models.model import Model
 from attnviz.records import SINKS, HeadLabel, Kind, Source, Tokens
 

@@ -12,14 +12,13 @@ from attnviz.engine.observer import BlockFacts
 from attnviz.engine.probing import Probing
 from attnviz.inspect.patterns.probes import ProbeText, batches
 from attnviz.inspect.patterns.relations import Found
-from attnviz.measures.registry import of_family
+from attnviz.measures.registry import View, of_family
 from attnviz.measures.rows import (
     FORMULAS,
     Bools,
     Conditions,
     RowBlock,
     TextFacts,
-    View,
     centre_rows,
     even_weights,
     norm_weighted,

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attnviz.draw.provenance import LONGEST_FINDING, counted, spoken_date
 from attnviz.inspect.patterns.records import PatternReport, PatternScores, Probe
-from attnviz.measures.registry import BASES, label_named
-from attnviz.measures.rows import View
+from attnviz.measures.registry import BASES, View, label_named
 from attnviz.records import SINKS, Source
 
 NOT_MEASURED = "n/m"

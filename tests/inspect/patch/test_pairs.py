@@ -10,12 +10,11 @@ from attnviz.engine.patching import Direction
 from attnviz.errors import UsageError
 from attnviz.inspect.patch.pairs import (
     Align,
-    Prompts,
     TokenPair,
     control_pairs,
     encode_pair,
-    read_pairs,
 )
+from attnviz.inspect.patch.prompts import Prompts, read_pairs
 from attnviz.models.bundled import Bundled
 from attnviz.records import Tokens
 
