@@ -256,7 +256,7 @@ class OwnShape(Options, panel="The library's own attention (--model mha)"):
 
     @property
     def shape(self) -> dict[str, Any]:
-        """The sizes that were given, by the names of ``LoadOptions``."""
+        """Return the sizes that were given, by the names of ``LoadOptions``."""
         names = ("d_model", "heads", "kv_heads", "causal")
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}

@@ -106,7 +106,7 @@ def damaged(name: str, mend: str = "") -> Iterator[None]:
 
 
 def read_bytes(path: Path, *, name: str = "", failure: str = "", most: int = 0) -> bytes:
-    """All of a file, a pipe or a terminal.
+    """Return all of a file, a pipe or a terminal.
 
     name: how a message names it; empty for its path in quotes.
     failure: how a message begins where the system refuses; empty for ``cannot read <name>``.
@@ -145,7 +145,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_stream(stream: BinaryIO, name: str, most: int = 0) -> bytes:
-    """All of an open stream; LoadError where it has more bytes than ``read_bytes`` takes."""
+    """Return all of an open stream; LoadError where it has more bytes than ``read_bytes`` takes."""
     pieces, size, most = [], 0, most or TEXT_BYTES
     try:
         while piece := stream.read(_PIECE):
@@ -202,7 +202,8 @@ def utf8(content: bytes, name: str, failure: type[AttnvizError] = LoadError) -> 
 
 
 def parse_json(content: bytes | str, name: str, most: int = RESULT_BYTES) -> Any:
-    """The value that JSON stands for; LoadError, which begins with ``name``, where it is none.
+    """Return the value that JSON stands for; LoadError, which begins with ``name``, where it is
+    none.
 
     most: bytes that such a file may have; its values may take so many times as much of the memory.
     """
@@ -232,7 +233,9 @@ def check_memory(text: str, name: str, most: int) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; LoadError where it cannot be read or holds something else."""
+    """Return the object in a JSON file; LoadError where it cannot be read or holds something
+    else.
+    """
     name = repr(str(path))
     failure = f"{name} cannot be read as JSON"
     found = read_bytes(path, failure=failure, most=SETTINGS_BYTES)
@@ -243,7 +246,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """The table in a TOML file that should be ``what``, such as ``a recipe``.
+    """Return the table in a TOML file that should be ``what``, such as ``a recipe``.
 
     Raises LoadError where it cannot be read.
     """
@@ -254,7 +257,9 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 def parse_toml(
     content: bytes, failure: str, kind: type[AttnvizError] = LoadError
 ) -> dict[str, Any]:
-    """The table that TOML stands for; an error of ``kind``, which begins with ``failure``."""
+    """Return the table that TOML stands for; an error of ``kind``, which begins with
+    ``failure``.
+    """
     import tomllib  # many a start reads none
 
     try:
@@ -270,19 +275,19 @@ def parse_toml(
 
 
 def typed(value: Any, kind: type[Kind]) -> Kind:
-    """A value that is of this type; TypeError for another. A truth value is no number."""
+    """Return a value that is of this type; TypeError for another. A truth value is no number."""
     if type(value) is not kind:
         raise TypeError(f"{value!r:.40} is no {kind.__name__}")
     return value
 
 
 def optional(value: Any, kind: type[Kind]) -> Kind | None:
-    """The same, or None for null."""
+    """Return the same, or None for null."""
     return None if value is None else typed(value, kind)
 
 
 def one_of(value: Any, known: Collection[Known]) -> Known:
-    """A value that is known; ValueError for another."""
+    """Return a value that is known; ValueError for another."""
     for each in known:
         if value == each:
             return each
@@ -290,14 +295,14 @@ def one_of(value: Any, known: Collection[Known]) -> Known:
 
 
 def finite(value: Any) -> float:
-    """A number; ValueError for NaN and infinity, which Python's JSON lets through."""
+    """Return a number; ValueError for NaN and infinity, which Python's JSON lets through."""
     if isinstance(value, bool | str) or not math.isfinite(number := float(value)):
         raise ValueError(f"expected a number, got {value!r:.40}")
     return number
 
 
 def repeated(folded: Any, most: int) -> list[Any]:
-    """The names of ``[[[name, …], times], …]``, each as often as it says.
+    """Return the names of ``[[[name, …], times], …]``, each as often as it says.
 
     Raises TypeError for what is no such list, ValueError for more than ``most`` names.
     """

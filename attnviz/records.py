@@ -52,11 +52,11 @@ class Tokens:
         return cls(tuple(ids), ("",) * len(ids), (False,) * len(ids))
 
     def cut(self, length: int | None) -> Tokens:
-        """The first tokens; None leaves all of them."""
+        """Return the first tokens; None leaves all of them."""
         return self.taken(range(len(self))[:length])
 
     def taken(self, places: Sequence[int]) -> Tokens:
-        """The tokens of these places, in their order."""
+        """Return the tokens of these places, in their order."""
         return Tokens(
             tuple(self.ids[place] for place in places),
             tuple(self.texts[place] for place in places),
@@ -66,7 +66,7 @@ class Tokens:
 
     @property
     def places(self) -> Sequence[int]:
-        """Where the tokens stand in the text, counted from 0."""
+        """Return where the tokens stand in the text, counted from 0."""
         return self.kept or range(len(self))
 
 
@@ -92,20 +92,20 @@ class Input:
 
     @property
     def predicted(self) -> Tokens:
-        """The text whose tokens a language model's head predicts."""
+        """Return the text whose tokens a language model's head predicts."""
         return self.text if self.target is None else self.target
 
     def masked(self, position: int, mask: int) -> Input:
-        """The same with one token of the text hidden."""
+        """Return the same with one token of the text hidden."""
         ids = (*self.ids[:position], mask, *self.ids[position + 1 :])
         return replace(self, text=replace(self.text, ids=ids))
 
     def queries(self, kind: Kind) -> Tokens:
-        """The text whose tokens look, in attention of this kind."""
+        """Return the text whose tokens look, in attention of this kind."""
         return self.text if self.target is None or kind == "encoder" else self.target
 
     def keys(self, kind: Kind) -> Tokens:
-        """The text that is looked at."""
+        """Return the text that is looked at."""
         return self.text if kind == "cross" else self.queries(kind)
 
 
@@ -156,17 +156,23 @@ class ModelInfo:
 
     @property
     def is_array(self) -> bool:
-        """Whether there is no model, but an array of attention weights: one layer's, unnumbered."""
+        """Return whether there is no model, but an array of attention weights: one layer's,
+        unnumbered.
+        """
         return self.weights == "given"
 
     @property
     def overflow_advice(self) -> str:
-        """How to end a sentence on numbers that overflowed; empty where nothing would help."""
+        """Return how to end a sentence on numbers that overflowed; empty where nothing would
+        help.
+        """
         narrow = self.dtype in ("float16", "bfloat16") and not self.not_finite
         return "; try --dtype float32" if narrow else ""
 
     def group(self, head: int) -> int | None:
-        """The key/value head that query head ``head`` reads, or None where each has its own."""
+        """Return the key/value head that query head ``head`` reads, or None where each has its
+        own.
+        """
         if self.kv_heads == self.heads or self.heads % self.kv_heads:
             return None
         return head * self.kv_heads // self.heads
@@ -234,7 +240,7 @@ class AttentionRecord:
         return np.tril(every) if self.causal else every
 
     def __iter__(self) -> Iterator[tuple[int, int, NDArray[np.floating]]]:
-        """Each kept head as (layer, head, weights of shape (query, key))."""
+        """Yield each kept head as (layer, head, weights of shape (query, key))."""
         for layer in self.layers:
             for index, head in enumerate(layer.heads):
                 yield layer.layer, head, layer.weights[index]
@@ -287,12 +293,12 @@ class HeadLabel(NamedTuple):
 
     @property
     def is_finding(self) -> bool:
-        """Whether the name tells of the head, and not only of its weights on this text."""
+        """Return whether the name tells of the head, and not only of its weights on this text."""
         return self.source != "none"
 
     @property
     def is_known(self) -> bool:
-        """Whether the name was known before this text was read."""
+        """Return whether the name was known before this text was read."""
         return self.source in ("card", "patterns")
 
 
@@ -318,7 +324,7 @@ class HeadScores(NamedTuple):
 
     @property
     def trait(self) -> HeadLabel:
-        """The label under its former name, for programs written with it."""
+        """Return the label under its former name, for programs written with it."""
         return self.label
 
 
@@ -355,17 +361,17 @@ class HeadsReport:
     norm_weighted: bool = False
 
     def rests(self, layer: int, head: int) -> bool:
-        """Whether a head rests on the attention sink."""
+        """Return whether a head rests on the attention sink."""
         return self.sinks.get((layer, head), 0.0) > self.resting
 
     def name(self, layer: int, head: int) -> str:
-        """A head's name, such as ``L2H5``; ``H5`` where the layer is not known."""
+        """Return a head's name, such as ``L2H5``; ``H5`` where the layer is not known."""
         if self.record.model.is_array:
             return f"H{head + self.index_base}"
         return f"L{layer + self.index_base}H{head + self.index_base}"
 
     def weights(self, layer: int, head: int) -> NDArray[np.floating]:
-        """The (query, key) weights of one kept head. KeyError where it was not kept."""
+        """Return the (query, key) weights of one kept head. KeyError where it was not kept."""
         for kept in self.record.layers:
             if kept.layer == layer and head in kept.heads:
                 found: NDArray[np.floating] = kept.weights[kept.heads.index(head)]
@@ -373,7 +379,7 @@ class HeadsReport:
         raise KeyError(f"{self.name(layer, head)} was not kept")
 
     def scores(self, layer: int, head: int) -> HeadScores:
-        """The scores of one kept head. KeyError where it was not kept."""
+        """Return the scores of one kept head. KeyError where it was not kept."""
         for entry in self.heads:
             if (entry.layer, entry.head) == (layer, head):
                 return entry

@@ -113,7 +113,7 @@ class ResumeFile:
         return json.dumps(entry, allow_nan=False).encode("ascii") + b"\n"
 
     def _read(self) -> list[Piece]:
-        """The finished pieces; a last line without its end is cut off for good."""
+        """Return the finished pieces; a last line without its end is cut off for good."""
         content = read_bytes(self._path, name=self._shown, most=ARRAY_BYTES)
         lines = enumerate(io.BytesIO(content), start=1)
         _, first = next(lines, (1, b""))
@@ -172,16 +172,16 @@ def stored(values: Iterable[float]) -> list[float | None]:
 
 
 def restored(values: Sequence[float | None]) -> NDArray[np.float64]:
-    """The numbers that ``stored`` wrote; NaN for None."""
+    """Return the numbers that ``stored`` wrote; NaN for None."""
     return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def digest(value: object) -> str:
-    """A short name of any JSON value."""
+    """Return a short name of any JSON value."""
     content = json.dumps(value, sort_keys=True).encode("ascii")
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
 def texts_digest(texts: Sequence[Tokens]) -> str:
-    """How many texts, and a name of their tokens."""
+    """Return how many texts, and a name of their tokens."""
     return f"{len(texts)} ({digest([tokens.ids for tokens in texts])})"

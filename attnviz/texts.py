@@ -55,7 +55,7 @@ class Texts(NamedTuple):
     lines: tuple[int, ...] = ()
 
     def place(self, index: int) -> str:
-        """How a message names a text: ``the text``, or ``text 3 (line 4)``."""
+        """Return how a message names a text: ``the text``, or ``text 3 (line 4)``."""
         if not self.lines:
             return "the text"
         return f"text {index + 1} (line {self.lines[index]})"
@@ -86,7 +86,7 @@ def texts_of(
 
 
 def read_text(argument: str | None, file: Path | None, command: str = "heads") -> str:
-    """The text of TEXT, ``--file`` or ``-``, without the line end that a file closes with.
+    """Return the text of TEXT, ``--file`` or ``-``, without the line end that a file closes with.
 
     command: that a message names as an example.
 
@@ -114,17 +114,21 @@ def read_text(argument: str | None, file: Path | None, command: str = "heads") -
 
 
 def as_utf8(argument: str, name: str) -> str:
-    """An argument read as UTF-8 whatever the locale made of its bytes; UsageError if it is not."""
+    """Return an argument read as UTF-8 whatever the locale made of its bytes; UsageError if it is
+    not.
+    """
     return utf8(argument.encode("utf-8", "surrogateescape"), name, UsageError)
 
 
 def natural_texts() -> tuple[str, ...]:
-    """The running text that ships with the package, passage by passage."""
+    """Return the running text that ships with the package, passage by passage."""
     return tuple(_PASSAGES.read_text(encoding="utf-8").strip().split("\n\n"))
 
 
 def built_in_texts() -> Texts:
-    """The first sentences of each passage: enough texts for intervals, short enough to be quick."""
+    """Return the first sentences of each passage: enough texts for intervals, short enough to be
+    quick.
+    """
     texts = []
     for passage in natural_texts():
         kept = ""
@@ -137,7 +141,8 @@ def built_in_texts() -> Texts:
 
 
 def read_texts(argument: str | None, file: Path | None, many: Path | Texts | None) -> Texts:
-    """The texts of TEXT, ``-``, ``--file`` or ``--texts``; the built-in ones where none is given.
+    """Return the texts of TEXT, ``-``, ``--file`` or ``--texts``; the built-in ones where none is
+    given.
 
     Raises UsageError where two are given or one is empty, LoadError where a file cannot be read.
     """
@@ -175,7 +180,7 @@ def read_texts_file(path: Path, option: str) -> Texts:
 
 
 def lines_of(path: Path) -> tuple[str, Iterator[str]]:
-    """A file, or standard input for ``-``: its name, safe to print, and its decoded lines.
+    """Return a file, or standard input for ``-``: its name, safe to print, and its decoded lines.
 
     Raises LoadError for one that cannot be read or a line that is not UTF-8.
     """
@@ -189,7 +194,7 @@ def lines_of(path: Path) -> tuple[str, Iterator[str]]:
 def encode_texts(
     model: Model, texts: Texts, truncate: bool, least: int, before: str = ""
 ) -> tuple[Tokens, ...]:
-    """The tokens of every text.
+    """Return the tokens of every text.
 
     least: the tokens that a text needs; 2 where a loss is measured.
     before: what a message says before it names a text.
@@ -216,7 +221,7 @@ def encode_texts(
 
 
 def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
-    """The one token that ``typed`` is to the model: its id and its text.
+    """Return the one token that ``typed`` is to the model: its id and its text.
 
     As typed, or with a blank before it, as a word has within a text; the latter if both are tokens.
     Raises UsageError, which says what the word splits into.
@@ -240,7 +245,8 @@ def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
 def answer_and_foil(
     model: Model, answer: str | None, foil: str | None
 ) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
-    """The tokens of ``--answer`` and ``--foil`` as (id, text), None for what was not requested.
+    """Return the tokens of ``--answer`` and ``--foil`` as (id, text), None for what was not
+    requested.
 
     Raises UsageError for what is not one token, and where both are the same.
     """
@@ -260,7 +266,7 @@ def _standard_input(most: int = 0) -> bytes:
 
 
 def _field(line: str, number: int, name: str) -> str:
-    """The ``text`` of one JSON line."""
+    """Return the ``text`` of one JSON line."""
     entry, cause = None, None
     try:
         entry = parse_json(line, name)
@@ -293,7 +299,7 @@ class Rows(NamedTuple):
 
 
 def read_rows(path: Path, option: str, needed: Sequence[str], allowed: Sequence[str] = ()) -> Rows:
-    """The rows of a file, or of standard input for ``-``; empty lines are skipped.
+    """Return the rows of a file, or of standard input for ``-``; empty lines are skipped.
 
     It is CSV where its name ends in .csv, or not in .jsonl and its first line has no brace first.
     option: what the file was given for. needed, allowed: the names that a row must and may have.

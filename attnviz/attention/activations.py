@@ -23,7 +23,7 @@ def _silu(x: Floats) -> Floats:
 
 
 def _gelu_tanh(x: Floats) -> Floats:
-    """The form of GPT-2: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
+    """Return the form of GPT-2: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
     inner = np.tanh(x.dtype.type(math.sqrt(2 / math.pi)) * (x + x.dtype.type(0.044715) * x**3))
     gelu: Floats = x * (1 + inner) / 2
     return gelu

@@ -117,7 +117,9 @@ def save_checkpoint(
 
 
 def tensor_revision(tensors: Mapping[str, NDArray[np.floating]]) -> str:
-    """The first 12 hexadecimal digits of a SHA-256 over the tensors' names and bytes, by name."""
+    """Return the first 12 hexadecimal digits of a SHA-256 over the tensors' names and bytes, by
+    name.
+    """
     # Imported late: reading does not need it.
     import hashlib
 
@@ -139,7 +141,9 @@ def _narrow(name: str, tensor: NDArray[np.floating], dtype: StoredType) -> NDArr
 
 
 def _tokenizer_config(config: DecoderConfig, tokenizer: str) -> dict[str, Any]:
-    """What transformers needs to take ``tokenizer.json`` as it is, instead of as Llama's own."""
+    """Return what transformers needs to take ``tokenizer.json`` as it is, instead of as Llama's
+    own.
+    """
     added = {token["id"]: token["content"] for token in json.loads(tokenizer)["added_tokens"]}
     eos = config.eos[0] if isinstance(config.eos, tuple) else config.eos
     named = {"bos_token": added.get(config.bos), "eos_token": added.get(eos)}
@@ -152,7 +156,7 @@ def _tokenizer_config(config: DecoderConfig, tokenizer: str) -> dict[str, Any]:
 
 
 def _in_order(content: bytes) -> bytes:
-    """A safetensors file whose metadata is sorted: the same tensors make the same bytes.
+    """Return a safetensors file whose metadata is sorted: the same tensors make the same bytes.
 
     The library writes it in an order that differs from one process to the next. The file begins
     with the length of a JSON header, eight bytes, which blanks fill to a multiple of eight.

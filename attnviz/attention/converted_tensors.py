@@ -69,7 +69,7 @@ class ConvertedTensors:
         self._most = max(self._most, most)
 
     def optional(self, name: str) -> Floats | None:
-        """The tensor, None if there is none."""
+        """Return the tensor, None if there is none."""
         return self[name] if name in self._names else None
 
     def rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:
@@ -81,7 +81,7 @@ class ConvertedTensors:
 
 
 def _is_mapped(array: object) -> bool:
-    """Whether an array's numbers are those of a file."""
+    """Return whether an array's numbers are those of a file."""
     while isinstance(array, np.ndarray):
         array = array.base
     return isinstance(array, mmap)

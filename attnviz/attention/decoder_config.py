@@ -109,7 +109,7 @@ def require_growth(small: DecoderConfig, large: DecoderConfig) -> None:
 
 
 def config_from_llama(fields: Mapping[str, Any], shape: StackShape) -> DecoderConfig:
-    """The values of a Llama ``config.json`` that was found to compute this ``shape``.
+    """Return the values of a Llama ``config.json`` that was found to compute this ``shape``.
 
     Raises UsageError where sizes do not fit together.
     """
@@ -136,7 +136,7 @@ def config_from_llama(fields: Mapping[str, Any], shape: StackShape) -> DecoderCo
 
 
 def config_to_llama(config: DecoderConfig, dtype: str) -> dict[str, Any]:
-    """The values of a Llama ``config.json``; ``dtype`` is what the tensors are stored in."""
+    """Return the values of a Llama ``config.json``; ``dtype`` is what the tensors are stored in."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",

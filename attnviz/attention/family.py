@@ -144,18 +144,19 @@ UNEMBEDDING = "unembedding.weight: vocabulary d_model"
 
 
 def linear(name: str, out: str, width: str = "d_model", role: str = "") -> dict[str, str]:
-    """A linear map of a head with its bias, as ``heads`` says them."""
+    """Return a linear map of a head with its bias, as ``heads`` says them."""
     weight, bias = (f"{role}.{kind}: " if role else "" for kind in ("weight", "bias"))
     return {f"{name}.weight": f"{weight}{out} {width}", f"{name}.bias": f"{bias}{out}"}
 
 
 def norm(name: str, role: str, width: str = "d_model") -> dict[str, str]:
-    """A LayerNorm of a head."""
+    """Return a LayerNorm of a head."""
     return {f"{name}.{kind}": f"{role}.{kind}: {width}" for kind in ("weight", "bias")}
 
 
 def in_layer(block: str, norms: str, attention: str, feed_forward: str) -> dict[str, str]:
-    """The roles of a layer, as ``tensors`` says them; stored names within ``block``, by blanks.
+    """Return the roles of a layer, as ``tensors`` says them; stored names within ``block``, by
+    blanks.
 
     norms: of attention and feed-forward. attention: query, key, value, output. feed_forward: gate
     where there is one, up, down.
@@ -175,7 +176,7 @@ _ANSWERED = linear("qa_outputs", "2")
 
 
 def llama_heads(name: str) -> dict[str, Head]:
-    """The classes of the Llama line."""
+    """Return the classes of the Llama line."""
     return {
         f"{name}Model": {},
         f"{name}ForCausalLM": {"lm_head.weight": UNEMBEDDING},
@@ -187,7 +188,7 @@ def llama_heads(name: str) -> dict[str, Head]:
 def gpt_heads(
     name: str, predicting: str = "ForCausalLM", unembedding: str = "lm_head"
 ) -> dict[str, Head]:
-    """The classes of the GPT line."""
+    """Return the classes of the GPT line."""
     return {
         f"{name}Model": {},
         f"{name}{predicting}": {f"{unembedding}.weight": UNEMBEDDING},
@@ -200,7 +201,7 @@ def gpt_heads(
 def encoder_heads(
     name: str, model: Head, predictions: Head, by_text: Head, **others: Head
 ) -> dict[str, Head]:
-    """The classes of the BERT line, the less usual ones by what follows the name."""
+    """Return the classes of the BERT line, the less usual ones by what follows the name."""
     return {
         f"{name}Model": model,
         f"{name}ForMaskedLM": predictions,

@@ -38,7 +38,7 @@ class Understood:
 
 
 def understood(fields: Mapping[str, Any], stored: Shapes) -> Understood:
-    """What a checkpoint computes, and where the tensor of each role stands.
+    """Return what a checkpoint computes, and where the tensor of each role stands.
 
     fields: of its ``config.json``. stored: the shapes of its tensors.
     Raises NotUnderstoodError, in words, where anything is not covered by a description.
@@ -90,7 +90,7 @@ def understood(fields: Mapping[str, Any], stored: Shapes) -> Understood:
 
 
 def _renamed(name: str) -> str:
-    """The name that transformers gives a tensor of the first checkpoints of BERT."""
+    """Return the name that transformers gives a tensor of the first checkpoints of BERT."""
     renamed = name.replace("LayerNorm.gamma", "LayerNorm.weight")
     return renamed.replace("LayerNorm.beta", "LayerNorm.bias")
 
@@ -120,7 +120,7 @@ def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[st
 
 
 def _reckoned(otherwise: str, sizes: Mapping[str, int]) -> int:
-    """A number, or a product or quotient of sizes."""
+    """Return a number, or a product or quotient of sizes."""
     first, sign, second = re.split(r"([*/]|$)", otherwise, maxsplit=1)
     value = sizes.get(first) or int(first)
     if not sign:
@@ -221,7 +221,7 @@ def _windows(
 
 
 def _kinds(fields: Mapping[str, Any], layers: int) -> list[Any]:
-    """The attention of each layer, empty where it is not said."""
+    """Return the attention of each layer, empty where it is not said."""
     listed, folded = (fields.get(name) or [] for name in _LISTS)
     try:
         kinds = [*listed, *repeated(folded, layers)]
@@ -266,7 +266,8 @@ _FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
 def _rotary(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], used: set[str]
 ) -> Rotary | None:
-    """The rotary positions of a config; the names of the fields that say them go to ``used``.
+    """Return the rotary positions of a config; the names of the fields that say them go to
+    ``used``.
 
     Raises NotUnderstoodError for what is not described.
     """
@@ -302,7 +303,7 @@ def _rotary(
 def _stretch(
     kind: str, rope: Mapping[str, Any], theta: float, longest: int, dims: int
 ) -> Stretch | None:
-    """How wavelengths are stretched; longest: tokens of the longest text."""
+    """Return how wavelengths are stretched; longest: tokens of the longest text."""
     # "dynamic" stretches for texts alone that are longer than the longest
     if kind in ("default", "dynamic"):
         return None
@@ -327,7 +328,7 @@ def _stretch(
 
 
 def _yarn_scale(factor: float, rope: Mapping[str, Any]) -> float:
-    """What cosines and sines are multiplied by (Peng et al. 2023, section 3.4)."""
+    """Return what cosines and sines are multiplied by (Peng et al. 2023, section 3.4)."""
 
     def usual(share: float) -> float:
         return 1.0 if factor <= 1 else 0.1 * share * math.log(factor) + 1
@@ -346,7 +347,7 @@ def _factors(said: object, dims: int) -> tuple[float, ...]:
 
 
 def _positive(said: object) -> float:
-    """A number above zero."""
+    """Return a number above zero."""
     if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said < math.inf:
         raise NotUnderstoodError(f"rotary positions of {said!r}")
     return float(said)
@@ -356,7 +357,7 @@ def _positive(said: object) -> float:
 
 
 def read_decoder(fields: Mapping[str, Any], stored: Shapes) -> DecoderConfig:
-    """The configuration of a checkpoint of our own, as ``config_to_llama`` writes it.
+    """Return the configuration of a checkpoint of our own, as ``config_to_llama`` writes it.
 
     Raises LoadError, in words, for what is malformed or not computed by that decoder.
     """
@@ -378,7 +379,7 @@ def llama_stack(
     tensors: Mapping[str, NDArray[np.floating]],
     dtype: DTypeLike = np.float32,
 ) -> NumpyStack:
-    """The decoder of a configuration in NumPy, over tensors by Llama's names.
+    """Return the decoder of a configuration in NumPy, over tensors by Llama's names.
 
     tensors: each is read from the mapping when it is first needed.
     """

@@ -34,7 +34,9 @@ class TensorPart:
 def parts_of(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], stored: Shapes
 ) -> tuple[str, dict[str, TensorPart]]:
-    """What stands before the names, and where each role's tensors are, compared with the stored."""
+    """Return what stands before the names, and where each role's tensors are, compared with the
+    stored.
+    """
     first = f"{family.tensors['tokens']}.weight"
     prefix = next((one for one in family.prefixes if one + first in stored), None)
     if prefix is None:
@@ -55,7 +57,9 @@ def parts_of(
 def described(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[dict[str, TensorPart], dict[str, tuple[int, ...]]]:
-    """Where each role's tensor is, and the shapes of the stored ones, by names without a prefix."""
+    """Return where each role's tensor is, and the shapes of the stored ones, by names without a
+    prefix.
+    """
     parts: dict[str, TensorPart] = {}
     expected: dict[str, tuple[int, ...]] = {}
     for name, roles in _by_name(family, sizes).items():
@@ -79,7 +83,7 @@ def described(
 
 
 def _by_name(family: Family, sizes: Mapping[str, int]) -> dict[str, list[str]]:
-    """The roles that each stored name holds, layer by layer behind what is there once."""
+    """Return the roles that each stored name holds, layer by layer behind what is there once."""
     found: dict[str, list[str]] = {}
     for number in (None, *range(sizes["layers"])):
         for role, name in family.tensors.items():
@@ -102,7 +106,7 @@ def _kind(role: str) -> str:
 def _expected(
     role: str, kind: str, family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[int, ...] | None:
-    """The shape of a role's weight or bias; None for a bias that it has not."""
+    """Return the shape of a role's weight or bias; None for a bias that it has not."""
     name, width, inner = _kind(role), sizes["d_model"], sizes["d_ff"]
     query, key = sizes["heads"] * sizes["head_dim"], sizes["kv_heads"] * sizes["head_dim"]
     shape: tuple[int, ...] = {
@@ -142,7 +146,7 @@ def head_of(
     stored: Shapes,
     prefix: str,
 ) -> dict[str, TensorPart]:
-    """The roles of a class's head, its tensors compared with what is stored."""
+    """Return the roles of a class's head, its tensors compared with what is stored."""
     if architecture not in family.heads:
         raise NotUnderstoodError(f"no description of a {architecture}")
     tied = fields.get("tie_word_embeddings", family.tied)

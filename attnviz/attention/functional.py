@@ -29,7 +29,8 @@ Score: TypeAlias = Literal["scaled-dot", "dot", "additive"]
 
 
 def namespace(*arrays: Array) -> Any:
-    """The array API functions of the library that these arrays belong to; None is passed over.
+    """Return the array API functions of the library that these arrays belong to; None is passed
+    over.
 
     Raises TypeError where the arrays belong to different libraries.
     """
@@ -85,7 +86,9 @@ def additive_scores(query: Array, key: Array, weight: Array | None = None) -> Ar
 
 
 def scores_by(score: Score, query: Array, key: Array, weight: Array | None = None) -> Array:
-    """The scores (..., head, query, key) of the name; ``weight`` as in ``additive_scores``."""
+    """Return the scores (..., head, query, key) of the name; ``weight`` as in
+    ``additive_scores``.
+    """
     if score == "additive":
         return additive_scores(query, key, weight)
     return attention_scores(query, key, 1.0 if score == "dot" else None)
@@ -120,7 +123,7 @@ def masked_softmax(scores: Array, mask: Array | None = None) -> Array:
 
 
 def attention_output(weights: Array, value: Array) -> Array:
-    """The values mixed by the weights: A V, of shape (..., head, query, value_dim)."""
+    """Return the values mixed by the weights: A V, of shape (..., head, query, value_dim)."""
     return namespace(weights, value).matmul(weights, value)
 
 
@@ -205,7 +208,8 @@ def padding_mask(visible_keys: Array) -> Array:
 
 
 def combine_masks(*masks: Array | None) -> Array | None:
-    """One mask that hides what any of these hides; None stands for a mask that hides nothing.
+    """Return one mask that hides what any of these hides; None stands for a mask that hides
+    nothing.
 
     Booleans alone give a boolean mask, anything additive gives the sum as an additive mask.
     """

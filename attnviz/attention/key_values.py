@@ -25,7 +25,9 @@ class KeyValues:
         self._room: tuple[Floats, Floats] | None = None
 
     def grown(self, key: Floats, value: Floats) -> tuple[Floats, Floats]:
-        """All keys and values (head, token, dim), those of further tokens behind the others."""
+        """Return all keys and values (head, token, dim), those of further tokens behind the
+        others.
+        """
         stop = self.tokens + key.shape[-2]
         if self._room is None or stop > self._room[0].shape[-2]:
             self._room = self._larger(key, stop, 0), self._larger(value, stop, 1)

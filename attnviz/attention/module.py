@@ -34,7 +34,7 @@ class HookPoint(nn.Identity):
 
     @property
     def watched(self) -> bool:
-        """Whether any hook is registered here."""
+        """Return whether any hook is registered here."""
         return any(
             (
                 self._forward_hooks,
@@ -166,7 +166,7 @@ class MultiHeadAttention(nn.Module):
         positions: Tensor | None = None,
         return_weights: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """The output (..., query, output_width); with ``return_weights`` also the weights.
+        """Return the output (..., query, output_width); with ``return_weights`` also the weights.
 
         query: (..., query, d_model). key: (..., key, key_width), by default the query. value:
             (..., key, value_width), by default the key.
@@ -227,7 +227,7 @@ def fused_attention(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """The output (..., heads, query, value_dim) that ``scaled_dot_product_attention`` gives.
+    """Return the output (..., heads, query, value_dim) that ``scaled_dot_product_attention`` gives.
 
     query, key, value: (..., heads, token, dim). ``mask``: boolean, or additive in the query's
     type. ``causal`` needs as many keys as queries and no mask. ``dropout``: the probability, 0

@@ -95,7 +95,7 @@ class NumpyAttention:
 
     @property
     def shape(self) -> AttentionShape:
-        """The widths, read off the arrays."""
+        """Return the widths, read off the arrays."""
         kv_heads = self.heads if self.kv_heads is None else self.kv_heads
         return AttentionShape(
             d_model=self.query_weight.shape[1],
@@ -181,7 +181,7 @@ class NumpyAttention:
         *,
         positions: NDArray[np.integer] | None = None,
     ) -> tuple[Floats, Floats]:
-        """The output (..., query, output_width) and the weights (..., heads, query, key).
+        """Return the output (..., query, output_width) and the weights (..., heads, query, key).
 
         The arguments mean what they mean to ``MultiHeadAttention.forward``.
         """
@@ -197,7 +197,7 @@ class NumpyAttention:
         *,
         positions: NDArray[np.integer] | None = None,
     ) -> tuple[Floats, Floats]:
-        """What each head puts out, (..., heads, query, value_dim), and the weights."""
+        """Return what each head puts out, (..., heads, query, value_dim), and the weights."""
         key = query if key is None else key
         value = key if value is None else value
         self.shape.check_inputs(query, key, value, mask, self.rotary)
@@ -243,7 +243,9 @@ class NumpyAttention:
         return self.joined(outputs)
 
     def joined(self, outputs: Floats) -> Floats:
-        """The projection of the heads' outputs (..., heads, query, value_dim), side by side."""
+        """Return the projection of the heads' outputs (..., heads, query, value_dim), side by
+        side.
+        """
         if self.removed:
             outputs = outputs.copy()
             outputs[..., self.removed, :, :] = 0
@@ -259,7 +261,9 @@ class NumpyAttention:
         return query, key
 
     def seen(self, x: Floats) -> NDArray[np.bool_] | None:
-        """Which keys each query of x (..., token, d_model) sees: (query, key), None for all."""
+        """Return which keys each query of x (..., token, d_model) sees: (query, key), None for
+        all.
+        """
         if not self.causal:
             return None
         seen: NDArray[np.bool_] = causal_mask(x.shape[-2], x.shape[-2], x, self.window)
@@ -276,7 +280,9 @@ class NumpyAttention:
 
     @property
     def output_by_head(self) -> Floats:
-        """The output projection as each head's own part of it: (output_width, heads, value_dim)."""
+        """Return the output projection as each head's own part of it: (output_width, heads,
+        value_dim).
+        """
         return np.reshape(self.output_weight, (self.shape.output_width, self.heads, -1))
 
     def moved_norms(self, x: Floats) -> Floats:

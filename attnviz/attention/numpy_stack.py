@@ -55,7 +55,9 @@ class NumpyStack:
         self._removed: Mapping[int, tuple[int, ...]] = {}
 
     def without(self, heads: Collection[tuple[int, int]]) -> Self:
-        """The same where the outputs of these (layer, head) count as zero, whatever is run."""
+        """Return the same where the outputs of these (layer, head) count as zero, whatever is
+        run.
+        """
         changed = copy(self)
         changed._removed = {
             layer: tuple(sorted(head for at, head in heads if at == layer)) for layer, _ in heads
@@ -75,7 +77,8 @@ class NumpyStack:
         observe: Callable[[int, Floats, Floats], None],
         past: Sequence[KeyValues] = (),
     ) -> Floats:
-        """The residual after the last layer; ``observe(layer, weights, outputs)`` gets each one's.
+        """Return the residual after the last layer; ``observe(layer, weights, outputs)`` gets each
+        one's.
 
         Outputs are (..., head, token, dim), before the output projection joins them.
         past: of each layer of a causal stack, what it has read of ``ids`` (token,) already; only
@@ -107,12 +110,15 @@ class NumpyStack:
         return scores
 
     def hidden(self, residual: Floats) -> Floats:
-        """The final hidden states: the residual after the last layer, through the last norm."""
+        """Return the final hidden states: the residual after the last layer, through the last
+        norm.
+        """
         has_norm = "final_norm.weight" in self.tensors
         return self._norm("final_norm", residual) if has_norm else residual
 
     def removals(self, ids: ArrayLike, most: int) -> Iterator[tuple[int, int, Floats]]:
-        """What one text ends in without each head: (layer, first head, residuals), layer by layer.
+        """Return what one text ends in without each head: (layer, first head, residuals), layer by
+        layer.
 
         The residuals (head, token, width) after the last layer are those without the first head,
         the next one and so on, at most ``most`` at once. What lies before a layer is run once: a
@@ -135,11 +141,13 @@ class NumpyStack:
 
     @property
     def is_sum(self) -> bool:
-        """Whether logits are read from a sum of what the layers add, through one norm alone."""
+        """Return whether logits are read from a sum of what the layers add, through one norm
+        alone.
+        """
         return self.shape.order != "after" and "prediction.weight" not in self.tensors
 
     def traced(self, ids: ArrayLike, keep: Callable[[int, Floats], Floats]) -> Trace:
-        """One pass over one text, with what each layer adds to the residual.
+        """Return one pass over one text, with what each layer adds to the residual.
 
         keep: of a layer's weights (head, query, key) those that are wanted.
         Raises UsageError as ``logits``, and ValueError where the residual is no sum of these.
@@ -160,7 +168,7 @@ class NumpyStack:
     def direction(
         self, residual: Floats, answer: int, foil: int | None
     ) -> tuple[Floats, float | None]:
-        """How logit(answer) − logit(foil) is read from the final residual (token, width).
+        """Return how logit(answer) − logit(foil) is read from the final residual (token, width).
 
         The direction (token, width) whose product with the residual, plus the number, is that of
         each token's prediction, the final norm's scale held; None where there is no bias behind the
@@ -181,7 +189,7 @@ class NumpyStack:
         return row / np.sqrt(square + self.dtype.type(self.shape.norm_eps)), bias if added else None
 
     def _row(self, token: int) -> tuple[Floats, float]:
-        """The row of a token in the unembedding, and its bias."""
+        """Return the row of a token in the unembedding, and its bias."""
         tied = "unembedding.weight" not in self.tensors
         table = "tokens.weight" if tied else "unembedding.weight"
         row = self.tensors.rows(table, slice(token, token + 1))[0]
@@ -285,7 +293,7 @@ class NumpyStack:
         return checked
 
     def _embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
-        """The residual before the first layer, of the tokens from ``start`` on."""
+        """Return the residual before the first layer, of the tokens from ``start`` on."""
         residual = self.tensors.rows("tokens.weight", ids[..., start:])
         if self.shape.embedding_scale != 1.0:
             residual = residual * self.dtype.type(self.shape.embedding_scale)
@@ -300,7 +308,7 @@ class NumpyStack:
         return residual
 
     def _places(self, ids: NDArray[np.integer], start: int) -> NDArray[np.integer] | slice:
-        """The rows of ``positions``."""
+        """Return the rows of ``positions``."""
         padding = self.shape.padding
         if padding is None:
             return slice(start, ids.shape[-1])
@@ -309,7 +317,7 @@ class NumpyStack:
         return places[..., start:]
 
     def _read(self, layer: int, residual: Floats) -> Floats:
-        """What a layer's attention reads."""
+        """Return what a layer's attention reads."""
         if self.shape.order == "after":
             return residual
         return self._norm(f"layers.{layer}.attention_norm", residual)
@@ -341,7 +349,7 @@ class NumpyStack:
         )
 
     def _layer(self, layer: int, residual: Floats, attended: Floats) -> Floats:
-        """The residual after a layer whose attention adds ``attended``."""
+        """Return the residual after a layer whose attention adds ``attended``."""
         name = f"layers.{layer}"
         if self.shape.order == "after":
             between = self._norm(f"{name}.attention_norm", residual + attended)
@@ -349,7 +357,7 @@ class NumpyStack:
         return residual + attended + self._fed(layer, residual, attended)
 
     def _fed(self, layer: int, residual: Floats, attended: Floats) -> Floats:
-        """What the feed-forward of a layer adds, where norms stand before it."""
+        """Return what the feed-forward of a layer adds, where norms stand before it."""
         read = residual if self.shape.order == "parallel" else residual + attended
         return self._feed_forward(layer, self._norm(f"layers.{layer}.feed_norm", read))
 
@@ -364,7 +372,7 @@ class NumpyStack:
         return self._project(f"{name}.down", inner)
 
     def _norm(self, name: str, residual: Floats) -> Floats:
-        """The residual at a root mean square of one, times a gain per dimension.
+        """Return the residual at a root mean square of one, times a gain per dimension.
 
         ``layer`` takes the mean off first, and adds a bias.
         """
@@ -376,7 +384,7 @@ class NumpyStack:
         return normed if bias is None else normed + bias
 
     def _gain(self, name: str) -> Floats:
-        """What a norm multiplies each dimension with."""
+        """Return what a norm multiplies each dimension with."""
         gain = self.tensors[f"{name}.weight"]
         return 1 + gain if self.shape.norm == "rms-from-one" else gain
 

@@ -104,7 +104,7 @@ class Yarn:
         return mixed
 
     def _pair(self, turns: float, theta: float, dims: int) -> float:
-        """The pair, not a whole one, that turns so often within the context."""
+        """Return the pair, not a whole one, that turns so often within the context."""
         return dims * math.log(self.context / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
 

@@ -59,7 +59,7 @@ class AttentionShape:
         value_width: int | None = None,
         output_width: int | None = None,
     ) -> AttentionShape:
-        """The shape with the usual values where none is given.
+        """Return the shape with the usual values where none is given.
 
         ``kv_heads`` is ``heads``, ``head_dim`` is ``d_model / heads``, ``value_dim`` is
         ``head_dim``, ``key_width`` and ``output_width`` are ``d_model``, and ``value_width`` is
@@ -86,7 +86,7 @@ class AttentionShape:
 
     @property
     def groups(self) -> int:
-        """How many query heads share one key/value head."""
+        """Return how many query heads share one key/value head."""
         return self.heads // self.kv_heads
 
     def check_scoring(self, rotary: float | Rotary | None, score: Score) -> None:

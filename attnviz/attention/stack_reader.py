@@ -27,7 +27,8 @@ class StackReader:
         self._ids: tuple[int, ...] = ()
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, dict[int, Floats]]:
-        """What the last token of a whole text gives: scores of the next token, and its weights.
+        """Return what the last token of a whole text gives: scores of the next token, and its
+        weights.
 
         Scores are (vocabulary,), weights of each layer (head, token). Equal to those of a pass over
         the whole text up to the order in which numbers are summed. Raises UsageError as
@@ -50,7 +51,7 @@ class StackReader:
         return scores, rows
 
     def _is_turned_anew(self, tokens: int) -> bool:
-        """Whether every key is turned otherwise in a text of this length (LongRoPE)."""
+        """Return whether every key is turned otherwise in a text of this length (LongRoPE)."""
         shape = self._stack.shape
         if shape.rotary is None or shape.rotary.stretch is None or not self._ids:
             return False
@@ -61,7 +62,7 @@ class StackReader:
 
 
 def _common(text: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
+    """Return how many tokens two texts begin with alike."""
     alike = 0
     for one, two in zip(text, other, strict=False):
         if one != two:

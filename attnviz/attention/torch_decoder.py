@@ -48,7 +48,7 @@ class TorchDecoder(nn.Module):
         return logits
 
     def hidden(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """What the vocabulary projection is applied to: (batch, token, d_model)."""
+        """Return what the vocabulary projection is applied to: (batch, token, d_model)."""
         if not 1 <= ids.shape[-1] <= self.config.context:
             raise UsageError(
                 f"expected 1 to {self.config.context} tokens (the model's context), "
@@ -64,7 +64,8 @@ class TorchDecoder(nn.Module):
     def from_llama(
         cls, config: DecoderConfig, tensors: Mapping[str, NDArray[np.floating]]
     ) -> TorchDecoder:
-        """A float32 decoder with the tensors of ``config.tensor_shapes()``, by Llama's names.
+        """Return a float32 decoder with the tensors of ``config.tensor_shapes()``, by Llama's
+        names.
 
         Raises ValueError where the tensors are others.
         """
@@ -80,7 +81,7 @@ class TorchDecoder(nn.Module):
         return decoder
 
     def llama_tensors(self) -> dict[str, NDArray[np.floating]]:
-        """A copy of every parameter by Llama's name, as ``save_checkpoint`` takes them."""
+        """Return a copy of every parameter by Llama's name, as ``save_checkpoint`` takes them."""
         return {
             name: parameter.detach().float().cpu().numpy().copy()
             for name, parameter in self._llama_parameters().items()
@@ -148,7 +149,7 @@ def _llama_name(name: str) -> str:
 
 
 def grown(small: TorchDecoder, config: DecoderConfig) -> TorchDecoder:
-    """A decoder of the larger shape ``config`` with the logits of ``small``.
+    """Return a decoder of the larger shape ``config`` with the logits of ``small``.
 
     Equal but for the norms' ``norm_eps``, which weighs more next to a mean square that new, empty
     dimensions of the residual stream have lowered. Fresh weights come from torch's random state.

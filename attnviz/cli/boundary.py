@@ -88,7 +88,7 @@ def run() -> int:
 
 
 def _importing(error: BaseException) -> str | None:
-    """The library that could not be imported, or None for an error of another kind."""
+    """Return the library that could not be imported, or None for an error of another kind."""
     found, step = None, error.__traceback__
     while step is not None:
         top = str(step.tb_frame.f_globals.get("__name__")).partition(".")[0]
@@ -99,7 +99,9 @@ def _importing(error: BaseException) -> str | None:
 
 
 def _unusable(library: str, error: Exception) -> str:
-    """One line about a library that does not start, with what in the environment it reads."""
+    """Return one line about a library that does not start, with what in the environment it
+    reads.
+    """
     reason = f"{library} cannot be imported: {' '.join(str(error).split())[:300]}"
     read = {
         name: text
@@ -144,13 +146,13 @@ def _guard_torch() -> None:
 
 
 def _reader_gone() -> int:
-    """A pipe closed by its reader, as ``head`` does, has got what it wanted."""
+    """Return a pipe closed by its reader, as ``head`` does, has got what it wanted."""
     discard_output()
     return 0
 
 
 def _say(message: str, code: int) -> int:
-    """One line on standard error, harmless and of bounded length whatever it quotes."""
+    """Return one line on standard error, harmless and of bounded length whatever it quotes."""
     encoding = sys.stderr.encoding or "ascii"
     line = _QUOTED.sub(_cut, visible(" ".join(message.split())))
     line = visible(cut(line, _LONGEST_LINE), encoding)
@@ -159,7 +161,7 @@ def _say(message: str, code: int) -> int:
 
 
 def _cut(quoted: re.Match[str]) -> str:
-    """What a message quotes, in 80 columns; a path whole as long as systems make names."""
+    """Return what a message quotes, in 80 columns; a path whole as long as systems make names."""
     text = quoted[0]
     mark = text[0] if text[0] in "'\"" else ""
     longest = _LONGEST_PATH if "/" in text else _LONGEST_QUOTE
@@ -170,7 +172,7 @@ def _cut(quoted: re.Match[str]) -> str:
 
 
 def _usage(error: typer.TyperException) -> int:
-    """A mistake on the command line itself, in the words of typer, and where to read on."""
+    """Return a mistake on the command line itself, in the words of typer, and where to read on."""
     message = getattr(error, "format_message", error.__str__)().replace("Value error, ", "")
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "attnviz"

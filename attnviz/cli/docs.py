@@ -32,13 +32,13 @@ _WIDEST = 100
 
 
 def topics() -> dict[str, str]:
-    """The pages by their names, each with its heading."""
+    """Return the pages by their names, each with its heading."""
     texts = {page.stem: page.read_text(encoding="utf-8") for page in sorted(_FOLDER.glob("*.md"))}
     return {topic: text.splitlines()[0].strip("# ") for topic, text in texts.items()}
 
 
 def complete_topic(incomplete: str) -> list[str]:
-    """The topics that begin with what was typed."""
+    """Return the topics that begin with what was typed."""
     return [topic for topic in topics() if topic.startswith(incomplete)]
 
 
@@ -84,7 +84,7 @@ def docs(page: _Page) -> None:
 
 
 def _drawn(text: str) -> Markdown:
-    """The page; its screens begin at the edge, where 80 columns hold all of theirs."""
+    """Return the page; its screens begin at the edge, where 80 columns hold all of theirs."""
     from rich.markdown import CodeBlock, Markdown
     from rich.syntax import Syntax
 

@@ -152,13 +152,15 @@ def explore(
 
 
 def _is_saved(typed: str) -> bool:
-    """Whether a file is meant, not a text."""
+    """Return whether a file is meant, not a text."""
     path = Path(typed)
     return path.suffix.lower() in _SAVED and (path.is_file() or " " not in typed.strip())
 
 
 def _second(typed: str, first: SideSource, live: Callable[[str, str], LiveSession]) -> SideSource:
-    """The other side: a saved file, a model over the same text, or a text in the same model."""
+    """Return the other side: a saved file, a model over the same text, or a text in the same
+    model.
+    """
     from attnviz.inspect.explore.dialogs import SideSource
     from attnviz.inspect.explore.saved import open_saved
 

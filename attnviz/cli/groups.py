@@ -105,7 +105,7 @@ def _parameter(declared: Declared) -> inspect.Parameter:
 
 
 def _read(value: Any, declared: Declared) -> Any:
-    """What the command line gave, as the field holds it."""
+    """Return what the command line gave, as the field holds it."""
     one, kind = declared.field, declared.type
     if get_origin(kind) is tuple:
         return tuple(value or ())

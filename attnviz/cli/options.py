@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """The built-in models and named shapes that begin with what was typed."""
+    """Return the built-in models and named shapes that begin with what was typed."""
     from attnviz.models.shapes import shape_names  # only when the shell asks
 
     names = ["tiny", "mha", *(f"configs/{name}" for name in shape_names())]
@@ -29,14 +29,14 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def complete_shape(incomplete: str) -> list[str]:
-    """The named shapes that begin with what was typed, for a command that counts them."""
+    """Return the named shapes that begin with what was typed, for a command that counts them."""
     from attnviz.models.shapes import shape_names
 
     return [name for name in shape_names() if name.startswith(incomplete)]
 
 
 def complete_label(incomplete: str) -> list[str]:
-    """The labels of heads that begin with what was typed."""
+    """Return the labels of heads that begin with what was typed."""
     from attnviz.measures.registry import LABELS
 
     return [name for name in LABELS if name.startswith(incomplete)]
@@ -142,25 +142,25 @@ class Output(Options, panel="Output"):
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """Those of the files that the command writes."""
+        """Return those of the files that the command writes."""
         (found,) = (one.metadata["endings"] for one in fields(self) if one.name == "save")
         return tuple(found)
 
     @property
     def whole(self) -> bool:
-        """Whether everything is shown, not a first screen that fits the terminal."""
+        """Return whether everything is shown, not a first screen that fits the terminal."""
         return self.explain or (not sys.stdout.isatty() if self.full is None else self.full)
 
     @property
     def drawn(self) -> bool:
-        """Whether a screen is needed at all."""
+        """Return whether a screen is needed at all."""
         return not self.json or any(path.suffix.lower() == SCREEN_ENDING for path in self.save)
 
 
 def load_options(
     name: str, loading: Loading, seed: int, own: OwnShape | None = None, *shaping: str
 ) -> LoadOptions:
-    """How the model ``name`` is to be loaded.
+    """Return how the model ``name`` is to be loaded.
 
     shaping: further options that were given and shape ``mha`` alone.
     Raises UsageError for options that ``name`` does not heed.

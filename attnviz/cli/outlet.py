@@ -50,7 +50,9 @@ class Outlet:
             yield load(name, replace(options, progress=progress))
 
     def advancing(self, what: str, long: bool = False) -> AbstractContextManager[Advance]:
-        """A bar of what is measured; of what may take long beside an answer for a program too."""
+        """Return a bar of what is measured; of what may take long beside an answer for a program
+        too.
+        """
         from attnviz.cli.progress import scanning
 
         return scanning(what, messages(self.output.quiet) if long else self.notices)

@@ -54,7 +54,7 @@ def printing() -> Iterator[None]:
 
 
 def open_console(width: int | None, colour: ColourChoice) -> Console:
-    """The console on standard output, to draw on; see ``text_console``.
+    """Return the console on standard output, to draw on; see ``text_console``.
 
     Raises UsageError where the width is below 20 or above 1,000 columns.
     """
@@ -69,7 +69,7 @@ def open_console(width: int | None, colour: ColourChoice) -> Console:
 
 
 def text_console(width: int | None, colour: ColourChoice) -> Console:
-    """The console on standard output, of any width.
+    """Return the console on standard output, of any width.
 
     width: columns, or None for the terminal's own (80 in a pipe).
     colour: ``auto`` obeys NO_COLOR, FORCE_COLOR and whether a terminal listens.
@@ -94,7 +94,7 @@ def text_console(width: int | None, colour: ColourChoice) -> Console:
 
 
 def messages(quiet: bool) -> Console:
-    """The console on standard error, for progress and notices."""
+    """Return the console on standard error, for progress and notices."""
     from rich.console import Console
 
     return Console(

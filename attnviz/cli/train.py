@@ -23,7 +23,7 @@ class ListOptions(OptionsOnce):
 
 
 def spread_lists(arguments: Sequence[str], lists: Sequence[str] = _LISTS) -> list[str]:
-    """The arguments, every value that follows one of ``lists`` with the option before it.
+    """Return the arguments, every value that follows one of ``lists`` with the option before it.
 
     An option's values end at the next argument that begins with ``-``.
     """

@@ -53,21 +53,23 @@ class Axes:
 
     @property
     def diagonal(self) -> bool:
-        """Whether each row ends at its own token, so that one label there names row and column."""
+        """Return whether each row ends at its own token, so that one label there names row and
+        column.
+        """
         return self.causal and len(self.queries) == len(self.keys)
 
     @cached_property  # every row of the map asks for it
     def label_width(self) -> int:
-        """The columns that the query labels take, with the blank behind them."""
+        """Return the columns that the query labels take, with the blank behind them."""
         return min(max(map(width, self.queries), default=0), LONGEST_LABEL) + 1
 
     @property
     def digits(self) -> int:
-        """The columns of the largest index."""
+        """Return the columns of the largest index."""
         return len(str(max(self.row(len(self.queries) - 1), self.column(len(self.keys) - 1))))
 
     def cells(self, room: int, values: bool) -> KeyCells | None:
-        """How a map with a line a query stands in ``room`` columns; None where it cannot.
+        """Return how a map with a line a query stands in ``room`` columns; None where it cannot.
 
         Columns have their words in one line, cut to no less than four letters, else numbers that
         the rows have as well.
@@ -88,7 +90,7 @@ class Axes:
         return KeyCells(self.value if fit else min(cell, self.digits + 1), "numbers", fit)
 
     def value_room(self) -> int:
-        """The columns that a map with its values in the cells takes."""
+        """Return the columns that a map with its values in the cells takes."""
         count = len(self.keys)
         if not self.diagonal:
             return self.label_width + self.digits + 1 + self.value * count

@@ -24,7 +24,7 @@ class Block:
 
     @property
     def plain(self) -> str:
-        """The block as text without styles."""
+        """Return the block as text without styles."""
         return "".join(
             "".join(segment.text for segment in line).rstrip() + "\n" for line in self.lines
         )
@@ -36,17 +36,17 @@ class Block:
 
 
 def text_line(*parts: tuple[str, Style | None] | str) -> Line:
-    """A line from plain strings and (string, style) pairs."""
+    """Return a line from plain strings and (string, style) pairs."""
     return [Segment(part) if isinstance(part, str) else Segment(*part) for part in parts]
 
 
 def widest(lines: Iterable[Line], least: int = 0) -> int:
-    """The cells of the longest line, at least ``least``."""
+    """Return the cells of the longest line, at least ``least``."""
     return max([least, *map(Segment.get_line_length, lines)])
 
 
 def without_trailing_blanks(line: Line) -> Line:
-    """The line without the unstyled blanks at its end."""
+    """Return the line without the unstyled blanks at its end."""
     end = len(line)
     while end and not line[end - 1].text.strip() and not line[end - 1].style:
         end -= 1
@@ -54,7 +54,7 @@ def without_trailing_blanks(line: Line) -> Line:
 
 
 def trimmed(block: Block) -> Block:
-    """The block without blanks at its lines' ends, also those that end a text."""
+    """Return the block without blanks at its lines' ends, also those that end a text."""
 
     def line(segments: Line) -> Line:
         kept = without_trailing_blanks(segments)

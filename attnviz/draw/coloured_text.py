@@ -48,7 +48,7 @@ class TextPiece(NamedTuple):
 
 
 def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
-    """The text of a map of one query in ``room`` columns, and what has the largest values.
+    """Return the text of a map of one query in ``room`` columns, and what has the largest values.
 
     lines: at most, 0 for all. A longer text has only those with the largest values, with words on
     which tokens they are where that leaves two lines of text or more.
@@ -87,7 +87,8 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
 
 
 def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
-    """The tokens with the largest values in words; of either sign, those that fall by themselves.
+    """Yield the tokens with the largest values in words; of either sign, those that fall by
+    themselves.
 
     Such as ``largest increase: Mary (27) +1.20``, ``A[ld]er (20) +0.31``.
     """
@@ -107,7 +108,7 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
 
 
 def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
-    """What colours, or the glyphs in their place, mean, and ``more``."""
+    """Return what colours, or the glyphs in their place, mean, and ``more``."""
     samples = scale_samples(
         scale, theme, room, lambda share: theme.glyph(round(share * (STEPS - 1)))
     )
@@ -120,7 +121,7 @@ def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
 
 
 def pieces_of(shown: Map, theme: Theme, room: int) -> list[TextPiece]:
-    """The tokens of the text, none wider than ``room`` columns."""
+    """Return the tokens of the text, none wider than ``room`` columns."""
     tokens = shown.keys
     labels = token_labels(tokens, theme.encoding)
     blanks = any(text.startswith(" ") for text in tokens.texts)
@@ -142,14 +143,18 @@ def pieces_of(shown: Map, theme: Theme, room: int) -> list[TextPiece]:
 
 
 def _begins_a_word(text: str, blanks: bool) -> bool:
-    """Whether a blank stands before a token; blanks: whether the tokenizer shows its blanks."""
+    """Return whether a blank stands before a token; blanks: whether the tokenizer shows its
+    blanks.
+    """
     if blanks:
         return text.startswith(" ") and text.strip(" ") != ""
     return not text.startswith("##") and any(map(str.isalnum, text))
 
 
 def rows_of(pieces: Sequence[TextPiece], room: int) -> list[list[TextPiece]]:
-    """The pieces in lines; a line breaks before a word where it can, or else inside of it."""
+    """Return the pieces in lines; a line breaks before a word where it can, or else inside of
+    it.
+    """
     rows: list[list[TextPiece]] = [[]]
     used = 0
     for word in _by_word(pieces):
@@ -187,7 +192,7 @@ def _last_rows(pieces: Sequence[TextPiece], room: int, most: int) -> list[list[T
 
 
 def _strongest_window(rows: Sequence[Sequence[TextPiece]], most: int) -> int:
-    """The first of ``most`` rows in a row that hold the largest values."""
+    """Return the first of ``most`` rows in a row that hold the largest values."""
     if most >= len(rows):
         return 0
     sizes = [np.nansum([abs(piece.value) for piece in row]) for row in rows]
@@ -199,7 +204,7 @@ def _strongest_window(rows: Sequence[Sequence[TextPiece]], most: int) -> int:
 
 
 def tint_of(value: float, shown: Map) -> Tint | None:
-    """The ground of a token; None for next to nothing."""
+    """Return the ground of a token; None for next to nothing."""
     full = shown.limit or shown.full
     if math.isnan(value) or not strength(value, full):
         return None
@@ -227,7 +232,7 @@ def _marks(piece: TextPiece, shown: Map, theme: Theme) -> str:
 
 
 def _number(value: float, shown: Map) -> str:
-    """A value with as many decimals as the largest one needs."""
+    """Return a value with as many decimals as the largest one needs."""
     if not shown.limit:
         return share(value)
     if shown.limit < 0.01:
@@ -236,7 +241,9 @@ def _number(value: float, shown: Map) -> str:
 
 
 def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
-    """A token and its place, such as ``Mary (27)``; a piece within its word: ``A[ld]er (20)``."""
+    """Return a token and its place, such as ``Mary (27)``; a piece within its word: ``A[ld]er
+    (20)``.
+    """
     before, after = _rest_of_word(tokens, place)
     if before or after:
         piece = tokens.texts[place].removeprefix("##").strip()
@@ -247,7 +254,7 @@ def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
 
 
 def _rest_of_word(tokens: Tokens, place: int) -> tuple[str, str]:
-    """The letters before and behind a piece that stands inside of a word; empty elsewhere.
+    """Return the letters before and behind a piece that stands inside of a word; empty elsewhere.
 
     Of tokens that show no blanks those go on that say so by ``##``, as WordPiece does.
     """

@@ -87,7 +87,7 @@ class Canvas:
         self.put(x, y, chr(_FIRST | bits | bit), style)
 
     def lines(self) -> list[Line]:
-        """The rows as segments, without the blanks at their ends."""
+        """Return the rows as segments, without the blanks at their ends."""
         found = []
         for glyphs, styles in zip(self._glyphs, self._styles, strict=True):
             line: Line = []
@@ -106,7 +106,9 @@ def _index(value: float, ends: tuple[float, float], count: int) -> int:
 
 
 def _by_column(points: Points, canvas: Canvas, parts: int) -> list[tuple[int, float]]:
-    """The value at each column from the first point to the last; straight lines fill gaps."""
+    """Return the value at each column from the first point to the last; straight lines fill
+    gaps.
+    """
     found: dict[int, list[float]] = {}
     for place, value in points:
         found.setdefault(canvas.column(place, parts), []).append(value)
@@ -194,7 +196,7 @@ class _Pen:
 
     @property
     def sample(self) -> str:
-        """What stands before the name in the legend."""
+        """Return what stands before the name in the legend."""
         if not self.line:
             return f" {self.sign} "
         line = self.glyph or "⠒"
@@ -218,7 +220,7 @@ class _Pen:
 
 
 def value_range(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of the vertical axis; not so near that noise fills it."""
+    """Return the ends of the vertical axis; not so near that noise fills it."""
     known = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(known), max(known)
     lack = max(1e-3 * abs(high) - (high - low), 0.0)
@@ -237,7 +239,7 @@ def _level(theme: Theme) -> str:
 def _floor(
     canvas: Canvas, ends: tuple[float, float], named: bool, across: str, gutter: int, room: int
 ) -> str:
-    """The numbers below the canvas, the unit behind the last one that leaves room for it.
+    """Return the numbers below the canvas, the unit behind the last one that leaves room for it.
 
     named: both ends are numbers that matter; those next to them give way.
     """

@@ -139,7 +139,7 @@ class Table(NamedTuple):
 
     @property
     def left_out(self) -> str:
-        """What is left out, and how to see it."""
+        """Return what is left out, and how to see it."""
         return f"{self.hidden} more: --full" if self.hidden else self.more
 
 

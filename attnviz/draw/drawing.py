@@ -123,5 +123,5 @@ def column(name: str, drawings: Iterable[Drawing], gap: float) -> Drawing:
 
 
 def tinted(x: float, y: float, width: float, height: float, tint: Tint) -> Cells:
-    """A rectangle of one colour."""
+    """Return a rectangle of one colour."""
     return Cells(x, y, width, height, np.array([[tint.step]]), tint.palette or None)

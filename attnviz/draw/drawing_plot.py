@@ -49,14 +49,14 @@ _UNDRAWABLE = ("color emoji", "colour emoji", "lastresort", "last resort")
 
 @functools.cache
 def _characters(path: str) -> frozenset[int]:
-    """The code points a font file can draw."""
+    """Return the code points a font file can draw."""
     from matplotlib.font_manager import get_font
 
     return frozenset(get_font(path).get_charmap())
 
 
 def _upright_fonts() -> Iterator[FontEntry]:
-    """A regular font of each installed family, preferred families first."""
+    """Yield a regular font of each installed family, preferred families first."""
     from matplotlib.font_manager import fontManager
 
     found: dict[str, FontEntry] = {}
@@ -104,7 +104,7 @@ class Pen:
 
     @classmethod
     def for_texts(cls, texts: Iterable[str]) -> Pen:
-        """A pen for texts of strangers."""
+        """Return a pen for texts of strangers."""
         return cls(*_covering(visible(text) for text in texts))
 
     def text(self, content: str) -> str:
@@ -119,7 +119,7 @@ class Pen:
         return f"<U+{control if 0 <= control < 0x20 else code:04X}>"
 
     def style(self, size: float, **more: Any) -> dict[str, Any]:
-        """The keyword arguments of a text of ``size`` points."""
+        """Return the keyword arguments of a text of ``size`` points."""
         fixed = {"fontfamily": self.families, "parse_math": False, "usetex": False}
         return {"fontsize": size, **fixed, **more}
 
@@ -188,7 +188,7 @@ def _without_backend() -> ModuleType:
 
 
 def _placed(drawing: Drawing, x: float, y: float) -> Iterator[tuple[float, float, Item]]:
-    """Every item of a drawing and its parts, each with the corner that it is counted from."""
+    """Yield every item of a drawing and its parts, each with the corner that it is counted from."""
     yield from ((x, y, item) for item in drawing.items)
     for right, down, part in drawing.parts:
         yield from _placed(part, x + right, y + down)

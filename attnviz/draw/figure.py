@@ -43,7 +43,7 @@ _LINES: dict[Style, float] = {"title": 22.0, "heading": 20.0, "text": 17.0, "fai
 
 
 def document_drawing(document: doc.Document) -> Drawing:
-    """All of it on one sheet, but what only pages have room for."""
+    """Return all of it on one sheet, but what only pages have room for."""
     lines: list[tuple[Style, str]] = [("title", document.title), ("heading", document.finding)]
     told = [line for line in lines if line[1]]
     drawings = [text_drawing(told)] if told else []
@@ -77,7 +77,7 @@ def text_drawing(lines: Sequence[tuple[Style, str]]) -> Drawing:
 
 
 def heading_words(title: doc.Words) -> tuple[str, str]:
-    """A title's heading, and its remarks in one line."""
+    """Return a title's heading, and its remarks in one line."""
     if not title:
         return "", ""
     return title[0][0], " · ".join(text for text, _ in title[1:])
@@ -134,7 +134,9 @@ def _arranged(part: doc.Part, drawings: list[Drawing]) -> list[Drawing]:
 
 
 def part_drawings(part: doc.Table | doc.HeadGrid | doc.Maps | doc.Plot) -> list[Drawing]:
-    """A drawing of each map, or one of the whole part; none where there is nothing to draw."""
+    """Return a drawing of each map, or one of the whole part; none where there is nothing to
+    draw.
+    """
     match part:
         case doc.Table():
             return [_table(part)] if part.rows else []
@@ -237,7 +239,7 @@ _KEY_ROOM = 900.0
 
 
 def _grid(grid: doc.HeadGrid) -> Drawing:
-    """A cell a head, its text in it where there are few, in any case in a tip."""
+    """Return a cell a head, its text in it where there are few, in any case in a tip."""
     texts = [_content(cell) for cell in grid.cells.values()]
     written = len(grid.columns) <= _MOST_WRITTEN or all(len(text) < 3 for text in texts)
     longest = max(width(name) for name in grid.rows)

@@ -43,7 +43,7 @@ _ACTING = re.compile(
 
 
 def csv_text(text: str) -> str:
-    """A text whose control and direction characters are written out; see the module."""
+    """Return a text whose control and direction characters are written out; see the module."""
     return _ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
@@ -62,12 +62,12 @@ class CsvTable:
 
 
 def text_file(write: TextWriter) -> Writer:
-    """A file in UTF-8; half of a surrogate pair is written as an escape."""
+    """Return a file in UTF-8; half of a surrogate pair is written as an escape."""
     return lambda stream: write(codecs.getwriter("utf-8")(stream, "backslashreplace"))
 
 
 def table_file(rows: Callable[[], Iterable[Iterable[object]]]) -> Writer:
-    """A CSV file; the first row is the header."""
+    """Return a CSV file; the first row is the header."""
 
     def write(stream: SupportsWrite[str]) -> None:
         CsvTable(stream).writerows(rows())
@@ -76,7 +76,7 @@ def table_file(rows: Callable[[], Iterable[Iterable[object]]]) -> Writer:
 
 
 def document_files(document: Callable[[], Document], palette: str) -> dict[str, Writer]:
-    """What writes a document, by the ending of the name; each imports what it draws with."""
+    """Return what writes a document, by the ending of the name; each imports what it draws with."""
 
     def lines(pieces: Callable[[], Iterable[str]], stream: SupportsWrite[str]) -> None:
         for piece in pieces():

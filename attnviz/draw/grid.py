@@ -37,7 +37,7 @@ _STEPS = (0.0, 0.25, 0.5, 0.75)
 
 
 def strength_glyph(strength: float, theme: Theme) -> str:
-    """A strength from 0 to 1 as one glyph."""
+    """Return a strength from 0 to 1 as one glyph."""
     glyphs = _ASCII_GLYPHS if theme.ascii else _GLYPHS
     return glyphs[max(sum(strength >= step for step in _STEPS) - 1, 0)]
 
@@ -56,7 +56,7 @@ class _Form(NamedTuple):
 
     @property
     def inner(self) -> int:
-        """The columns of what is drawn: a blank parts a cell from the next."""
+        """Return the columns of what is drawn: a blank parts a cell from the next."""
         return self.cell - 1 if self.cell > _LEAST else self.cell
 
 
@@ -70,7 +70,7 @@ def _whole(letters: int, texts: int) -> int:
 
 
 def _widest_cell(grid: HeadGrid) -> int:
-    """A mark, letters and text, and the blank behind them."""
+    """Return a mark, letters and text, and the blank behind them."""
     return max(_whole(*_contents(grid)) + 2, max(map(width, grid.columns)) + 1)
 
 
@@ -87,12 +87,12 @@ def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
 
 
 def full_width(grid: HeadGrid) -> int:
-    """The columns that the cells take where there is room for all."""
+    """Return the columns that the cells take where there is room for all."""
     return _indent(grid.rows) + _widest_cell(grid) * len(grid.columns)
 
 
 def grid_block(grid: HeadGrid, theme: Theme, room: int) -> Block:
-    """All cells in at most ``room`` columns, under the title; what colours mean below.
+    """Return all cells in at most ``room`` columns, under the title; what colours mean below.
 
     Cells hold letters and text where there is room for both in all, else the letters, cut where
     they must be. Where even three letters have no room, rows go on in lines of one length if the
@@ -134,7 +134,7 @@ def _ended(lines: list[Line], grid: HeadGrid) -> Block:
 
 
 def _two_a_line(grid: HeadGrid, theme: Theme, room: int) -> Block:
-    """The colours alone, two rows in each line, named such as ``L4 L5``."""
+    """Return the colours alone, two rows in each line, named such as ``L4 L5``."""
     count, rows = len(grid.columns), len(grid.rows)
     names = [" ".join(grid.rows[row : row + 2]) for row in range(0, rows, 2)]
     indent = _indent(names)
@@ -154,7 +154,9 @@ def _indent(names: Sequence[str]) -> int:
 
 
 def _per_row(grid: HeadGrid, theme: Theme, room: int) -> int:
-    """How many cells stand in a line: all, or lines of one length that leave cells their words."""
+    """Return how many cells stand in a line: all, or lines of one length that leave cells their
+    words.
+    """
     count, (letters, texts) = len(grid.columns), _contents(grid)
     least = max((min(letters, _LETTERS) or texts) + 1, _LEAST)
     if room // count >= least:
@@ -169,7 +171,7 @@ def _per_row(grid: HeadGrid, theme: Theme, room: int) -> int:
 
 
 def _headings(names: Sequence[str], form: _Form) -> Line:
-    """The columns' names over their cells, or the numbers of some where cells are narrow."""
+    """Return the columns' names over their cells, or the numbers of some where cells are narrow."""
     if max(map(width, names)) < form.cell:
         start = " " * form.mark
         shown = [
@@ -188,7 +190,7 @@ def _headings(names: Sequence[str], form: _Form) -> Line:
 
 
 def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
-    """One cell; a blank parts it from the next where it is wide enough."""
+    """Return one cell; a blank parts it from the next where it is wide enough."""
     if entry is None or math.isnan(entry.strength):
         return [Segment(" " * form.cell)]
     text = entry.text.strip() if form.texts else ""
@@ -232,7 +234,7 @@ def _sample(entry: Key, theme: Theme, room: int) -> list[Line]:
 def scale_samples(
     scale: Scale, theme: Theme, room: int, glyph: Callable[[float], str]
 ) -> list[Line]:
-    """The scale's words, a sample for each of its ticks, and what it is proportional to.
+    """Return the scale's words, a sample for each of its ticks, and what it is proportional to.
 
     glyph: what stands for a colour, from 0 to 1; where there are two signs it is known.
     """

@@ -36,7 +36,7 @@ def heatmap(
     lines: int = MOST_LINES,
     limit: float = 0.0,
 ) -> Block:
-    """A map of ``weights`` (query, key) in at most ``room`` columns and ``lines`` lines.
+    """Return a map of ``weights`` (query, key) in at most ``room`` columns and ``lines`` lines.
 
     NaN stays blank. A line a query where that fits, whatever ``lines`` says of maps that are not
     square; else two queries share a line, or cells are downsampled and a caption says so.
@@ -66,19 +66,19 @@ def heatmap(
 
 
 def _plan(axes: Axes, room: int, values: bool, lines: int) -> KeyCells | None:
-    """A line a query, if that fits."""
+    """Return a line a query, if that fits."""
     square = len(axes.queries) == len(axes.keys)
     return None if square and len(axes.keys) > lines else axes.cells(room, values)
 
 
 def values_fit(axes: Axes, room: int) -> bool:
-    """Whether a map in ``room`` columns has a cell wide enough for every weight."""
+    """Return whether a map in ``room`` columns has a cell wide enough for every weight."""
     cells = axes.cells(room, True)
     return cells is not None and cells.values
 
 
 def quality(axes: Axes, theme: Theme, room: int, values: bool, lines: int) -> tuple[int, ...]:
-    """What a map in ``room`` columns shows, to be compared: more is better."""
+    """Return what a map in ``room`` columns shows, to be compared: more is better."""
     cells = _plan(axes, room, values, lines)
     if cells is None:
         return (-max(_dense_fit(axes, theme, room, lines).factors), 0, 0)
@@ -87,7 +87,7 @@ def quality(axes: Axes, theme: Theme, room: int, values: bool, lines: int) -> tu
 
 
 def _value(weight: float, cells: KeyCells, theme: Theme, limit: float) -> str:
-    """A weight in three characters: ``.07``, ``1.0``; a dot for what rounds to zero.
+    """Return a weight in three characters: ``.07``, ``1.0``; a dot for what rounds to zero.
 
     A value of either sign in as many as its cell has for it, such as ``+.07``.
     """
@@ -106,14 +106,14 @@ def _cut(label: str, cells: int, theme: Theme) -> str:
 
 
 def _row_label(axes: Axes, query: int, numbered: bool, theme: Theme) -> str:
-    """A query's label at the right of its columns; with numbers its index at the left."""
+    """Return a query's label at the right of its columns; with numbers its index at the left."""
     label = _cut(axes.queries[query], axes.label_width - 1, theme)
     index = f"{axes.row(query):>{axes.digits}} " if numbered else ""
     return index + " " * (axes.label_width - 1 - width(label)) + label + " "
 
 
 def _header(axes: Axes, cells: KeyCells, theme: Theme) -> list[Line]:
-    """What stands above the columns: words, or the numbers of as many as fit."""
+    """Return what stands above the columns: words, or the numbers of as many as fit."""
     if cells.header is None:
         return []
     indent = axes.label_width
@@ -131,7 +131,7 @@ def _header(axes: Axes, cells: KeyCells, theme: Theme) -> list[Line]:
 
 
 def _key_names(axes: Axes, cells: KeyCells, theme: Theme, room: int) -> list[Line]:
-    """What the columns' numbers stand for, where no row says it."""
+    """Return what the columns' numbers stand for, where no row says it."""
     alike = list(axes.keys) == list(axes.queries) and axes.rows == axes.columns
     if cells.header != "numbers" or alike:
         return []
@@ -152,7 +152,9 @@ def _room_for_values(axes: Axes, room: int) -> list[Line]:
 
 
 def _dense_labels(axes: Axes, room: int) -> int:
-    """The columns of the labels next to a dense map, which gets at least half of the room."""
+    """Return the columns of the labels next to a dense map, which gets at least half of the
+    room.
+    """
     labels = _LEAST_NAME if axes.diagonal else min(axes.label_width - 1, LONGEST_LABEL)
     return min(axes.digits + 1 + labels + 1, max(room // 2, 2))
 
@@ -171,7 +173,7 @@ def _dense(
     lines: int,
     limit: float,
 ) -> Block:
-    """A map with small cells; a line has the index and the text of its first query."""
+    """Return a map with small cells; a line has the index and the text of its first query."""
     plan = _dense_fit(axes, theme, room, lines)
     steps = cell_steps(weights, plan.factors, axes.causal, limit)
     queries = plan.factors[0] * (2 if plan.halves else 1)

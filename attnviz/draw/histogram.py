@@ -42,7 +42,7 @@ class _Layout(NamedTuple):
         return self.wide * (self.bars + self.apart) + self.apart
 
     def column(self, place: float) -> int:
-        """Where a place, counted in bins, lies."""
+        """Return where a place, counted in bins, lies."""
         if place >= self.bins:
             return self.columns - 1
         bar = math.floor((place - self.apart) / self.merged + 1e-9)
@@ -107,7 +107,7 @@ def _block(found: Histogram, layout: _Layout, theme: Theme, gutter: bool) -> Blo
 
 
 def _glyph(rows: float, row: int, levels: str) -> str:
-    """What a bar of so many rows shows in one of them, counted from the bottom."""
+    """Return what a bar of so many rows shows in one of them, counted from the bottom."""
     steps = len(levels) - 1
     height = math.ceil(rows * steps - 1e-9)  # any share at all is seen
     return levels[min(max(height - row * steps, 0), steps)]

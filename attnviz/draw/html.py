@@ -58,7 +58,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def document_html(document: doc.Document, palette: str) -> Iterator[str]:
-    """The whole page; each part that is a drawing stands on its own."""
+    """Yield the whole page; each part that is a drawing stands on its own."""
     yield from page_frame(document.name)
     yield f"<h1>{safe(document.title or document.name)}</h1>"
     yield from [f'<p class="finding">{safe(document.finding)}</p>'] if document.finding else []
@@ -73,7 +73,7 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
 
 
 def page_frame(name: str) -> Iterator[str]:
-    """What stands before the content of a page."""
+    """Return what stands before the content of a page."""
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
@@ -82,7 +82,7 @@ def page_frame(name: str) -> Iterator[str]:
 
 
 def _named(part: doc.Part | doc.Group) -> Iterator[str]:
-    """The maps that a table may link to."""
+    """Yield the maps that a table may link to."""
     if isinstance(part, doc.Group):
         for member in part.parts:
             yield from _named(member)
@@ -221,7 +221,8 @@ _LEAST, _MOST = 360, 1000
 
 
 def framed_document(document: doc.Document, palette: str) -> str:
-    """The page of a document as an element of a notebook that runs no script and loads nothing.
+    """Return the page of a document as an element of a notebook that runs no script and loads
+    nothing.
 
     A frame of its own, so that neither's styles reach the other.
 

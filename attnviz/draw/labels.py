@@ -63,7 +63,7 @@ _FLAG_LETTERS = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 
 
 def _shown(character: str, after: str) -> str:
-    """One character as it may be printed after the text ``after``."""
+    """Return one character as it may be printed after the text ``after``."""
     if character in _PICTURES:
         return _PICTURES[character]
     if character < " ":
@@ -96,7 +96,7 @@ def visible(text: str, encoding: str = "utf-8") -> str:
 
 
 def token_label(text: str, encoding: str = "utf-8") -> str:
-    """A token as an axis shows it: no surrounding space, bytes as ``<ED 95>``."""
+    """Return a token as an axis shows it: no surrounding space, bytes as ``<ED 95>``."""
     bare = text.strip(" ")
     if not bare:
         return visible("␣" * max(len(text), 1) if text else "∅", encoding)
@@ -122,7 +122,7 @@ def word_label(texts: Iterable[str], encoding: str = "utf-8") -> str:
 
 
 def token_labels(tokens: Tokens, encoding: str = "utf-8") -> tuple[str, ...]:
-    """The axis labels of a text.
+    """Return the axis labels of a text.
 
     Bytes that make up one character are shown as it and their part, such as ``한 1/3``; special
     tokens with long names as ``<bos>`` and ``<eos>``, or cut.
@@ -152,7 +152,9 @@ class _Part(NamedTuple):
 
 
 def _parts(texts: Sequence[str]) -> list[list[_Part]]:
-    """What each token has: its text, or with bytes the characters these make with neighbours."""
+    """Return what each token has: its text, or with bytes the characters these make with
+    neighbours.
+    """
     parts: list[list[_Part]] = []
     for split, run in groupby(texts, lambda text: _BYTES.search(text) is not None):
         if not split:
@@ -175,7 +177,7 @@ def _parts(texts: Sequence[str]) -> list[list[_Part]]:
 
 
 def whole_characters(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """The tokens one by one as (first, behind the last), those of one character together."""
+    """Yield the tokens one by one as (first, behind the last), those of one character together."""
     start = 0
     for place, parts in enumerate(_parts(texts), start=1):
         if not parts or parts[-1].number == parts[-1].of:
@@ -184,7 +186,7 @@ def whole_characters(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _raw(text: str) -> bytes:
-    """The bytes of a text, those that are written out among them."""
+    """Return the bytes of a text, those that are written out among them."""
     parts = re.split(f"({_BYTES.pattern})", text)
     return b"".join(
         _unwritten(part) if place % 2 else part.encode("utf-8", "replace")
@@ -197,7 +199,7 @@ def _unwritten(names: str) -> bytes:
 
 
 def split_into_bytes(tokens: Tokens) -> str:
-    """One line of advice where tokens are parts of characters; else nothing."""
+    """Return one line of advice where tokens are parts of characters; else nothing."""
     for first, last in whole_characters(tokens.texts):
         if last - first > 1:
             word = cut(word_label(tokens.texts[first:]).split()[0], _LONGEST_SPECIAL)
@@ -206,7 +208,7 @@ def split_into_bytes(tokens: Tokens) -> str:
 
 
 def width(text: str) -> int:
-    """The terminal cells that a text takes."""
+    """Return the terminal cells that a text takes."""
     return cell_len(text)
 
 
@@ -223,7 +225,9 @@ def cut(text: str, cells: int) -> str:
 
 
 def short_name(name: str) -> str:
-    """A model's name for a line that has more to say; of a long path the last one or two parts."""
+    """Return a model's name for a line that has more to say; of a long path the last one or two
+    parts.
+    """
     parts = name.rstrip("/").split("/")
     if len(name) <= _LONGEST_NAME or len(parts) < 2:
         return name

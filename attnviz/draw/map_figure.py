@@ -34,7 +34,7 @@ _LONGEST_LABEL = 16
 
 
 def _cell(tokens: int) -> float:
-    """The pixels of a cell's side for so many tokens on the longer axis."""
+    """Return the pixels of a cell's side for so many tokens on the longer axis."""
     for most, pixels in _CELLS:
         if tokens <= most:
             return pixels
@@ -42,7 +42,7 @@ def _cell(tokens: int) -> float:
 
 
 def _every(cell: float) -> int:
-    """How many cells one axis label stands for."""
+    """Return how many cells one axis label stands for."""
     return math.ceil(_LINE / cell)
 
 
@@ -80,7 +80,7 @@ def _values(
     cell: float,
     limit: float,
 ) -> Iterator[Item]:
-    """Each visible weight, written in its cell; what rounds to zero is a dot."""
+    """Yield each visible weight, written in its cell; what rounds to zero is a dot."""
     scale = NumberScale(limit)
     for row, column in zip(*np.nonzero(steps >= 0), strict=True):
         value = float(weights[row, column])
@@ -98,7 +98,9 @@ def _tips(
     corner: tuple[float, float],
     cell: float,
 ) -> Iterator[Item]:
-    """A tip a cell where cells are few, else one a query with the keys of its largest values."""
+    """Yield a tip a cell where cells are few, else one a query with the keys of its largest
+    values.
+    """
     (queries, keys), (x, y) = names, corner
     for row, query in enumerate(queries):
         seen = min(row + 1, len(keys)) if causal else len(keys)
@@ -123,12 +125,12 @@ def _numbered(tokens: Tokens, index_base: int) -> list[str]:
 
 
 def room_for_values(shown: Map) -> bool:
-    """Whether a map's cells are large enough for numbers."""
+    """Return whether a map's cells are large enough for numbers."""
     return all(tokens <= _MOST_WRITTEN for tokens in shown.weights.shape)
 
 
 def map_figure(shown: Map, index_base: int, written: bool) -> Drawing:
-    """One map in full under its name and its scores, a cell a weight.
+    """Return one map in full under its name and its scores, a cell a weight.
 
     written: every value in its cell. Where labels would touch, every second one, or every
     third … is left, and a line below says so.
@@ -168,7 +170,9 @@ _NAME_HEIGHT = _CAPTION_HEIGHT = 16
 
 
 def small_map_figure(shown: Map) -> Drawing:
-    """One map without tokens between its name and its scores, pooled where the text is long."""
+    """Return one map without tokens between its name and its scores, pooled where the text is
+    long.
+    """
     finite = np.nan_to_num(shown.weights)
     steps = cell_steps(finite, _factors(shown), shown.causal, shown.limit)
     queries, keys = steps.shape
@@ -191,7 +195,7 @@ def _factors(shown: Map) -> tuple[int, int]:
 
 
 def pooling_words(shown: Map) -> str:
-    """What a cell of a small map is where it is more than one token; else nothing."""
+    """Return what a cell of a small map is where it is more than one token; else nothing."""
     return pooling(_factors(shown), shown.limit > 0)
 
 
@@ -199,7 +203,7 @@ _BAR, _THICK = 256.0, 12.0
 
 
 def scale_figure(scale: Scale) -> Drawing:
-    """A colour bar with its ticks and its words."""
+    """Return a colour bar with its ticks and its words."""
     half = [_LETTER * width(text) / 2 for _, text in scale.ticks] or [0.0]
     left = max(_LETTER * width(scale.words) + 10 if scale.words else 0.0, half[0])
     steps = np.rint(np.linspace(scale.first, scale.last, 128)).astype(np.intp)[None, :]
@@ -221,7 +225,7 @@ _ROW, _ACROSS = 18.0, 110
 
 
 def text_figure(shown: Map) -> Drawing:
-    """The text of a map of one query, a value in the tip of each token."""
+    """Return the text of a map of one query, a value in the tip of each token."""
     words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
     items: list[Item] = [Label(0, 14, shown.name, "title")]
     items += [Label(0, 31, words, "faint")] if words else []

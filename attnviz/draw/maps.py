@@ -20,7 +20,8 @@ _LEAST_THUMBNAIL, _NAMED = 8, 13
 
 
 def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
-    """The largest weight of each block of so many queries × keys; the last blocks may be smaller.
+    """Return the largest weight of each block of so many queries × keys; the last blocks may be
+    smaller.
 
     NaN is no weight: a block of nothing else stays NaN.
     """
@@ -32,13 +33,13 @@ def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.
 
 
 def pool_signed(values: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
-    """The value of the largest size, with its sign; of two alike the one above zero."""
+    """Return the value of the largest size, with its sign; of two alike the one above zero."""
     above, below = pool(values, factors), -pool(-values, factors)
     return np.where(above >= -below, above, below)
 
 
 def pooling(factors: tuple[int, int], signed: bool = False) -> str:
-    """What a cell is where it is more than one weight, in words; else nothing."""
+    """Return what a cell is where it is more than one weight, in words; else nothing."""
     queries, keys = factors
     kept = "largest |value|" if signed else "max"
     if queries == keys:
@@ -51,7 +52,7 @@ def pooling(factors: tuple[int, int], signed: bool = False) -> str:
 def cell_steps(
     weights: NDArray[np.floating], factors: tuple[int, int], causal: bool, limit: float = 0.0
 ) -> NDArray[np.intp]:
-    """The steps of a downsampled map; −1 where only future lies, and for NaN.
+    """Return the steps of a downsampled map; −1 where only future lies, and for NaN.
 
     limit: of values of either sign, where colours are full; 0 for weights.
     """
@@ -77,7 +78,8 @@ class Fit(NamedTuple):
 
 
 def fitted(queries: int, keys: int, lines: int, columns: int, theme: Theme) -> Fit:
-    """The finest way to draw a map in ``lines`` × ``columns``; cells of two columns go first.
+    """Return the finest way to draw a map in ``lines`` × ``columns``; cells of two columns go
+    first.
 
     Where colour lets one character show two queries, a cell may be one column by half a line.
     """
@@ -94,7 +96,7 @@ def fitted(queries: int, keys: int, lines: int, columns: int, theme: Theme) -> F
 
 
 def cell_lines(steps: NDArray[np.intp], fit: Fit, theme: Theme) -> list[Line]:
-    """The cells of a map, line by line."""
+    """Return the cells of a map, line by line."""
     if not fit.halves:
         return [[theme.cells(int(step), fit.wide) for step in row] for row in steps]
     if len(steps) % 2:
@@ -113,7 +115,9 @@ def small_map(
     theme: Theme,
     limit: float = 0.0,
 ) -> Block:
-    """A map of at most ``lines`` × ``columns``, see ``fitted``; limit: see ``cell_steps``."""
+    """Return a map of at most ``lines`` × ``columns``, see ``fitted``; limit: see
+    ``cell_steps``.
+    """
     queries, keys = weights.shape
     theme = theme.signed if limit else theme
     fit = fitted(queries, keys, lines, columns, theme)
@@ -124,7 +128,7 @@ def small_map(
 def thumbnails_fit(
     tokens: int, rows: int, across: int, lines: int, columns: int
 ) -> tuple[int, int] | None:
-    """The lines and columns of each of ``rows`` × ``across`` small maps, a cell a weight.
+    """Return the lines and columns of each of ``rows`` × ``across`` small maps, a cell a weight.
 
     Each has a line of words above and an empty one below, and two columns to the next. None where
     they do not fit in ``lines`` × ``columns``, or show less than a word would: fewer than 8 × 8

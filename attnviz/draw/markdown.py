@@ -17,7 +17,7 @@ _MOST_POINTS = 12
 
 
 def document_markdown(document: doc.Document) -> Iterator[str]:
-    """Its lines."""
+    """Yield its lines."""
     yield f"## {_safe(document.title or document.name)}\n"
     if document.finding:
         yield f"**{_safe(document.finding)}**\n"
@@ -28,7 +28,7 @@ def document_markdown(document: doc.Document) -> Iterator[str]:
 
 
 def part_markdown(part: doc.Part) -> str:
-    """One part, to stand in a text of other make."""
+    """Return one part, to stand in a text of other make."""
     return "\n".join(_part(part)).rstrip("\n")
 
 
@@ -121,7 +121,7 @@ def _grid(grid: doc.HeadGrid) -> Iterator[str]:
 
 
 def _map(shown: doc.Map, part: doc.Maps) -> Iterator[str]:
-    """The weights of a short text; of a longer one the scores alone."""
+    """Yield the weights of a short text; of a longer one the scores alone."""
     scale = NumberScale(shown.limit) if shown.limit else None
     words = [word for word in (*shown.words, *shown.below) if word[0] != shown.name]
     words += [(scale.times.strip(), False)] if scale is not None and scale.times else []

@@ -37,14 +37,14 @@ class NumberScale:
 
     @property
     def power(self) -> int:
-        """The power of ten, a multiple of three, that all values are counted in."""
+        """Return the power of ten, a multiple of three, that all values are counted in."""
         if self.percent or self.limit == 0 or 0.01 <= self.limit < 1000:
             return 0
         return max(math.floor((math.log10(self.limit) + 1) / 3) * 3, _LEAST_POWER)
 
     @property
     def times(self) -> str:
-        """The power behind a unit or a value, such as `` ×1e-3``; empty if there is none."""
+        """Return the power behind a unit or a value, such as `` ×1e-3``; empty if there is none."""
         return f" ×1e{self.power}" if self.power else ""
 
     @property
@@ -57,7 +57,9 @@ class NumberScale:
         return max((2 if self.percent else 4) - before, 0)
 
     def text(self, value: float, decimals: int | None = None) -> str:
-        """A value, such as ``+0.532``, without its power; what rounds to zero has no sign."""
+        """Return a value, such as ``+0.532``, without its power; what rounds to zero has no
+        sign.
+        """
         sign = "+" if self.signed else ""
         digits = self.decimals if decimals is None else decimals
         text = f"{value / 10.0**self.power:{sign}.{digits}f}"
@@ -65,12 +67,12 @@ class NumberScale:
 
     @property
     def room(self) -> int:
-        """The characters in which the largest value has two digits or more, six at most."""
+        """Return the characters in which the largest value has two digits or more, six at most."""
         least = 4 if self.power or self.limit >= 0.1 else 5
         return next((room for room in range(least, 6) if self.fitted(self.limit, room)), 6)
 
     def fitted(self, value: float, room: int) -> str | None:
-        """A value in at most ``room`` columns with one decimal or more, ``+.53`` if need be.
+        """Return a value in at most ``room`` columns with one decimal or more, ``+.53`` if need be.
 
         None where there is no room for any value of this scale.
         """

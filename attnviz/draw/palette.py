@@ -66,14 +66,16 @@ STEPS = 256
 
 
 def series_tint(number: int) -> Tint:
-    """The colour of a curve, and of what else is said of the same thing; the ninth is the first."""
+    """Return the colour of a curve, and of what else is said of the same thing; the ninth is the
+    first.
+    """
     hue = [*_SERIES][number % len(_SERIES)]
     return Tint(0, f"{hue} {hue}")
 
 
 @lru_cache
 def colour_table(name: str) -> tuple[RGB, ...]:
-    """The 256 colours of a palette, evenly spaced between its anchors. KeyError if unknown.
+    """Return the 256 colours of a palette, evenly spaced between its anchors. KeyError if unknown.
 
     In place of a name stand anchors of one's own, such as ``181c24 56b4e9``.
     """
@@ -93,7 +95,7 @@ def colour_table(name: str) -> tuple[RGB, ...]:
 
 
 def paper_table(name: str) -> tuple[RGB, ...]:
-    """The same for pictures and pages, whose ground is white."""
+    """Return the same for pictures and pages, whose ground is white."""
     return colour_table(_ON_PAPER.get(name, name))
 
 
@@ -101,7 +103,7 @@ _GROUND, _FAINTEST = bytes((24, 28, 36)), 0.3
 
 
 def shades(colour: str) -> str:
-    """A palette from a faint shade of a colour, RRGGBB, at step 0 to the colour itself."""
+    """Return a palette from a faint shade of a colour, RRGGBB, at step 0 to the colour itself."""
     full = bytes.fromhex(colour)
     faint = bytes(
         round(dark + (bright - dark) * _FAINTEST)
@@ -121,5 +123,5 @@ def contrasting(colour: RGB) -> RGB:
 
 
 def to_hex(colour: RGB) -> str:
-    """A colour as ``#rrggbb``."""
+    """Return a colour as ``#rrggbb``."""
     return "#{:02x}{:02x}{:02x}".format(*colour)

@@ -25,7 +25,7 @@ _TITLE_LINES = 3
 
 
 def maps_block(part: Maps, theme: Theme, room: int) -> Block:
-    """The maps in ``room`` columns, then what their colours mean."""
+    """Return the maps in ``room`` columns, then what their colours mean."""
     title = Block(tuple(_lines(part.title, theme, room)), room)
     key = Block((), 0)
     if part.scale is not None:
@@ -44,7 +44,7 @@ def maps_block(part: Maps, theme: Theme, room: int) -> Block:
 
 
 def _texts(part: Maps, theme: Theme, room: int) -> Block:
-    """The texts below each other, each under its title."""
+    """Return the texts below each other, each under its title."""
     blocks = []
     for shown in part.maps:
         words = [*_lines(shown.words or [(shown.name, True)], theme, room)]
@@ -54,7 +54,7 @@ def _texts(part: Maps, theme: Theme, room: int) -> Block:
 
 
 def map_axes(shown: Map, theme: Theme) -> Axes:
-    """The labels of a map's rows and columns."""
+    """Return the labels of a map's rows and columns."""
     queries, keys = (token_labels(tokens, theme.encoding) for tokens in (shown.queries, shown.keys))
     return Axes(
         queries,
@@ -117,7 +117,7 @@ def _map_room(part: Maps, axes: Sequence[Axes], theme: Theme, width: int) -> int
 
 
 def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, room: int, width: int) -> int:
-    """The lines that maps of ``room`` columns each take, with their titles."""
+    """Return the lines that maps of ``room`` columns each take, with their titles."""
     across = (width + _GAP) // (room + _GAP)
     drawn = [
         heatmap(shown.weights, labels, theme, room, part.values, part.lines, shown.limit)

@@ -30,7 +30,7 @@ _ROOM = 1000.0
 
 
 def plot_figure(plot: Plot) -> Drawing:
-    """The curves of a plot with axes and a legend, or its histograms next to each other."""
+    """Return the curves of a plot with axes and a legend, or its histograms next to each other."""
     name = plot.title[0][0] if plot.title else "plot"
     if plot.histograms:
         drawings = [_histogram(each) for each in plot.histograms]
@@ -74,7 +74,7 @@ class _Axes:
         return _TOP + (high - value) / (high - low) * _TALL
 
     def drawn(self, plot: Plot) -> Iterator[Item]:
-        """Both axes with round numbers, marks and levels."""
+        """Yield both axes with round numbers, marks and levels."""
         foot, right = _TOP + _TALL, _LEFT + _ACROSS
         ticks, digits = round_ticks(*self._up)
         for tick in ticks:
@@ -99,7 +99,7 @@ class _Axes:
         ]
 
     def curve(self, curve: Curve, ink: str, sign: str, number: int) -> Iterator[Item]:
-        """A line with its sign now and then, those of the curves not above each other."""
+        """Yield a line with its sign now and then, those of the curves not above each other."""
         points = [(self.x(place), self.y(value)) for place, value in curve.points]
         if not curve.marked:
             yield Stroke(points, ink)
@@ -119,7 +119,7 @@ class _Axes:
 
 
 def _legend(plot: Plot, pens: Sequence[tuple[str, str]]) -> Iterator[tuple[Item, ...]]:
-    """A line for each curve, mark and level, counted from the top of the line."""
+    """Yield a line for each curve, mark and level, counted from the top of the line."""
     for curve, (ink, sign) in zip(plot.curves, pens, strict=True):
         ends = [(_LEFT, 0.0), (_LEFT + _SAMPLE - 6, 0.0)]
         sample = Stroke([(_LEFT + 10, 0.0)], ink, _DOT) if curve.marked else Stroke(ends, ink)

@@ -24,14 +24,14 @@ def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) ->
 
 
 def quoted_line(name: str, content: str, room: int, theme: Theme, lead: int = 7) -> Line:
-    """A text in one line behind its name in ``lead`` columns, cut where the line is full."""
+    """Return a text in one line behind its name in ``lead`` columns, cut where the line is full."""
     shown = visible(" ".join(content.split()), theme.encoding)
     shown = fit(shown, room - lead, theme.ellipsis) if width(shown) > room - lead else shown
     return text_line((name.ljust(lead), DIM), shown)
 
 
 def spelled_parts(parts: Words, theme: Theme) -> Words:
-    """The same parts in signs that the console has."""
+    """Return the same parts in signs that the console has."""
     return [(theme.spell(text), tone) for text, tone in parts]
 
 

@@ -36,7 +36,9 @@ def listed(names: Sequence[str], last: str = "and") -> str:
 
 
 def share(value: float) -> str:
-    """A number in [0, 1] in three characters, such as ``.07``; a dash for what is not measured."""
+    """Return a number in [0, 1] in three characters, such as ``.07``; a dash for what is not
+    measured.
+    """
     if math.isnan(value):
         return "–"
     return "1.0" if value >= 0.995 else f"{max(value, 0.0):.2f}"[1:]
@@ -105,19 +107,19 @@ def spoken_date(date: str) -> str:
 
 
 def shape_words(info: ModelInfo) -> str:
-    """How many layers of how many heads."""
+    """Return how many layers of how many heads."""
     shape = f"{info.layers} layer{'s' * (info.layers > 1)} × {info.heads} heads"
     return shape if info.kv_heads == info.heads else f"{shape} on {info.kv_heads} key/value heads"
 
 
 def size_words(record: AttentionRecord) -> str:
-    """How much text there is on the axes."""
+    """Return how much text there is on the axes."""
     queries, keys = len(record.queries), len(record.keys)
     return f"{queries} tokens" if record.kind != "cross" else f"{queries} queries, {keys} keys"
 
 
 def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
-    """Which model and which weights, as parts (text, bold) of a line."""
+    """Return which model and which weights, as parts (text, bold) of a line."""
     if info.is_array:
         return [
             (info.name, True),
@@ -135,19 +137,21 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
 
 
 def named(info: ModelInfo) -> list[tuple[str, bool]]:
-    """How a first screen begins: the model, and that it is untrained where it is."""
+    """Return how a first screen begins: the model, and that it is untrained where it is."""
     return [(info.name, True), *[("random weights", False)] * (info.weights == "random")]
 
 
 def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
-    """What a reader of attention must know, with advice where tokens are parts of characters."""
+    """Return what a reader of attention must know, with advice where tokens are parts of
+    characters.
+    """
     advice = split_into_bytes(tokens)
     kept = [note for note in notes if not note.endswith(NO_PREDICTIONS)]
     return Group([Note(note) for note in (*kept, *[advice] * bool(advice))])
 
 
 def advised(first: First, tokens: Tokens) -> First:
-    """A first screen that ends in the same advice."""
+    """Return a first screen that ends in the same advice."""
     advice = split_into_bytes(tokens)
     if not advice:
         return first

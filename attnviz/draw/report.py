@@ -67,7 +67,7 @@ class Report(ABC):
 
     @property
     def finding(self) -> str:
-        """The answer in a sentence."""
+        """Return the answer in a sentence."""
         return self.document().finding
 
     def write_json(self, stream: SupportsWrite[str]) -> None:

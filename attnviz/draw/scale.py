@@ -17,7 +17,7 @@ _MIDDLE = (STEPS - 1) / 2
 
 
 def diverging_steps(values: NDArray[np.floating], limit: float) -> NDArray[np.intp]:
-    """Each value's step in 0 … 255, same shape: 0 at −limit, 255 at +limit; −1 for NaN.
+    """Return each value's step in 0 … 255, same shape: 0 at −limit, 255 at +limit; −1 for NaN.
 
     Zero is step 128; values beyond the limit count as the limit.
     """
@@ -28,18 +28,18 @@ def diverging_steps(values: NDArray[np.floating], limit: float) -> NDArray[np.in
 
 
 def signed_tint(value: float, limit: float) -> Tint:
-    """The colour of one value of either sign."""
+    """Return the colour of one value of either sign."""
     return Tint(int(diverging_steps(np.array(value), limit)), DIVERGING)
 
 
 def weight_steps(weights: NDArray[np.floating]) -> NDArray[np.intp]:
-    """Each weight's step in 0 … 255 of a colour table, same shape; −1 for NaN."""
+    """Return each weight's step in 0 … 255 of a colour table, same shape; −1 for NaN."""
     levels = np.sqrt(np.clip(weights, 0.0, 1.0)) * (STEPS - 1)
     steps: NDArray[np.intp] = np.rint(np.nan_to_num(levels, nan=-1.0)).astype(np.intp)
     return steps
 
 
 def visible_cells(queries: int, keys: int, causal: bool) -> NDArray[np.bool_]:
-    """Which cells (query, key) a map draws: the future of a causal query stays blank."""
+    """Return which cells (query, key) a map draws: the future of a causal query stays blank."""
     cells = np.ones((queries, keys), dtype=bool)
     return np.tril(cells) if causal else cells

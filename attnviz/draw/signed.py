@@ -22,7 +22,8 @@ def signed_grid(
     unclear: Collection[tuple[int, int]] = (),
     why: str = "",
 ) -> doc.HeadGrid:
-    """A cell for each value by (row, column), in its colour and written with two digits or more.
+    """Return a cell for each value by (row, column), in its colour and written with two digits or
+    more.
 
     scale: of the values; what its power is belongs into the title or a ``signed_scale``.
     unclear: cells that stay faint; why: what their tips say.
@@ -39,7 +40,7 @@ def signed_grid(
 
 
 def signed_scale(scale: NumberScale, unit: str, change: str = "Δ") -> doc.Scale:
-    """The colour bar: the same range both ways where there are two signs.
+    """Return the colour bar: the same range both ways where there are two signs.
 
     unit: of the values, such as ``nats``. change: what the colour is proportional to the root of.
     """
@@ -103,7 +104,7 @@ def ranked_table(
     columns: Iterable[tuple[str | doc.Column, Sequence[str]]],
     grey: Sequence[bool] = (),
 ) -> doc.Table:
-    """A row for each name, a bar for its value, and the columns in which any cell is filled.
+    """Return a row for each name, a bar for its value, and the columns in which any cell is filled.
 
     columns: titles and cells; a plain title is that of numbers. grey: rows that are faint.
     """

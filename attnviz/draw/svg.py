@@ -45,7 +45,7 @@ def png(steps: NDArray[np.intp], palette: str) -> bytes:
 
 
 def png_uri(steps: NDArray[np.intp], palette: str) -> str:
-    """The image as a ``data:`` address, which a page carries within itself."""
+    """Return the image as a ``data:`` address, which a page carries within itself."""
     return "data:image/png;base64," + base64.b64encode(png(steps, palette)).decode("ascii")
 
 
@@ -193,12 +193,14 @@ def _opening(drawing: Drawing, attributes: str) -> str:
 
 
 def svg_element(drawing: Drawing, palette: str) -> str:
-    """A drawing as an element of a page that holds ``STYLE``."""
+    """Return a drawing as an element of a page that holds ``STYLE``."""
     return "\n".join([_opening(drawing, ""), *_content(drawing, palette), "</svg>"])
 
 
 def svg_document(drawing: Drawing, palette: str) -> str:
-    """A drawing as a file of its own, on white paper, or dark where the reader prefers it."""
+    """Return a drawing as a file of its own, on white paper, or dark where the reader prefers
+    it.
+    """
     namespace = 'xmlns="http://www.w3.org/2000/svg" '
     pieces = [
         _opening(drawing, namespace),

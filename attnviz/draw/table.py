@@ -33,12 +33,14 @@ _OTHER = Tint(95)
 
 
 def bar_tint(row: Row, table: Table) -> Tint:
-    """The colour of a row's bar: its own, or that of the value's sign where rows are ranked."""
+    """Return the colour of a row's bar: its own, or that of the value's sign where rows are
+    ranked.
+    """
     return row.tint or (_SIGNS[row.bar is None or row.bar[0] >= 0] if table.ranked else _OTHER)
 
 
 def table_block(table: Table, theme: Theme, room: int) -> Block:
-    """The table within ``room`` columns, under its title."""
+    """Return the table within ``room`` columns, under its title."""
     title = Block(tuple(wrapped(spelled_parts(table.title, theme), room, theme)), room)
     table = _spelled(table, theme)
     widths = _widths(table, room)
@@ -65,7 +67,7 @@ def table_block(table: Table, theme: Theme, room: int) -> Block:
 
 
 def _spelled(table: Table, theme: Theme) -> Table:
-    """The table in signs that the console has, the names of what is ranked strong."""
+    """Return the table in signs that the console has, the names of what is ranked strong."""
     columns = [column._replace(title=theme.spell(column.title)) for column in table.columns]
     if table.ranked:
         columns[0] = columns[0]._replace(tone="strong")
@@ -92,7 +94,9 @@ def _headings(table: Table) -> Row:
 
 
 def _widths(table: Table, room: int) -> dict[int, int]:
-    """What each column takes; 0 for one without any cell. Of those to be cut the widest yield."""
+    """Return what each column takes; 0 for one without any cell. Of those to be cut the widest
+    yield.
+    """
     rows = [row for row in table.rows if len(row.cells) > 1]
     widths = {}
     for place, column in enumerate(table.columns):
@@ -132,7 +136,8 @@ def _kept(table: Table, widths: dict[int, int], room: int) -> list[int]:
 
 
 def _bands(places: Sequence[int], widths: dict[int, int], room: int, lead: int) -> list[list[int]]:
-    """The columns in bands that fit, the leading ones in each; the first is cut where it must be.
+    """Return the columns in bands that fit, the leading ones in each; the first is cut where it
+    must be.
 
     Of several leading columns only the first is repeated where they leave no room for another.
     """
@@ -186,7 +191,7 @@ def _row(
 def _line(
     row: Row, table: Table, band: Sequence[int], widths: dict[int, int], theme: Theme
 ) -> Line:
-    """The cells of one line, blanks only where something follows."""
+    """Return the cells of one line, blanks only where something follows."""
     line: Line = []
     pending = 0
     for place in band:
@@ -203,7 +208,7 @@ def _line(
 
 
 def _cell(row: Row, table: Table, place: int, room: int, theme: Theme) -> Segment:
-    """What stands in a column: a text, or the bar and its caption."""
+    """Return what stands in a column: a text, or the bar and its caption."""
     if place == _BAR:
         caption = (row.tones or {}).get(_BAR)
         text = cut(theme.spell(table.bars), room)
@@ -215,7 +220,7 @@ def _cell(row: Row, table: Table, place: int, room: int, theme: Theme) -> Segmen
 
 
 def _bar(row: Row, table: Table, cells: int, theme: Theme) -> Segment:
-    """A bar of a value's size, half a column fine."""
+    """Return a bar of a value's size, half a column fine."""
     value, limit = row.bar or (0.0, 0.0)
     halves = round(2 * cells * min(abs(value) / limit, 1.0)) if limit > 0 else 0
     # Thin lines: full blocks of neighbouring rows would grow together.
@@ -226,7 +231,9 @@ def _bar(row: Row, table: Table, cells: int, theme: Theme) -> Segment:
 def _hanging(
     row: Row, table: Table, band: Sequence[int], widths: dict[int, int], theme: Theme, room: int
 ) -> list[Line]:
-    """A row whose last cell is broken: next to the others, or below where they leave no room."""
+    """Return a row whose last cell is broken: next to the others, or below where they leave no
+    room.
+    """
     *others, last = band
     start = _used_by(others, widths) + _GAP
     if start - _GAP <= room:

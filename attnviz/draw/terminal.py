@@ -32,7 +32,7 @@ _EVERYTHING = "--full: everything"
 
 
 def terminal_block(document: doc.Document, theme: Theme, room: int) -> Block:
-    """All of it in ``room`` columns."""
+    """Return all of it in ``room`` columns."""
     groups = [*document.whole, doc.Group(document.explain), doc.Group(document.hints)]
     return trimmed(_stacked(groups, theme, room))
 
@@ -46,7 +46,9 @@ def _stacked(groups: Sequence[doc.Group], theme: Theme, room: int, gap: int = 1)
 
 
 def first_screen(document: doc.Document, theme: Theme, room: int, lines: int) -> Block:
-    """What was measured, the finding, and what ``lines`` have room for; the next steps last."""
+    """Return what was measured, the finding, and what ``lines`` have room for; the next steps
+    last.
+    """
     if document.first is None:
         return terminal_block(document, theme, room)
     steps, said = _steps(document, theme, room), _finding(document, theme, room)
@@ -60,7 +62,7 @@ def first_screen(document: doc.Document, theme: Theme, room: int, lines: int) ->
 
 
 def _heading(document: doc.Document, theme: Theme, room: int) -> Line:
-    """One line; of the text as much as there is room for."""
+    """Return one line; of the text as much as there is room for."""
     name, *more = document.heading
     words = [*spelled_parts([(short_name(name[0]), name[1]), *more], theme)]
     text = visible(" ".join(document.quoted.split()), theme.encoding)
@@ -83,7 +85,7 @@ def _finding(document: doc.Document, theme: Theme, room: int) -> Sequence[Line]:
 
 
 def _steps(document: doc.Document, theme: Theme, room: int) -> Block:
-    """The hints that one line has room for; the last of them leads to everything."""
+    """Return the hints that one line has room for; the last of them leads to everything."""
     hints = [
         text for part in document.hints if isinstance(part, doc.Facts) for text, _ in part.words
     ]
@@ -96,7 +98,8 @@ def _steps(document: doc.Document, theme: Theme, room: int) -> Block:
 
 
 def _fitted(groups: Sequence[doc.Group], theme: Theme, room: int, lines: int) -> Block:
-    """The groups in at most ``lines``: tables lose rows, then whole groups go, those that yield
+    """Return the groups in at most ``lines``: tables lose rows, then whole groups go, those that
+    yield
     most first, then grids of colours have two rows a line, then grids lose rows and maps go, then
     the empty lines; what is still too much is cut.
     """
@@ -131,7 +134,9 @@ _Kind = type[doc.Table] | type[doc.HeadGrid] | type[doc.Maps]
 
 
 def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
-    """The group with fewer rows, or one map less, in its part of this kind that can lose most."""
+    """Return the group with fewer rows, or one map less, in its part of this kind that can lose
+    most.
+    """
     parts = list(group.parts)
     place = max(range(len(parts)), key=lambda place: _spare(parts[place], kind))
     part = parts[place]
@@ -149,7 +154,7 @@ def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
 
 
 def _spare(part: doc.Part | doc.Group, kind: _Kind) -> int:
-    """How many rows or maps its part of this kind that can lose most has to lose."""
+    """Return how many rows or maps its part of this kind that can lose most has to lose."""
     if isinstance(part, doc.Group):
         return max((_spare(member, kind) for member in part.parts), default=0)
     if not isinstance(part, kind):
@@ -162,7 +167,9 @@ def _spare(part: doc.Part | doc.Group, kind: _Kind) -> int:
 
 
 def _may_halve(part: doc.Part | doc.Group) -> bool:
-    """Whether it has a grid whose cells are colours and no letters, still with a line a row."""
+    """Return whether it has a grid whose cells are colours and no letters, still with a line a
+    row.
+    """
     if isinstance(part, doc.Group):
         return any(map(_may_halve, part.parts))
     if not isinstance(part, doc.HeadGrid) or part.halved or len(part.rows) < 2:
@@ -171,7 +178,7 @@ def _may_halve(part: doc.Part | doc.Group) -> bool:
 
 
 def _halved(group: doc.Group) -> doc.Group:
-    """The group with two rows a line in each such grid."""
+    """Return the group with two rows a line in each such grid."""
     parts: list[doc.Part | doc.Group] = []
     for part in group.parts:
         if isinstance(part, doc.Group):
@@ -207,7 +214,7 @@ def _group(group: doc.Group, theme: Theme, room: int) -> Block:
 def _yielding(
     parts: Sequence[doc.Part | doc.Group], how: doc.Beside, theme: Theme, room: int
 ) -> Block:
-    """The first part in the room that the second one leaves, or else above it."""
+    """Return the first part in the room that the second one leaves, or else above it."""
     first, second = parts
     right = _member(second, theme, room)
     left = room - widest(right.lines) - how.gap
@@ -219,7 +226,7 @@ def _yielding(
 
 
 def _full_width(part: doc.Part | doc.Group) -> int:
-    """The columns that a part takes where there is room for all of it."""
+    """Return the columns that a part takes where there is room for all of it."""
     if isinstance(part, doc.Group):
         return max(map(_full_width, part.parts), default=0)
     return full_width(part) if isinstance(part, doc.HeadGrid) else 0
@@ -232,7 +239,7 @@ def _member(part: doc.Part | doc.Group, theme: Theme, room: int) -> Block:
 
 
 def part_block(part: doc.Part, theme: Theme, room: int) -> Block:
-    """One part in ``room`` columns."""
+    """Return one part in ``room`` columns."""
     match part:
         case doc.Facts():
             return _facts(part, theme, room)

@@ -43,13 +43,15 @@ _TONES: dict[Tone, Style | None] = {
 
 
 def strength(value: float, limit: float) -> int:
-    """How strong a value is without colour: 0 (almost none) to 3, by its root's share of one."""
+    """Return how strong a value is without colour: 0 (almost none) to 3, by its root's share of
+    one.
+    """
     root = min(abs(value) / (limit or 1.0), 1.0) ** 0.5
     return sum(root >= level for level in _LEVELS)
 
 
 def sign_glyph(value: float, limit: float, ascii_only: bool) -> str:
-    """One glyph for a value's sign and strength; a dot for almost none."""
+    """Return one glyph for a value's sign and strength; a dot for almost none."""
     level = strength(value, limit)
     if not level:
         return "." if ascii_only else "·"
@@ -80,7 +82,7 @@ class Theme:
 
     @classmethod
     def of(cls, console: Console, palette: str, ascii_only: bool) -> Theme:
-        """The best that a console can do."""
+        """Return the best that a console can do."""
         encoding = console.encoding
         carries_blocks = not ascii_only
         try:
@@ -93,7 +95,7 @@ class Theme:
 
     @property
     def ramp(self) -> str:
-        """The glyphs from weight 0 to weight 1 where there is no colour."""
+        """Return the glyphs from weight 0 to weight 1 where there is no colour."""
         return _LETTERS if self.ascii else _BLOCKS
 
     @property
@@ -102,22 +104,22 @@ class Theme:
 
     @property
     def trace(self) -> str:
-        """What stands for a weight that rounds to zero but is more."""
+        """Return what stands for a weight that rounds to zero but is more."""
         return "." if self.ascii else "·"
 
     @property
     def dot(self) -> str:
-        """What stands between the parts of a line."""
+        """Return what stands between the parts of a line."""
         return " - " if self.ascii else " · "
 
     @property
     def signed(self) -> Theme:
-        """The same for values of either sign: steps are those of ``diverging_steps``."""
+        """Return the same for values of either sign: steps are those of ``diverging_steps``."""
         return replace(self, palette=DIVERGING)
 
     @property
     def half_blocks(self) -> bool:
-        """Whether one character can show two queries."""
+        """Return whether one character can show two queries."""
         return self.colour and not self.ascii
 
     def spell(self, text: str) -> str:
@@ -125,19 +127,19 @@ class Theme:
         return visible(spelled(text) if self.ascii else text, self.encoding)
 
     def tone(self, tone: bool | Tone) -> Style | None:
-        """How a text of this tone is set; True is ``strong``."""
+        """Return how a text of this tone is set; True is ``strong``."""
         if not self.colour and tone in VERDICTS:
             return DIM if tone == "skipped" else BOLD
         return _TONES["strong" if tone is True else tone or "plain"]
 
     def ink(self, tint: Tint) -> Style | None:
-        """A colour for what is drawn on the terminal's ground; None without colour."""
+        """Return a colour for what is drawn on the terminal's ground; None without colour."""
         if not self.colour:
             return None
         return Style(color=Color.from_rgb(*colour_table(tint.palette or self.palette)[tint.step]))
 
     def ground(self, tint: Tint) -> Style | None:
-        """A coloured ground with black or white ink on it; None without colour."""
+        """Return a coloured ground with black or white ink on it; None without colour."""
         if not self.colour:
             return None
         shade = colour_table(tint.palette or self.palette)[tint.step]
@@ -145,14 +147,16 @@ class Theme:
         return Style(color=ink, bgcolor=Color.from_rgb(*shade))
 
     def glyph(self, step: int) -> str:
-        """The ramp's glyph for a step of the colour table, or the glyph of a sign and its size."""
+        """Return the ramp's glyph for a step of the colour table, or the glyph of a sign and its
+        size.
+        """
         if self.palette == DIVERGING:
             root = 2 * step / (STEPS - 1) - 1
             return sign_glyph(root * abs(root), 1.0, self.ascii)
         return self.ramp[min(step * len(self.ramp) // STEPS, len(self.ramp) - 1)]
 
     def _style(self, fore: int, back: int) -> Style:
-        """The style of two steps of the palette; −1 leaves the terminal's own colour."""
+        """Return the style of two steps of the palette; −1 leaves the terminal's own colour."""
         known = self._styles.get((fore, back))
         if known is None:
             table = colour_table(self.palette)
@@ -163,7 +167,7 @@ class Theme:
         return known
 
     def cells(self, step: int, cells: int, text: str = "") -> Segment:
-        """One weight across ``cells`` columns, ``text`` written in it."""
+        """Return one weight across ``cells`` columns, ``text`` written in it."""
         if step < 0:
             return Segment(" " * cells)
         if not self.colour:

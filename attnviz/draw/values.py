@@ -52,7 +52,7 @@ def table_of(
 
 
 def token_facts(tokens: Tokens) -> dict[str, Any]:
-    """The tokens of a text and their ids."""
+    """Return the tokens of a text and their ids."""
     return {"tokens": list(tokens.texts), "token_ids": list(tokens.ids)}
 
 
@@ -63,7 +63,7 @@ _PLAIN = (
 
 
 def model_facts(info: ModelInfo) -> dict[str, Any]:
-    """Where the numbers come from, as JSON values; None for what an array does not tell."""
+    """Return where the numbers come from, as JSON values; None for what an array does not tell."""
     known = not info.is_array
     return {
         "name": info.name,
@@ -87,7 +87,8 @@ _MOST = 2**17
 
 
 def model_of(facts: Mapping[str, Any]) -> ModelInfo:
-    """The model that ``model_facts`` informed about, read from a file that anyone may have written.
+    """Return the model that ``model_facts`` informed about, read from a file that anyone may have
+    written.
 
     Raises KeyError, TypeError or ValueError for anything else.
     """
@@ -109,7 +110,8 @@ def model_of(facts: Mapping[str, Any]) -> ModelInfo:
 
 
 def label_facts(label: HeadLabel) -> dict[str, Any]:
-    """A head's label and what supports it, as JSON values; None for what this text does not show.
+    """Return a head's label and what supports it, as JSON values; None for what this text does not
+    show.
 
     ``source`` is ``card``, ``patterns``, ``text``, or ``none`` for what only describes the head on
     this text; ``date`` when ``patterns`` kept it. ``score`` is that of the source, ``measured`` the
@@ -138,7 +140,7 @@ _EXACT_POWER = 22
 
 
 def json_number(value: float | None) -> float | None:
-    """A number that JSON has; None for what was not measured or is not finite."""
+    """Return a number that JSON has; None for what was not measured or is not finite."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 

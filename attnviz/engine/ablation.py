@@ -97,7 +97,7 @@ class HeadAblation(Untouched):
         return self.edit_rows(point, outputs, 0)
 
     def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
-        """The same where the outputs are those of the rows from ``first`` on."""
+        """Return the same where the outputs are those of the rows from ``first`` on."""
         here = range(first, first + len(outputs))
         pairs = [
             (None if row is None else row - first, head)
@@ -122,7 +122,7 @@ class HeadAblation(Untouched):
         return self._pairs.get(point.layer, []) if point.kind == self._kind else []
 
     def _values(self, point: HookedCall, heads: list[int], like: Tensor) -> Tensor:
-        """What takes the heads' place: (token or 1, chosen head, dim), or a single zero."""
+        """Return what takes the heads' place: (token or 1, chosen head, dim), or a single zero."""
         if self._replacements is None:
             return like.new_zeros(())
         return self._replacements[point.layer][:, heads].to(like)
@@ -183,7 +183,7 @@ def mean_outputs(
 def resampled(
     model: PatchableModel, given: Input, others: Sequence[Input], draws: int, seed: int
 ) -> tuple[list[Replacements], bool]:
-    """The outputs of up to ``draws`` of the other texts, drawn without repetition.
+    """Return the outputs of up to ``draws`` of the other texts, drawn without repetition.
 
     Also whether a longer text was cut to the length of ``given``, or a shorter one left out.
     Raises UsageError where all are shorter, or

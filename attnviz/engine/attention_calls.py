@@ -56,11 +56,11 @@ class AttentionCall:
         return self._by(self.found.own, self.mask)
 
     def eager(self) -> Attended:
-        """The same by the function that computes weights."""
+        """Return the same by the function that computes weights."""
         return self._by(self.found.eager, self.additive_mask())
 
     def hiding(self, hidden: Tensor) -> Attended:
-        """The same where the scores of what is ``hidden`` (head, query, key) are −inf."""
+        """Return the same where the scores of what is ``hidden`` (head, query, key) are −inf."""
         mask = self.additive_mask()
         if mask is None:
             mask = torch.zeros((), dtype=self.query.dtype, device=self.query.device)
@@ -71,7 +71,8 @@ class AttentionCall:
         return self._by(self.found.eager, seen)
 
     def mixing(self, change: Callable[[Tensor], Tensor]) -> Attended:
-        """The same where other weights (batch, head, query, key) than its own mix the values.
+        """Return the same where other weights (batch, head, query, key) than its own mix the
+        values.
 
         Raises UnsupportedError where the output is not the values mixed by the weights.
         """
@@ -96,7 +97,9 @@ class AttentionCall:
 
     @property
     def is_causal(self) -> bool:
-        """The rule of transformers' fused function: without a mask the module itself says it."""
+        """Return the rule of transformers' fused function: without a mask the module itself says
+        it.
+        """
         said = self.options.get("is_causal")
         own = getattr(self.module, "is_causal", True) if said is None else said
         alone = self.found.is_fused and self.mask is None
@@ -125,7 +128,7 @@ class AttentionCall:
         return seen.any(1).expand(batch, stop - start, keys)
 
     def additive_mask(self) -> Tensor | None:
-        """The mask as eager attention takes it: what is added to the scores."""
+        """Return the mask as eager attention takes it: what is added to the scores."""
         seen = self.mask
         if self.is_causal:
             size = self.query.shape[2], self.key.shape[2]
@@ -229,7 +232,7 @@ FUSED_INPUTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", 
 
 
 def _hidden(named: dict[str, Any], hidden: Tensor) -> dict[str, Any]:
-    """The inputs of fused attention that hides more keys (..., query, key) than it does."""
+    """Return the inputs of fused attention that hides more keys (..., query, key) than it does."""
     mask, visible = named.get("attn_mask"), ~hidden
     if named.get("is_causal"):
         visible = visible.tril()
@@ -342,7 +345,7 @@ def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Itera
 
 
 def implementations(model: PreTrainedModel) -> set[str | None]:
-    """What the configs of the model and of its parts name."""
+    """Return what the configs of the model and of its parts name."""
     return {config._attn_implementation for config in _configs(model).values()}
 
 
@@ -365,7 +368,9 @@ def _configs(model: PreTrainedModel) -> dict[int, Any]:
 
 
 def _locks_of(keys: list[int]) -> list[Any]:
-    """One lock per key, always in the same order so that two threads cannot wait for each other."""
+    """Return one lock per key, always in the same order so that two threads cannot wait for each
+    other.
+    """
     with _locks_guard:
         return [_locks.setdefault(key, RLock()) for key in keys]
 

@@ -72,7 +72,9 @@ class Asked:
 
 
 def asked(model: Model, text: str, choice: Choice) -> Asked:
-    """A text as ``choice`` wants it read; UsageError where that, or the memory, does not fit."""
+    """Return a text as ``choice`` wants it read; UsageError where that, or the memory, does not
+    fit.
+    """
     kind = attention_kind(model, choice, across=True)
     info = model.info
     heads = choose_heads(choice.layers, choice.heads, info.layers, info.heads, choice.index_base)
@@ -101,7 +103,7 @@ def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionReco
 
 
 def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kind:
-    """The chosen kind, or the model's first; UsageError for one that it does not have.
+    """Return the chosen kind, or the model's first; UsageError for one that it does not have.
 
     across: take the cross attention of a ``OwnAttention`` too.
     """
@@ -124,7 +126,7 @@ def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kin
 
 
 def encoded(model: Model, text: str, truncate: bool | None) -> Tokens:
-    """The text's tokens; UsageError where there are none, or more than the context holds.
+    """Return the text's tokens; UsageError where there are none, or more than the context holds.
 
     truncate: cut it there; None where that is no choice.
     """
@@ -143,7 +145,7 @@ def encoded(model: Model, text: str, truncate: bool | None) -> Tokens:
 
 
 def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Tokens:
-    """The decoder's tokens: the user's text, or what the model itself writes.
+    """Return the decoder's tokens: the user's text, or what the model itself writes.
 
     Raises UsageError for a text that the decoder has no room for.
     """
@@ -164,14 +166,15 @@ def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Token
 def written_targets(
     model: Model, texts: Sequence[Tokens], choice: Choice | None = None
 ) -> tuple[Tokens, ...]:
-    """The decoder's tokens for each text; empty for models without a decoder."""
+    """Return the decoder's tokens for each text; empty for models without a decoder."""
     if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
         return ()
     return tuple(target_tokens(model, text, choice or Choice()) for text in texts)
 
 
 def _looking_tokens(model: OwnAttention, tokens: Tokens, choice: Choice) -> Tokens:
-    """The queries of cross attention; UsageError where they are missing or a mask makes no sense.
+    """Return the queries of cross attention; UsageError where they are missing or a mask makes no
+    sense.
 
     tokens: of the text that gives the keys and the values.
     """
@@ -205,7 +208,7 @@ def capture(
     target: Tokens | None = None,
     heads: Mapping[int, Container[int]] | None = None,
 ) -> AttentionRecord:
-    """The attention of ``model`` over ``tokens``.
+    """Return the attention of ``model`` over ``tokens``.
 
     kind: one of ``model.kinds``, or ``cross`` of a ``OwnAttention``.
     target: the decoder's tokens, or those that look; needed for the kinds ``decoder`` and
@@ -223,7 +226,7 @@ def capture(
 
 
 def no_such_head() -> UsageError:
-    """The error where what was chosen is not there, in a model whose layers differ."""
+    """Return the error where what was chosen is not there, in a model whose layers differ."""
     return UsageError(
         "none of the chosen layers has such a head: choose others with --layer or --head"
     )
@@ -232,7 +235,7 @@ def no_such_head() -> UsageError:
 def record_of(
     model: Model, given: Input, kind: Kind, layers: tuple[LayerWeights, ...]
 ) -> AttentionRecord:
-    """The record of weights that ``model`` had over ``given``."""
+    """Return the record of weights that ``model`` had over ``given``."""
     tokens = given.text
     if kind not in _DECODER_KINDS:
         given = Input(tokens)
@@ -248,12 +251,14 @@ def record_of(
 
 
 def _sees_no_future(layer: LayerWeights) -> bool:
-    """Whether every weight of a query on a later key is exactly zero, or no number at all."""
+    """Return whether every weight of a query on a later key is exactly zero, or no number at
+    all.
+    """
     return layer.weights.shape[-1] > 1 and not (np.triu(layer.weights, 1) > 0).any()
 
 
 def _lost_weight(layers: tuple[LayerWeights, ...]) -> tuple[str, ...]:
-    """A note where rows do not sum to one, as with the learned sinks of gpt_oss."""
+    """Return a note where rows do not sum to one, as with the learned sinks of gpt_oss."""
     sums = np.concatenate([layer.weights.sum(-1).ravel() for layer in layers])
     least = float(np.min(sums[~np.isnan(sums)], initial=1.0))
     if least > 1 - _ROUNDING:

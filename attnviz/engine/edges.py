@@ -121,7 +121,7 @@ class CutScan:
         losses: bool = True,
         on_pass: Callable[[], None] = lambda: None,
     ) -> EdgePrediction:
-        """What is predicted without the edges in these heads; plainly where there are none.
+        """Return what is predicted without the edges in these heads; plainly where there are none.
 
         losses: whether those of the tokens are measured, of a masked model of at most
             ``MOST_MASKED`` evenly spaced words.
@@ -150,7 +150,7 @@ class CutScan:
         return EdgePrediction(tuple(places), chosen, found)
 
     def passes(self, places: Sequence[int], losses: bool) -> int:
-        """How many times the model runs for one outcome."""
+        """Return how many times the model runs for one outcome."""
         return 1 if self.causal else len(self._masked(places, losses))
 
     def _masked(self, places: Sequence[int], losses: bool) -> list[int]:

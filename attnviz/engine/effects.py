@@ -138,16 +138,16 @@ class Variant:
 
     @property
     def layer(self) -> int:
-        """The first layer in which a head is ablated."""
+        """Return the first layer in which a head is ablated."""
         return self.heads[0][0]
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Every layer in which a head is ablated."""
+        """Return every layer in which a head is ablated."""
         return tuple(dict.fromkeys(layer for layer, _ in self.heads))
 
     def in_layer(self, layer: int) -> tuple[int, ...]:
-        """The heads ablated in one layer."""
+        """Return the heads ablated in one layer."""
         return tuple(head for at, head in self.heads if at == layer)
 
 

@@ -41,7 +41,7 @@ class _Layer:
     outer: Mapping[int, nn.Module]
 
     def around(self, module: nn.Module) -> Iterator[nn.Module]:
-        """The module, and what lies around it within the block."""
+        """Yield the module, and what lies around it within the block."""
         while module is not self.block:
             yield module
             module = self.outer[id(module)]
@@ -76,7 +76,7 @@ def find_feed_forward(model: PatchableModel, probe: Input) -> dict[int, nn.Modul
 
 
 def _candidates(layer: _Layer, plain: _Outputs) -> list[nn.Module]:
-    """The last matrix that is called, and what lies around it, where they put out a stream.
+    """Return the last matrix that is called, and what lies around it, where they put out a stream.
 
     (1, token, width), or texts and tokens in one axis.
     """
@@ -97,7 +97,7 @@ def _first_wrong(
     chosen: Mapping[int, nn.Module],
     plain: _Outputs,
 ) -> int | None:
-    """The first layer that ends otherwise though its module puts out what it did."""
+    """Return the first layer that ends otherwise though its module puts out what it did."""
     held = {id(module): module for module in chosen.values()}
     calls: Counter[int] = Counter()
 
@@ -129,7 +129,7 @@ def _first_wrong(
 
 
 def _layer(model: PatchableModel, point: HookedCall) -> _Layer:
-    """The innermost block around an attention that has matrices of another use."""
+    """Return the innermost block around an attention that has matrices of another use."""
     around = enclosing_block(model.root)
     attention = {id(each.module) for each in model.hook_points.found}
     block = around.get(id(point.module))
@@ -146,7 +146,7 @@ def _layer(model: PatchableModel, point: HookedCall) -> _Layer:
 def _others(
     module: nn.Module, around: nn.Module, attention: set[int], outer: dict[int, nn.Module]
 ) -> Iterator[nn.Module]:
-    """All modules but those of attention, noted with what is ``around`` them."""
+    """Yield all modules but those of attention, noted with what is ``around`` them."""
     for child in module.children():
         if isinstance(child, nn.ModuleList):
             yield from _others(child, around, attention, outer)

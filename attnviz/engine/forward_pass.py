@@ -63,16 +63,16 @@ class ForwardPass:
 
     @property
     def lengths(self) -> set[int]:
-        """The numbers of tokens that an axis over queries or keys can have."""
+        """Return the numbers of tokens that an axis over queries or keys can have."""
         texts = (_SOURCE, _TARGET)
         return {self.inputs[name].shape[1] for name in texts if name in self.inputs}
 
     def queries(self, kind: Kind) -> int:
-        """The number of tokens that look."""
+        """Return the number of tokens that look."""
         return self.inputs[_TARGET if kind in ("decoder", "cross") else _SOURCE].shape[1]
 
     def keys(self, kind: Kind) -> int:
-        """The number of tokens that are looked at."""
+        """Return the number of tokens that are looked at."""
         return self.inputs[_TARGET if kind == "decoder" else _SOURCE].shape[1]
 
     def run(self, **options: Any) -> Any:
@@ -95,7 +95,7 @@ class ForwardPass:
         _uncached.add(self.module)
 
     def takes(self, option: str) -> bool:
-        """Whether the module can be called with this keyword."""
+        """Return whether the module can be called with this keyword."""
         parameters = _parameters(self.module)
         return option in parameters or any(
             parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
@@ -146,7 +146,7 @@ def plan_pass(
 
 
 def wanted_kinds(observer: Observer, model: nn.Module) -> frozenset[Kind]:
-    """The kinds of attention of which the observer wants some layer."""
+    """Return the kinds of attention of which the observer wants some layer."""
     # No stack has more layers than modules, whatever its config calls their number; where layers
     # share one module, the config's own count is the larger.
     config: Any = getattr(model, "config", None)

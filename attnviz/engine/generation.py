@@ -64,11 +64,11 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Whether nothing is drawn."""
+        """Return whether nothing is drawn."""
         return self.temperature == 0
 
     def choose(self, scores: Floats, generator: np.random.Generator) -> int:
-        """The id of the next token by scores (word,) of all of them."""
+        """Return the id of the next token by scores (word,) of all of them."""
         if self.greedy:
             return int(np.argmax(scores))
         order = np.argsort(-scores, kind="stable")[: self.top_k]
@@ -139,7 +139,7 @@ def generate(
 
 
 def written_kind(model: Model, kind: Kind | None = None) -> Kind:
-    """The kind of attention whose queries write; UsageError for one that does not."""
+    """Return the kind of attention whose queries write; UsageError for one that does not."""
     kinds: tuple[Kind, ...] = ("self",) if "self" in model.kinds else ("decoder", "cross")
     if kind is not None and kind not in kinds:
         raise UsageError(
@@ -160,14 +160,14 @@ def written_context(model: Model, kind: Kind) -> int | None:
 
 
 def begun(model: Model, tokens: Tokens, kind: Kind) -> Tokens:
-    """What the written text begins with: the prompt, or an encoder–decoder's start token."""
+    """Return what the written text begins with: the prompt, or an encoder–decoder's start token."""
     if kind != "self" and isinstance(model, TwoStackModel):
         return model.greedy_target(tokens, 1)
     return tokens
 
 
 def written(prompt: Tokens, steps: Sequence[Step]) -> Tokens:
-    """The prompt with what was written behind it."""
+    """Return the prompt with what was written behind it."""
     return Tokens(
         (*prompt.ids, *(step.id for step in steps)),
         (*prompt.texts, *(step.text for step in steps)),
@@ -222,7 +222,9 @@ def _log_softmax(model: Model, scores: NDArray[np.float64]) -> NDArray[np.float6
 def _reader(
     model: Model, tokens: Tokens, prompt: Tokens, kind: Kind, removed: Collection[Head]
 ) -> Reader:
-    """What reads the growing text; UnsupportedError where the model does not tell what follows."""
+    """Return what reads the growing text; UnsupportedError where the model does not tell what
+    follows.
+    """
     if isinstance(model, GrowingModel) and model.predicts:
         check_heads(model, removed)
         return model.without(removed).reader()

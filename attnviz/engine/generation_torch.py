@@ -44,7 +44,7 @@ largest."""
 def open_reader(
     model: Model, tokens: Tokens, begun: Tokens, kind: Kind, removed: Collection[tuple[int, int]]
 ) -> Reader:
-    """What reads the text that grows from ``begun``; tokens: what an encoder reads.
+    """Return what reads the text that grows from ``begun``; tokens: what an encoder reads.
 
     Raises UnsupportedError where the model does not tell what follows, or its attention is not
     seen; UsageError for heads that are not there.
@@ -110,7 +110,7 @@ class _Plain:
 
     @torch.inference_mode()
     def _scores(self, given: Input) -> Floats:
-        """What the model predicts when nobody watches."""
+        """Return what the model predicts when nobody watches."""
         whole = self._model.model
         texts = {"input_ids": given.ids, "decoder_input_ids": given.target_ids}
         inputs = {
@@ -223,7 +223,7 @@ class _Looking:
 
 
 def _whole_row(row: Floats, keys: int) -> Floats:
-    """A row (head, key) of every key: a cache may have dropped those out of a window."""
+    """Return a row (head, key) of every key: a cache may have dropped those out of a window."""
     if row.shape[1] > keys:
         raise LostTrackError("there are more keys than tokens")
     return np.pad(row, ((0, 0), (keys - row.shape[1], 0)))
@@ -235,7 +235,7 @@ def _most(model: PatchableModel) -> float:
 
 
 def _alike(found: _Read, whole: _Read, most: float) -> bool:
-    """Whether a cached step gives what a whole pass does."""
+    """Return whether a cached step gives what a whole pass does."""
     return _near(found.scores, whole.scores, most) and all(
         np.allclose(row, whole.rows[layer], rtol=0, atol=most, equal_nan=True)
         for layer, row in found.rows.items()

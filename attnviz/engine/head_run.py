@@ -46,7 +46,7 @@ class Run(Protocol):
     def __call__(
         self, given: Input, removed: Collection[Head] = (), norms: bool = False
     ) -> HeadRun:
-        """What comes of it; the outputs of the ``removed`` heads go on as zero.
+        """Return what comes of it; the outputs of the ``removed`` heads go on as zero.
 
         Raises UnsupportedError where heads cannot be removed, or norms be seen.
         """
@@ -54,7 +54,7 @@ class Run(Protocol):
 
 
 def open_heads(model: Model, kind: Kind, given: Input, causal: bool) -> tuple[Run, tuple[str, ...]]:
-    """What runs inputs through ``model``, and notes on what of its heads cannot be seen.
+    """Return what runs inputs through ``model``, and notes on what of its heads cannot be seen.
 
     given: an input on which a torch model is tried. causal: whether its logits are of the next
     token. Raises UnsupportedError where its attention cannot be observed.

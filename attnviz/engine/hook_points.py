@@ -46,7 +46,7 @@ class HookedCall:
     what: What = "output"
 
     def of(self, what: What, tensor: Tensor) -> HookedCall:
-        """The same call where it has a tensor (batch, token, head, dim) of another sort."""
+        """Return the same call where it has a tensor (batch, token, head, dim) of another sort."""
         return replace(self, what=what, heads=tensor.shape[2], dim=tensor.shape[3])
 
 
@@ -54,7 +54,7 @@ class Intervention(Protocol):
     """Changes what heads put out while a model runs."""
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """The outputs (batch, token, head, dim) to go on with; they may be changed in place.
+        """Return the outputs (batch, token, head, dim) to go on with; they may be changed in place.
 
         Where ``intervening`` was told of more than outputs, these come too, as the point says, and
         are not changed in place: queries, keys and values (batch, token, head, dim); attention
@@ -78,7 +78,7 @@ class FunctionWatch(TorchFunctionMode, ABC):
 
     @abstractmethod
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What ``func(*args, **kwargs)`` is to give."""
+        """Return what ``func(*args, **kwargs)`` is to give."""
 
 
 ATTENDED: tuple[What, ...] = ("query", "key", "value")
@@ -226,7 +226,8 @@ class CallCounter:
         return self._intervention.edit(number, point.of(what, tensor), tensor)
 
     def take(self, module: nn.Module | None) -> tuple[int, HookedCall]:
-        """The next call's number and point; ``module`` is the one that makes it, where known.
+        """Return the next call's number and point; ``module`` is the one that makes it, where
+        known.
 
         Raises LostTrackError where another call was expected.
         """
@@ -374,13 +375,13 @@ def enclosing_block(root: nn.Module) -> Mapping[int, nn.Module]:
 
 
 def first_of(output: Any) -> Tensor | None:
-    """The tensor that a module puts out, alone or before others."""
+    """Return the tensor that a module puts out, alone or before others."""
     first = output[0] if isinstance(output, tuple | list) and output else output
     return first if isinstance(first, Tensor) else None
 
 
 def with_first(output: Any, tensor: Tensor) -> Any:
-    """The same output with another tensor in its place."""
+    """Return the same output with another tensor in its place."""
     return (tensor, *output[1:]) if isinstance(output, tuple | list) else tensor
 
 
@@ -411,5 +412,5 @@ def linear_maps(
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Whether it is torch's linear layer, or transformers' Conv1D, its weight transposed."""
+    """Return whether it is torch's linear layer, or transformers' Conv1D, its weight transposed."""
     return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"

@@ -58,7 +58,8 @@ def known_labels(model: Model, kind: Kind, *, ignored: bool = False) -> KnownLab
 
 
 def _may_know(directory: Path, model: Model, kind: Kind) -> bool:
-    """Whether labels of a model of these sizes are kept: its fingerprint takes all weights to read.
+    """Return whether labels of a model of these sizes are kept: its fingerprint takes all weights
+    to read.
 
     Files that tell of no sizes may be of any model.
     """
@@ -79,7 +80,7 @@ def _sizes(info: ModelInfo) -> bytes:
 
 
 def label_file(model: Model, kind: Kind) -> Path | None:
-    """Where labels of these weights are kept; None for weights that are not a checkpoint's.
+    """Return where labels of these weights are kept; None for weights that are not a checkpoint's.
 
     ``$XDG_CACHE_HOME/attnviz/labels``, or ``~/.cache/attnviz/labels``.
     """
@@ -101,7 +102,9 @@ def _directory() -> Path | None:
 def labels_json(
     fingerprint: str, kind: Kind, known: KnownLabels, info: ModelInfo | None = None
 ) -> bytes:
-    """The content of a file of labels, a line a head; with the sizes of the model of ``info``."""
+    """Return the content of a file of labels, a line a head; with the sizes of the model of
+    ``info``.
+    """
     begin = json.dumps({"schema": SCHEMA, "model": fingerprint, "kind": kind}).removesuffix("}")
     lines = ",\n".join(map(json.dumps, head_list(known)))
     sizes = b"" if info is None else b", " + _sizes(info)

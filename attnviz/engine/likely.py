@@ -21,7 +21,7 @@ class Likely(NamedTuple):
 
 
 def likeliest(logs: NDArray[np.float64], texts: Texts, count: int = 5) -> tuple[Likely, ...]:
-    """The most likely tokens of log-probabilities (word,), the likeliest first."""
+    """Return the most likely tokens of log-probabilities (word,), the likeliest first."""
     some = np.argpartition(-logs, min(count, len(logs)) - 1)[:count]  # sorting all takes longer
     ids = some[np.lexsort((some, -logs[some]))].tolist()
     return tuple(

@@ -113,7 +113,7 @@ def observe_pass(
     norms: ValueNorms | None = None,
     outputs: HeadOutputs | None = None,
 ) -> Any:
-    """The same for a pass that is planned already; the model's logits where it returns any.
+    """Return the same for a pass that is planned already; the model's logits where it returns any.
 
     norms: those of the values are handed over as well; they are seen where attention is looked up.
     outputs: keeps those of the heads, of the same pass, and may remove some.
@@ -273,7 +273,8 @@ def _values_unseen(forward: ForwardPass) -> UnsupportedError:
 
 
 def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor]]:
-    """The softmax of the scaled, masked scores, some queries at a time: (text, head, rows, keys).
+    """Yield the softmax of the scaled, masked scores, some queries at a time: (text, head, rows,
+    keys).
 
     Raises IncompleteError where the call asks for more than that.
     """
@@ -312,7 +313,7 @@ _plain: WeakKeyDictionary[nn.Module, dict[frozenset[Kind], bool]] = WeakKeyDicti
 def _is_plain(
     model: PreTrainedModel, observer: Observer, ids: Tensor, targets: Tensor | None
 ) -> bool:
-    """Whether both ways agree on the beginning of the first text, in every layer."""
+    """Return whether both ways agree on the beginning of the first text, in every layer."""
     if not uses_interface(model):
         return False
     kinds = wanted_kinds(observer, model)
@@ -361,7 +362,9 @@ class _Collected:
 
 
 def _near(whole: Any, block: Any, tolerance: float) -> bool:
-    """Whether a block's row equals a whole one, which may have more keys: those must be zero."""
+    """Return whether a block's row equals a whole one, which may have more keys: those must be
+    zero.
+    """
     seen = block.shape[-1]
     differs = abs(whole[:, :seen] - block).max() > tolerance
     return not differs and not (abs(whole[:, seen:]) > tolerance).any()

@@ -40,11 +40,13 @@ class Observer(Protocol):
 
     @property
     def norms(self) -> bool:
-        """Whether the norms of the transformed values are wanted as well."""
+        """Return whether the norms of the transformed values are wanted as well."""
         ...
 
     def wants(self, kind: Kind, layer: int) -> bool:
-        """Whether the weights of this layer are to be handed over; others run at full speed."""
+        """Return whether the weights of this layer are to be handed over; others run at full
+        speed.
+        """
         ...
 
     def observe(
@@ -92,12 +94,14 @@ def hand_over(
 
 
 def rows_of_a_block(texts: int, heads: int, keys: int, cells: int = BLOCK_CELLS) -> int:
-    """How many queries go into a block of at most ``cells`` weights; at least one."""
+    """Return how many queries go into a block of at most ``cells`` weights; at least one."""
     return max(1, cells // (texts * heads * keys))
 
 
 def to_numpy(weights: Any) -> Floats:
-    """A torch tensor or NumPy array as NumPy, float64 kept and everything narrower as float32."""
+    """Return a torch tensor or NumPy array as NumPy, float64 kept and everything narrower as
+    float32.
+    """
     if hasattr(weights, "detach"):
         weights = weights.detach()
         if weights.element_size() < 4:  # NumPy has no bfloat16
@@ -154,19 +158,21 @@ class KeepWeights:
 
     @property
     def layers(self) -> tuple[LayerWeights, ...]:
-        """What was kept, in order of the layers."""
+        """Return what was kept, in order of the layers."""
         return tuple(self._layers[layer] for layer in sorted(self._layers))
 
 
 def no_numbers(info: ModelInfo, arrays: Iterable[Floats]) -> tuple[str, ...]:
-    """A note where a model has overflowed, or was broken from the start."""
+    """Return a note where a model has overflowed, or was broken from the start."""
     if not any(np.isnan(array).any() for array in arrays):
         return ()
     return (f"some weights are not numbers: their cells stay blank{info.overflow_advice}",)
 
 
 def nothing_to_compare(info: ModelInfo, layer: int) -> LoadError:
-    """The error where a layer's scores are not numbers, so that they cannot be softmaxed twice."""
+    """Return the error where a layer's scores are not numbers, so that they cannot be softmaxed
+    twice.
+    """
     why = "; ".join((*info.notes, *no_numbers(info, [np.array(np.nan)])))
     return LoadError(f"nothing can be compared in L{layer} of {info.name!r}: {why}")
 
@@ -200,13 +206,17 @@ ObserveHeads = Callable[[QueriesKeys], None]
 
 
 def products(query: Floats, key: Floats) -> Floats:
-    """The bare scores q·k: (..., query, head_dim) and (..., key, head_dim) to (..., query, key)."""
+    """Return the bare scores q·k: (..., query, head_dim) and (..., key, head_dim) to (..., query,
+    key).
+    """
     scores: Floats = attention_scores(query, key, 1.0)
     return scores
 
 
 def softmaxed(scores: Floats, scale: float, bias: Floats | None = None) -> Floats:
-    """The weights (..., query, key) of bare scores: softmax(scores · scale + bias) over keys."""
+    """Return the weights (..., query, key) of bare scores: softmax(scores · scale + bias) over
+    keys.
+    """
     scaled = scores * scale
     weights: Floats = softmax(scaled if bias is None else scaled + bias)
     return weights

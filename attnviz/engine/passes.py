@@ -112,7 +112,7 @@ class WatchedCall:
     check: PlainCheck
 
     def eager(self) -> Attended:
-        """The output and the weights, by the function that computes weights."""
+        """Return the output and the weights, by the function that computes weights."""
         result = self.call.eager()
         self.check.call(self.call, result[0])
         return result
@@ -173,7 +173,7 @@ class _Names:
 
     @property
     def missed(self) -> tuple[Kind, ...]:
-        """The kinds of which no call was seen."""
+        """Return the kinds of which no call was seen."""
         return tuple(kind for kind, layers in self._taken.items() if not layers)
 
     def next(self, call: AttentionCall) -> tuple[Kind, int]:
@@ -228,7 +228,7 @@ class _Names:
 
 
 def encoder_modules(forward: ForwardPass) -> set[int]:
-    """The ``id`` of each module of the encoder, of a pass through both stacks."""
+    """Return the ``id`` of each module of the encoder, of a pass through both stacks."""
     if len(forward.kinds) == 1:
         return set()
     return {id(module) for module in forward.model.get_encoder().modules()}
@@ -253,7 +253,9 @@ def _cross_attention(forward: ForwardPass) -> dict[int, bool]:
 
 
 def _run(forward: ForwardPass) -> Any:
-    """A plain pass; from now on without a cache of keys and values where it fails with one."""
+    """Return a plain pass; from now on without a cache of keys and values where it fails with
+    one.
+    """
     try:
         return forward.run()
     except LoadError:  # what a model raises for which the library's cache is not made, among others
@@ -262,20 +264,22 @@ def _run(forward: ForwardPass) -> Any:
 
 
 def _last_hidden(output: Any) -> Tensor:
-    """The final hidden states, or the logits of a model without a trunk of its own."""
+    """Return the final hidden states, or the logits of a model without a trunk of its own."""
     hidden: Tensor = output if isinstance(output, Tensor) else output[0]
     return hidden
 
 
 def _agree(call: AttentionCall, found: Tensor, own: Tensor) -> bool:
-    """Whether two outputs of a call differ by rounding; also where the model has overflowed."""
+    """Return whether two outputs of a call differ by rounding; also where the model has
+    overflowed.
+    """
     allowed = _rounding_of(call)
     near = ((found - own).abs() <= allowed) | (found.isnan() & own.isnan())
     return not math.isfinite(allowed) or bool(near.all())
 
 
 def _rounding_of(call: AttentionCall) -> float:
-    """How far two functions may be apart that round the same attention otherwise.
+    """Return how far two functions may be apart that round the same attention otherwise.
 
     A weight is off by what its score is off, relatively; a score by the rounding of its sum, of
     which the longest query and key bound the terms.

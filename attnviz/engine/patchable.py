@@ -41,7 +41,7 @@ _SOURCE, _TARGET = 5, 3
 
 
 def probe_of(given: Input) -> Input:
-    """A short input of the same tokens, repeated where there are too few."""
+    """Return a short input of the same tokens, repeated where there are too few."""
     target = None if given.target is None else _repeated(given.target, _TARGET)
     return Input(_repeated(given.text, _SOURCE), target)
 
@@ -57,7 +57,7 @@ def require_two(given: Input) -> None:
 
 
 def words_to_mask(given: Input, mask: int) -> list[int]:
-    """The positions at which a masked model may be asked; UsageError if there is none."""
+    """Return the positions at which a masked model may be asked; UsageError if there is none."""
     read = given.predicted
     words = [
         position
@@ -100,7 +100,9 @@ class PatchableModel:
     ours: bool = False
 
     def run(self, *inputs: Input) -> Tensor | None:
-        """One pass over texts of one length: logits (text, token, word), None without a head."""
+        """Return one pass over texts of one length: logits (text, token, word), None without a
+        head.
+        """
         each = [self.inputs(given) for given in inputs]
         together = {name: torch.cat([one[name] for one in each]) for name in each[0]}
         with running(self.root, torch.OutOfMemoryError):
@@ -121,7 +123,7 @@ class PatchableModel:
 
     @property
     def heads(self) -> dict[int, int]:
-        """The number of heads of each layer that has this kind of attention."""
+        """Return the number of heads of each layer that has this kind of attention."""
         found = {
             point.layer: point.heads for point in self.hook_points.found if point.kind == self.kind
         }
@@ -203,7 +205,8 @@ class Untouched:
         return self.edit_rows(point, outputs, 0)
 
     def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
-        """The outputs (row, token, head, dim) of the rows from ``first`` on, changed in place.
+        """Return the outputs (row, token, head, dim) of the rows from ``first`` on, changed in
+        place.
 
         What a batch is informed about ``inside`` its calls comes too, and is not changed in place.
         """
@@ -228,7 +231,7 @@ class Keep(Untouched):
 
 
 def open_patchable(model: Model, kind: Kind, given: Input) -> PatchableModel:
-    """A loaded model as ablation needs it, tried on a few tokens of ``given``.
+    """Return a loaded model as ablation needs it, tried on a few tokens of ``given``.
 
     Raises UnsupportedError where its heads cannot be ablated.
     """
@@ -264,7 +267,7 @@ def _mask_id(model: TransformersModel) -> int | None:
 def patchable_transformers(
     model: PreTrainedModel, kind: Kind, given: Input, mask_id: int | None = None
 ) -> PatchableModel:
-    """A transformers model, tried on a few tokens of ``given``.
+    """Return a transformers model, tried on a few tokens of ``given``.
 
     Raises UnsupportedError where its heads cannot be found, or it does not read text; UsageError
     where decoder or cross attention is wanted without a decoder text.
@@ -298,7 +301,9 @@ def patchable_transformers(
 
 
 def whole_pass(model: PreTrainedModel, kind: Kind, given: Input) -> ForwardPass:
-    """A pass over one text, of the whole model but for an encoder alone; nothing is compared."""
+    """Return a pass over one text, of the whole model but for an encoder alone; nothing is
+    compared.
+    """
     root: Any = model
     kinds: tuple[Kind, ...] = TWO_STACKS
     if kind == "self":
@@ -339,7 +344,8 @@ def _holds(module: nn.Module, part: nn.Module | None) -> bool:
 def _inner_stack(
     stack: nn.Module, probe: ForwardPass, points: HookPoints, head: nn.Module | None
 ) -> nn.Module:
-    """The outermost module that runs, of those in ``stack`` that hold all attention but no head.
+    """Return the outermost module that runs, of those in ``stack`` that hold all attention but no
+    head.
 
     Some models call the inner part of their own trunk, or have their head within it.
     """

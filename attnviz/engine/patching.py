@@ -76,7 +76,7 @@ class Patch:
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """Every layer in which something is replaced, ascending."""
+        """Return every layer in which something is replaced, ascending."""
         return tuple(sorted({site.layer for site in self.sites}))
 
 
@@ -142,7 +142,7 @@ class Prediction:
 
     @property
     def top(self) -> int:
-        """The likeliest token's id."""
+        """Return the likeliest token's id."""
         return int(self.logits.argmax())
 
 
@@ -188,12 +188,12 @@ class PathEffects:
     moved: Mapping[What, Mapping[HeadKey, float]]
 
     def share(self, what: What, head: HeadKey) -> float:
-        """The sender's share in the difference of one head's queries, keys or values."""
+        """Return the sender's share in the difference of one head's queries, keys or values."""
         return float(self.shares[what][head].sum())
 
 
 def effect(patched: NDArray[np.float64], base: float, source: float) -> NDArray[np.float64]:
-    """The share of the way from the base run to the source run that a patch goes.
+    """Return the share of the way from the base run to the source run that a patch goes.
 
     0 where it changes nothing, 1 where it brings all; below 0 and above 1 are possible. For denoise
     it is P = (M_patched − M_corrupt) / (M_clean − M_corrupt) of Wang et al. 2022, for noise 1 − P.

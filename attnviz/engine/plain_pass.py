@@ -20,12 +20,12 @@ STORED = 4
 
 
 def length_class(tokens: int) -> int:
-    """Which of the classes up to 1, 2, 4, 8 … tokens a length falls into."""
+    """Return which of the classes up to 1, 2, 4, 8 … tokens a length falls into."""
     return (tokens - 1).bit_length()
 
 
 def not_its_own(model: nn.Module, why: str) -> UnsupportedError:
-    """The refusal of a model that does not run plainly while it is observed."""
+    """Return the refusal of a model that does not run plainly while it is observed."""
     return UnsupportedError(
         f"{type(model).__name__} computes something else while it is observed than when it runs "
         f"plainly ({why}): nothing of it can be shown, choose another model"
@@ -33,7 +33,7 @@ def not_its_own(model: nn.Module, why: str) -> UnsupportedError:
 
 
 def ends_alike(module: nn.Module, found: Tensor, plain: Tensor, *, exact: bool) -> bool:
-    """Whether two passes of ``module`` over one text end in the same hidden states.
+    """Return whether two passes of ``module`` over one text end in the same hidden states.
 
     exact: bit for bit, at least on a CPU: elsewhere sums change their order from run to run.
     Otherwise the middle one of the tokens may differ by rounding; for a router may send single
@@ -65,7 +65,7 @@ _HALF_ROUNDING = 5e-2
 
 
 def nearly_equal(found: Tensor, expected: Tensor) -> bool:
-    """Whether two tensors differ by no more than rounding does, at their largest number."""
+    """Return whether two tensors differ by no more than rounding does, at their largest number."""
     rounding = _ROUNDING.get(expected.dtype, _HALF_ROUNDING)
     if found.shape != expected.shape:
         return False
@@ -73,6 +73,6 @@ def nearly_equal(found: Tensor, expected: Tensor) -> bool:
 
 
 def epsilon(tensor: Tensor) -> float:
-    """The rounding of numbers of this type in a softmax, relatively."""
+    """Return the rounding of numbers of this type in a softmax, relatively."""
     # transformers takes the softmax in float32, whatever the model.
     return max(torch.finfo(tensor.dtype).eps, torch.finfo(torch.float32).eps)

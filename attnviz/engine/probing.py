@@ -33,12 +33,13 @@ class Probing:
 
     @property
     def ranked(self) -> bool:
-        """Whether the vocabulary's order tells how rare a token is."""
+        """Return whether the vocabulary's order tells how rare a token is."""
         return self.model.vocabulary().ranked
 
     def input_of(self, text: str) -> Input:
-        """A text, cut to the model's context; the decoder reads the same, or for cross
-        attention what the model itself makes of it."""
+        """Return a text, cut to the model's context; the decoder reads the same, or for cross
+        attention what the model itself makes of it.
+        """
         tokens = self.model.encode(text, self.model.context)
         if not self._reads_target:
             return Input(tokens)
@@ -81,7 +82,7 @@ class Probing:
         return Input(tokens) if _fits(tokens, context) else None
 
     def notes_for(self, inputs: Sequence[Input]) -> tuple[str, ...]:
-        """What a reader must know of running over these, next to the model's own notes."""
+        """Return what a reader must know of running over these, next to the model's own notes."""
         if not inputs:
             return ()
         return self.model.notes_for(max((given.text for given in inputs), key=len))
@@ -91,7 +92,7 @@ class Probing:
         observe(self.model, observer, inputs)
 
     def twin(self, seed: int) -> Probing:
-        """The same with randomly initialised weights."""
+        """Return the same with randomly initialised weights."""
         return Probing(random_twin(self.model, seed), self.kind, self.causal)
 
 
@@ -100,7 +101,7 @@ def _fits(tokens: Tokens, context: int | None) -> bool:
 
 
 def open_probing(model: Model, kind: Kind | None = None) -> Probing:
-    """A model opened for scoring one kind of its attention, by default its first.
+    """Return a model opened for scoring one kind of its attention, by default its first.
 
     Raises UsageError for a kind that it does not have, UnsupportedError where its attention cannot
     be observed.

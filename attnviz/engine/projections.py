@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"\.(\d+)\.")
 
 @torch.inference_mode()
 def find_output_projections(model: TransformersModel) -> dict[int, OutputProjection]:
-    """The output projection of each layer of the model's default kind of attention.
+    """Return the output projection of each layer of the model's default kind of attention.
 
     One short run; the model is left as it was. Layers are numbered as the model numbers them; where
     one module serves several layers, each names it.
@@ -80,7 +80,9 @@ def _described(name: str, module: nn.Module, heads: int) -> OutputProjection | N
 
 
 def _layers(modules: list[str]) -> list[int]:
-    """The number of each layer: that in its name, or its place where one module serves several."""
+    """Return the number of each layer: that in its name, or its place where one module serves
+    several.
+    """
     numbers = [match[1] for module in modules if (match := _NUMBER.search(f".{module}."))]
     if len(set(numbers)) == len(modules):
         return [int(number) for number in numbers]

@@ -92,7 +92,7 @@ def _queries_keys(layer: int, call: AttentionCall) -> QueriesKeys:
 
 
 def _bias(call: AttentionCall) -> Any:
-    """The mask as (1 or heads, query, key), -inf where it hides."""
+    """Return the mask as (1 or heads, query, key), -inf where it hides."""
     mask = call.additive_mask()
     if mask is None:
         return None

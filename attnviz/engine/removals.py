@@ -43,7 +43,7 @@ class Effects(NamedTuple):
     values: Mapping[Head, float]
 
     def ranking(self) -> tuple[Head, ...]:
-        """The heads, the one that costs most first."""
+        """Return the heads, the one that costs most first."""
         return tuple(sorted(self.values, key=lambda head: -self.values[head]))
 
 

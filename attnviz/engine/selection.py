@@ -18,7 +18,7 @@ _NAMED = re.compile(r"[Ll](.+?)[Hh](.+)")
 def choose_heads(
     layers: str | None, heads: Sequence[str], layer_count: int, head_count: int, base: int
 ) -> dict[int, frozenset[int]] | None:
-    """The chosen heads of each chosen layer, counted from 0; None where nothing was chosen.
+    """Return the chosen heads of each chosen layer, counted from 0; None where nothing was chosen.
 
     Raises UsageError for what is no choice and for an index that the model does not have.
     """
@@ -57,7 +57,7 @@ class _Axis:
         return place
 
     def span_list(self, text: str) -> list[int]:
-        """The places that ``0-3,5`` or ``*`` names."""
+        """Return the places that ``0-3,5`` or ``*`` names."""
         places: list[int] = []
         for part in text.split(","):
             if part.strip() == "*":

@@ -44,7 +44,7 @@ class TextReader:
         self._runs: dict[Kind, Run] = {}
 
     def read(self, wanted: Asked, removed: Collection[Head] = ()) -> TextPass:
-        """One pass over a text; the outputs of the ``removed`` heads are zero.
+        """Return one pass over a text; the outputs of the ``removed`` heads are zero.
 
         Raises UsageError for a head that is not there, UnsupportedError where the attention cannot
         be observed or its heads cannot be removed.
@@ -59,7 +59,7 @@ class TextReader:
         return TextPass(record_of(self.model, wanted.given, kind, keep.layers), seen.logits)
 
     def _predicts(self, kind: Kind) -> bool:
-        """Whether a torch model's logits are of the next token."""
+        """Return whether a torch model's logits are of the next token."""
         if kind != "self" or isinstance(self.model, NumpyModel):
             return kind != "encoder"
         return open_probing(self.model, kind).causal

@@ -48,7 +48,7 @@ from attnviz.records import Input, Kind
 
 
 def find_hook_points(probe: ForwardPass) -> HookPoints:
-    """The hook points of a pass, in the order in which they run.
+    """Return the hook points of a pass, in the order in which they run.
 
     probe: a short pass over one text, whose lengths differ and are above one.
     Raises UnsupportedError where they cannot be found, or heads are laid out otherwise.
@@ -153,7 +153,9 @@ class _Mix(SoftmaxWatch):
         self._taken = None
 
     def has_taken(self, module: nn.Module) -> bool:
-        """Whether the call whose outputs ``module`` projects is the one that was seen last."""
+        """Return whether the call whose outputs ``module`` projects is the one that was seen
+        last.
+        """
         taken, self._taken = self._taken, None
         if taken is not None and taken.module is not module:
             raise LostTrackError("another projection follows the softmax than in the first pass")
@@ -308,7 +310,7 @@ class _Find(SoftmaxWatch):
         self.found.append(HookedCall(kind, layer, module, heads, dim))
 
     def _width(self, merged: Tensor, tokens: int, heads: int) -> int:
-        """How wide a head is, once its columns are seen to be where they are expected."""
+        """Return how wide a head is, once its columns are seen to be where they are expected."""
         if merged.ndim != 3 or merged.shape[-1] % heads or 1 not in merged.shape[:2]:
             raise _refused(self._probe, f"the projection's input is {tuple(merged.shape)}")
         self.token_axis = 1 if merged.shape[0] == 1 else 0

@@ -32,7 +32,9 @@ class AttentionResult(NamedTuple):
     def heatmap(
         self, tokens: TokenLabels | None = None, key_tokens: TokenLabels | None = None
     ) -> HeadMaps:
-        """The maps of the weights; see ``attnviz.heatmap``, which takes no batch of several."""
+        """Return the maps of the weights; see ``attnviz.heatmap``, which takes no batch of
+        several.
+        """
         from attnviz.inspect.heads.heatmap import heatmap
 
         return heatmap(self.weights, tokens, key_tokens, title=_TITLE)
@@ -49,7 +51,8 @@ class AttentionResult(NamedTuple):
         return None if maps is None else maps._repr_html_()
 
     def _first(self) -> HeadMaps | None:
-        """The maps of the first text where the batch has several; None where nothing can be drawn.
+        """Return the maps of the first text where the batch has several; None where nothing can be
+        drawn.
 
         So it is where an axis is empty, or a number is none.
         """

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def cheapest_pairs(costs: NDArray[np.floating]) -> list[tuple[int, int]]:
-    """Each row of (row, column) with a column of its own, or each column if these are fewer.
+    """Return each row of (row, column) with a column of its own, or each column if these are fewer.
 
     The sum of the costs is the least possible: the Hungarian method with shortest augmenting paths
     (Jonker & Volgenant 1987), O(rows² · columns). Pairs are in the order of the rows. Raises

@@ -33,7 +33,8 @@ _CONSTANT = 1e-6
 def mean_interval(
     values: NDArray[np.floating], seed: int
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """The 95% bootstrap-t interval of the mean over texts: (text, ablation) to two (ablation,).
+    """Return the 95% bootstrap-t interval of the mean over texts: (text, ablation) to two
+    (ablation,).
 
     Efron & Tibshirani 1993, section 12.5: of 2,000 draws of texts the quantiles of
     (mean of the draw − mean) / standard error of the draw stand in for those of Student's t, so

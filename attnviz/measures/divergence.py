@@ -9,7 +9,8 @@ Floats = NDArray[np.floating]
 
 
 def js_divergence(first: Floats, second: Floats) -> NDArray[np.float64]:
-    """The Jensen–Shannon divergence of rows (..., key), which broadcast: (...), bits, in [0, 1].
+    """Return the Jensen–Shannon divergence of rows (..., key), which broadcast: (...), bits, in [0,
+    1].
 
     ½ KL(p ‖ m) + ½ KL(q ‖ m) with m = (p + q) / 2 and 0·log 0 = 0 (Lin 1991, "Divergence Measures
     Based on the Shannon Entropy"); symmetric; 0 for equal rows, 1 for rows that share no key.
@@ -33,7 +34,7 @@ def _shares(rows: Floats) -> NDArray[np.float64]:
 
 
 def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
-    """The cosine of vectors (..., width), which broadcast: (...), in [−1, 1].
+    """Return the cosine of vectors (..., width), which broadcast: (...), in [−1, 1].
 
     A vector of zeros is like another one of zeros (1) and like nothing else (0).
     """

@@ -144,7 +144,7 @@ def _some(places: Ints) -> Ints:
 
 
 def _held(hits: Floats, control: Floats, choices: Weights, sees: Bools) -> Evidence:
-    """What the hits (head, event) are worth.
+    """Return what the hits (head, event) are worth.
 
     control: (head, event). choices: (head, event, key) what each event could have drawn, of those
     that it ``sees`` (event, key).
@@ -167,7 +167,9 @@ def _powers(values: Floats) -> Floats:
 
 
 def _deviate(above: Floats, variance: Floats, third: Floats) -> Floats:
-    """The normal deviate of a gamma tail, given what lies above the mean and two cumulants."""
+    """Return the normal deviate of a gamma tail, given what lies above the mean and two
+    cumulants.
+    """
     deviation = np.sqrt(np.maximum(variance, _ROUNDING))
     skew = np.maximum(third / deviation**3, 0.05)  # as good as none: the normal distribution
     shape = 4 / skew**2

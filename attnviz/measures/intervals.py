@@ -14,7 +14,7 @@ _FEW = (12.706, 4.303, 3.182)
 
 
 def student_t(freedom: int) -> float:
-    """The 97.5% quantile of Student's t, within .001: Abramowitz & Stegun 1964, 26.7.5."""
+    """Return the 97.5% quantile of Student's t, within .001: Abramowitz & Stegun 1964, 26.7.5."""
     from statistics import NormalDist  # brings fractions and decimals
 
     if freedom <= len(_FEW):

@@ -86,7 +86,8 @@ class KnownLabels(NamedTuple):
 
 
 def strength(score: float | None, *floors: float | None) -> float | None:
-    """The share of what a score could gain over the highest of its floors that it has gained.
+    """Return the share of what a score could gain over the highest of its floors that it has
+    gained.
 
     At most 1; below 0 for a score under its floor; None where score or floors were not measured,
     or nothing can be gained.
@@ -104,7 +105,7 @@ def strengths(
     base_rate: Mapping[str, float | None],
     floors: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """The strength of each name that has one, over its base rate and its further floor."""
+    """Return the strength of each name that has one, over its base rate and its further floor."""
     found = {}
     for name in names:
         if base_rate.get(name) is None:
@@ -116,7 +117,7 @@ def strengths(
 
 
 def clear_deviations(trials: int) -> float:
-    """The standard errors that a score must gain where ``trials`` heads and names are tried.
+    """Return the standard errors that a score must gain where ``trials`` heads and names are tried.
 
     The more are tried, the further one of them strays by chance (Bonferroni's correction).
     """
@@ -126,7 +127,7 @@ def clear_deviations(trials: int) -> float:
 
 
 def testable(name: str, base: float | None, pairs: int, deviations: float) -> bool:
-    """Whether any score of this many pairs could name a head, so high is the base rate.
+    """Return whether any score of this many pairs could name a head, so high is the base rate.
 
     Of what is no relation: where the threshold can be reached at all.
     """
@@ -143,7 +144,7 @@ def best_label(
     threshold: float = THRESHOLD,
     deviations: float = _DEVIATIONS,
 ) -> str | None:
-    """The name of the largest strength that reaches the threshold, or None.
+    """Return the name of the largest strength that reaches the threshold, or None.
 
     A relation must also lie clear of chance by so many standard errors, given how many pairs were
     looked at; a label gives way to a sharper one that explains half of it; and ``first`` to a clear
@@ -166,7 +167,9 @@ def best_label(
 
 
 def strongest(reached: Mapping[str, float]) -> str | None:
-    """The name of the largest strength, of equal ones the first of the registry; None of none."""
+    """Return the name of the largest strength, of equal ones the first of the registry; None of
+    none.
+    """
     order = list(LABELS)
     return min(
         reached,

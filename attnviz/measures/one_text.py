@@ -48,7 +48,7 @@ Scores = Mapping[str, float | None]
 def head_scores(
     record: AttentionRecord, known: KnownLabels | None = None
 ) -> tuple[HeadScores, ...]:
-    """The scores and the label of every kept head, in the order of the record.
+    """Return the scores and the label of every kept head, in the order of the record.
 
     known: labels that were measured before; they go before what this text could say. Without them
     the text names a head where ``evidence`` is clear, which random weights are never asked for.
@@ -74,7 +74,7 @@ class _Text:
         self._trials = info.layers * info.heads * NAMES
 
     def heads(self, layer: LayerWeights) -> Iterator[HeadScores]:
-        """The scores of a layer's heads, with what names them."""
+        """Yield the scores of a layer's heads, with what names them."""
         seen = self._record.seen(layer)
         values = whole_scores(self._facts, layer.weights, _NAMES, mask=seen)
         found = evidence(self._facts, layer.weights, seen) if self._asked else {}
@@ -99,7 +99,9 @@ class _Text:
         found: Mapping[str, Evidence],
         bases: BaseRates,
     ) -> HeadLabel | None:
-        """What names a head, if anything; ``NO_LABEL`` where its weights are not all numbers."""
+        """Return what names a head, if anything; ``NO_LABEL`` where its weights are not all
+        numbers.
+        """
         if scores["entropy"] is None:
             return NO_LABEL
         known = None if self._known is None else self._known.heads.get((layer, head))
@@ -144,7 +146,7 @@ class _Text:
 
 
 def _numbers(values: Mapping[str, Weights], *place: int) -> dict[str, float | None]:
-    """The measures of one head; None where the text does not show them."""
+    """Return the measures of one head; None where the text does not show them."""
     found = {name: float(value[place]) for name, value in values.items()}
     return {name: None if math.isnan(value) else value for name, value in found.items()}
 
@@ -176,7 +178,7 @@ def _number(value: float | None) -> float:
 
 
 def notable_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, int], ...]:
-    """The ``count`` heads worth a full map: each name's strongest first, then the next ones.
+    """Return the ``count`` heads worth a full map: each name's strongest first, then the next ones.
 
     Heads that attend elsewhere come before those that attend to their own token; then the peaked
     ones, the attention sinks, the most even ones last.
@@ -192,7 +194,9 @@ def notable_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, i
 
 
 def _clarity(entry: HeadScores) -> float:
-    """How clearly a head is what its label says: names above 0, what only describes below."""
+    """Return how clearly a head is what its label says: names above 0, what only describes
+    below.
+    """
     label = entry.label
     if label is NO_LABEL:
         return -math.inf

@@ -80,7 +80,7 @@ class Measure(NamedTuple):
 
 
 def _relation(name: str, letter: str, colour: str, short: str, meaning: str) -> Measure:
-    """A relation between words has no formula by rows: see ``patterns.relations``."""
+    """Return a relation between words has no formula by rows: see ``patterns.relations``."""
     text = f"whether the largest weight is on the word of its {name}"
     return Measure(name, "relation", text, meaning, letter, colour, short, name, ("one text",))
 
@@ -198,7 +198,7 @@ UNLABELLED: Mapping[str, Measure] = {
 
 
 def of_family(*families: Family) -> tuple[str, ...]:
-    """The names of the measures of some families, in their order."""
+    """Return the names of the measures of some families, in their order."""
     return tuple(name for name, measure in MEASURES.items() if measure.family in families)
 
 
@@ -218,7 +218,9 @@ OF_ONE_TEXT = (*of_family("position", "identity"), *_ALWAYS)
 
 
 def label_named(name: str) -> Measure:
-    """The label of this name; a relation of a person's own probe file gets the letter ``r``."""
+    """Return the label of this name; a relation of a person's own probe file gets the letter
+    ``r``.
+    """
     known = LABELS.get(name) or UNLABELLED.get(name)
     return known or _relation(
         name, "r", _OWN_COLOUR, name[:4], "the word that your annotation names (highest attention)"

@@ -67,11 +67,11 @@ class Conditions:
 
     @property
     def without_first(self) -> bool:
-        """Whether key 0 was taken out of the weights."""
+        """Return whether key 0 was taken out of the weights."""
         return self.view == "without-first"
 
     def lacks(self, measure: Measure) -> Need | None:
-        """What a measure needs and is not there; None where it can be taken."""
+        """Return what a measure needs and is not there; None where it can be taken."""
         met: Mapping[Need, bool] = {
             "one text": self.kind != "cross",
             "two texts": self.kind == "cross",
@@ -82,7 +82,7 @@ class Conditions:
         return next((need for need in measure.needs if not met[need]), None)
 
     def formulas(self, names: Collection[str] | None = None) -> dict[str, Formula]:
-        """The formulas of those measures (all by default) that can be taken."""
+        """Return the formulas of those measures (all by default) that can be taken."""
         return {
             name: formula
             for name, formula in FORMULAS.items()
@@ -151,7 +151,7 @@ class TextFacts:
 
 
 def is_punctuation(text: str) -> bool:
-    """Whether a token is nothing but punctuation marks and symbols, blanks aside."""
+    """Return whether a token is nothing but punctuation marks and symbols, blanks aside."""
     mark = text.strip()
     return bool(mark) and all(unicodedata.category(letter)[0] in "PS" for letter in mark)
 
@@ -172,12 +172,12 @@ class RowBlock:
 
     @cached_property
     def queries(self) -> NDArray[np.int64]:
-        """The index in the text of each row's query."""
+        """Return the index in the text of each row's query."""
         return np.arange(self.start, self.start + self.weights.shape[-2])
 
     @cached_property
     def keys(self) -> NDArray[np.int64]:
-        """The index in the text of each key that the block has."""
+        """Return the index in the text of each key that the block has."""
         return np.arange(self.weights.shape[-1])
 
     @cached_property
@@ -194,7 +194,7 @@ class RowBlock:
 
     @cached_property
     def visible(self) -> NDArray[np.int64]:
-        """How many keys each row can look at."""
+        """Return how many keys each row can look at."""
         return np.asarray(self.seen.sum(-1))
 
     @property
@@ -213,7 +213,9 @@ class RowBlock:
 
 
 def _at(block: RowBlock, offset: int) -> Rows:
-    """Each row's weight on the key ``offset`` away; a row that has no such key does not count."""
+    """Return each row's weight on the key ``offset`` away; a row that has no such key does not
+    count.
+    """
     keys, weights = block.queries + offset, block.weights
     inside = (keys >= 0) & (keys < weights.shape[-1])
     rows, shown = np.arange(len(keys)), np.where(inside, keys, 0)
@@ -222,25 +224,25 @@ def _at(block: RowBlock, offset: int) -> Rows:
 
 
 def _self_rows(block: RowBlock) -> Rows:
-    """The weight on the query itself; a row that sees nothing else does not count."""
+    """Return the weight on the query itself; a row that sees nothing else does not count."""
     values, counts = _at(block, 0)
     return values, counts & (block.visible > 1)
 
 
 def _first_rows(block: RowBlock) -> Rows:
-    """The weight on key 0, the attention sink, of every query but the first."""
+    """Return the weight on key 0, the attention sink, of every query but the first."""
     return block.weights[..., 0], np.asarray(block.queries >= 1)
 
 
 def _duplicate_rows(block: RowBlock) -> Rows:
-    """The weight on earlier tokens equal to the query's; values (..., orders, rows)."""
+    """Return the weight on earlier tokens equal to the query's; values (..., orders, rows)."""
     ids, queries, keys = block.text.orders, block.queries, block.keys
     equal = ids[:, queries, None] == ids[:, None, : len(keys)]
     return _mass_on(block.weights, equal & (keys < queries[:, None]) & block.seen)
 
 
 def _induction_rows(block: RowBlock) -> Rows:
-    """The weight on what followed earlier tokens equal to the query's; (..., orders, rows).
+    """Return the weight on what followed earlier tokens equal to the query's; (..., orders, rows).
 
     Keys j + 1 of equal tokens j < i − 1. On BOS r₁…r_n r₁…r_n of distinct tokens that is
     A[i, i − n + 1] of the second copy, and on more copies the prefix-matching score.
@@ -253,7 +255,7 @@ def _induction_rows(block: RowBlock) -> Rows:
 
 
 def _mass_on(weights: Weights, keys: Bools) -> Rows:
-    """The summed weight on ``keys`` (orders, rows, keys); rows without any do not count."""
+    """Return the summed weight on ``keys`` (orders, rows, keys); rows without any do not count."""
     chosen = np.moveaxis(keys, 0, -1).astype(weights.dtype)  # (rows, keys, orders)
     by_row = np.moveaxis(weights, -2, -3 if weights.ndim > 2 else 0)  # (..., rows, heads, keys)
     if weights.ndim == 2:
@@ -264,14 +266,14 @@ def _mass_on(weights: Weights, keys: Bools) -> Rows:
 
 
 def _column_rows(block: RowBlock, keys: Bools) -> Rows:
-    """The weight on marked keys (key,); a row that sees none of them does not count."""
+    """Return the weight on marked keys (key,); a row that sees none of them does not count."""
     marked = keys[: block.weights.shape[-1]]
     mass = block.weights @ marked.astype(block.weights.dtype)
     return mass, np.asarray(block.seen[:, marked].any(-1))
 
 
 def _rare_rows(block: RowBlock) -> Rows:
-    """The weight on rare tokens minus their share of the keys that the row sees."""
+    """Return the weight on rare tokens minus their share of the keys that the row sees."""
     values, counts = _column_rows(block, block.text.rare)
     seen = block.seen[:, block.text.rare[: block.weights.shape[-1]]].sum(-1)
     return values - seen / np.maximum(block.visible, 1), counts
@@ -290,7 +292,7 @@ def _alignment_rows(block: RowBlock) -> Rows:
 
 
 def _normalised_entropy_rows(block: RowBlock) -> Rows:
-    """Each row's entropy over ln(number of keys it sees), from query 1 on."""
+    """Return each row's entropy over ln(number of keys it sees), from query 1 on."""
     counts = (block.visible > 1) & (block.queries >= 1)
     return block.entropy / np.log(np.where(counts, block.visible, 2)), counts
 
@@ -311,7 +313,7 @@ def _signed_distance_rows(block: RowBlock) -> Rows:
 
 
 def _confidence_rows(block: RowBlock) -> Rows:
-    """The largest weight of each row that is no special token's."""
+    """Return the largest weight of each row that is no special token's."""
     return block.weights.max(-1), ~block.text.special[block.queries]
 
 

@@ -36,7 +36,8 @@ def sink_keys(keys: Tokens, causal: bool) -> Bools:
 
 
 def sink_of(record: AttentionRecord) -> tuple[Bools, Bools]:
-    """The sink of a record: (query,) which queries are of it themselves, and (key,) which keys.
+    """Return the sink of a record: (query,) which queries are of it themselves, and (key,) which
+    keys.
 
     In cross attention no query is.
     """
@@ -57,7 +58,7 @@ def sink_weights(weights: Floats, queries: Bools, keys: Bools) -> Floats:
 
 
 def resting_weight(record: AttentionRecord) -> float:
-    """The sink weight above which a head rests on the sink.
+    """Return the sink weight above which a head rests on the sink.
 
     ``SINK_WEIGHT``, or twice what uniform attention gives in the layer where it gives most,
     whichever is more; 1 where there is no sink.

@@ -13,13 +13,13 @@ _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
 
 
 def joined(tokens: Tokens) -> str:
-    """The text of tokens without the special ones."""
+    """Return the text of tokens without the special ones."""
     pairs = zip(tokens.texts, tokens.special, strict=True)
     return "".join(text for text, special in pairs if not special).strip()
 
 
 def word_spans(tokens: Tokens, word: str) -> list[range]:
-    """The token ranges whose text is ``word``, in order.
+    """Return the token ranges whose text is ``word``, in order.
 
     Whole words if there are any, else parts of words (``at`` in ``m|at``); each in the case that
     was given if there are any, else in any case.
@@ -33,7 +33,9 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
 
 
 def _is_whole(texts: Sequence[str], span: range) -> bool:
-    """Whether no letter stands next to the tokens; true where the tokens do not show blanks."""
+    """Return whether no letter stands next to the tokens; true where the tokens do not show
+    blanks.
+    """
     if not any(text.startswith(" ") for text in texts):
         return True
     before = texts[span.start - 1][-1:] if span.start else ""
@@ -61,7 +63,7 @@ def _spans(texts: Sequence[str], word: str, fold: Callable[[str], str]) -> list[
 
 
 def _may_become(joined: str, wanted: str) -> bool:
-    """Whether further tokens can make ``joined`` the wanted word.
+    """Return whether further tokens can make ``joined`` the wanted word.
 
     A character of which only the first bytes are there stands as U+FFFD at the end.
     """
@@ -74,7 +76,7 @@ def _joined(texts: Sequence[str]) -> str:
 
 
 def text_of(texts: Sequence[str]) -> str:
-    """The text of neighbouring tokens: bytes put together, WordPiece's ``##`` taken off."""
+    """Return the text of neighbouring tokens: bytes put together, WordPiece's ``##`` taken off."""
     pieces = [text.removeprefix("##") if place else text for place, text in enumerate(texts)]
 
     def decoded(match: re.Match[str]) -> str:
@@ -103,7 +105,7 @@ WordPlaces = tuple[Word | None, Word | None]
 
 
 def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
-    """Where a word, or the token of an index, stands among the queries and among the keys.
+    """Return where a word, or the token of an index, stands among the queries and among the keys.
 
     ``WORD:2`` is the word's second occurrence. Raises UsageError where it is in neither.
     """
@@ -119,7 +121,7 @@ def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
 
 
 def find_in(tokens: Tokens, wanted: str) -> Word | None:
-    """The token of an index, or the chosen or the first occurrence of a word."""
+    """Return the token of an index, or the chosen or the first occurrence of a word."""
     if re.fullmatch(r"-?[0-9]{1,18}", wanted):
         place = int(wanted) + (len(tokens) if wanted.startswith("-") else 0)
         return Word(range(place, place + 1)) if 0 <= place < len(tokens) else None

@@ -41,7 +41,9 @@ class HeadCounts:
 
 
 def text_config(config: Any, decoder: bool = False) -> Any:
-    """The part of a config that describes the text stack; of two stacks the encoder's, or not."""
+    """Return the part of a config that describes the text stack; of two stacks the encoder's, or
+    not.
+    """
     side = getattr(config, "decoder" if decoder else "encoder", None)
     if config.is_encoder_decoder and hasattr(side, "model_type"):
         return side
@@ -52,7 +54,7 @@ def text_config(config: Any, decoder: bool = False) -> Any:
 
 
 def read_shape(config: Any, name: str) -> HeadCounts:
-    """The attention of a config's text stack.
+    """Return the attention of a config's text stack.
 
     Raises:
         LoadError: a number of layers or heads, or their width, is not positive.
@@ -80,7 +82,7 @@ def read_shape(config: Any, name: str) -> HeadCounts:
 
 
 def resized(config: Any, heads: int, kv_heads: int, head_dim: int) -> Any:
-    """A copy of a config with other numbers of heads, each as wide as before.
+    """Return a copy of a config with other numbers of heads, each as wide as before.
 
     Whether the architecture heeds the width is for the model built from it to show; whatever
     the config's own validation raises passes.
@@ -112,7 +114,7 @@ def _kv_heads(text: Any) -> int | None:
 
 
 def context_length(config: Any, model: nn.Module, decoder: bool = False) -> int | None:
-    """The longest token sequence a stack takes; None for relative positions without a limit.
+    """Return the longest token sequence a stack takes; None for relative positions without a limit.
 
     Where positions are counted from behind the padding index, as in RoBERTa, the table has that
     many rows more than the text may have tokens.
@@ -141,7 +143,7 @@ def _padding_offset(model: nn.Module, rows: int) -> int:
 
 
 def _first(config: Any, names: tuple[str, ...]) -> int | None:
-    """The first of the fields that is a whole number."""
+    """Return the first of the fields that is a whole number."""
     name = _spelling(config, names)
     return None if name is None else int(getattr(config, name))
 

@@ -45,7 +45,7 @@ class FoundAttention:
 
     @property
     def is_fused(self) -> bool:
-        """Whether the own function computes no weights, and reads the masks of such."""
+        """Return whether the own function computes no weights, and reads the masks of such."""
         return self.own is not self.eager
 
 
@@ -101,12 +101,13 @@ def answering(answer: Answer) -> Iterator[None]:
 
 
 def uses_interface(model: PreTrainedModel) -> bool:
-    """Whether the model's file looks up its attention function by the name in its config."""
+    """Return whether the model's file looks up its attention function by the name in its config."""
     return bool(model._can_set_attn_implementation())
 
 
 def without_choices(config: Any) -> Any:
-    """The config, in which nothing at any depth chooses code: the library's own defaults hold.
+    """Return the config, in which nothing at any depth chooses code: the library's own defaults
+    hold.
 
     A hub name in ``attn_implementation`` would be fetched and imported by the package ``kernels``,
     whatever ``local_files_only`` and ``trust_remote_code`` say.

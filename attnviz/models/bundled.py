@@ -58,7 +58,7 @@ class Bundled(StackModel):
 
 
 def _open_tokenizer() -> Tokenizer:
-    """The model's tokenizer; it puts the beginning-of-text token first."""
+    """Return the model's tokenizer; it puts the beginning-of-text token first."""
     path = _DIRECTORY / "tokenizer.json"
     if not path.is_file():
         raise LoadError(f"{path} was not found; install attnviz again")

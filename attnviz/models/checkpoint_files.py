@@ -56,7 +56,7 @@ class PickleError(LoadError):
 
 
 def local_directory(name: str, revision: str | None) -> Path | None:
-    """The directory that ``name`` is, or None.
+    """Return the directory that ``name`` is, or None.
 
     Raises:
         LoadError: it may not be read.
@@ -73,17 +73,19 @@ def local_directory(name: str, revision: str | None) -> Path | None:
 
 
 def file_names(directory: Path) -> set[str]:
-    """The names of the files that lie directly in ``directory``."""
+    """Return the names of the files that lie directly in ``directory``."""
     return {entry.name for entry in directory.iterdir() if entry.is_file()}
 
 
 def has_vocabulary(names: Collection[str]) -> bool:
-    """Whether any of the files holds a tokenizer's vocabulary."""
+    """Return whether any of the files holds a tokenizer's vocabulary."""
     return any(_matches(name, _VOCABULARY) for name in names)
 
 
 def side_files(names: Collection[str], with_code: bool) -> list[str]:
-    """The small files beside config and weights: the tokenizer's, and code where it is trusted."""
+    """Return the small files beside config and weights: the tokenizer's, and code where it is
+    trusted.
+    """
     patterns = (*_SIDE, "*.py") if with_code else _SIDE
     return sorted(name for name in names if _matches(name, patterns))
 
@@ -97,7 +99,8 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 def weight_files(
     name: str, names: Collection[str], fetch: Callable[[str], Path], allow_pickle: bool
 ) -> list[str]:
-    """The weight files to read: safetensors, or pickles where only they exist and are allowed.
+    """Return the weight files to read: safetensors, or pickles where only they exist and are
+    allowed.
 
     ``fetch`` gives the local path of a file of the checkpoint, such as the index of the shards.
 
@@ -135,7 +138,7 @@ def _shards(name: str, index: Path, ending: str) -> list[str]:
 
 
 def _is_plain(file: str, ending: str) -> bool:
-    """Whether a name stays inside its directory and is one that a file system takes."""
+    """Return whether a name stays inside its directory and is one that a file system takes."""
     path = PurePosixPath(file)
     return (
         path.suffix == ending
@@ -169,7 +172,9 @@ def check_weights(name: str, directory: Path, weights: list[str]) -> Shapes:
 
 
 def stored_metadata(directory: Path, weights: list[str]) -> dict[str, str]:
-    """What the one safetensors file of a checkpoint says beside its tensors; empty for others."""
+    """Return what the one safetensors file of a checkpoint says beside its tensors; empty for
+    others.
+    """
     if len(weights) != 1 or not weights[0].endswith(".safetensors"):
         return {}
     with safe_open(directory / weights[0], framework="numpy") as file:
@@ -191,7 +196,7 @@ def _safetensors_shapes(name: str, path: Path) -> Shapes:
 
 
 def tensor_header(path: Path) -> tuple[int, dict[str, Any]]:
-    """Where the tensors of a safetensors file begin, and what its header says of each.
+    """Return where the tensors of a safetensors file begin, and what its header says of each.
 
     Raises LoadError for a header that is too long, or none.
     """
@@ -203,7 +208,9 @@ def tensor_header(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def _header_length(stream: BinaryIO) -> int:
-    """The file begins with the length of the header, eight bytes, then the header itself: JSON."""
+    """Return the file begins with the length of the header, eight bytes, then the header itself:
+    JSON.
+    """
     length = int.from_bytes(stream.read(8), "little")
     if length > _HEADER_BYTES:
         raise ValueError(f"its header has {length:,} bytes")
@@ -211,7 +218,7 @@ def _header_length(stream: BinaryIO) -> int:
 
 
 def read_config(name: str, directory: Path) -> dict[str, Any]:
-    """What the config.json of a checkpoint says, in the types that every reader expects.
+    """Return what the config.json of a checkpoint says, in the types that every reader expects.
 
     Raises LoadError where there is none, or a field is of another type or absurd.
     """
@@ -229,7 +236,7 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value in which each float that JSON lacks is one, as transformers writes it."""
+    """Return a value in which each float that JSON lacks is one, as transformers writes it."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if not isinstance(value, dict):

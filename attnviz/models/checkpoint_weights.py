@@ -40,7 +40,7 @@ def needed_memory(
     stored: int,
     dtype: torch.dtype | None,
 ) -> int:
-    """The bytes of the model that a config asks for, once it is compared with its files.
+    """Return the bytes of the model that a config asks for, once it is compared with its files.
 
     It is built without memory for its tensors. Weights that are quantised, whose shapes in
     the files are others, or of a class with code of its own are taken to need what they need there.
@@ -105,7 +105,7 @@ def _refuse_other_shapes(name: str, differing: Sequence[_Mismatch]) -> None:
 def open_weights(
     name: str, directory: Path, classes: Sequence[Any], **options: Any
 ) -> tuple[Any, tuple[str, ...]]:
-    """A model with all its weights from the files, and what a reader must know about it.
+    """Return a model with all its weights from the files, and what a reader must know about it.
 
     classes: the model class that the checkpoint names, then the bare one beneath its head, which
         is taken where only the head's weights are missing.
@@ -134,14 +134,14 @@ def _variants(model_class: Any) -> list[dict[str, Any]]:
 
 
 def arguments(function: Any) -> set[str]:
-    """The names of a function's parameters."""
+    """Return the names of a function's parameters."""
     return set(inspect.signature(function).parameters)
 
 
 def _read(
     name: str, directory: Path, model_class: Any, options: dict[str, Any]
 ) -> tuple[Any, list[str]]:
-    """The model and the names of the weights that were missing, in the model's order."""
+    """Return the model and the names of the weights that were missing, in the model's order."""
     with third_party(f"the weights of {name!r} cannot be read"):
         model, report = model_class.from_pretrained(
             directory,

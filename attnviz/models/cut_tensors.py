@@ -44,7 +44,7 @@ class OutputProjection:
 
     @property
     def block(self) -> str:
-        """The part of the model that is the layer's own, such as ``model.layers.3.``."""
+        """Return the part of the model that is the layer's own, such as ``model.layers.3.``."""
         match = _BLOCK.match(self.module)
         return f"{match[1]}." if match else ""
 
@@ -124,7 +124,7 @@ def cut_tensors(
 def _kept(
     full: int, short: int, plan: CutPlan, shape: HeadShape, layer: int, fused: bool
 ) -> Tensor:
-    """The places along an axis of ``full`` that stay, ``short`` of them."""
+    """Return the places along an axis of ``full`` that stay, ``short`` of them."""
     query, key = plan.query[layer], plan.key[layer]
 
     def separate(kept: tuple[int, ...], heads: int) -> Callable[[], Tensor] | None:
@@ -159,7 +159,7 @@ def _kept(
 
 
 def _spans(heads: tuple[int, ...] | list[int], width: int) -> Tensor:
-    """The places of these heads where each takes ``width`` of them."""
+    """Return the places of these heads where each takes ``width`` of them."""
     starts = torch.tensor(heads, dtype=torch.long)[:, None] * width
     return (starts + torch.arange(width)).flatten()
 
@@ -188,7 +188,7 @@ class CutPlan:
 def cut_plans(
     removed: Removed, layers: Iterable[int], heads: int, kv_heads: int
 ) -> tuple[CutPlan, ...]:
-    """Every uniform shape that has room for all the heads that are left, the smallest first.
+    """Return every uniform shape that has room for all the heads that are left, the smallest first.
 
     The full shape is not among the plans.
     """

@@ -141,7 +141,7 @@ def _fetch(
     about: HfFileMetadata | None = None,
     weights: bool = False,
 ) -> Path:
-    """The local path of one file; ``about`` it where that was asked for just now."""
+    """Return the local path of one file; ``about`` it where that was asked for just now."""
 
     @_plain_names()
     def get() -> Path:
@@ -218,7 +218,9 @@ def _probe(name: str, file: str, revision: str | None) -> HfFileMetadata:
 
 
 def _within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
-    """The result of ``call``, or TimeoutError; a call that hangs keeps no process from ending."""
+    """Return the result of ``call``, or TimeoutError; a call that hangs keeps no process from
+    ending.
+    """
     answer: Future[_Answer] = Future()
 
     def run() -> None:
@@ -239,7 +241,9 @@ _RESTARTS = 2
 
 
 def progress_bar(file: str, progress: Progress | None) -> Any:
-    """A class that takes the place of tqdm for the transfer of one file, and prints nothing."""
+    """Return a class that takes the place of tqdm for the transfer of one file, and prints
+    nothing.
+    """
     return type("Bar", (_Bar,), {"told": progress and partial(progress, file)})
 
 

@@ -98,7 +98,7 @@ def check_files(name: str, directory: Path) -> None:
 
 
 def replaced(piece: str, old: str, new: str) -> str:
-    """A piece with ``new`` for each ``old``; LoadError where it would grow without end."""
+    """Return a piece with ``new`` for each ``old``; LoadError where it would grow without end."""
     if len(piece) + piece.count(old) * len(new) > _GROWTH * len(piece) + _SLACK:
         raise _grown("the decoder of a tokenizer")
     return piece.replace(old, new)
@@ -117,7 +117,7 @@ class _Step:
     counting: Normalizer | None = None
 
     def grown(self, text: str) -> int:
-        """How many characters it makes of a text at most, where it may make many."""
+        """Return how many characters it makes of a text at most, where it may make many."""
         if self.counting is None:
             return 0
         return len(text) + self.longest * self.counting.normalize_str(text).count(_MARK)
@@ -144,7 +144,9 @@ def _grown(name: str) -> LoadError:
 
 
 def _steps(spec: Mapping[str, Any] | None) -> Iterator[_Step]:
-    """The steps of a normalizer as JSON has it; LoadError where one of them cannot be honest."""
+    """Yield the steps of a normalizer as JSON has it; LoadError where one of them cannot be
+    honest.
+    """
     for number, part in enumerate(_flat(spec, "normalizers")):
         if number == _STEPS:
             raise LoadError(f"a normalizer has more than {_STEPS:,} steps")
@@ -190,7 +192,7 @@ def _check_template(name: str, processor: Mapping[str, Any] | None) -> None:
 
 
 def _flat(spec: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[str, Any]]:
-    """What a sequence of sequences consists of."""
+    """Return what a sequence of sequences consists of."""
     if spec is None:
         return
     if spec["type"] == "Sequence":
@@ -201,7 +203,7 @@ def _flat(spec: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[str, A
 
 
 def _values(text: str, name: str) -> Iterator[Any]:
-    """The values that stand under a name anywhere in a JSON text, without its vocabulary's.
+    """Yield the values that stand under a name anywhere in a JSON text, without its vocabulary's.
 
     Reading all of it would take as long as the tokenizer itself. A name in quotes and a colon never
     stand within a text of JSON, whose quotes are escaped.
@@ -216,7 +218,7 @@ def _values(text: str, name: str) -> Iterator[Any]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """All texts of a JSON value, names of fields as well."""
+    """Yield all texts of a JSON value, names of fields as well."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):

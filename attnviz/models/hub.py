@@ -54,7 +54,8 @@ def find_checkpoint(
     with_code: bool = False,
     progress: Progress | None = None,
 ) -> Snapshot:
-    """The files of ``name``, a directory or a hub id, fetched only where they are not here yet.
+    """Return the files of ``name``, a directory or a hub id, fetched only where they are not here
+    yet.
 
     Raises:
         LoadError: no such model, no access to it, or a transfer that failed.
@@ -78,7 +79,8 @@ def find_checkpoint(
 
 
 def find_config(name: str, *, revision: str | None = None, offline: bool = False) -> Snapshot:
-    """The directory that holds the config.json of a hub id; of a new one no other file is fetched.
+    """Return the directory that holds the config.json of a hub id; of a new one no other file is
+    fetched.
 
     Raises:
         LoadError: no such model, no access to it, or a transfer that failed.
@@ -109,7 +111,7 @@ def _cached(name: str, revision: str | None) -> Snapshot | None:
 
 
 def _lack(name: str, cached: Snapshot | None, allow_pickle: bool) -> LoadError | None:
-    """What keeps a cached checkpoint from being used as it is; None where nothing does."""
+    """Return what keeps a cached checkpoint from being used as it is; None where nothing does."""
     if cached is None:
         return _NOT_CACHED
     names = file_names(cached.directory)
@@ -125,7 +127,9 @@ def _lack(name: str, cached: Snapshot | None, allow_pickle: bool) -> LoadError |
 def _make_do(
     name: str, cached: Snapshot | None, lack: LoadError | None, unreachable: OfflineError
 ) -> Snapshot:
-    """What the cache holds where nothing more can be had, or the reason why that is too little."""
+    """Return what the cache holds where nothing more can be had, or the reason why that is too
+    little.
+    """
     if isinstance(lack, PickleError):
         raise lack
     if cached is not None and isinstance(lack, _TokenizerError):

@@ -234,7 +234,7 @@ def _needs_code(name: str) -> str:
 
 
 def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -> list[Any]:
-    """The model class that the checkpoint names, then the bare one that its head sits on."""
+    """Return the model class that the checkpoint names, then the bare one that its head sits on."""
     wanted = str((getattr(config, "architectures", None) or [None])[0])
     named = getattr(transformers, wanted, None)
     references = map(str, (getattr(config, "auto_map", None) or {}).values())
@@ -269,7 +269,7 @@ def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -
 
 
 def public_class(name: str) -> Any:
-    """What transformers calls ``name``, or None."""
+    """Return what transformers calls ``name``, or None."""
     return getattr(transformers, name, None)
 
 

@@ -16,7 +16,9 @@ _MEMINFO = Path("/proc/meminfo")
 
 
 def byte_text(count: int) -> str:
-    """A number of bytes in the largest unit that it fills, such as ``1.34 GB`` or ``512 bytes``."""
+    """Return a number of bytes in the largest unit that it fills, such as ``1.34 GB`` or ``512
+    bytes``.
+    """
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= size:
             return f"{count / size:,.2f} {unit}"
@@ -57,7 +59,9 @@ def free_memory(device: torch.device | None = None) -> int | None:
 
 
 def _available() -> int | None:
-    """What the kernel could hand out without swapping; elsewhere than Linux, all there is."""
+    """Return what the kernel could hand out without swapping; elsewhere than Linux, all there
+    is.
+    """
     if _MEMINFO.is_file():
         for line in _MEMINFO.read_text().splitlines():
             if line.startswith("MemAvailable:"):

@@ -59,11 +59,11 @@ class Model(Protocol):
         ...
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
-        """What a reader must know about a run over these tokens, beside ``info.notes``."""
+        """Return what a reader must know about a run over these tokens, beside ``info.notes``."""
         ...
 
     def vocabulary(self) -> Vocabulary:
-        """Its plain tokens, and what stands around every text."""
+        """Return its plain tokens, and what stands around every text."""
         ...
 
 
@@ -117,11 +117,11 @@ class NumpyModel(Model, Protocol):
         ...
 
     def narrowed(self) -> Self:
-        """The same with weights, and what passes between its parts, rounded to bfloat16."""
+        """Return the same with weights, and what passes between its parts, rounded to bfloat16."""
         ...
 
     def without(self, heads: Collection[tuple[int, int]]) -> Self:
-        """The same where the outputs of these (layer, head) count as zero."""
+        """Return the same where the outputs of these (layer, head) count as zero."""
         ...
 
 
@@ -147,7 +147,7 @@ class GrowingModel(NumpyModel, Protocol):
     def predicts(self) -> bool: ...
 
     def reader(self) -> Reader:
-        """One that reads a text of its own."""
+        """Return one that reads a text of its own."""
         ...
 
 
@@ -160,7 +160,7 @@ class HasEnds(Protocol):
 
 
 def known_ids(stated: Iterable[object], vocabulary: int) -> frozenset[int]:
-    """The token ids that files state, one or a list each, of those that a model has."""
+    """Return the token ids that files state, one or a list each, of those that a model has."""
     each = [one for item in stated for one in (item if isinstance(item, list | tuple) else [item])]
     numbers = (one for one in each if isinstance(one, int) and not isinstance(one, bool))
     return frozenset(number for number in numbers if 0 <= number < vocabulary)
@@ -181,7 +181,9 @@ class TwoStackModel(Model, Protocol):
         ...
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
-        """The decoder text that the model itself writes for ``tokens``, at most ``limit`` long."""
+        """Return the decoder text that the model itself writes for ``tokens``, at most ``limit``
+        long.
+        """
         ...
 
 
@@ -189,7 +191,7 @@ class TwoStackModel(Model, Protocol):
 
 
 def stated_revision(metadata: Mapping[str, str]) -> str | None:
-    """The digest of the tensors that a checkpoint's metadata tells of, or None.
+    """Return the digest of the tensors that a checkpoint's metadata tells of, or None.
 
     Anyone may have written it: what does not look as ``attnviz train`` writes it counts as unsaid.
     """
@@ -230,7 +232,9 @@ _NAMED = 3
 
 
 def broken_words(broken: Sequence[str]) -> tuple[str, ...]:
-    """A note that names the tensors whose numbers are not all finite; none where there are none."""
+    """Return a note that names the tensors whose numbers are not all finite; none where there are
+    none.
+    """
     if not broken:
         return ()
     more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
@@ -252,7 +256,7 @@ def require_number(what: str, value: float, info: ModelInfo) -> None:
 
 
 def cannot_write(info: ModelInfo) -> UnsupportedError:
-    """The refusal of a model that does not tell the next token."""
+    """Return the refusal of a model that does not tell the next token."""
     return UnsupportedError(
         f"{info.name!r} does not tell the next token, so that it cannot write: choose a causal "
         "language model"
@@ -260,7 +264,7 @@ def cannot_write(info: ModelInfo) -> UnsupportedError:
 
 
 def split_words(text: str, limit: int | None = None) -> list[str]:
-    """The words of a text, at most ``limit``; UsageError if there is none."""
+    """Return the words of a text, at most ``limit``; UsageError if there is none."""
     words = text.split()[:limit]
     if not words:
         raise UsageError("expected a text of at least one word, got none")
@@ -292,13 +296,13 @@ class Vocabulary:
     texts: Callable[[Sequence[int]], tuple[str, ...]]
 
     def bare(self) -> Vocabulary:
-        """The same with nothing around a text."""
+        """Return the same with nothing around a text."""
         nothing = Tokens((), (), ())
         return replace(self, before=nothing, after=nothing)
 
 
 def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
-    """The special tokens that an encoded text begins and ends with."""
+    """Return the special tokens that an encoded text begins and ends with."""
     begin, end = 0, len(tokens)
     while begin < end and tokens.special[begin]:
         begin += 1

@@ -158,7 +158,7 @@ def _check_work(read: Understood, shapes: Shapes, types: Sequence[str], tokens: 
 
 
 def _find(name: str, revision: str | None) -> tuple[Path, str | None]:
-    """The directory of a checkpoint, and its commit if it is the cache's."""
+    """Return the directory of a checkpoint, and its commit if it is the cache's."""
     if (directory := local_directory(name, revision)) is not None:
         return directory, None
     if not _PLAIN.fullmatch(name) or ".." in name or len(name) > _LONGEST_NAME:
@@ -177,7 +177,9 @@ def _find(name: str, revision: str | None) -> tuple[Path, str | None]:
 
 
 def _cache() -> Path:
-    """Where huggingface_hub keeps its files, whose import takes longer than a small model."""
+    """Return where huggingface_hub keeps its files, whose import takes longer than a small
+    model.
+    """
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
             return _path(os.environ[variable])

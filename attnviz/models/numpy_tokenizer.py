@@ -209,7 +209,7 @@ class OpenedTokenizer:
 
 
 def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenizer:
-    """The tokenizer of a checkpoint's directory.
+    """Return the tokenizer of a checkpoint's directory.
 
     fields: of its ``config.json``.
     Raises NotUnderstoodError where transformers might give other tokens, LoadError for a file that
@@ -260,7 +260,7 @@ _TOKENS = {
 
 
 def _class(said: Fields, fields: Fields, path: Path) -> _Class | None:
-    """The class that transformers takes, None for one that takes the file as it is."""
+    """Return the class that transformers takes, None for one that takes the file as it is."""
     model_type = str(fields["model_type"])
     declared = said.get("tokenizer_class") or fields.get("tokenizer_class")
     if model_type in _ALWAYS_AS_IT_IS:

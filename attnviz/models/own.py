@@ -89,7 +89,7 @@ class OwnAttention:
 
     @property
     def attention(self) -> NumpyAttention:
-        """The attention itself, for those that compute it in another way."""
+        """Return the attention itself, for those that compute it in another way."""
         return self._attention
 
     scaled = True  # other scores are known by ``info.score``
@@ -103,18 +103,21 @@ class OwnAttention:
         return None
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """The words of ``text``, at most ``limit``; equal words have equal ids, counted from 0.
+        """Return the words of ``text``, at most ``limit``; equal words have equal ids, counted from
+        0.
 
         Raises UsageError where there is no word.
         """
         return _numbered(split_words(text, limit), {})
 
     def encode_queries(self, text: str, keys: Tokens) -> Tokens:
-        """The words of a text that looks at ``keys``: those that it has too have the same ids."""
+        """Return the words of a text that looks at ``keys``: those that it has too have the same
+        ids.
+        """
         return _numbered(split_words(text), dict(zip(keys.texts, keys.ids, strict=True)))
 
     def redrawn(self, seed: int) -> OwnAttention:
-        """The same shape with other random weights and embeddings."""
+        """Return the same shape with other random weights and embeddings."""
         d_model, heads, kv_heads, head_dim = self._sizes
         return OwnAttention(
             d_model,
@@ -149,7 +152,7 @@ class OwnAttention:
             observe(0, *self._attention.queries_and_keys(words), self._attention.seen(words))
 
     def cross_weights(self, queries: Tokens, keys: Tokens) -> NDArray[np.floating]:
-        """The weights (head, query, key) of one text's words on another's."""
+        """Return the weights (head, query, key) of one text's words on another's."""
         self._require_room(len(queries), len(keys))
         return self._across(self.embed(queries.ids), self.embed(keys.ids))[1]
 
@@ -171,7 +174,7 @@ class OwnAttention:
             )
 
     def head_outputs(self, tokens: Tokens) -> NDArray[np.floating]:
-        """What each head puts out over one text: (head, token, head_dim)."""
+        """Return what each head puts out over one text: (head, token, head_dim)."""
         self._require_room(len(tokens), len(tokens))
         outputs, _ = self._attention.head_outputs(self.embed(tokens.ids))
         return outputs
@@ -200,7 +203,9 @@ class OwnAttention:
         return changed
 
     def output(self, head_outputs: NDArray[np.floating]) -> NDArray[np.floating]:
-        """The block's output (..., token, d_model) for its heads' (..., head, token, head_dim)."""
+        """Return the block's output (..., token, d_model) for its heads' (..., head, token,
+        head_dim).
+        """
         return self._attention.joined(head_outputs)
 
     def _require_room(self, queries: int, keys: int) -> None:
@@ -212,7 +217,7 @@ class OwnAttention:
         )
 
     def embed(self, ids: tuple[int, ...]) -> NDArray[np.float32]:
-        """The embeddings (token, d_model) of numbered words."""
+        """Return the embeddings (token, d_model) of numbered words."""
         # A stream of its own: drawn from the weights' stream, the words would resemble them.
         generator = np.random.default_rng((self._seed, 1))
         words = generator.standard_normal((max(ids) + 1, self._attention.shape.d_model))
@@ -220,7 +225,7 @@ class OwnAttention:
 
 
 def _numbered(words: Sequence[str], known: dict[str, int]) -> Tokens:
-    """The words with their numbers: those of ``known``, then what follows for new ones."""
+    """Return the words with their numbers: those of ``known``, then what follows for new ones."""
     numbers = dict(known)
     for word in words:
         numbers.setdefault(word, len(numbers))

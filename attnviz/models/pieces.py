@@ -21,7 +21,7 @@ _LONE_BYTES = {0xDC00 + byte: f"<0x{byte:02X}>" for byte in range(0x80, 0x100)}
 
 
 def token_texts(tokenizer: Tokenizer, pieces: Iterable[str]) -> tuple[str, ...]:
-    """What each piece of ``tokenizer`` stands for, white space included.
+    """Return what each piece of ``tokenizer`` stands for, white space included.
 
     Byte-level pieces become text (``Ġcat`` is " cat"); bytes that are no complete character are
     written ``<0xED><0x95>``. Metaspace (``▁cat``) becomes a space. WordPiece's ``##ing``, byte
@@ -40,7 +40,7 @@ def _apply(steps: list[Callable[[str], str]], piece: str) -> str:
 
 
 def _steps(tokenizer: Tokenizer) -> list[Callable[[str], str]]:
-    """The decoder's steps that give a single piece its text, in order."""
+    """Return the decoder's steps that give a single piece its text, in order."""
     if tokenizer.decoder is None or type(tokenizer.decoder) is Decoder:  # written in Python
         return []
     # Only the pickled state tells a decoder's type; writing out the whole tokenizer would take
@@ -79,7 +79,7 @@ def _bytes_to_text(piece: str) -> str:
 
 @cache
 def _byte_alphabet() -> dict[str, int]:
-    """The byte each character of a byte-level piece stands for.
+    """Return the byte each character of a byte-level piece stands for.
 
     Printable Latin-1 bytes stand for themselves, the others are moved up from U+0100 in order.
     """

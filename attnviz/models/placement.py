@@ -19,7 +19,9 @@ _DTYPES = {
 
 
 def find_device(name: str) -> torch.device:
-    """The device, once a tensor was made on it; UsageError where this machine has none such."""
+    """Return the device, once a tensor was made on it; UsageError where this machine has none
+    such.
+    """
     missing = UsageError(f"no device {name!r} here: expected {' or '.join(_devices())}")
     try:
         with quietly():  # torch warns of names that it is about to give up
@@ -41,7 +43,7 @@ def _devices() -> list[str]:
 
 
 def find_dtype(name: str) -> torch.dtype | None:
-    """The number type, None for ``auto``; UsageError for an unknown one."""
+    """Return the number type, None for ``auto``; UsageError for an unknown one."""
     if name != "auto" and name not in _DTYPES:
         raise UsageError(f"no dtype {name!r}: expected auto, {', '.join(_DTYPES)}")
     return _DTYPES.get(name)

@@ -37,7 +37,9 @@ def prepared(
     trained_tokens: int | None = None,
     stored: StoredTensors | None = None,
 ) -> TransformersModel:
-    """A model moved to its device and described; ``seed`` is given where its weights are random."""
+    """Return a model moved to its device and described; ``seed`` is given where its weights are
+    random.
+    """
     with third_party(f"{name!r} cannot be moved to {device}"):
         model = model.to(device).eval().requires_grad_(False)
     weights: Literal["checkpoint", "random"] = "checkpoint" if seed is None else "random"
@@ -46,7 +48,7 @@ def prepared(
 
 
 def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> TransformersModel:
-    """A model that Python code has loaded, as it stands: nothing about it is changed.
+    """Return a model that Python code has loaded, as it stands: nothing about it is changed.
 
     tokenizer: the one that belongs to it. reads: whether it is to read a text.
 
@@ -72,7 +74,7 @@ def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> Transforme
 
 
 def redrawn(model: TransformersModel, seed: int) -> TransformersModel:
-    """The same class and config with weights drawn from ``seed``, on the same device.
+    """Return the same class and config with weights drawn from ``seed``, on the same device.
 
     Raises LoadError where the memory does not hold it.
     """
@@ -122,7 +124,8 @@ def _described(
 
 
 def _not_finite(model: Any) -> tuple[str, ...]:
-    """The parameters with a number that is NaN or infinite: .03 to .06 s for 100 million numbers.
+    """Return the parameters with a number that is NaN or infinite: .03 to .06 s for 100 million
+    numbers.
 
     The extremes of a tensor are not finite exactly where one of its numbers is not; they are found
     forty times faster than with ``isfinite``.
@@ -136,7 +139,9 @@ def _not_finite(model: Any) -> tuple[str, ...]:
 
 
 def _kinds(model: Any) -> tuple[Kind, ...]:
-    """Which attention a model has: three kinds where its forward takes a decoder text as well."""
+    """Return which attention a model has: three kinds where its forward takes a decoder text as
+    well.
+    """
     arguments = inspect.signature(model.forward).parameters
     if model.config.is_encoder_decoder and "decoder_input_ids" in arguments:
         return ("encoder", "decoder", "cross")

@@ -76,7 +76,7 @@ class ModelSource:
 
 
 def resolve(name: str) -> ModelSource:
-    """What ``name`` stands for.
+    """Return what ``name`` stands for.
 
     ``tiny`` and ``mha`` always mean the built-in models, an existing directory itself,
     ``configs/NAME`` or a path to a TOML file a shape. A bare name of a shape means the shape unless
@@ -151,7 +151,7 @@ def _loaded(name: str, options: LoadOptions) -> Model:
 
 
 def _in_numpy(source: ModelSource, options: LoadOptions) -> Model | None:
-    """The checkpoint where NumPy runs it; None where it is for torch, or damaged.
+    """Return the checkpoint where NumPy runs it; None where it is for torch, or damaged.
 
     The usual path says what is wrong. Raises UnsupportedError where NumPy alone was asked for.
     """
@@ -171,7 +171,7 @@ def _in_numpy(source: ModelSource, options: LoadOptions) -> Model | None:
 
 
 def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
-    """The checkpoint, run by NumPy; where the backend is ``auto`` only if that is sooner.
+    """Return the checkpoint, run by NumPy; where the backend is ``auto`` only if that is sooner.
 
     Raises NotUnderstoodError, in words, where NumPy cannot run it or torch is sooner; LoadError and
     UsageError as ``open_numpy``.
@@ -192,7 +192,7 @@ def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
 
 
 def not_by_numpy(name: str, reason: str) -> UnsupportedError:
-    """The error where NumPy alone was asked for."""
+    """Return the error where NumPy alone was asked for."""
     return UnsupportedError(f"--backend numpy cannot run {name!r}: {reason}; leave it out")
 
 
@@ -224,7 +224,7 @@ def _own(options: LoadOptions) -> Model:
 
 
 def random_twin(model: Model, seed: int) -> Model:
-    """The randomly initialised twin of ``model``, with the same tokenizer, dtype and device.
+    """Return the randomly initialised twin of ``model``, with the same tokenizer, dtype and device.
 
     Raises UnsupportedError for a model that cannot be built anew, LoadError where the memory does
     not hold a second one.

@@ -49,20 +49,20 @@ class Shape:
 
 
 def shape_names() -> tuple[str, ...]:
-    """The names of all shapes that come with the package, in alphabetical order."""
+    """Return the names of all shapes that come with the package, in alphabetical order."""
     stems = {path.stem for path in _directory().glob("*.toml")}
     return tuple(sorted(stems.difference(_OTHER_NAMES)))  # tiny.toml says how tiny is trained
 
 
 def find_shape(name: str) -> Shape:
-    """The named shape; LoadError where there is none of this name."""
+    """Return the named shape; LoadError where there is none of this name."""
     if name not in shape_names():
         raise LoadError(f"no shape {name!r} among the named ones: {', '.join(shape_names())}")
     return read_shape_file(_directory() / f"{name}.toml")
 
 
 def read_shape_file(path: Path) -> Shape:
-    """The shape in a TOML file; LoadError where it cannot be read or lacks a field."""
+    """Return the shape in a TOML file; LoadError where it cannot be read or lacks a field."""
     table = read_toml(path, "a shape")
     for key in table:
         if key not in _KEYS:
@@ -110,7 +110,9 @@ def _notes(path: Path, notes: object) -> tuple[str, ...]:
 
 
 def hint(name: str) -> str:
-    """What else a person may have meant by a model's name, to end a message with; or nothing."""
+    """Return what else a person may have meant by a model's name, to end a message with; or
+    nothing.
+    """
     if name in shape_names():
         if find_shape(name).config:
             return f"; `--model configs/{name}` builds its shape with random weights"

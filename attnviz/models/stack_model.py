@@ -90,7 +90,7 @@ class StackModel:
         return Growth(self._info.name, self.tokenizer.normalizer)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """The tokens of ``text`` with the model's special tokens, which stay when it is cut.
+        """Return the tokens of ``text`` with the model's special tokens, which stay when it is cut.
 
         Raises LoadError where the tokenizer gives ids that the model has no embedding for,
         UsageError where not even the special tokens fit into ``limit``.
@@ -111,7 +111,9 @@ class StackModel:
             )
 
     def vocabulary(self) -> Vocabulary:
-        """Its plain tokens; where its tokenizer adds no beginning but names one, that is added."""
+        """Return its plain tokens; where its tokenizer adds no beginning but names one, that is
+        added.
+        """
         known = self.stack.shape.vocabulary
         added = self.tokenizer.get_added_tokens_decoder()
         size = min(known, self.tokenizer.get_vocab_size())
@@ -160,7 +162,7 @@ class StackModel:
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """The tokens that end a text; LoadError for a file that cannot be read."""
+        """Return the tokens that end a text; LoadError for a file that cannot be read."""
         return known_ids(self._ends(), self.stack.shape.vocabulary)
 
     @property

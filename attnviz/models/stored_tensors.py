@@ -28,7 +28,7 @@ _ELSEWHERE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
 
 
 def computed_from(fields: Mapping[str, Any]) -> bytes:
-    """The fields of a config that say what is computed, to be hashed."""
+    """Return the fields of a config that say what is computed, to be hashed."""
     return repr(sorted((name, fields[name]) for name in fields.keys() - _ELSEWHERE)).encode()
 
 
@@ -65,11 +65,13 @@ class StoredTensors:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each tensor."""
+        """Return the shape of each tensor."""
         return {name: place.shape for name, place in self._places.items()}
 
     def types(self, names: Sequence[str]) -> list[str]:
-        """How these tensors are stored, such as ``float16``; NotUnderstoodError for other types."""
+        """Return how these tensors are stored, such as ``float16``; NotUnderstoodError for other
+        types.
+        """
         kinds = {self._places[name].kind for name in names}
         if strange := kinds - _TYPES.keys():
             raise NotUnderstoodError(f"tensors are stored as {min(strange)}")
@@ -86,7 +88,7 @@ class StoredTensors:
         return BFloat16(plain) if place.kind == "BF16" else plain
 
     def not_finite(self) -> tuple[str, ...]:
-        """Those of the tensors that were read that have a number that is NaN or infinite."""
+        """Return those of the tensors that were read that have a number that is NaN or infinite."""
         with np.errstate(over="ignore"):
             return tuple(
                 name

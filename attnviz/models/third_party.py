@@ -151,7 +151,9 @@ def _raised_by(error: Exception) -> str:
 
 
 def _is_panic(error: BaseException) -> bool:
-    """Whether Rust code panicked: each library has such a class of its own, beside Exception."""
+    """Return whether Rust code panicked: each library has such a class of its own, beside
+    Exception.
+    """
     return type(error).__name__ == "PanicException" and type(error).__module__ == "pyo3_runtime"
 
 
@@ -164,7 +166,7 @@ def _why(error: Exception) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """A library's message without line breaks and controls, cut where it grows too long."""
+    """Return a library's message without line breaks and controls, cut where it grows too long."""
     words = " ".join(str(error).split()) or type(error).__name__
     text = "".join(character if character.isprintable() else "\ufffd" for character in words)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

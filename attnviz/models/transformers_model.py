@@ -51,7 +51,7 @@ class TransformersModel:
     stored: StoredTensors | None = None
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """The tokens of ``text`` with the model's special tokens, which stay when it is cut.
+        """Return the tokens of ``text`` with the model's special tokens, which stay when it is cut.
 
         Raises:
             LoadError: the tokenizer gives ids that the model has no embedding for.
@@ -73,7 +73,7 @@ class TransformersModel:
             return replace(tokens, special=tuple(map(bool, encoding["special_tokens_mask"])))
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
-        """Whether the text is longer than those of the training."""
+        """Return whether the text is longer than those of the training."""
         return text_notes(self.trained_tokens, tokens)
 
     def encode_target(self, text: str, limit: int | None = None) -> Tokens:
@@ -92,7 +92,8 @@ class TransformersModel:
             return self._tokens(self._shift_right(labels)).cut(limit)
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
-        """The decoder text that the model itself writes for ``tokens``, always the likeliest token.
+        """Return the decoder text that the model itself writes for ``tokens``, always the likeliest
+        token.
 
         Begins with the decoder's start token, ends before the end token, has at most ``limit``.
 
@@ -137,7 +138,9 @@ class TransformersModel:
             self.model.generation_config = said
 
     def vocabulary(self) -> Vocabulary:
-        """Its plain tokens; where its tokenizer adds no beginning but names one, that is added."""
+        """Return its plain tokens; where its tokenizer adds no beginning but names one, that is
+        added.
+        """
         with tokenizing(self.info.name):
             return self._whole_vocabulary()
 
@@ -164,7 +167,7 @@ class TransformersModel:
 
     @property
     def _first_special(self) -> int | None:
-        """The token that texts begin with by name, whether or not the tokenizer adds it."""
+        """Return the token that texts begin with by name, whether or not the tokenizer adds it."""
         owner = self.model.config if self.tokenizer is None else self.tokenizer
         return self._known(getattr(owner, "bos_token_id", None))
 
@@ -173,7 +176,9 @@ class TransformersModel:
         return self._known(getattr(self.model.config, "pad_token_id", None))
 
     def _known(self, number: object) -> int | None:
-        """An id that the model has an embedding for; None for all else that a file may say."""
+        """Return an id that the model has an embedding for; None for all else that a file may
+        say.
+        """
         if not isinstance(number, int) or isinstance(number, bool):
             return None
         return number if 0 <= number < self._vocabulary else None
@@ -223,7 +228,9 @@ class TransformersModel:
 
     @property
     def _start_id(self) -> int:
-        """The token a decoder begins with, where configs leave it out the first or padding."""
+        """Return the token a decoder begins with, where configs leave it out the first or
+        padding.
+        """
         for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
             for config in self._configs:
                 number = self._known(getattr(config, name, None))
@@ -233,18 +240,18 @@ class TransformersModel:
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """The tokens that end a text."""
+        """Return the tokens that end a text."""
         stated = (getattr(config, "eos_token_id", None) for config in self._configs)
         return known_ids(stated, self._vocabulary)
 
     @property
     def _configs(self) -> tuple[Any, Any]:
-        """What names special tokens: config.json, then generation_config.json."""
+        """Return what names special tokens: config.json, then generation_config.json."""
         return self.model.config, getattr(self.model, "generation_config", None)
 
 
 def _word_tokens(text: str, vocabulary: int, reserved: int | None = None) -> Tokens:
-    """The words of ``text``, split at white space; equal words have equal ids.
+    """Return the words of ``text``, split at white space; equal words have equal ids.
 
     Ids count up from 0 in order of first appearance, modulo ``vocabulary``, and leave out
     ``reserved``, the padding id, which some models take for no word at all.

@@ -113,7 +113,7 @@ class NamedModel(NamedTuple):
 
 
 def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Counted:
-    """What was asked for, counted; one case for a shape, one for each name.
+    """Return what was asked for, counted; one case for a shape, one for each name.
 
     A lone model whose class the arithmetic does not know is counted by building it.
 
@@ -139,7 +139,7 @@ def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Cou
 
 
 def compared_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Counted:
-    """A case for each combination of the values of the compared options, the last fastest.
+    """Return a case for each combination of the values of the compared options, the last fastest.
 
     Raises UsageError where nothing can be compared; values that do not go together become a case
     with the reason, unless that holds for all of them.
@@ -198,7 +198,7 @@ def _check_option(option: str, models: Sequence[NamedModel]) -> None:
 def _changed(
     shape: Shape, running: Running, options: Sequence[str], values: Sequence[str]
 ) -> tuple[Shape, Running]:
-    """What was asked for with the compared options set."""
+    """Return what was asked for with the compared options set."""
     shaped, run = dict(shape), dict[str, Any]()
     for option, text in zip(options, values, strict=True):
         name = option.replace("-", "_")
@@ -208,7 +208,7 @@ def _changed(
 
 
 def _value(text: str) -> object:
-    """A number, yes or no, or a word."""
+    """Return a number, yes or no, or a word."""
     try:
         return int(text)
     except ValueError:
@@ -232,7 +232,9 @@ def _found(model: NamedModel, request: ParamsRequest) -> FoundSpec:
 
 
 def _named_case(found: FoundSpec, running: Running) -> Case:
-    """A named model with what it costs; UsageError where the arithmetic does not know its class."""
+    """Return a named model with what it costs; UsageError where the arithmetic does not know its
+    class.
+    """
     if found.spec is None:
         raise UsageError(
             f"the arithmetic does not know the class of {found.name!r}, so only its parameters can "
@@ -289,7 +291,8 @@ class _Dtypes(NamedTuple):
 
 
 def _dtypes(running: Running, named: str, name: str, stored: Stored | None, total: int) -> _Dtypes:
-    """What is asked for, else what the files hold, else what the config names, else the usual.
+    """Return what is asked for, else what the files hold, else what the config names, else the
+    usual.
 
     Files may hold more than the ``total`` parameters of the model: then only their main dtype is
     believed.
@@ -316,7 +319,7 @@ def _dtypes(running: Running, named: str, name: str, stored: Stored | None, tota
 
 
 def _built(found: FoundSpec, running: Running) -> BuiltCount:
-    """The parameters of a model that is built without weights to count them."""
+    """Return the parameters of a model that is built without weights to count them."""
     from attnviz.count.params.config.read import stored_dtype
     from attnviz.count.params.meta_count import count_on_meta  # imports torch and transformers
 

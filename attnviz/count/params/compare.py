@@ -81,7 +81,7 @@ _METRICS = (
 
 
 def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
-    """Those that these cases have, without one that only repeats another."""
+    """Return those that these cases have, without one that only repeats another."""
     counted = [case for case in cases if case.cost is not None]
     costs = [case.cost for case in cases if case.cost is not None]
     left_out = set()
@@ -97,12 +97,12 @@ def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
 
 
 def changed(metric: Metric, cases: Sequence[Case]) -> bool:
-    """Whether a metric differs between the cases that could be counted."""
+    """Return whether a metric differs between the cases that could be counted."""
     return len({metric.value(case) for case in cases if case.cost is not None}) > 1
 
 
 def _cell(metric: Metric, case: Case) -> str:
-    """A metric of a case as it stands in a table."""
+    """Return a metric of a case as it stands in a table."""
     value = metric.value(case)
     if metric.key == "context" and case.fit is not None:
         return "any" if value is None else count(value) if value else "none"
@@ -112,7 +112,7 @@ def _cell(metric: Metric, case: Case) -> str:
 def compared_table(
     options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric], brief: bool = False
 ) -> Table:
-    """A row for each case, a column for each compared option and each metric.
+    """Return a row for each case, a column for each compared option and each metric.
 
     brief: columns are left out rather than broken into bands, and rows where lines are short; all
         metrics change, and none is marked.
@@ -137,7 +137,7 @@ def compared_table(
 
 
 def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric]) -> str:
-    """What changes most along each option, the others held at their first value."""
+    """Return what changes most along each option, the others held at their first value."""
     found = []
     for option, place, along in _along(options, cases):
         first, last = along[0], along[-1]
@@ -158,7 +158,9 @@ def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Seque
 def _along(
     options: Sequence[str], cases: Sequence[Case]
 ) -> Iterator[tuple[str, int, Sequence[Case]]]:
-    """Each option with its place and the cases along it, the others held at their first value."""
+    """Yield each option with its place and the cases along it, the others held at their first
+    value.
+    """
     counted = [case for case in cases if case.cost is not None]
     start = counted[0].values
     for place, option in enumerate(options):
@@ -178,7 +180,7 @@ def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:
 
 
 def _why(option: str, costs: Sequence[CostReport]) -> Iterator[str]:
-    """The reason behind the change, where the numbers bear it out."""
+    """Yield the reason behind the change, where the numbers bear it out."""
     specs = [main_attention(cost).spec for cost in costs]
     grows = len({main_attention(cost).total for cost in costs}) > 1
     whole = all(spec.heads * spec.head_dim == spec.d_model for spec in specs)
@@ -227,7 +229,9 @@ _KEEPS = {
 
 
 def model_table(cases: Sequence[Case]) -> Table:
-    """A row for each model, which must all have been counted, with as much as there is room for."""
+    """Return a row for each model, which must all have been counted, with as much as there is room
+    for.
+    """
     pairs = [(case, case.cost) for case in cases if case.cost is not None]
     most = max(cost.parameters.total for _, cost in pairs)
     rows = []
@@ -251,7 +255,9 @@ def model_table(cases: Sequence[Case]) -> Table:
 
 
 def side_by_side_table(cases: Sequence[Case]) -> Table:
-    """A column for each case, which must all have been counted, and a row for each number."""
+    """Return a column for each case, which must all have been counted, and a row for each
+    number.
+    """
     costs = [case.cost for case in cases if case.cost is not None]
     blank = [""] * len(cases)
     rows = [
@@ -299,7 +305,9 @@ def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
 
 
 def size_sentences(cases: Sequence[Case]) -> Iterator[str]:
-    """Which of several models fit a memory, and how the largest compares with the smallest."""
+    """Yield which of several models fit a memory, and how the largest compares with the
+    smallest.
+    """
     pairs = [(case, case.cost) for case in cases if case.cost is not None]
     if (fit := cases[0].fit) is not None:
         names = [case.name for case, cost in pairs if cost.needed_bytes <= fit.memory]

@@ -60,7 +60,7 @@ def params_object(counted: Counted) -> dict[str, Any]:
 
 
 def params_data(counted: Counted) -> dict[str, Any]:
-    """The object without its schema."""
+    """Return the object without its schema."""
     if counted.built is not None:
         return _built(counted.built)
     if counted.options:
@@ -71,12 +71,14 @@ def params_data(counted: Counted) -> dict[str, Any]:
 
 
 def _named(record: object, names: tuple[str, ...]) -> dict[str, Any]:
-    """The fields of these names, under these names."""
+    """Return the fields of these names, under these names."""
     return {name: getattr(record, name) for name in names}
 
 
 def _built(built: BuiltCount) -> dict[str, Any]:
-    """A model that was counted by building it: its parameters, and what its layers keep or null."""
+    """Return a model that was counted by building it: its parameters, and what its layers keep or
+    null.
+    """
     return {
         "model": {
             "name": built.name,
@@ -104,7 +106,7 @@ def _built(built: BuiltCount) -> dict[str, Any]:
 
 
 def _comparison(counted: Counted) -> dict[str, Any]:
-    """The rows of a comparison.
+    """Return the rows of a comparison.
 
     ``compare``: the options in the order of their columns. ``changed``: the numbers that differ
     between rows. ``rows``: for each the ``values`` of the options and the object of its model, or
@@ -198,7 +200,7 @@ def _model(cost: CostReport, revision: str | None) -> dict[str, Any]:
 
 
 def _part(line: PartLine) -> dict[str, Any]:
-    """A line of the screen's table; lines with ``detail`` are parts of the one above."""
+    """Return a line of the screen's table; lines with ``detail`` are parts of the one above."""
     return {
         "name": line.label,
         "role": line.role,
@@ -245,7 +247,7 @@ def _cache(cache: CacheCount) -> dict[str, Any]:
 
 
 def params_rows(counted: Counted) -> Iterator[tuple[object, ...]]:
-    """The long table; refused cases have one line that says why."""
+    """Yield the long table; refused cases have one line that says why."""
     yield (*(option.replace("-", "_") for option in counted.options), *_COLUMNS)
     if counted.built is not None:
         built = counted.built

@@ -151,7 +151,7 @@ def _single(case: Case, cost: CostReport, view: ParamsRequest) -> _Told:
 def _first_groups(
     case: Case, cost: CostReport, view: ParamsRequest, columns: int, lines: int
 ) -> list[Group]:
-    """What ``lines`` of so many columns have room for; wide terminals show tables beside."""
+    """Return what ``lines`` of so many columns have room for; wide terminals show tables beside."""
     overview = overview_table(case, cost)
     parameters = parameter_table(cost, view.formula)._replace(least=3)
     more = [layer_table(cost)._replace(least=3)] if view.per_layer else []
@@ -175,12 +175,14 @@ def _first_groups(
 
 
 def _height(table: Table) -> int:
-    """Its lines, with those of its heading and its rules."""
+    """Return its lines, with those of its heading and its rules."""
     return 1 + sum(1 + row.ruled for row in table.rows)
 
 
 def _built(built: BuiltCount) -> _Told:
-    """A model that was built: its parts, which add up to the total, and what its weights take."""
+    """Return a model that was built: its parts, which add up to the total, and what its weights
+    take.
+    """
     columns = (Column("part", right=False), Column("parameters"), Column("share", keep=6))
     rows = [
         Row((name, count(number), share(number, built.total)), bar=(number, built.total))
@@ -213,7 +215,7 @@ def _built(built: BuiltCount) -> _Told:
 
 
 def _compared(counted: Counted, costs: Sequence[CostReport]) -> _Told:
-    """The table of all cases, of which at least one has been counted."""
+    """Return the table of all cases, of which at least one has been counted."""
     options, cases = counted.options, counted.cases
     metrics = telling_metrics(cases)
     brief = [metric for metric in metrics if changed(metric, cases)]

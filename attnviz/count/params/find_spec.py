@@ -41,7 +41,7 @@ class FoundSpec(NamedTuple):
 
 
 def spec_of_shape(name: str) -> FoundSpec:
-    """A named shape, whether or not a hub id is called the same.
+    """Return a named shape, whether or not a hub id is called the same.
 
     Raises:
         LoadError: no shape of this name, or one that cannot be read.
@@ -52,7 +52,7 @@ def spec_of_shape(name: str) -> FoundSpec:
 def find_spec(
     name: str, *, revision: str | None = None, offline: bool = False, shapes_first: bool = False
 ) -> FoundSpec:
-    """What ``--model NAME`` stands for; of a directory or a hub id no weights are fetched.
+    """Return what ``--model NAME`` stands for; of a directory or a hub id no weights are fetched.
 
     shapes_first: a bare name of a shape means the shape even where it is a hub id as well.
 

@@ -152,7 +152,7 @@ def _parts(model: nn.Module) -> tuple[tuple[str, int], ...]:
 
 
 def _kept(model: nn.Module) -> tuple[Kept, ...] | None:
-    """What the layers of a model keep after a pass, read off the cache that it hands out.
+    """Return what the layers of a model keep after a pass, read off the cache that it hands out.
 
     Layers with attention keep K·(D + D) numbers a token: keys and values. Layers with a state keep
     it at any length: of a short convolution channels × kernel numbers, of Mamba heads × D × state

@@ -41,7 +41,7 @@ _LARGEST_TRIED = 4096
 
 
 def option(name: str) -> str:
-    """How a person writes an option: ``--kv-heads`` for ``kv_heads``."""
+    """Return how a person writes an option: ``--kv-heads`` for ``kv_heads``."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -123,7 +123,7 @@ def _check_heads(given: Mapping[str, int]) -> None:
 
 
 def _divisors(number: int, wanted: int) -> str:
-    """The divisors of ``number``, or the nearest to ``wanted`` where there are many."""
+    """Return the divisors of ``number``, or the nearest to ``wanted`` where there are many."""
     found = [size for size in range(1, min(number, _LARGEST_TRIED) + 1) if number % size == 0]
     if len(found) > _MOST_SHOWN:
         found = sorted(sorted(found, key=lambda size: abs(size - wanted))[:_MOST_SHOWN])

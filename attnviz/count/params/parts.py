@@ -24,23 +24,23 @@ _PROJECTIONS = ("query", "key", "value", "output")
 
 
 def main_stack(cost: CostReport) -> StackCount:
-    """The stack that a person means."""
+    """Return the stack that a person means."""
     return next(stack for stack in cost.parameters.stacks if stack.spec is cost.spec.main)
 
 
 def main_group(cost: CostReport) -> GroupCount:
-    """The kind of layer that the main stack has most of, the first of equals."""
+    """Return the kind of layer that the main stack has most of, the first of equals."""
     return max(main_stack(cost).groups, key=lambda group: group.repeat)
 
 
 def main_attention(cost: CostReport) -> AttentionCount:
-    """The self attention of the layer that the main stack has most of."""
+    """Return the self attention of the layer that the main stack has most of."""
     attentions = main_group(cost).layer.attentions
     return next((count for count in attentions if not count.spec.cross), attentions[0])
 
 
 def attention_only(cost: CostReport) -> bool:
-    """Whether nothing but the attention of one layer was counted."""
+    """Return whether nothing but the attention of one layer was counted."""
     parameters = cost.parameters
     group = main_group(cost)
     alone = len(parameters.stacks) == 1 and group.repeat == 1 and len(group.layer.attentions) == 1
@@ -48,7 +48,7 @@ def attention_only(cost: CostReport) -> bool:
 
 
 def layer_kind(group: GroupCount) -> str:
-    """What the layers of a kind have in common, in a few words."""
+    """Return what the layers of a kind have in common, in a few words."""
     words = []
     for attention in group.layer.attentions:
         spec = attention.spec
@@ -92,7 +92,7 @@ class PartLine(NamedTuple):
 
 
 def part_lines(count: ParameterCount) -> tuple[PartLine, ...]:
-    """The lines of a whole model; those that are no details add up to ``count.total``."""
+    """Return the lines of a whole model; those that are no details add up to ``count.total``."""
     lines: list[PartLine] = []
     for stack in count.stacks:
         name = stack.spec.name
@@ -105,7 +105,7 @@ def part_lines(count: ParameterCount) -> tuple[PartLine, ...]:
 
 
 def _outside_lines(terms: Sequence[Term], stack: str = "") -> list[PartLine]:
-    """The lines outside the layers, each bias with its matrix."""
+    """Return the lines outside the layers, each bias with its matrix."""
     matrices: dict[str, list[Term]] = {}
     for term in terms:
         label = term.label.removesuffix(" bias")
@@ -123,7 +123,7 @@ _Counted = tuple[int, tuple[Term, ...]]
 
 
 def _layer_lines(layers: Sequence[tuple[LayerCount, int]], stack: str) -> list[PartLine]:
-    """The parts of layers, equal names put together, each with its details."""
+    """Return the parts of layers, equal names put together, each with its details."""
     attentions: dict[str, list[_Counted]] = {}
     forward: dict[str, list[_Counted]] = {}
     outside: dict[str, list[_Counted]] = {}
@@ -168,7 +168,7 @@ def _line(name: str, role: str, counted: Sequence[_Counted], stack: str) -> Part
 def _details(
     counted: Sequence[_Counted], role: str, stack: str, head: PerHead | None
 ) -> list[PartLine]:
-    """The matrices of a part, then its biases, then its norms."""
+    """Return the matrices of a part, then its biases, then its norms."""
     parts: dict[str, list[_Counted]] = {}
     for stored, terms in counted:
         by_name: dict[str, list[Term]] = {}
@@ -183,7 +183,7 @@ def _details(
 
 
 def _of_a_head(label: str, head: PerHead | None) -> int | None:
-    """One head's part of a projection; of a squeezed one, of its way up."""
+    """Return one head's part of a projection; of a squeezed one, of its way up."""
     name = label.removesuffix(" up")
     if head is None or name not in _PROJECTIONS:
         return None
@@ -204,7 +204,7 @@ def _forward_name(count: FeedForwardCount) -> str:
 
 
 def _outside_names(terms: Iterable[Term]) -> list[tuple[str, tuple[Term, ...]]]:
-    """The norms of a layer as one line, everything else by its own name."""
+    """Return the norms of a layer as one line, everything else by its own name."""
     names: dict[str, list[Term]] = {}
     for term in terms:
         names.setdefault("norms" if term.role == "norm" else term.label, []).append(term)

@@ -145,14 +145,14 @@ class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, _View, _H
 
     @property
     def shape(self) -> dict[str, Any]:
-        """The options of a shape that were given."""
+        """Return the options of a shape that were given."""
         values = {name: getattr(self, name) for name in SHAPE}
         values["linear"] = self.linear or None
         return {name: value for name, value in values.items() if value is not None}
 
     @property
     def running(self) -> Running:
-        """How it runs, without the rest."""
+        """Return how it runs, without the rest."""
         return Running(**{name: getattr(self, name) for name in RUNNING})
 
 

@@ -30,7 +30,7 @@ _STATES = {"linear": "states", "convolution": "convolutions"}
 
 
 def overview_table(case: Case, cost: CostReport, maps: bool = True) -> Table:
-    """What it takes and does, a line each: memory, compute, the longest context.
+    """Return what it takes and does, a line each: memory, compute, the longest context.
 
     maps: whether attention weights are told, which few programs materialise.
     """
@@ -125,7 +125,7 @@ def _context(case: Case, cost: CostReport) -> list[_Line]:
 
 
 def _longest(fit: MemoryFit) -> _Line:
-    """The longest context that a memory holds next to the weights, and what ends it."""
+    """Return the longest context that a memory holds next to the weights, and what ends it."""
     found, why = f"{count(fit.by_memory or 0)} tokens{' each' * (fit.batch > 1)}", ""
     if fit.binds == "weights":
         found, why = "none", ", the weights alone do not fit"
@@ -143,7 +143,7 @@ def _longest(fit: MemoryFit) -> _Line:
 
 
 def detail_table(cost: CostReport, formulas: bool = False) -> Table:
-    """How the cache and the operations come about."""
+    """Return how the cache and the operations come about."""
     sections = {
         "KV cache": cache_facts(cost.cache, main_attention(cost).spec),
         "Forward pass (1 MAC = 2 FLOPs)": _flops(cost, formulas),
@@ -152,7 +152,9 @@ def detail_table(cost: CostReport, formulas: bool = False) -> Table:
 
 
 def facts_table(sections: Mapping[str, Sequence[Row]]) -> Table:
-    """What it is, how much, and how that comes about, under the headings that have something."""
+    """Return what it is, how much, and how that comes about, under the headings that have
+    something.
+    """
     columns = [
         Column("", right=False),
         Column("", tone="strong"),
@@ -166,17 +168,17 @@ def facts_table(sections: Mapping[str, Sequence[Row]]) -> Table:
 
 
 def fact(label: str, value: str, note: str = "", depth: int = 1) -> Row:
-    """One line of such a table."""
+    """Return one line of such a table."""
     return Row((label, value, note), depth=depth)
 
 
 def _size(bits: int) -> str:
-    """How much memory a number takes."""
+    """Return how much memory a number takes."""
     return f"{bits // 8} byte{'s' * (bits > 8)}" if bits % 8 == 0 else f"{bits} bits"
 
 
 def cache_facts(cache: CacheCount, spec: AttentionSpec | None = None) -> list[Row]:
-    """What a token, a state and the whole length take; none where nothing is kept.
+    """Return what a token, a state and the whole length take; none where nothing is kept.
 
     spec: the attention that most layers have, to write its cache as a product.
     """
@@ -208,13 +210,13 @@ def cache_facts(cache: CacheCount, spec: AttentionSpec | None = None) -> list[Ro
 
 
 def _state(line: CacheLine) -> str:
-    """What equal layers keep at any length."""
+    """Return what equal layers keep at any length."""
     layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
     return f"{_STATES[line.kind]}: {layers}{count(line.per_token)} ({line.dtype})"
 
 
 def _kept(line: CacheLine, spec: AttentionSpec | None) -> str:
-    """What equal layers keep of a token, as a product."""
+    """Return what equal layers keep of a token, as a product."""
     layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
     inner = count(line.per_token)
     if spec is None:
@@ -231,7 +233,7 @@ def _kept(line: CacheLine, spec: AttentionSpec | None) -> str:
 
 
 def _flops(cost: CostReport, formulas: bool) -> list[Row]:
-    """The operations of a pass that leaves masked pairs out; then those without a mask."""
+    """Return the operations of a pass that leaves masked pairs out; then those without a mask."""
     flops = cost.flops
     masked = flops.attention_scores_visible != flops.attention_scores
     written: dict[str, list[str]] = {term.role: [] for term in flops.terms}
@@ -268,7 +270,8 @@ def _flops(cost: CostReport, formulas: bool) -> list[Row]:
 def length_table(
     case: Case, cost: CostReport, powers: Sequence[int], across: bool = False
 ) -> list[Table]:
-    """What other lengths take, lengths from left to right or a row each; none where one is fixed.
+    """Return what other lengths take, lengths from left to right or a row each; none where one is
+    fixed.
 
     powers: of two, times the length that was asked for.
     """
@@ -306,7 +309,7 @@ def length_table(
 
 
 def _at(cost: CostReport, tokens: int) -> CostReport:
-    """The same architecture at another length."""
+    """Return the same architecture at another length."""
     return count_cost(
         cost.spec,
         tokens=tokens,

@@ -33,7 +33,7 @@ _STACK_KEYS = {
 
 
 def spec_from_options(*, name: str = "", **options: object) -> specs.ModelSpec:
-    """The spec that the options of a shape describe; None means not given.
+    """Return the spec that the options of a shape describe; None means not given.
 
     Raises:
         UsageError: numbers that are none or not positive, heads that do not divide, options that
@@ -53,7 +53,7 @@ def _stack_of(
     cross_width: int | None = None,
     final_norm: bool | None = None,
 ) -> specs.StackSpec:
-    """The stack of a checked shape.
+    """Return the stack of a checked shape.
 
     cross_width: width of the stack that each layer's cross attention reads; None without one.
     final_norm: whether a norm stands behind the last layer; None where there is more than one.
@@ -151,7 +151,8 @@ def _head(shape: ShapeOptions) -> specs.Dense | None:
 
 
 def spec_from_shape(shape: Shape) -> specs.ModelSpec | None:
-    """The spec of a named shape; None where the arithmetic does not claim its config's class.
+    """Return the spec of a named shape; None where the arithmetic does not claim its config's
+    class.
 
     Raises:
         LoadError: an unknown key, with the nearest known one, or numbers that do not fit together.
@@ -212,7 +213,7 @@ def _table_stack(shape: Shape, table: Mapping[str, Any]) -> specs.StackSpec:
 def _completed(
     shape: Shape, stack: specs.StackSpec, own: Mapping[str, Any], width: int
 ) -> specs.StackSpec:
-    """The stack with what the options of the command line cannot say."""
+    """Return the stack with what the options of the command line cannot say."""
     if own.get("reads", "target") not in ("target", "source"):
         raise LoadError(f"the shape {shape.name!r} has reads = {own['reads']!r}: target or source")
     groups = tuple(
@@ -236,7 +237,7 @@ def _completed(
 
 
 def _completed_layer(layer: specs.LayerSpec, own: Mapping[str, Any], width: int) -> specs.LayerSpec:
-    """The layer with learned scales, or with biases in the feed-forward part alone."""
+    """Return the layer with learned scales, or with biases in the feed-forward part alone."""
     if own.get("scaled"):
         places = ("attention", "feed-forward")
         layer = layer._replace(
@@ -249,7 +250,7 @@ def _completed_layer(layer: specs.LayerSpec, own: Mapping[str, Any], width: int)
 
 
 def _part(shape: Shape, kind: type[_Part], item: object, **given: Any) -> _Part:
-    """A matrix, table or norm from a table of its fields; ``given`` are known already."""
+    """Return a matrix, table or norm from a table of its fields; ``given`` are known already."""
     hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in given}
     kinds = {name: int if hint == int | None else hint for name, hint in hints.items()}
     needed = [name for name in kinds if name not in kind._field_defaults]
@@ -259,7 +260,9 @@ def _part(shape: Shape, kind: type[_Part], item: object, **given: Any) -> _Part:
 def _checked(
     shape: Shape, item: object, kinds: Mapping[str, type], needed: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """The table itself; LoadError for a key that is unknown, missing, or of the wrong kind."""
+    """Return the table itself; LoadError for a key that is unknown, missing, or of the wrong
+    kind.
+    """
     if not isinstance(item, dict):
         raise LoadError(f"the shape {shape.name!r} has {item!r} where a table was expected")
     for key, value in item.items():

@@ -201,7 +201,7 @@ class StackSpec(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """How many layers a token passes through."""
+        """Return how many layers a token passes through."""
         return sum(group.repeat for group in self.groups)
 
 
@@ -229,7 +229,7 @@ class ModelSpec(NamedTuple):
 
     @property
     def main(self) -> StackSpec:
-        """The stack that a person means: the last that writes, else the last of all."""
+        """Return the stack that a person means: the last that writes, else the last of all."""
         writing = [stack for stack in self.stacks if stack.causal]
         return (writing or list(self.stacks))[-1]
 

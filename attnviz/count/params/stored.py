@@ -41,12 +41,12 @@ class Stored(NamedTuple):
 
     @property
     def quantised(self) -> bool:
-        """Whether most of it is packed, so that its numbers are not one each."""
+        """Return whether most of it is packed, so that its numbers are not one each."""
         return 2 * self.packed > self.bytes
 
 
 def stored_weights(directory: Path) -> Stored:
-    """What the weights that lie in a directory are stored in; nothing if no header tells."""
+    """Return what the weights that lie in a directory are stored in; nothing if no header tells."""
     numbers: Counter[str] = Counter()
     every = packed = 0
     try:

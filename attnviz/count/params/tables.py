@@ -38,7 +38,7 @@ TINTS = {
 
 
 def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
-    """Where the parameters are; lines that are not indented add up to the total.
+    """Return where the parameters are; lines that are not indented add up to the total.
 
     Of a lone attention its projections, else the parts of every stack, in a layer and in all.
     formulas: each line's arithmetic with the numbers in place stands under it.
@@ -125,7 +125,7 @@ def _part_row(line: PartLine, whole: int, formulas: bool, several: bool, alone: 
 
 
 def _shape(line: PartLine) -> str:
-    """The shape of a lone matrix or vector, such as ``4096 × 4096``; empty for several."""
+    """Return the shape of a lone matrix or vector, such as ``4096 × 4096``; empty for several."""
     biased = len(line.terms) == 2 and line.terms[1].role == "bias" and not line.layers
     if not line.terms or (len(line.terms) > 1 and not biased):
         return ""
@@ -134,7 +134,7 @@ def _shape(line: PartLine) -> str:
 
 
 def _below(line: PartLine) -> tuple[str, ...]:
-    """The arithmetic of a line: of each term, of their sum, and over all layers."""
+    """Return the arithmetic of a line: of each term, of their sum, and over all layers."""
     several = len(line.terms) > 1
     texts = [
         f"{term.label}: " * several + f"{term.symbols} = " * bool(term.symbols) + term.formula
@@ -150,14 +150,16 @@ def _below(line: PartLine) -> tuple[str, ...]:
 
 
 def _sum(cost: CostReport) -> str:
-    """The lines of the table added up."""
+    """Return the lines of the table added up."""
     lines = part_lines(cost.parameters)
     added = [line.number for line in lines if line.detail == attention_only(cost)]
     return " + ".join(count(number) for number in added) + f" = {count(cost.parameters.total)}"
 
 
 def layer_table(cost: CostReport) -> Table:
-    """One row for each kind of layer: which they are, what they do, what one of them holds."""
+    """Return one row for each kind of layer: which they are, what they do, what one of them
+    holds.
+    """
     columns = (
         Column("layers", right=False),
         Column("kind", right=False, keep=4),
@@ -184,7 +186,7 @@ def layer_table(cost: CostReport) -> Table:
 
 
 def brief_parameter_table(cost: CostReport) -> Table:
-    """A line for each role, under the total."""
+    """Return a line for each role, under the total."""
     parameters = cost.parameters
     shares, total = parameters.shares, parameters.total
     columns = [
@@ -215,7 +217,7 @@ def brief_parameter_table(cost: CostReport) -> Table:
 
 
 def _attention_note(cost: CostReport) -> str:
-    """What the projections take, or self and cross attention."""
+    """Return what the projections take, or self and cross attention."""
     latent = main_attention(cost).spec.latent
     if latent is not None:
         queries = f", of queries {count(latent.q_lora)}" if latent.q_lora else ""

@@ -23,7 +23,7 @@ _EXACT_BYTES = 1_000_000
 
 
 def count(number: int) -> str:
-    """An exact whole number: ``16,777,216``."""
+    """Return an exact whole number: ``16,777,216``."""
     return f"{number:,}"
 
 
@@ -40,7 +40,7 @@ def _rounded(part: int, whole: int, decimals: int) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """A part of a whole as ``25.0%``; a dash where the whole is nothing."""
+    """Return a part of a whole as ``25.0%``; a dash where the whole is nothing."""
     if not whole:
         return "–"
     shown = _rounded(100 * part, whole, 1)
@@ -67,7 +67,7 @@ def _scaled(number: int, names: tuple[str, ...]) -> str:
 
 
 def short(number: int) -> str:
-    """A large number in three or four digits, in powers of a thousand: ``8.03 B``."""
+    """Return a large number in three or four digits, in powers of a thousand: ``8.03 B``."""
     return _scaled(number, _NUMBERS)
 
 
@@ -77,14 +77,18 @@ def operations(number: int) -> str:
 
 
 def bytes_text(number: int) -> str:
-    """A size: exact up to six digits (``16,384 bytes``), then ``1.34 GB``, GB being 10⁹ bytes."""
+    """Return a size: exact up to six digits (``16,384 bytes``), then ``1.34 GB``, GB being 10⁹
+    bytes.
+    """
     if number < _EXACT_BYTES:
         return f"{number:,} byte{'s' * (number != 1)}"
     return _scaled(number, _SIZES)
 
 
 def factor(part: int, whole: int) -> str:
-    """How ``part`` compares with ``whole``: ``× 4``, ``÷ 8``, ``× 1.5``; a dash for nothing."""
+    """Return how ``part`` compares with ``whole``: ``× 4``, ``÷ 8``, ``× 1.5``; a dash for
+    nothing.
+    """
     if not part or not whole:
         return "–"
     large, small, sign = (part, whole, "×") if part >= whole else (whole, part, "÷")
@@ -93,7 +97,7 @@ def factor(part: int, whole: int) -> str:
 
 
 def layer_span(group: GroupCount) -> str:
-    """Which layers a kind is: ``0–2``, ``0, 2, 4 … 30``, ``all 12``."""
+    """Return which layers a kind is: ``0–2``, ``0, 2, 4 … 30``, ``all 12``."""
     if group.indices is None:
         return f"all {group.repeat:,}" if group.repeat > 1 else "the only one"
     return spans(group.indices)
@@ -125,7 +129,7 @@ def dtype_words(cost: CostReport | BuiltCount) -> str:
 
 
 def title_words(cost: CostReport) -> tuple[str, ...]:
-    """The name, the shape in detail, and the dtype, one fact each."""
+    """Return the name, the shape in detail, and the dtype, one fact each."""
     attention = main_attention(cost).spec
     heads = f"{counted(attention.heads, 'head')} of {count(attention.head_dim)}"
     if attention.value_dim != attention.head_dim:
@@ -145,7 +149,7 @@ def title_words(cost: CostReport) -> tuple[str, ...]:
 
 
 def heading_words(cost: CostReport) -> tuple[str, ...]:
-    """The name, the shape and what was counted for, for one line."""
+    """Return the name, the shape and what was counted for, for one line."""
     spec = main_attention(cost).spec
     heads = counted(spec.heads, "head") + _kv_words(spec)
     shape = f"{_depths(cost, brief=True)} × {heads}"
@@ -166,7 +170,7 @@ def _kv_words(spec: AttentionSpec) -> str:
 
 
 def _depths(cost: CostReport, brief: bool = False) -> str:
-    """How many layers there are, stack by stack; brief without the names of the stacks."""
+    """Return how many layers there are, stack by stack; brief without the names of the stacks."""
     stacks = cost.spec.stacks
     if len(stacks) == 1:
         return counted(stacks[0].depth, "layer")
@@ -175,7 +179,7 @@ def _depths(cost: CostReport, brief: bool = False) -> str:
 
 
 def origin_lines(cost: CostReport) -> tuple[str, ...]:
-    """Where the numbers come from, and what a person should read next to them."""
+    """Return where the numbers come from, and what a person should read next to them."""
     spec = cost.spec
     origin = {"source": spec.source, "counted as": spec.architecture}
     lines = [f"{what}: {where}" for what, where in origin.items() if where]
@@ -190,7 +194,9 @@ def dtype_notes(cost: CostReport | BuiltCount) -> list[str]:
 
 
 def run_words(counted_for: CostReport | CacheCount) -> str:
-    """The length and the batch that was counted for: ``4,096 tokens``, ``8 × 4,096 tokens``."""
+    """Return the length and the batch that was counted for: ``4,096 tokens``, ``8 × 4,096
+    tokens``.
+    """
     words = counted(counted_for.tokens, "token")
     return words if counted_for.batch == 1 else f"{count(counted_for.batch)} × {words}"
 
@@ -199,7 +205,7 @@ def run_words(counted_for: CostReport | CacheCount) -> str:
 
 
 def finding(cost: CostReport, fit: MemoryFit | None) -> str:
-    """What it needs, whether that fits, and whether the model is made for such a length."""
+    """Return what it needs, whether that fits, and whether the model is made for such a length."""
     return _need(cost, fit) + _beyond(cost)
 
 
@@ -241,7 +247,7 @@ def _beyond(cost: CostReport) -> str:
 
 
 def readings(cost: CostReport) -> Iterator[str]:
-    """What is worth knowing about this architecture, a sentence each."""
+    """Return what is worth knowing about this architecture, a sentence each."""
     spec = main_attention(cost).spec
     if spec.latent is None and not spec.linear:
         yield _width_sentence(spec)
@@ -252,7 +258,7 @@ def readings(cost: CostReport) -> Iterator[str]:
 
 
 def _width_sentence(spec: AttentionSpec) -> str:
-    """Whether the count depends on the number of heads."""
+    """Return whether the count depends on the number of heads."""
     inner = spec.heads * spec.head_dim
     product = f"{count(spec.heads)} × {count(spec.head_dim)} = {count(inner)}"
     if inner != spec.d_model:
@@ -278,7 +284,7 @@ def _width_sentence(spec: AttentionSpec) -> str:
 
 
 def _sharing(spec: AttentionSpec) -> Iterator[str]:
-    """What shared or squeezed keys and values save in the cache."""
+    """Return what shared or squeezed keys and values save in the cache."""
     if spec.latent is not None:
         held = spec.latent.kv_lora + spec.latent.rope_dim
         full = spec.heads * (spec.head_dim + spec.value_dim)
@@ -320,7 +326,7 @@ _RUNNING = (
 
 
 def explanation(cost: CostReport) -> tuple[str, ...]:
-    """What each section counts, in plain words."""
+    """Return what each section counts, in plain words."""
     spec = main_attention(cost).spec
     width = count(spec.d_model)
     return (

@@ -150,7 +150,7 @@ def _ranks(
 
 
 def _written(model: PatchableModel, tokens: Sequence[int]) -> Iterator[tuple[HeadKey, Tensor]]:
-    """What each head makes the vocabulary projection see of each token: (token, width).
+    """Return what each head makes the vocabulary projection see of each token: (token, width).
 
     The pass is linear in the heads' outputs z, so that this is J z, J the Jacobian of what is
     projected.

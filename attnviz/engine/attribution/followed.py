@@ -91,7 +91,7 @@ def is_in_place(func: Callable[..., Any]) -> bool:
 
 
 def held(given: Any, mark: FollowedMark | None = None) -> Any:
-    """The same where no tensor is followed that has this mark, or any."""
+    """Return the same where no tensor is followed that has this mark, or any."""
 
     def hold(one: Any) -> Any:
         ends = is_followed(one) and mark in (None, mark_of(one))

@@ -49,7 +49,8 @@ class MixingWatch(SoftmaxWatch):
         self._last: tuple[Callable[[slice], Tensor], Tensor] | None = None
 
     def take(self, point: HookedCall, rows: slice) -> Mixing | None:
-        """What was mixed since the last time, in the call of this point; None if that is unclear.
+        """Return what was mixed since the last time, in the call of this point; None if that is
+        unclear.
 
         rows: the queries whose weights are wanted.
         """

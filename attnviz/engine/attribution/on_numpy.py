@@ -124,14 +124,14 @@ def _is_there(key: HeadKey, shape: StackShape) -> bool:
 
 
 def _moved(traced: LayerTrace, direction: Floats) -> Floats:
-    """What each head would write along ``direction`` at a weight of one: (head, key)."""
+    """Return what each head would write along ``direction`` at a weight of one: (head, key)."""
     read = np.einsum("ohd,o->hd", traced.output, direction)
     moved: Floats = np.einsum("hkd,hd->hk", traced.values, read)
     return moved
 
 
 def _written(traced: LayerTrace, head: int, directions: Floats) -> Floats:
-    """The same of one head for the direction of every query: (query, key)."""
+    """Return the same of one head for the direction of every query: (query, key)."""
     written: Floats = directions @ traced.output[:, head] @ traced.values[head].T
     return written
 

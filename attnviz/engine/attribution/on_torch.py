@@ -95,7 +95,7 @@ class TorchAttributor(Attributor):
         )
 
     def _place(self, given: Input, position: int | None) -> int:
-        """The position from 0; UsageError where nothing is predicted there."""
+        """Return the position from 0; UsageError where nothing is predicted there."""
         read, mask = given.predicted.ids, self._model.mask_id
         if self._causal:
             return place_of(position, len(read), len(read) - 1)
@@ -117,7 +117,9 @@ class TorchAttributor(Attributor):
 
 
 def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey, int]:
-    """The number of each head's attention call; UsageError for one that writes to no logit."""
+    """Return the number of each head's attention call; UsageError for one that writes to no
+    logit.
+    """
     points = model.hook_points.found
     numbers = {(point.kind, point.layer): at for at, point in enumerate(points)}
     for kind, layer, head in heads:
@@ -168,7 +170,9 @@ class _Run:
     def before_cap(
         self, own: Tensor, answer: int, foil: int | None, tolerance: float
     ) -> tuple[float | None, float | None]:
-        """The c of a softcap c·tanh(x / c), and the difference before it; NaN where it is none."""
+        """Return the c of a softcap c·tanh(x / c), and the difference before it; NaN where it is
+        none.
+        """
         if self.squeezed is None:
             return None, None
         x, inner = self.logits[self.row].detach().double(), self.squeezed.double()
@@ -180,7 +184,7 @@ class _Run:
 
 
 def lost(model: PatchableModel) -> UnsupportedError:
-    """The refusal of a model whose heads' way to the logits is not found."""
+    """Return the refusal of a model whose heads' way to the logits is not found."""
     return UnsupportedError(
         f"what the heads of {type(model.root).__name__} write cannot be followed to its logits "
         "through sums and linear maps alone: choose another model"

@@ -88,7 +88,7 @@ class Attribution:
 
     @cached_property
     def heads(self) -> Mapping[HeadKey, float]:
-        """The contribution of every head, in the order of ``parts``."""
+        """Return the contribution of every head, in the order of ``parts``."""
         return {
             (part.attention, part.layer, part.head): part.contribution
             for part in self.parts
@@ -97,17 +97,19 @@ class Attribution:
 
     @property
     def decomposed(self) -> float:
-        """What the parts should add up to: the logit, before a softcap where there is one."""
+        """Return what the parts should add up to: the logit, before a softcap where there is
+        one.
+        """
         return self.logit if self.uncapped is None else self.uncapped
 
     @cached_property
     def sum(self) -> float:
-        """The sum of the parts, in logits."""
+        """Return the sum of the parts, in logits."""
         return sum(part.contribution for part in self.parts)
 
     @property
     def tallies(self) -> bool:
-        """Whether the parts add up to the logit but for rounding; else they say nothing."""
+        """Return whether the parts add up to the logit but for rounding; else they say nothing."""
         return abs(self.sum - self.decomposed) <= self.tolerance  # False for NaN
 
 
@@ -159,7 +161,7 @@ class Attributor(ABC):
 
 
 def place_of(position: int | None, tokens: int, default: int) -> int:
-    """A position from 0 among so many tokens; UsageError if there is none."""
+    """Return a position from 0 among so many tokens; UsageError if there is none."""
     place = default if position is None else position + tokens * (position < 0)
     if not 0 <= place < tokens:
         raise UsageError(

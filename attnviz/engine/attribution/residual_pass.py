@@ -131,7 +131,7 @@ class ResidualPass(FunctionWatch):
             yield
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """A leaf in place of the heads' outputs (1, token, head, dim)."""
+        """Return a leaf in place of the heads' outputs (1, token, head, dim)."""
         if point.what != "output":
             self.read[number, point.what] = outputs
             return outputs.detach()
@@ -206,12 +206,14 @@ class ResidualPass(FunctionWatch):
         return tree_map(lambda one: followed(one, mark), result)
 
     def _mixes(self, name: str, first: bool, found: list[Any]) -> bool:
-        """Whether a matrix product sums over another axis of a followed tensor than its width."""
+        """Return whether a matrix product sums over another axis of a followed tensor than its
+        width.
+        """
         summed = found[0].shape[-1 if first or found[0].ndim == 1 else -2]
         return name in MIXING and self._width not in (None, summed)
 
     def _way(self, name: str, first: bool, found: list[Any], reads: bool) -> Way | None:
-        """How to compute a function whose result is followed; None where it is not.
+        """Return how to compute a function whose result is followed; None where it is not.
 
         first: whether the first argument is among the ``found`` that are followed.
         reads: whether it stands between the stream and what a block makes of it.
@@ -243,7 +245,7 @@ class ResidualPass(FunctionWatch):
         return by_ratio if name == "clamp" or (name in ACTIVATIONS and not reads) else None
 
     def _summand(self, value: Any, like: Tensor, shape: torch.Size) -> Any:
-        """What is added, as a leaf of this shape if it is not followed."""
+        """Return what is added, as a leaf of this shape if it is not followed."""
         if is_followed(value) or (not isinstance(value, Tensor) and value == 0):
             return value
         added = torch.as_tensor(value, dtype=like.dtype, device=like.device)
@@ -325,7 +327,7 @@ class Jacobian:
             )
 
     def leads(self, leaf: int) -> bool:
-        """Whether a way leads from this leaf to what was read."""
+        """Return whether a way leads from this leaf to what was read."""
         return self._products[leaf] is not None
 
     def moved(self, change: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
@@ -360,7 +362,7 @@ def _around(
 def _outermost_entries(
     module: nn.Module, left_out: nn.Module | None
 ) -> Iterator[tuple[int, nn.Module]]:
-    """Each entry of a ``ModuleList`` that is within no other, with its place."""
+    """Yield each entry of a ``ModuleList`` that is within no other, with its place."""
     for child in module.children():
         if isinstance(child, nn.ModuleList):
             yield from enumerate(child)

@@ -97,7 +97,7 @@ class RecordBlocks:
 
 
 def mapped(value: Any, change: Callable[[Path, Tensor], Any], path: Path = ()) -> Any:
-    """A copy of nested tuples, lists and dicts in which each tensor is changed."""
+    """Return a copy of nested tuples, lists and dicts in which each tensor is changed."""
     if isinstance(value, Tensor):
         return change(path, value)
     if type(value) in (tuple, list):

@@ -270,7 +270,7 @@ def _pieces(first: int, rows: int, at_once: int) -> Iterator[tuple[int, int]]:
 
 
 def _joined(results: Sequence[Any], rows: Sequence[int]) -> Any:
-    """What a block returned for parts of its rows, as it returns it for all of them."""
+    """Return what a block returned for parts of its rows, as it returns it for all of them."""
     whole = results[0]
     if len(results) == 1:
         return whole

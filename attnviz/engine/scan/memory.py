@@ -55,7 +55,7 @@ class Room:
 
     @property
     def ablations(self) -> int | None:
-        """How many ablations fit next to the clean row; None for any number."""
+        """Return how many ablations fit next to the clean row; None for any number."""
         return None if self.limit is None else (self.limit - self.fixed) // self.row - 1
 
     def needed(self, ablations: int) -> int:
@@ -66,7 +66,7 @@ class Room:
 def room_for(
     row: int, unembedding: int, device: torch.device, max_memory: int | None, tokens: int
 ) -> Room:
-    """The room of a scan, given the measured bytes of a row.
+    """Return the room of a scan, given the measured bytes of a row.
 
     unembedding: bytes that comparing may hold.
     tokens: of the text, to be named where it does not fit.
@@ -85,7 +85,7 @@ def room_for(
 
 
 def rows_at_once(blocks: Sequence[nn.Module], tokens: int) -> int:
-    """How many rows of so many tokens each a block is best called on."""
+    """Return how many rows of so many tokens each a block is best called on."""
     weights = [weight for block in blocks for weight in block.parameters() if weight.ndim > 1]
     if not weights or weights[0].device.type != "cpu":
         return 1 << 30
@@ -94,7 +94,9 @@ def rows_at_once(blocks: Sequence[nn.Module], tokens: int) -> int:
 
 
 def peak_bytes(run: Callable[[], object], owned: Collection[nn.Module]) -> int:
-    """The most bytes that tensors made by ``run`` hold at once; ``owned`` modules' are not made."""
+    """Return the most bytes that tensors made by ``run`` hold at once; ``owned`` modules' are not
+    made.
+    """
     watch = _Watch(owned)
     with watch:
         run()
@@ -161,7 +163,7 @@ def _fused(x: Tensor) -> Tensor:
 
 
 def _is_tanh_gelu(module: nn.Module) -> bool:
-    """Whether the values are the same, over all that matters of the curve."""
+    """Return whether the values are the same, over all that matters of the curve."""
     if next(module.parameters(), None) is not None:
         return False
     x = torch.linspace(-9, 9, 181)

@@ -61,7 +61,7 @@ class TorchScan:
 
     @property
     def heads(self) -> Mapping[int, int]:
-        """The number of heads of each layer that has the chosen kind of attention."""
+        """Return the number of heads of each layer that has the chosen kind of attention."""
         return self._model.heads
 
     def scan(
@@ -126,7 +126,9 @@ class TorchScan:
         )
 
     def _plainly(self, given: Input) -> torch.Tensor | None:
-        """What the model ends in when nobody watches it, for the first text of a length class."""
+        """Return what the model ends in when nobody watches it, for the first text of a length
+        class.
+        """
         if self._model.ours or class_of(given) in self._compared:
             return None
         with self._session.open():
@@ -296,7 +298,9 @@ def _check_clean_row(plan: ScanPlan, request: _Request, row: Tensor) -> None:
 
 
 def _no_ops(plan: ScanPlan, hidden: Tensor, variants: Sequence[Variant]) -> list[int]:
-    """The ablations that change nothing at all, of which rounding may have made something."""
+    """Return the ablations that change nothing at all, of which rounding may have made
+    something.
+    """
     rounding = _ALMOST_NOTHING.get(hidden.dtype, _ALMOST_NOTHING_HALF)
     largest = hidden[0].abs().max() * rounding
     candidates = [
@@ -308,7 +312,7 @@ def _no_ops(plan: ScanPlan, hidden: Tensor, variants: Sequence[Variant]) -> list
 
 
 def _runs(plan: ScanPlan, request: _Request) -> list[_Run]:
-    """The passes whose predictions are compared; none where there is nothing to predict."""
+    """Return the passes whose predictions are compared; none where there is nothing to predict."""
     given, read = request.given, request.given.predicted.ids
     if plan.unembedding is None:
         return []
@@ -337,7 +341,7 @@ def _ends(
     request: _Request,
     mask: int | None,
 ) -> list[Tensor]:
-    """The rows (1 + ablation, width) from which answer and foil are read: at the text's end.
+    """Return the rows (1 + ablation, width) from which answer and foil are read: at the text's end.
 
     A masked model answers where the text itself holds its mask token, otherwise in place of the
     last word.
@@ -359,7 +363,7 @@ def _answers(
     variants: Sequence[Variant],
     replacements: Replacements | None,
 ) -> ForwardOutput:
-    """The clean run in row 0 and each ablation in a row of its own."""
+    """Return the clean run in row 0 and each ablation in a row of its own."""
 
     def intervention(rows: Mapping[int | None, Variant]) -> HeadAblation:
         return HeadAblation(plan.model.kind, rows, replacements, request.directions)

@@ -80,7 +80,7 @@ class OwnScan:
                 raise UsageError(f"no head {head} in layer 0: expected 0 to {self.heads[0] - 1}")
 
     def _changed(self, outputs: Floats, replacement: Floats, variant: Variant) -> Floats:
-        """The heads' outputs (head, token, dim) without the variant's heads."""
+        """Return the heads' outputs (head, token, dim) without the variant's heads."""
         heads = list(variant.in_layer(0))
         changed = outputs.copy()
         if not self._options.control:
@@ -95,7 +95,7 @@ class OwnScan:
         return changed
 
     def _replacements(self, tokens: Tokens, outputs: Floats) -> list[Floats]:
-        """What takes the heads' place: arrays that broadcast to (head, token, dim)."""
+        """Return what takes the heads' place: arrays that broadcast to (head, token, dim)."""
         if self._options.mode == "zero":
             return [np.zeros_like(outputs)]
         if not any(len(text) for text in self._references):

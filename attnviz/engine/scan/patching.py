@@ -82,7 +82,7 @@ class _Work:
     foil: int | None
 
     def plain(self, run: _Run) -> dict[PatchMetric, float]:
-        """The metrics of a plain run."""
+        """Return the metrics of a plain run."""
         scores, clean = (each.logits.log_softmax(-1) for each in (run, self.clean))
         chances = clean.exp()
         terms = chances * (clean - scores)
@@ -112,7 +112,7 @@ class TorchPatching:
 
     @property
     def queries(self) -> Mapping[int, int]:
-        """The number of query heads of each layer that can be patched."""
+        """Return the number of query heads of each layer that can be patched."""
         return self._model.heads
 
     def heads(self, what: What) -> Mapping[int, int]:
@@ -125,7 +125,7 @@ class TorchPatching:
             return self._way(plan, frozenset({what})).heads[what]
 
     def sites(self, what: What, tokens: Sequence[tuple[int, ...] | None] = (None,)) -> list[Site]:
-        """Every site of one kind, by layer, head and then each of ``tokens``."""
+        """Return every site of one kind, by layer, head and then each of ``tokens``."""
         return [
             Site(what, layer, None if what in WHOLE_LAYER else head, some)
             for layer, count in self.heads(what).items()
@@ -134,14 +134,16 @@ class TorchPatching:
         ]
 
     def served(self, site: Site) -> tuple[int, ...]:
-        """The query heads that a site is of: more than one where they share a key/value head."""
+        """Return the query heads that a site is of: more than one where they share a key/value
+        head.
+        """
         if site.head is None:
             return ()
         group = self.queries[site.layer] // self.heads(site.what)[site.layer]
         return tuple(range(site.head * group, (site.head + 1) * group))
 
     def predictions(self, pair: int) -> tuple[Prediction, Prediction]:
-        """What the plain model predicts: clean, corrupt."""
+        """Return what the plain model predicts: clean, corrupt."""
         with self._session.open() as plan:
             clean, corrupt = (
                 Prediction(run.position, run.logits.double().cpu().numpy())
@@ -225,7 +227,7 @@ class TorchPatching:
     def _work(
         self, plan: ScanPlan, pair: int, way: Way, answer: int, foil: int | None
     ) -> tuple[_Work, tuple[int, ...] | None]:
-        """The pair, and the tokens of the base run that the other one has; None for all."""
+        """Return the pair, and the tokens of the base run that the other one has; None for all."""
         clean, corrupt = self._plainly(plan, pair)
         for token in (answer, foil):
             if token is not None and not 0 <= token < len(clean.logits):
@@ -271,7 +273,9 @@ class TorchPatching:
         return self._plain[1]
 
     def _prompts(self, plan: ScanPlan, pair: Pair) -> list[tuple[Input, int]]:
-        """Both prompts, and where each predicts; of a masked model with that token masked."""
+        """Return both prompts, and where each predicts; of a masked model with that token
+        masked.
+        """
         _unembedding(plan)
         at = self._options.position
         length = len(pair.corrupt.predicted)
@@ -320,12 +324,12 @@ def _plain_run(plan: ScanPlan, given: Input, position: int) -> _Run:
 
 
 def _moves(work: _Work, site: Site) -> bool:
-    """Whether the two runs hold something else there."""
+    """Return whether the two runs hold something else there."""
     return not torch.equal(values_of(work.own, site), values_of(work.held, site))
 
 
 def _measured(plan: ScanPlan, work: _Work, patches: Sequence[Patch]) -> _Found:
-    """The metrics of ``ordered`` patches, all in one pass where the model allows it."""
+    """Return the metrics of ``ordered`` patches, all in one pass where the model allows it."""
     base, unembedding = work.base, _unembedding(plan)
     way = work.way if plan.strategy is not None else replace(work.way, strategy=None)
     tokens = len(base.given.predicted)
@@ -352,7 +356,8 @@ def _measured(plan: ScanPlan, work: _Work, patches: Sequence[Patch]) -> _Found:
 
 
 def _estimated(plan: ScanPlan, work: _Work, patches: Sequence[Patch]) -> _Found:
-    """The same to first order: M + ⟨∂M/∂z, z of the other run − z⟩ over the sites of a patch.
+    """Return the same to first order: M + ⟨∂M/∂z, z of the other run − z⟩ over the sites of a
+    patch.
 
     Nanda 2023, "Attribution Patching: Activation Patching At Industrial Scale". One forward and one
     backward pass for each metric, whatever the number of patches.

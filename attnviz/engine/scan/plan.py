@@ -70,7 +70,7 @@ class ScanPlan:
     no_op: dict[Variant, bool] = field(default_factory=dict)
 
     def at_once(self, given: Input) -> int:
-        """How many rows of an input a block is best called on."""
+        """Return how many rows of an input a block is best called on."""
         return rows_at_once([call.block for call in self.calls], len(given.ids))
 
 
@@ -111,7 +111,7 @@ def fitting(
     *,
     short: bool,
 ) -> tuple[Strategy, bool] | None:
-    """The first strategy under which ``run`` gives what is ``expected`` (row, token, width).
+    """Return the first strategy under which ``run`` gives what is ``expected`` (row, token, width).
 
     Also whether it may keep the last tokens alone, which is tried where ``short``.
     """
@@ -151,7 +151,7 @@ _own: WeakKeyDictionary[nn.Module, set[tuple[Kind, int]]] = WeakKeyDictionary()
 
 
 def class_of(given: Input) -> int:
-    """The ``length_class`` of an input."""
+    """Return the ``length_class`` of an input."""
     return length_class(max(len(given.text), len(given.target or ())))
 
 
@@ -160,12 +160,12 @@ class Change(Protocol):
 
     @property
     def layers(self) -> Sequence[int]:
-        """Every layer in which it changes something."""
+        """Return every layer in which it changes something."""
         ...
 
 
 def ordered(model: PatchableModel, variants: Sequence[Change]) -> list[int]:
-    """The variants' indices in the order in which their first changes happen in a pass."""
+    """Return the variants' indices in the order in which their first changes happen in a pass."""
     first = [_first_point(model, variant) for variant in variants]
     return sorted(range(len(variants)), key=first.__getitem__)
 
@@ -180,7 +180,7 @@ def run_expanded(
     kept: int | None = None,
     inside: Inside | None = None,
 ) -> ForwardOutput:
-    """One pass in which the text is row 0 and the ``ordered`` variants are those after it.
+    """Return one pass in which the text is row 0 and the ``ordered`` variants are those after it.
 
     at_once, kept, inside: as ``BatchExpansion`` takes them.
     """
@@ -199,7 +199,8 @@ def run_expanded(
 
 
 def is_no_op(plan: ScanPlan, variant: Variant) -> bool:
-    """Whether nothing of the ablated heads is read: whatever they put out, not a bit changes.
+    """Return whether nothing of the ablated heads is read: whatever they put out, not a bit
+    changes.
 
     Rows of a batch round differently, so that a scan alone cannot tell nothing from rounding.
     """
@@ -220,7 +221,7 @@ def _first_point(model: PatchableModel, variant: Change) -> int:
 
 
 def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> Unembedding | None:
-    """How to get logits from the head's input; None where there is no such head."""
+    """Return how to get logits from the head's input; None where there is no such head."""
     head, rows, logits = model.head, clean.projected, clean.logits
     if head is None or rows is None or logits is None or rows.shape[:2] != clean.hidden.shape[:2]:
         return None
@@ -256,7 +257,9 @@ def _replaced_input(head: nn.Linear, rows: Tensor) -> Iterator[None]:
 
 
 def is_causal(model: PatchableModel, probe: Input) -> bool:
-    """Whether a hidden state of the borrowed ``model`` sees no later token, on a few tokens."""
+    """Return whether a hidden state of the borrowed ``model`` sees no later token, on a few
+    tokens.
+    """
     if model.ours:
         return True
     both = run_pass(model, probe, Untouched(), _other_end(probe)).hidden
@@ -271,7 +274,7 @@ def _other_end(probe: Input) -> Input:
 
 
 def _trials(model: PatchableModel) -> list[Variant]:
-    """An ablation in the first layer, one in the last, and both together, ``ordered``."""
+    """Return an ablation in the first layer, one in the last, and both together, ``ordered``."""
     layers = list(model.heads)
     trials = [Variant(((layer, model.heads[layer] - 1),)) for layer in {layers[0], layers[-1]}]
     trials.append(Variant(tuple(sorted({*trials[0].heads, *trials[-1].heads}))))
@@ -287,7 +290,7 @@ def _unlike(model: PatchableModel) -> Replacements:
 
 
 def _alike(found: Tensor, expected: Tensor) -> bool:
-    """Whether two tensors are equal where they are numbers, and none at the same places."""
+    """Return whether two tensors are equal where they are numbers, and none at the same places."""
     known = found.isfinite()
     if found.shape != expected.shape or not known.equal(expected.isfinite()):
         return False

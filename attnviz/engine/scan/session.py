@@ -60,7 +60,7 @@ class Session:
             yield self._plan
 
     def size(self, plan: ScanPlan, given: Input, wanted: int) -> int:
-        """How many of the wanted changes to a text are made in one pass."""
+        """Return how many of the wanted changes to a text are made in one pass."""
         tokens = len(given.ids), len(given.target or ())
         if tokens not in self._rooms:
             self._rooms[tokens] = self._room(plan, given, wanted)
@@ -72,7 +72,7 @@ class Session:
     def attempt(
         self, plan: ScanPlan, given: Input, changes: int, found: Callable[[ScanPlan], _Found]
     ) -> _Found:
-        """What ``found`` gives; where passes cannot be shared after all, without sharing.
+        """Return what ``found`` gives; where passes cannot be shared after all, without sharing.
 
         UsageError that says what to do where memory does not suffice.
         """
@@ -106,7 +106,7 @@ class Session:
             self.notes.append(sentence)
 
     def _room(self, plan: ScanPlan, given: Input, wanted: int) -> Room:
-        """The room for texts of this length; measured unless a coarse bound already fits."""
+        """Return the room for texts of this length; measured unless a coarse bound already fits."""
         model = self.model
         tokens = len(given.ids) + len(given.target or ())
         unembedding = (
@@ -126,7 +126,8 @@ class Session:
 
 
 def _numbers(plan: ScanPlan, tokens: int) -> int:
-    """How many a row of the batch has: a hidden state before each block, and what is inside one.
+    """Return how many a row of the batch has: a hidden state before each block, and what is inside
+    one.
 
     Each weight's longer side is at least its output.
     """

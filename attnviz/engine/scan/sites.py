@@ -45,7 +45,7 @@ class Way:
 
 
 def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
-    """The way to patch sites of these sorts, in the borrowed model.
+    """Return the way to patch sites of these sorts, in the borrowed model.
 
     Raises UnsupportedError where there is none.
     """
@@ -83,7 +83,7 @@ def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
 def run_alone(
     plan: ScanPlan, inside: Inside, given: Input, intervention: Untouched
 ) -> ForwardOutput:
-    """One pass over one text."""
+    """Return one pass over one text."""
     if not plan.calls:
         return run_pass(plan.model, given, intervention, inside=inside.attention)
     return run_expanded(plan, _ALONE, given, (), intervention, 1, inside=inside)
@@ -98,7 +98,7 @@ def run_patched(
     at_once: int,
     kept: int | None = None,
 ) -> ForwardOutput:
-    """A text in row 0, and each of the ``ordered`` patches in a row of its own.
+    """Return a text in row 0, and each of the ``ordered`` patches in a row of its own.
 
     held: what is put in. at_once, kept: as ``BatchExpansion`` takes them.
     """
@@ -140,12 +140,12 @@ def _inside(plan: ScanPlan, what: frozenset[What]) -> Inside:
 
 
 def _beside(point: HookedCall, kind: Kind) -> bool:
-    """Whether an attention is in the layers of this kind of attention."""
+    """Return whether an attention is in the layers of this kind of attention."""
     return (point.kind == "encoder") == (kind == "encoder")
 
 
 def _trials(plan: ScanPlan, heads: Mapping[What, Mapping[int, int]]) -> list[Patch]:
-    """All sorts in the first layer, in the last, and both together, ``ordered``."""
+    """Return all sorts in the first layer, in the last, and both together, ``ordered``."""
     ends = []
     for at in (0, -1):
         places = [(what, list(layers.items())[at]) for what, layers in heads.items()]
@@ -163,12 +163,12 @@ def _trials(plan: ScanPlan, heads: Mapping[What, Mapping[int, int]]) -> list[Pat
 
 
 def head_of(site: Site) -> int:
-    """The index of a site's head; what a layer has once stands as its only head."""
+    """Return the index of a site's head; what a layer has once stands as its only head."""
     return site.head or 0
 
 
 def values_of(held: Held, site: Site) -> Tensor:
-    """What a run holds at a site: (token, dim)."""
+    """Return what a run holds at a site: (token, dim)."""
     values = held[site.what, site.layer][:, head_of(site)]
     return values if site.tokens is None else values[list(site.tokens)]
 
@@ -236,7 +236,7 @@ class Slopes(Untouched):
 
 
 def reached(patch: Patch, places: Collection[int] | None) -> Patch | None:
-    """The patch at those of its tokens that another text has; None where none is left."""
+    """Return the patch at those of its tokens that another text has; None where none is left."""
     if places is None:
         return patch
     sites = []

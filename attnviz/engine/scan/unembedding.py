@@ -59,7 +59,7 @@ class Unembedding:
     own: Callable[[Tensor], Tensor] | None = None
 
     def bytes_for(self, positions: int) -> int:
-        """What comparing at so many positions holds at most, beside what it is given."""
+        """Return what comparing at so many positions holds at most, beside what it is given."""
         vocabulary, (rows, words) = self.weight.shape[0], self._tile(self.weight.device)
         tile = _CLEAN_BYTES if self.own else rows * min(words, vocabulary) * 12
         return tile + min(_CLEAN_BYTES, 12 * positions * vocabulary)
@@ -158,7 +158,9 @@ class Unembedding:
         return (logits - state.logits).masked_fill(same, 0)
 
     def _repaired(self, found: _Found, state: _Clean, clean: Tensor, ablated: Tensor) -> _Found:
-        """The same, with the rows that left the range of float32 computed by their logits."""
+        """Return the same, with the rows that left the range of float32 computed by their
+        logits.
+        """
         loss_delta, kl, flips = found
         beyond = torch.isnan(loss_delta).nonzero()
         for rows in _slices(len(beyond), max(1, _CLEAN_BYTES // (8 * self.weight.shape[0]))):

@@ -64,7 +64,7 @@ def ablate(
 
 
 def _target(report: AblationReport, request: AblateRequest) -> str | None:
-    """What the decoder read with the first text, as given or as the model wrote it."""
+    """Return what the decoder read with the first text, as given or as the model wrote it."""
     if not report.targets:
         return None
     return request.target if request.target is not None else joined(report.targets[0])

@@ -68,7 +68,9 @@ def _metrics(effect: Effect) -> dict[str, float | None]:
 
 
 def _effect(report: AblationReport, effect: Effect) -> dict[str, Any]:
-    """One ablation: its heads, its metrics, and what is known of their confidence interval."""
+    """Return one ablation: its heads, its metrics, and what is known of their confidence
+    interval.
+    """
     variant, head = effect.variant, effect.head
     entry: dict[str, Any] = {
         "layer": variant.layer if len(variant.layers) == 1 else None,
@@ -111,7 +113,7 @@ def _unmeasured(report: AblationReport) -> list[Head]:
 
 
 def ablation_rows(report: AblationReport) -> Iterator[tuple[object, ...]]:
-    """The header; a row for each ablation; one for each head with nothing but its gradient.
+    """Return the header; a row for each ablation; one for each head with nothing but its gradient.
 
     ``ci_low`` and ``ci_high`` bound the mean of the report's metric over several texts.
     """

@@ -94,7 +94,7 @@ def _hints(report: AblationReport, explained: bool) -> list[str]:
 
 
 def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | None:
-    """What every ablation with a place costs, or the gradients; None for fewer than two.
+    """Return what every ablation with a place costs, or the gradients; None for fewer than two.
 
     Faint where the interval includes zero. scaled: with a colour bar; a first screen has the
     numbers alone.
@@ -119,7 +119,7 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
 
 
 def _placed(report: AblationReport) -> tuple[Mapping[Head, float], Collection[Head]]:
-    """What is shown by (layer, column), and where an interval includes zero."""
+    """Return what is shown by (layer, column), and where an interval includes zero."""
     if report.method == "gradient":
         return report.gradients, ()
     values, unclear = {}, set[Head]()
@@ -135,7 +135,7 @@ def _placed(report: AblationReport) -> tuple[Mapping[Head, float], Collection[He
 
 
 def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.Part]:
-    """What matters most, and what is harmful, in two tables with the same columns.
+    """Return what matters most, and what is harmful, in two tables with the same columns.
 
     most: rows of the first, the report's own number by default.
     """
@@ -164,7 +164,9 @@ def _gradients(report: AblationReport, most: int) -> doc.Table:
 def _effects(
     report: AblationReport, effects: Sequence[Effect], among: Sequence[Effect], title: str
 ) -> doc.Table:
-    """A row an ablation, written on the scale of ``among``: bar, value, doubt, label, the rest."""
+    """Return a row an ablation, written on the scale of ``among``: bar, value, doubt, label, the
+    rest.
+    """
     scale = scale_of(among, report.metric)
     values = [effect.shown(report.metric) for effect in effects]
     columns = [_metric_column(effects, among, report.metric), *_doubt(report, effects, scale)]
@@ -209,7 +211,9 @@ def _label_column(report: AblationReport, heads: Sequence[Head | None]) -> list[
 
 
 def together(report: AblationReport) -> list[doc.Part]:
-    """What heads cost that were ablated at once, next to the sum of what each costs alone."""
+    """Return what heads cost that were ablated at once, next to the sum of what each costs
+    alone.
+    """
     joint = report.joint
     if not joint:
         return []
@@ -230,7 +234,7 @@ def together(report: AblationReport) -> list[doc.Part]:
 
 
 def attention_maps(report: AblationReport) -> list[doc.Part]:
-    """The attention of the first heads of the ranking."""
+    """Return the attention of the first heads of the ranking."""
     seen = report.patterns
     if seen is None:
         return []
@@ -266,7 +270,9 @@ def _about_head(scores: HeadScores) -> list[str]:
 
 
 def where_it_hurts(report: AblationReport) -> list[doc.Part]:
-    """The first text under joint ablations and the first of the ranking, all on one scale."""
+    """Return the first text under joint ablations and the first of the ranking, all on one
+    scale.
+    """
     maps = token_maps(report)
     if not maps:
         line = "Δ loss by token: not measured, this model or method has no loss for each token"
@@ -277,7 +283,7 @@ def where_it_hurts(report: AblationReport) -> list[doc.Part]:
 
 
 def token_maps(report: AblationReport) -> list[doc.Map]:
-    """A map of one query for each ablation whose losses by token are known."""
+    """Return a map of one query for each ablation whose losses by token are known."""
     order = report.ranking()
     candidates = [*report.joint, *order.matter, *order.harm]
     chosen = [effect for effect in candidates if effect.token_losses][:_MOST_FOLLOWED]
@@ -321,7 +327,7 @@ _TEXT_LINES = 4
 
 
 def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
-    """What ``lines`` of so many columns have room for; the outlet shortens the ranking."""
+    """Return what ``lines`` of so many columns have room for; the outlet shortens the ranking."""
     tables = _tables(report)
     if report.by_token:
         texts_room = lines - sum(map(_least_lines, tables))
@@ -355,7 +361,7 @@ def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.G
 
 
 def _tables(report: AblationReport) -> list[doc.Part]:
-    """The ranking without its title, a few of the harmful, and what was ablated together."""
+    """Return the ranking without its title, a few of the harmful, and what was ablated together."""
     found: list[doc.Part] = []
     most = max(len(report.effects), len(report.gradients))
     for place, part in enumerate([*ranking_tables(report, most), *together(report)]):
@@ -383,7 +389,7 @@ def _grid_lines(grid: doc.HeadGrid, columns: int) -> int:
 
 
 def _text(report: AblationReport, texts: list[doc.Map], lines: int) -> doc.Maps:
-    """A few lines of the text, where it changes most."""
+    """Return a few lines of the text, where it changes most."""
     named = []
     for text in texts:
         name = text.words[0][0]
@@ -398,7 +404,7 @@ def _few_texts(report: AblationReport, texts: list[doc.Map], lines: int) -> list
 
 
 def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
-    """The texts as far as they fit next to the shortest ranking."""
+    """Return the texts as far as they fit next to the shortest ranking."""
     (part,) = where_it_hurts(report)
     if not isinstance(part, doc.Maps):
         return doc.Group([part])

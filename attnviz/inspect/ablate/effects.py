@@ -15,7 +15,7 @@ from attnviz.resume import restored, stored
 
 
 def mean_baseline(pieces: Sequence[Scores]) -> dict[str, float]:
-    """The clean model's own numbers, mean over the texts of the pieces."""
+    """Return the clean model's own numbers, mean over the texts of the pieces."""
     by_text = {piece.text: piece.baseline for piece in pieces}
     names = dict.fromkeys(name for baseline in by_text.values() for name in baseline)
     return {
@@ -26,7 +26,7 @@ def mean_baseline(pieces: Sequence[Scores]) -> dict[str, float]:
 def ablation_effects(
     pieces: Sequence[Scores], variants: Sequence[Variant], seed: int
 ) -> tuple[Effect, ...]:
-    """One effect for each ablation that any piece has, in the order of ``variants``.
+    """Return one effect for each ablation that any piece has, in the order of ``variants``.
 
     An ablation counts over the texts that have it; ``LEAST_TEXTS`` or more give intervals.
     """
@@ -96,7 +96,7 @@ def _effect(
 
 
 def store_scores(scores: Scores) -> dict[str, Any]:
-    """A piece as JSON values; numbers that are not valid become None."""
+    """Return a piece as JSON values; numbers that are not valid become None."""
     return {
         "variants": list(scores.variants),
         "metrics": {name: stored(values) for name, values in scores.metrics.items()},
@@ -109,7 +109,7 @@ def store_scores(scores: Scores) -> dict[str, Any]:
 
 
 def restore_scores(text: int, kept: Any, lengths: Sequence[int], variants: int) -> Scores:
-    """The piece of text ``text`` that ``store_scores`` wrote into a resume file.
+    """Return the piece of text ``text`` that ``store_scores`` wrote into a resume file.
 
     lengths: tokens of each text. variants: how many ablations there are.
     Raises LoadError where it is none.

@@ -57,7 +57,7 @@ class AblationJob:
 
     @property
     def info(self) -> ModelInfo:
-        """The model as a scan runs it: on torch, but for the own attention."""
+        """Return the model as a scan runs it: on torch, but for the own attention."""
         info = self.model.info
         return info if isinstance(self.model, OwnAttention) else replace(info, backend="torch")
 
@@ -132,7 +132,8 @@ class AblationJob:
         )
 
     def scan(self, control: bool = False) -> Scan:
-        """The model, ready to be measured: without heads, or with random directions taken off.
+        """Return the model, ready to be measured: without heads, or with random directions taken
+        off.
 
         Raises UnsupportedError where the heads of the architecture cannot be removed.
         """
@@ -146,7 +147,7 @@ class AblationJob:
         )
 
     def drawn(self) -> list[int]:
-        """The texts in the order in which a time that may not suffice is spent on them.
+        """Return the texts in the order in which a time that may not suffice is spent on them.
 
         The first one stays in front: it is the one that is shown.
         """
@@ -180,7 +181,7 @@ class AblationJob:
         return {head: score for head, score in found.items() if head in asked}
 
     def identity(self) -> Mapping[str, Any]:
-        """All that the results depend on, for a resume file to be compared with."""
+        """Return all that the results depend on, for a resume file to be compared with."""
         info, options = self.model.info, self.options
         heads = [variant.heads for variant in self.variants]
         return {
@@ -207,7 +208,7 @@ def _references(
     tokens: tuple[Tokens, ...],
     request: AblateRequest,
 ) -> tuple[tuple[Tokens, ...], str | None]:
-    """The tokens that replacement values come from, and their name."""
+    """Return the tokens that replacement values come from, and their name."""
     mode, reference = request.mode, texts_of(request.reference)
     if mode == "zero":
         return (), None
@@ -224,7 +225,8 @@ def _references(
 def _with_partners(
     tokens: Sequence[Tokens], references: Sequence[Tokens]
 ) -> tuple[Sequence[int], tuple[str, ...]]:
-    """The texts for which another one is long enough to stand in, and a note on those left out.
+    """Return the texts for which another one is long enough to stand in, and a note on those left
+    out.
 
     All of them where there is none: the scan says what is missing.
     """
@@ -246,7 +248,7 @@ def _with_partners(
 def choose_ablations(
     request: AblateRequest, info: ModelInfo, found: Mapping[int, int] | None = None
 ) -> tuple[Variant, ...]:
-    """The ablations: one a head, key/value head or layer, or all that were chosen at once.
+    """Return the ablations: one a head, key/value head or layer, or all that were chosen at once.
 
     found: the number of heads of each layer that has any; None where all have.
     A bare ``--head 3`` names a head of every layer: these are also ablated together.
@@ -269,7 +271,7 @@ def choose_ablations(
 def _chosen(
     request: AblateRequest, typed: Sequence[str], info: ModelInfo, heads: Mapping[int, int]
 ) -> Mapping[int, frozenset[int]] | None:
-    """The heads of each layer that ``typed`` names, or None where nothing is chosen.
+    """Return the heads of each layer that ``typed`` names, or None where nothing is chosen.
 
     What is said of every layer holds for those that have heads.
     """
@@ -283,7 +285,7 @@ def _chosen(
 def _units(
     chosen: Mapping[int, frozenset[int]], unit: Unit, info: ModelInfo
 ) -> list[tuple[tuple[int, int], ...]]:
-    """The (layer, head) pairs of each ablation, whole units only."""
+    """Return the (layer, head) pairs of each ablation, whole units only."""
     group = {"head": 1, "kv-head": max(info.heads // info.kv_heads, 1), "layer": info.heads}[unit]
     if unit == "kv-head" and info.heads % info.kv_heads:
         raise UsageError(

@@ -61,20 +61,20 @@ class Effect:
 
     @property
     def head(self) -> Head | None:
-        """The head that was ablated; None where it was several."""
+        """Return the head that was ablated; None where it was several."""
         return self.variant.heads[0] if len(self.variant.heads) == 1 else None
 
     def shown(self, name: Metric) -> float:
-        """A metric in the unit that is shown; NaN where it is not known."""
+        """Return a metric in the unit that is shown; NaN where it is not known."""
         return self.values.get(name, math.nan) * METRICS[name].factor
 
     def unclear(self, name: Metric) -> bool:
-        """Whether its 95% interval includes zero; not where there is no interval."""
+        """Return whether its 95% interval includes zero; not where there is no interval."""
         low, high = self.intervals.get(name, (1.0, 1.0))
         return METRICS[name].signed and low <= 0 <= high
 
     def significant(self, name: Metric) -> bool:
-        """Whether it differs from zero though many ablations were tried."""
+        """Return whether it differs from zero though many ablations were tried."""
         return not self.unclear(name) and self.adjusted.get(name, 1.0) <= _SIGNIFICANT
 
 
@@ -86,7 +86,7 @@ class Ranking(NamedTuple):
 
 
 def scale_of(effects: Sequence[Effect], name: Metric) -> NumberScale:
-    """How the values of one metric are written over these effects."""
+    """Return how the values of one metric are written over these effects."""
     values = (effect.shown(name) for effect in effects)
     return NumberScale.over(values, METRICS[name].signed, METRICS[name].percent)
 
@@ -176,22 +176,22 @@ class AblationReport(Report):
 
     @property
     def ranked_by(self) -> MetricInfo:
-        """The metric that ranks and colours."""
+        """Return the metric that ranks and colours."""
         return METRICS[self.metric]
 
     @property
     def singles(self) -> list[Effect]:
-        """The ablations that have a place in the map."""
+        """Return the ablations that have a place in the map."""
         return [effect for effect in self.effects if self.cell(effect.variant) is not None]
 
     @property
     def joint(self) -> list[Effect]:
-        """Those of heads together that no cell of the map stands for."""
+        """Return those of heads together that no cell of the map stands for."""
         return [effect for effect in self.effects if self.cell(effect.variant) is None]
 
     @cached_property  # asked for by every ablation
     def labels(self) -> Mapping[Head, HeadLabel]:
-        """The label of each head whose attention was observed, and that has one."""
+        """Return the label of each head whose attention was observed, and that has one."""
         heads = self.patterns.heads if self.patterns is not None else ()
         return {
             (scores.layer, scores.head): scores.label
@@ -201,17 +201,19 @@ class AblationReport(Report):
 
     @property
     def ranks(self) -> bool:
-        """Whether the order says something about the heads: several texts, and trained weights."""
+        """Return whether the order says something about the heads: several texts, and trained
+        weights.
+        """
         bounded = any(self.metric in effect.intervals for effect in self.effects)
         return bounded and self.model.weights != "random"
 
     @property
     def by_gradient(self) -> list[Head]:
-        """Every head with a gradient, the most important first."""
+        """Return every head with a gradient, the most important first."""
         return sorted(self.gradients, key=lambda head: -self.gradients[head])
 
     def ranking(self, top: int | None = None) -> Ranking:
-        """The ``top`` ablations that matter most, and half as many that do significant harm.
+        """Return the ``top`` ablations that matter most, and half as many that do significant harm.
 
         Where the order is no ranking, those with the largest effects of either sign. What is no
         number has no place among them.
@@ -233,7 +235,9 @@ class AblationReport(Report):
         return Ranking(tuple(matter[:top]), tuple(harm[: (top + 1) // 2]))
 
     def metrics_aside(self, effects: Sequence[Effect] | None = None) -> list[Metric]:
-        """The metrics with a column behind the one that ranks, in the table of these effects."""
+        """Return the metrics with a column behind the one that ranks, in the table of these
+        effects.
+        """
         shown = self.effects if effects is None else effects
         return [
             name
@@ -242,7 +246,8 @@ class AblationReport(Report):
         ]
 
     def cell(self, variant: Variant) -> tuple[int, int] | None:
-        """Its place (layer, column) in the map: its head, key/value head, or column 0 of a layer.
+        """Return its place (layer, column) in the map: its head, key/value head, or column 0 of a
+        layer.
 
         None for heads that were ablated together beyond the report's unit.
         """
@@ -259,7 +264,7 @@ class AblationReport(Report):
         return (layer, head) if len(heads) == 1 else None
 
     def column(self, column: int) -> str:
-        """The name over a column of the map."""
+        """Return the name over a column of the map."""
         if self.unit == "layer":
             return "layer"
         return f"{'KV' if self.unit == 'kv-head' else 'H'}{column + self.index_base}"

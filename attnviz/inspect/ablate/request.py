@@ -95,17 +95,17 @@ class _Measure(Options, panel="What is measured"):
 
     @property
     def how(self) -> Method:
-        """The method; a budget alone asks for ``budget``."""
+        """Return the method; a budget alone asks for ``budget``."""
         return self.method or ("budget" if self.budget is not None else "exact")
 
     @property
     def amount(self) -> Budget | None:
-        """What ``--method budget`` may spend."""
+        """Return what ``--method budget`` may spend."""
         return read_budget(self.budget) if self.budget is not None else None
 
     @property
     def memory(self) -> int | None:
-        """The most bytes of a scan; None for a share of what is free."""
+        """Return the most bytes of a scan; None for a share of what is free."""
         return read_bytes(self.max_memory) if self.max_memory is not None else None
 
     def __post_init__(self) -> None:

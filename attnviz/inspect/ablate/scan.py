@@ -75,7 +75,7 @@ class ScanPart:
         self.pieces.append(piece)
 
     def done(self, text: int) -> set[int]:
-        """The ablations that are measured over one text."""
+        """Return the ablations that are measured over one text."""
         return self._done.get(text, set())
 
     def cover(self, wanted: Sequence[int], texts: Sequence[int], advance: Advance) -> int:
@@ -151,11 +151,11 @@ class MeasuredAblations:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to show."""
+        """Return whether there is nothing to show."""
         return not self.ablations.pieces and not self.gradients
 
     def report(self) -> AblationReport:
-        """The report of the texts that are done; of a part of one where none is.
+        """Return the report of the texts that are done; of a part of one where none is.
 
         Raises UsageError for a metric that the model does not have.
         """
@@ -199,7 +199,7 @@ class MeasuredAblations:
         )
 
     def followed(self, report: AblationReport, most: int) -> AblationReport:
-        """The report with the token losses of its first heads over the first text.
+        """Return the report with the token losses of its first heads over the first text.
 
         A small scan of its own: kept of every head, they would fill the memory.
         """
@@ -229,7 +229,9 @@ class MeasuredAblations:
         )
 
     def _texts(self) -> list[int]:
-        """The texts over which everything is measured that is measured at all over the first."""
+        """Return the texts over which everything is measured that is measured at all over the
+        first.
+        """
         if not self.ablations.pieces:
             return list(range(len(self.job.texts)))
         done = [self.ablations.done(text) for text in range(len(self.job.texts))]
@@ -316,7 +318,9 @@ def _spend(
 
 
 def _ranked(found: MeasuredAblations) -> list[int]:
-    """The ablations that the ranking shows and that are not zero, and those of several heads."""
+    """Return the ablations that the ranking shows and that are not zero, and those of several
+    heads.
+    """
     report = found.report()
     order = report.ranking()
     shown = {
@@ -332,7 +336,7 @@ def _ranked(found: MeasuredAblations) -> list[int]:
 
 
 def _by_gradient(job: AblationJob, gradients: Mapping[Head, float]) -> list[int]:
-    """The single heads, the most important by gradient first."""
+    """Return the single heads, the most important by gradient first."""
     singles = [index for index, variant in enumerate(job.variants) if len(variant.heads) == 1]
     return sorted(singles, key=lambda index: -gradients[job.variants[index].heads[0]])
 
@@ -350,7 +354,8 @@ def _correlation(effects: Sequence[Effect], gradients: Mapping[Head, float]) -> 
 
 
 def _metric(effects: Sequence[Effect], job: AblationJob) -> Metric:
-    """The metric that ranks: as asked, else the loss, or the output's change where there is none.
+    """Return the metric that ranks: as asked, else the loss, or the output's change where there is
+    none.
 
     Raises UsageError for one that the model does not have.
     """

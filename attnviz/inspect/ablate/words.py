@@ -20,7 +20,7 @@ _NAMED = 3
 
 
 def heading(report: AblationReport) -> Words:
-    """What was measured: the model, the ablation, the texts, in one line."""
+    """Return what was measured: the model, the ablation, the texts, in one line."""
     shape = counted(report.model.layers * report.model.heads, "head")
     parts = [shape, _scan_facts(report)[0], _size(report)]
     loss = report.baseline.get("loss")
@@ -41,7 +41,7 @@ def _size(report: AblationReport) -> str:
 
 
 def finding(report: AblationReport) -> str:
-    """The answer in a sentence, with no more in it than the texts can carry."""
+    """Return the answer in a sentence, with no more in it than the texts can carry."""
     if not report.complete:
         done, wanted = len(report.texts), report.texts_wanted
         share = f"{done} of {counted(wanted, 'text')}" if wanted > 1 else "a part of the ablations"
@@ -102,7 +102,7 @@ def _ranking_words(report: AblationReport) -> str:
 
 
 def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
-    """The first heads of a metric without sign, and whether random directions do as much."""
+    """Return the first heads of a metric without sign, and whether random directions do as much."""
     names = listed([report.name(effect.variant) for effect in first])
     controls = {control.variant: control.values.get(report.metric) for control in report.control}
     known = [(effect.values[report.metric], controls.get(effect.variant)) for effect in first]
@@ -133,7 +133,7 @@ def _three_digits(value: float, signed: bool) -> str:
 
 
 def about(report: AblationReport) -> list[Part]:
-    """Which model, texts, ablation and baseline: what a reader needs to repeat the run."""
+    """Return which model, texts, ablation and baseline: what a reader needs to repeat the run."""
     kind = [] if report.kind == "self" else [f"{report.kind} attention"]
     drawn = report.mode == "resample" or len(report.texts) > 1 or report.model.seed is not None
     seed = [f"seed {report.seed}"] * drawn
@@ -172,7 +172,7 @@ def _scan_facts(report: AblationReport) -> list[str]:
 
 
 def _loss_name(report: AblationReport) -> str:
-    """A model that attends both ways has each word masked in turn, and a pseudo-loss."""
+    """Return a model that attends both ways has each word masked in turn, and a pseudo-loss."""
     seen = report.patterns
     masked = seen is not None and not seen.record.causal and not report.targets
     return "pseudo-loss" if masked else "loss"
@@ -187,7 +187,7 @@ def _amount(report: AblationReport) -> str:
 
 
 def ablates_every(report: AblationReport) -> bool:
-    """Whether all heads of the model, or all of its units, were ablated one at a time."""
+    """Return whether all heads of the model, or all of its units, were ablated one at a time."""
     info = report.model
     in_a_layer = {"head": info.heads, "kv-head": info.kv_heads, "layer": 1}[report.unit]
     return len(report.singles) == in_a_layer * info.layers
@@ -271,7 +271,7 @@ def caveats(report: AblationReport) -> list[str]:
 
 
 def explanation(report: AblationReport) -> list[str]:
-    """How to read the map and the ranking, with this report's own strongest head."""
+    """Return how to read the map and the ranking, with this report's own strongest head."""
     metric = report.ranked_by
     said = [
         "How to read this: a head is ablated, the model reads the same text again, and what "

@@ -88,7 +88,7 @@ class Baseline:
 
     @property
     def origin(self) -> str:
-        """The model that it is of, and seven digits of its revision."""
+        """Return the model that it is of, and seven digits of its revision."""
         return f"{short_name(self.info.name)} {(self.info.revision or '')[:7]}".rstrip()
 
     def js_divergence(self, other: Baseline) -> dict[Head, float]:
@@ -195,7 +195,7 @@ def check_renewable(path: Path, rules: Path) -> None:
 
 
 def read_baseline(path: Path, now: Baseline) -> Baseline:
-    """A saved baseline that ``now`` may be compared with.
+    """Return a saved baseline that ``now`` may be compared with.
 
     Raises LoadError for a file that cannot be read or is damaged, UsageError for one of another
     schema, or of a model of another architecture, shape or tokenizer.
@@ -228,7 +228,7 @@ def read_baseline(path: Path, now: Baseline) -> Baseline:
 def _ties(
     model: Mapping[str, Any], saved: Baseline, now: Baseline
 ) -> tuple[tuple[str, object, object], ...]:
-    """What must be equal: name, the baseline's, the model's."""
+    """Return what must be equal: name, the baseline's, the model's."""
     return (
         ("architecture", model["architecture"], now.info.architecture),
         ("number of layers", model["layers"], now.info.layers),
@@ -239,7 +239,7 @@ def _ties(
 
 
 def _read(data: dict[str, Any], now: Baseline) -> Baseline:
-    """What a file holds, with the facts of ``now`` but for name, revision and dtype."""
+    """Return what a file holds, with the facts of ``now`` but for name, revision and dtype."""
     from dataclasses import replace
 
     model = data["model"]

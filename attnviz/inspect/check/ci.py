@@ -73,7 +73,7 @@ def _from_root(path: Path, root: str) -> Path:
 
 
 def _escaped(text: str) -> str:
-    """A message in which nothing ends the command."""
+    """Return a message in which nothing ends the command."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

@@ -43,7 +43,7 @@ def _rule(outcome: Outcome) -> dict[str, Any]:
 
 
 def check_rows(report: CheckReport) -> Iterator[tuple[object, ...]]:
-    """A row a rule, in the order of the file."""
+    """Yield a row a rule, in the order of the file."""
     yield ("name", "passed", "value", "at_least", "at_most", "unit", "warning", "measured_on")
     for outcome in report.outcomes:
         rule = outcome.rule

@@ -65,7 +65,7 @@ def check_document(
 
 
 def rule_table(report: CheckReport, least: int = 0) -> doc.Table:
-    """A row a rule, those that do not hold first, else in the order of the file.
+    """Return a row a rule, those that do not hold first, else in the order of the file.
 
     least: the rows that a first screen shows anyway, each with all that is to be told; 0 for all.
     """
@@ -94,7 +94,7 @@ def _cells(outcome: Outcome, *, detailed: bool) -> list[str]:
 
 
 def _first(report: CheckReport, columns: int, lines: int) -> list[doc.Group]:
-    """What rules share in one line, and as many of them as there is room for."""
+    """Return what rules share in one line, and as many of them as there is room for."""
     shared = [(f"{name}: {words}", False) for name, words in sources(report)]
     facts: list[doc.Part] = [doc.Facts(shared)] if shared else []
     return [doc.Group([*facts, rule_table(report, _LEAST_ROWS)])]

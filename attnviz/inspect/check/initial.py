@@ -39,12 +39,12 @@ _LEAST_ROW = 2.0**-8
 
 
 def baseline_path(path: Path) -> Path:
-    """Where the baseline of a file of rules stands: ``checks.attnviz.json`` next to it."""
+    """Return where the baseline of a file of rules stands: ``checks.attnviz.json`` next to it."""
     return path.with_name(f"{path.stem}.attnviz.json")
 
 
 def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
-    """The file's text. The model is not to be used afterwards, see ``in_other_numbers``.
+    """Return the file's text. The model is not to be used afterwards, see ``in_other_numbers``.
 
     Raises UnsupportedError for a model that cannot be run in other numbers, LoadError or UsageError
     for one whose attention, or whose loss, is no number.
@@ -109,7 +109,7 @@ def _js_noise(measured: CheckedModel, noise: CheckedModel) -> float:
 
 
 def _above(value: float) -> float:
-    """The next number of two digits."""
+    """Return the next number of two digits."""
     step = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.ceil(value / step) * step
 
@@ -160,7 +160,7 @@ def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
 
 
 def _counts(measured: CheckedModel) -> list[tuple[str, float]]:
-    """What ``params`` counts of the model, nothing of one that it cannot count."""
+    """Return what ``params`` counts of the model, nothing of one that it cannot count."""
     try:
         return [(name, measured.params[name]) for name in _COUNTS if measured.params.get(name)]
     except UsageError:
@@ -174,7 +174,7 @@ def _rule(*lines: str) -> Iterator[str]:
 
 
 def _model(name: str, path: Path) -> str:
-    """A relative directory as it is found from the file's own."""
+    """Return a relative directory as it is found from the file's own."""
     if name[:1] != "." or not os.path.isdir(name):
         return name
     beside = os.path.relpath(name, path.parent)
@@ -182,5 +182,5 @@ def _model(name: str, path: Path) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML, which has JSON's escapes but no halves of pairs."""
+    """Return a basic string of TOML, which has JSON's escapes but no halves of pairs."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

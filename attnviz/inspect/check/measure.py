@@ -81,7 +81,7 @@ class CheckedModel:
 
     @property
     def loaded(self) -> bool:
-        """Whether any rule needed the model itself."""
+        """Return whether any rule needed the model itself."""
         return "model" in vars(self)
 
     @cached_property
@@ -90,12 +90,12 @@ class CheckedModel:
 
     @cached_property
     def params(self) -> dict[str, float]:
-        """The numbers of ``params``, by names joined with dots."""
+        """Return the numbers of ``params``, by names joined with dots."""
         return dict(_numbers(self._params()))
 
     @cached_property
     def patterns(self) -> PatternReport:
-        """All heads scored on the probes of ``patterns``."""
+        """Return all heads scored on the probes of ``patterns``."""
         from attnviz.inspect.patterns.score import score_patterns
 
         return score_patterns(
@@ -107,7 +107,7 @@ class CheckedModel:
 
     @cached_property
     def scores(self) -> dict[Head, dict[str, float | None]]:
-        """Every score and statistic of each head."""
+        """Return every score and statistic of each head."""
         return {
             (entry.layer, entry.head): {**entry.statistics, **entry.scores}
             for entry in self.patterns.heads
@@ -123,7 +123,9 @@ class CheckedModel:
 
     @property
     def sources(self) -> dict[str, str]:
-        """What rules were measured on so far, by the names that ``Outcome.over`` has for it."""
+        """Return what rules were measured on so far, by the names that ``Outcome.over`` has for
+        it.
+        """
         found = {}
         if "patterns" in vars(self):
             found[PROBES] = f"{self._probe_texts} texts"
@@ -147,7 +149,7 @@ class CheckedModel:
 
     @cached_property
     def built_in(self) -> tuple[_Pass, ...]:
-        """The built-in texts, one pass each."""
+        """Return the built-in texts, one pass each."""
         return tuple(map(self.passed, self._inputs))
 
     def passed(self, given: Input) -> _Pass:
@@ -165,7 +167,7 @@ class CheckedModel:
 
     @property
     def read(self) -> str:
-        """How much the built-in texts are."""
+        """Return how much the built-in texts are."""
         return f"{len(self.built_in)} texts, {self.tokens:,} tokens"
 
     @property
@@ -174,7 +176,7 @@ class CheckedModel:
 
     @cached_property
     def baseline(self) -> Baseline:
-        """What the model does, to be saved or compared with what was."""
+        """Return what the model does, to be saved or compared with what was."""
         from attnviz.resume import digest
 
         sums = np.sum([each.sums for each in self.built_in], axis=0)
@@ -194,7 +196,7 @@ class CheckedModel:
         )
 
     def place(self, typed: str) -> Head:
-        """The one head that a rule names; UsageError for none or several."""
+        """Return the one head that a rule names; UsageError for none or several."""
         info = self.model.info
         found = choose_heads(None, [typed], info.layers, info.heads, 0) or {}
         heads = [(layer, head) for layer, chosen in found.items() for head in chosen]
@@ -204,7 +206,7 @@ class CheckedModel:
 
 
 def _numbers(data: Mapping[str, Any], before: str = "") -> list[tuple[str, float]]:
-    """The whole numbers of an object, by names joined with dots."""
+    """Return the whole numbers of an object, by names joined with dots."""
     found: list[tuple[str, float]] = []
     for name, value in data.items():
         if isinstance(value, dict):

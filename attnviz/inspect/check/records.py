@@ -130,18 +130,18 @@ class RuleFile:
 
     @property
     def of_config(self) -> bool:
-        """Whether every rule is about the config alone."""
+        """Return whether every rule is about the config alone."""
         return all(isinstance(rule, CountRule) for rule in self.rules)
 
     @property
     def baselines(self) -> tuple[Path, ...]:
-        """The baselines that rules name, each once."""
+        """Return the baselines that rules name, each once."""
         paths = [rule.path for rule in self.rules if isinstance(rule, BaselineRule)]
         return tuple(dict.fromkeys(paths))
 
     @property
     def read(self) -> tuple[Path, ...]:
-        """Every file that is read: the rules, their baselines, their texts."""
+        """Return every file that is read: the rules, their baselines, their texts."""
         texts = [rule.path for rule in self.rules if isinstance(rule, LossRule) and rule.path]
         return (self.path, *self.baselines, *texts)
 
@@ -164,7 +164,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether the rule holds: the one place that decides words and exit code."""
+        """Return whether the rule holds: the one place that decides words and exit code."""
         return self.rule.bounds.hold(self.value)
 
 
@@ -218,5 +218,5 @@ class CheckReport(Report):
 
     @property
     def passed(self) -> bool:
-        """Whether no rule failed."""
+        """Return whether no rule failed."""
         return not self.failed

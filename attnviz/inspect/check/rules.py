@@ -51,7 +51,7 @@ class _Given(NamedTuple):
     text: str | None
 
     def word(self, key: str, default: str | None = None) -> str:
-        """A text that is not empty; ValueError for anything else."""
+        """Return a text that is not empty; ValueError for anything else."""
         value = self.table.get(key, default)
         if not isinstance(value, str) or not value.strip():
             raise ValueError(f"expected {key} as a text, got {_shown(value)}")
@@ -72,7 +72,7 @@ class _Given(NamedTuple):
 
 
 def read_rules(path: Path) -> RuleFile:
-    """The rules in a file.
+    """Return the rules in a file.
 
     Raises LoadError where it cannot be read, UsageError for what is no rule, with the nearest
     known name.
@@ -109,7 +109,7 @@ def read_rules(path: Path) -> RuleFile:
 
 
 def _model(name: str | None, folder: Path) -> str | None:
-    """A directory next to the rules, else what ``--model`` takes."""
+    """Return a directory next to the rules, else what ``--model`` takes."""
     beside = name is not None and name[:1] == "." and os.path.isdir(folder / name)
     return str(folder / name) if beside and name is not None else name
 
@@ -163,7 +163,7 @@ def _known(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """The nearest known name, or all of them where none is near."""
+    """Return the nearest known name, or all of them where none is near."""
     known = tuple(known)
     return nearest(name[:80], known) or f"; there are {', '.join(known)}"
 

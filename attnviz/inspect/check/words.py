@@ -30,12 +30,14 @@ EXPLANATION = (
 
 
 def on_github() -> bool:
-    """Whether this runs in GitHub Actions."""
+    """Return whether this runs in GitHub Actions."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 def said(text: str) -> str:
-    """What a stranger named; where GitHub reads along, it begins no workflow command of theirs."""
+    """Return what a stranger named; where GitHub reads along, it begins no workflow command of
+    theirs.
+    """
     text = visible(text)
     return text.replace("::", ": :").replace("##[", "## [") if on_github() else text
 
@@ -48,7 +50,9 @@ def number_text(value: float) -> str:
 
 
 def value_text(outcome: Outcome) -> str:
-    """The value in as few digits as tell on which side of its bound it is, three at least."""
+    """Return the value in as few digits as tell on which side of its bound it is, three at
+    least.
+    """
     value, bounds = outcome.value, outcome.rule.bounds
     if not math.isfinite(value) or value == int(value):
         return number_text(value)
@@ -73,7 +77,7 @@ def bound_text(bounds: Bounds) -> str:
 
 
 def sources(report: CheckReport) -> list[tuple[str, str]]:
-    """What several rules are measured on, name and words: said once."""
+    """Return what several rules are measured on, name and words: said once."""
     used = {outcome.over.partition(",")[0] for outcome in report.outcomes}
     return [(name, words) for name, words in report.sources.items() if name in used]
 
@@ -85,20 +89,20 @@ def measured_on(outcome: Outcome, *, detailed: bool) -> str:
 
 
 def sign(outcome: Outcome) -> str:
-    """Whether a rule holds, in one character."""
+    """Return whether a rule holds, in one character."""
     if outcome.passed:
         return "✓"
     return "!" if outcome.rule.warning else "✗"
 
 
 def brief(outcome: Outcome) -> str:
-    """A rule, its value and its bound."""
+    """Return a rule, its value and its bound."""
     name = cut(said(outcome.rule.name), _NAME)
     return f"{name} {value_text(outcome)} ({bound_text(outcome.rule.bounds)})"
 
 
 def finding(report: CheckReport) -> str:
-    """The verdict in a sentence."""
+    """Return the verdict in a sentence."""
     total, failed, warned = len(report.outcomes), report.failed, report.warned
     more = f" {counted(len(warned), 'warning')}: {_some(warned)}." if warned else ""
     if failed and total == 1:
@@ -120,7 +124,7 @@ def _some(outcomes: Sequence[Outcome]) -> str:
 
 
 def heading(report: CheckReport) -> list[tuple[str, bool]]:
-    """The model, the file, how many rules."""
+    """Return the model, the file, how many rules."""
     info = report.info
     name = [(said(short_name(report.name)), True)]
     revision = info.revision if info is not None else None

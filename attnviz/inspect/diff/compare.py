@@ -51,7 +51,7 @@ class Divergences:
 
 
 def divergences(first: ModelMaps, second: ModelMaps, pairs: Sequence[Pair]) -> Divergences:
-    """How far the heads of each pair are apart over each text.
+    """Return how far the heads of each pair are apart over each text.
 
     The first query of a causal text, which sees nothing but itself, does not count.
     """
@@ -126,13 +126,14 @@ class Doubt(NamedTuple):
     high: Values | None
 
     def ends(self, place: int) -> tuple[float, float] | None:
-        """The interval of one column; None without one."""
+        """Return the interval of one column; None without one."""
         if self.low is None or self.high is None or not math.isfinite(self.low[place]):
             return None
         return float(self.low[place]), float(self.high[place])
 
     def above(self, place: int, floor: float) -> bool:
-        """Whether the whole interval lies above a floor, which one over a single text never does.
+        """Return whether the whole interval lies above a floor, which one over a single text never
+        does.
 
         A floor that is no number is not known, and nothing lies above it.
         """
@@ -141,7 +142,7 @@ class Doubt(NamedTuple):
 
 
 def over_texts(values: Values, seed: int, *, positive: bool = True) -> Doubt:
-    """The mean of (text, column) over texts, by the bootstrap.
+    """Return the mean of (text, column) over texts, by the bootstrap.
 
     positive: no value is below zero, so no end of an interval is.
     """
@@ -172,7 +173,7 @@ class Predictions(NamedTuple):
 
 
 def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
-    """How far the predictions are apart; None where a side has none, other words, or NaN."""
+    """Return how far the predictions are apart; None where a side has none, other words, or NaN."""
     apart, same = [], []
     for one, other in zip(first.texts, second.texts, strict=True):
         p, q = one.predictions, other.predictions
@@ -224,7 +225,9 @@ class Noise(NamedTuple):
 
 
 def pairs_by_index(first: Mapping[int, int], second: Mapping[int, int]) -> list[Pair]:
-    """The heads that both models have, by layer and place; the arguments are heads by layer."""
+    """Return the heads that both models have, by layer and place; the arguments are heads by
+    layer.
+    """
     return [
         ((layer, head), (layer, head))
         for layer in first
@@ -234,7 +237,7 @@ def pairs_by_index(first: Mapping[int, int], second: Mapping[int, int]) -> list[
 
 
 def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
-    """The pairs with the least sum of divergences.
+    """Return the pairs with the least sum of divergences.
 
     Within layers where both models have as many of them, else over the whole model. Raises
     UsageError where that would hold too many heads against each other.
@@ -261,7 +264,9 @@ def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
 
 
 def _table(one: TextMaps, other: TextMaps, first: Sequence[Head], second: Sequence[Head]) -> Values:
-    """The divergence of each head's rows from each other one's over one text, (first, second)."""
+    """Return the divergence of each head's rows from each other one's over one text, (first,
+    second).
+    """
     every = np.concatenate(list(other.rows.values()))
     starts = np.cumsum([0, *(len(rows) for rows in other.rows.values())])
     place = dict(zip(other.rows, starts.tolist(), strict=False))

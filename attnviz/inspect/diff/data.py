@@ -104,7 +104,7 @@ def _numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 def diff_rows(report: DiffReport) -> Iterator[tuple[object, ...]]:
-    """The header, and a row for each pair of heads; ``a.NAME`` and ``b.NAME`` are scores."""
+    """Yield the header, and a row for each pair of heads; ``a.NAME`` and ``b.NAME`` are scores."""
     names = dict.fromkeys(
         name for change in report.changes for state in (change.a, change.b) for name in state.scores
     )

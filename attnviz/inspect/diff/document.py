@@ -93,7 +93,7 @@ def _hints(report: DiffReport, explained: bool) -> list[str]:
 
 
 def _predicted(report: DiffReport) -> list[doc.Part]:
-    """The models as a whole."""
+    """Return the models as a whole."""
     words = prediction_words(report)
     return [doc.Facts([(text, False) for text in words])] if words else []
 
@@ -102,12 +102,12 @@ def _predicted(report: DiffReport) -> list[doc.Part]:
 
 
 def _grids(report: DiffReport) -> list[doc.HeadGrid]:
-    """Where heads attend elsewhere, and where they put out something else."""
+    """Return where heads attend elsewhere, and where they put out something else."""
     return [grid for grid in (js_grid(report), output_grid(report)) if grid is not None]
 
 
 def js_grid(report: DiffReport) -> doc.HeadGrid | None:
-    """The divergence of each head of A, or of a saved result how far its score moved.
+    """Return the divergence of each head of A, or of a saved result how far its score moved.
 
     Shaded where it changed; None for fewer than two heads.
     """
@@ -121,7 +121,7 @@ def js_grid(report: DiffReport) -> doc.HeadGrid | None:
 
 
 def output_grid(report: DiffReport) -> doc.HeadGrid | None:
-    """How far the outputs turned; None where they were not compared."""
+    """Return how far the outputs turned; None where they were not compared."""
     values = {change.place: change.output for change in report.changes}
     clear = {change.place for change in report.changes if change.output_changed}
     known = all(map(math.isfinite, values.values()))
@@ -165,7 +165,7 @@ def _grid(
 
 
 def _ranked(report: DiffReport) -> list[doc.Part]:
-    """The heads that changed most; empty where nothing did at all."""
+    """Return the heads that changed most; empty where nothing did at all."""
     if report.ranked[0].size <= EXACT:
         return []
     clear = any(change.differs for change in report.changes)
@@ -176,7 +176,7 @@ def _ranked(report: DiffReport) -> list[doc.Part]:
 def head_table(
     report: DiffReport, changes: Sequence[HeadChange], title: doc.Words = ()
 ) -> doc.Table:
-    """A row a head: divergence, interval, output, what it did and does."""
+    """Return a row a head: divergence, interval, output, what it did and does."""
     maps = not report.saved
     outputs = any(math.isfinite(change.output) for change in report.changes)
     columns = [doc.Column("", right=False)]
@@ -211,7 +211,7 @@ def head_table(
 
 
 def example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> list[doc.Part]:
-    """One head's map in A, in B, and B minus A over the same text."""
+    """Return one head's map in A, in B, and B minus A over the same text."""
     change = example.change
     named, other = report.name(change.place), report.name(change.other)
     apart = example.b - example.a
@@ -240,7 +240,7 @@ def example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> li
 
 
 def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
-    """The models as a whole, the grids, the heads, and maps where there is room."""
+    """Return the models as a whole, the grids, the heads, and maps where there is room."""
     told = [*pair_words(report), earliest(report)]
     top = [*_predicted(report), *(doc.Note(note) for note in told if 0 < len(note) <= columns)]
     grids = _grids(report)
@@ -264,7 +264,7 @@ def _grid_width(grid: doc.HeadGrid) -> int:
 
 
 def _maps(report: DiffReport, columns: int, lines: int) -> doc.Group | None:
-    """The maps of the head that changed most, below the table."""
+    """Return the maps of the head that changed most, below the table."""
     example = report.example
     if example is None:
         return None

@@ -90,7 +90,7 @@ def _of_file(side: SavedResult) -> _Known:
 def _of_model(
     request: DiffRequest, side: LiveSide, saved: SavedResult, open_model: Open, scanning: Scanning
 ) -> _Known:
-    """The same numbers of a model, over what the saved ones were measured over."""
+    """Return the same numbers of a model, over what the saved ones were measured over."""
     if saved.command == "patterns" and saved.text is None and saved.source:
         raise UsageError(
             f"{saved.path} was scored on {saved.source}: save one of the built-in probes"

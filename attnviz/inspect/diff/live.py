@@ -72,7 +72,9 @@ class MeasuredSide:
 def head_states(
     model: Model, kind: Kind | None, seed: int, text: str | None = None
 ) -> dict[Head, HeadState]:
-    """What every head does by the probes of ``patterns``, or by one text of a person's own."""
+    """Return what every head does by the probes of ``patterns``, or by one text of a person's
+    own.
+    """
     tokens = None if text is None else (model.encode(text, model.context),)
     seeds = range(seed, seed + _SEEDS)
     report = score_patterns(model, tokens, kind=kind, seeds=seeds, examples=False)
@@ -87,7 +89,7 @@ def head_states(
 def ablation_effects(
     model: Model, inputs: Sequence[Input], kind: Kind, advance: Advance
 ) -> tuple[list[Head], NDArray[np.float64]]:
-    """The loss increase of each head over each text, nats per token: heads, (text, head).
+    """Return the loss increase of each head over each text, nats per token: heads, (text, head).
 
     Raises UsageError for a model without a loss, UnsupportedError where heads cannot be ablated.
     """
@@ -113,7 +115,7 @@ def with_effects(
     effects: NDArray[np.float64],
     seed: int,
 ) -> dict[Head, HeadState]:
-    """What the heads do, with the effects of ``ablation_effects`` and their intervals."""
+    """Return what the heads do, with the effects of ``ablation_effects`` and their intervals."""
     doubt = over_texts(effects, seed, positive=False)
     return {
         head: replace(
@@ -324,7 +326,7 @@ def _notes(first: MeasuredSide, second: MeasuredSide) -> tuple[str, ...]:
 def _example(
     report: DiffReport, a: ModelMaps, b: ModelMaps, pairs: Sequence[Pair], apart: Divergences
 ) -> ChangedMaps | None:
-    """The maps of the head that changed most, over the short text in which it does most."""
+    """Return the maps of the head that changed most, over the short text in which it does most."""
     whole = [place for place, text in enumerate(a.texts) if text.whole]
     short = [place for place in whole if len(a.texts[place].queries) <= _LARGEST] or whole
     if not report.changed or not short:
@@ -344,7 +346,7 @@ def _example(
 def _with_moves(
     changes: Sequence[HeadChange], effects: NDArray[np.float64] | None, seed: int
 ) -> tuple[tuple[HeadChange, ...], int]:
-    """The changes with what moved in them, and how many signs were tested.
+    """Return the changes with what moved in them, and how many signs were tested.
 
     effects: change of the ablation effect, (text, change). Tested are the scores behind the labels,
     in A or B, of the heads that changed beyond the floor, and the effects of all heads, by sign
@@ -372,7 +374,9 @@ def _with_moves(
 
 
 def _paired(change: HeadChange) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    """The differences over texts of the scores behind a head's labels, where texts are paired."""
+    """Yield the differences over texts of the scores behind a head's labels, where texts are
+    paired.
+    """
     for name in change.labels:
         one, other = change.a.by_text.get(name, ()), change.b.by_text.get(name, ())
         if len(one) == len(other) >= LEAST_TEXTS:

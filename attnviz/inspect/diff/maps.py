@@ -47,7 +47,7 @@ class TextMaps:
 
     @property
     def whole(self) -> bool:
-        """Whether every query was kept."""
+        """Return whether every query was kept."""
         return len(self.kept) == len(self.queries)
 
 
@@ -68,7 +68,7 @@ class ModelMaps:
 
     @property
     def heads(self) -> dict[int, int]:
-        """How many heads each layer has."""
+        """Return how many heads each layer has."""
         return {layer: len(rows) for layer, rows in self.texts[0].rows.items()}
 
 
@@ -134,7 +134,7 @@ def log_softmax(logits: Floats) -> Floats:
 
 
 def _stride(inputs: Sequence[Input], kind: Kind, seen: HeadRun) -> int:
-    """How many queries one stands for, from what those of the first text take."""
+    """Return how many queries one stands for, from what those of the first text take."""
     heads = sum(map(len, seen.weights.values()))
     always = sum(4 * len(rows) * rows.shape[-1] for rows in seen.outputs.values())
     always += 0 if seen.logits is None else 4 * seen.logits.shape[-1]

@@ -39,7 +39,7 @@ class HeadState:
 
     @property
     def score(self) -> float:
-        """The label's score; NaN without a label."""
+        """Return the label's score; NaN without a label."""
         found = None if self.label is None else self.scores.get(self.label)
         return math.nan if found is None else found
 
@@ -87,18 +87,20 @@ class HeadChange:
 
     @property
     def differs(self) -> bool:
-        """Whether it attends elsewhere or puts out something else, beyond the floor."""
+        """Return whether it attends elsewhere or puts out something else, beyond the floor."""
         return self.changed or self.output_changed
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Those that it has in A or in B."""
+        """Return those that it has in A or in B."""
         named = (name for name in (self.a.label, self.b.label) if name is not None)
         return tuple(dict.fromkeys(named))
 
     @property
     def size(self) -> float:
-        """What ranks it: the larger of both changes; of saved results how far its score moved."""
+        """Return what ranks it: the larger of both changes; of saved results how far its score
+        moved.
+        """
         known = [value for value in (self.js, self.output) if math.isfinite(value)]
         if known:
             return max(known)
@@ -111,7 +113,7 @@ class HeadChange:
 
     @property
     def effect_change(self) -> float:
-        """How far the effect of ablating it moved, its size; NaN where not measured."""
+        """Return how far the effect of ablating it moved, its size; NaN where not measured."""
         return abs(self.b.effect - self.a.effect)
 
 
@@ -191,25 +193,25 @@ class DiffReport(Report):
         return diff_document(self, explain=explain, hints=hints)
 
     def name(self, head: Head) -> str:
-        """A head's name, such as ``L2H5``."""
+        """Return a head's name, such as ``L2H5``."""
         return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
 
     def pair_name(self, change: HeadChange) -> str:
-        """The head's name, and that of its partner where it is another one."""
+        """Return the head's name, and that of its partner where it is another one."""
         name = self.name(change.place)
         return name if change.place == change.other else f"{name}→{self.name(change.other)}"
 
     @property
     def ranked(self) -> tuple[HeadChange, ...]:
-        """Those that changed before those that did not, and the largest change first."""
+        """Return those that changed before those that did not, and the largest change first."""
         return tuple(sorted(self.changes, key=lambda each: (not each.differs, -each.size)))
 
     @property
     def changed(self) -> tuple[HeadChange, ...]:
-        """Those that attend elsewhere, the largest change first."""
+        """Return those that attend elsewhere, the largest change first."""
         return tuple(each for each in self.ranked if each.changed)
 
     @property
     def crossed(self) -> int:
-        """How many heads have a partner at another place."""
+        """Return how many heads have a partner at another place."""
         return sum(each.place != each.other for each in self.changes)

@@ -47,12 +47,12 @@ class SavedResult:
 
 
 def is_saved(name: str) -> bool:
-    """Whether a name means a saved result: a file that ends in .json."""
+    """Return whether a name means a saved result: a file that ends in .json."""
     return name.lower().endswith(".json") and not os.path.isdir(os.path.expanduser(name))
 
 
 def read_saved(name: str) -> SavedResult:
-    """The result in a file.
+    """Return the result in a file.
 
     Raises LoadError for a file that cannot be read, is damaged, or holds something else.
     """

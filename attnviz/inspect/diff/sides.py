@@ -86,7 +86,7 @@ def both_sides(
 
 
 def distinct(a: LiveSide, b: LiveSide) -> tuple[LiveSide, LiveSide, int]:
-    """The sides with each pair of texts once, and how many were left out.
+    """Return the sides with each pair of texts once, and how many were left out.
 
     A text that counts twice would narrow intervals that are over texts.
     """
@@ -139,7 +139,7 @@ def _options(
 
 
 def inputs_of(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]:
-    """What the model reads; UsageError for a text that is too short or too long for it."""
+    """Return what the model reads; UsageError for a text that is too short or too long for it."""
     tokens = encode_texts(probing.model, side.texts, truncate, _LEAST)
     if probing.kind in ("self", "encoder"):
         return [Input(each) for each in tokens]

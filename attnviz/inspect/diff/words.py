@@ -26,7 +26,7 @@ EXACT = 1e-12
 
 
 def heading(report: DiffReport) -> list[tuple[str, bool]]:
-    """Both models, their shape, over how much."""
+    """Return both models, their shape, over how much."""
     a, b = short_name(report.a.name), short_name(report.b.name)
     both = f"{a}: {report.condition}" if report.condition else f"{a} → {b}"
     random = [("random weights", False)] * (report.a.weights == report.b.weights == "random")
@@ -43,7 +43,7 @@ def heading(report: DiffReport) -> list[tuple[str, bool]]:
 
 
 def finding(report: DiffReport) -> str:
-    """The verdict in a sentence."""
+    """Return the verdict in a sentence."""
     total, best = counted(len(report.changes), "head"), report.ranked[0]
     count = sum(change.differs for change in report.changes)
     some = f"All {total}" if count == len(report.changes) > 1 else f"{count} of {total}"
@@ -65,7 +65,7 @@ def finding(report: DiffReport) -> str:
 
 
 def _described(report: DiffReport, change: HeadChange) -> str:
-    """The head, by how much it changed, and what it did and does."""
+    """Return the head, by how much it changed, and what it did and does."""
     parts = [f"JS {bits(change.js)} bits"] * (change.changed or not change.output > change.js)
     if change.output > change.js:
         parts.append(f"output 1-cosine {bits(change.output)}")
@@ -75,7 +75,7 @@ def _described(report: DiffReport, change: HeadChange) -> str:
 
 
 def earliest(report: DiffReport) -> str:
-    """The heads of the first layer with a change: those behind it read what it wrote."""
+    """Return the heads of the first layer with a change: those behind it read what it wrote."""
     changed = [change for change in report.ranked if change.differs]
     if report.saved or not changed:
         return ""
@@ -117,13 +117,13 @@ def _marked(change: HeadChange, name: str) -> str:
 
 
 def _told(move: Move) -> bool:
-    """Whether it is more than chance and can be seen in what is written."""
+    """Return whether it is more than chance and can be seen in what is written."""
     least = _LEAST_EFFECT if move.name == "loss_delta" else _LEAST_SCORE
     return move.significant and abs(move.change) >= least
 
 
 def move_words(change: HeadChange) -> str:
-    """The scores that moved, such as ``induction -.79``; empty where none did."""
+    """Return the scores that moved, such as ``induction -.79``; empty where none did."""
     told = (move for move in change.moves if _told(move) and move.name != "loss_delta")
     return ", ".join(
         f"{label_named(move.name).said} {move.change:+.2f}{MARK}".replace("0.", ".")
@@ -132,7 +132,7 @@ def move_words(change: HeadChange) -> str:
 
 
 def effect_words(change: HeadChange) -> str:
-    """The loss increase without the head, in A and in B."""
+    """Return the loss increase without the head, in A and in B."""
     mark = _marked(change, "loss_delta")
     return f"{change.a.effect:+.3f} → {change.b.effect:+.3f}{mark}"
 
@@ -141,7 +141,7 @@ def effect_words(change: HeadChange) -> str:
 
 
 def bits(value: float) -> str:
-    """A number that is not below zero: ``.213``, or ``1.9e-05`` where that would be zero."""
+    """Return a number that is not below zero: ``.213``, or ``1.9e-05`` where that would be zero."""
     if math.isnan(value):
         return "n/m"
     if value < EXACT:
@@ -166,7 +166,7 @@ def prediction_words(report: DiffReport) -> list[str]:
 
 
 def tested(report: DiffReport, *, output: bool) -> str:
-    """Which heads of a grid are shaded, by rows or by outputs."""
+    """Return which heads of a grid are shaded, by rows or by outputs."""
     if report.saved:
         return "shaded: intervals do not meet"
     floor = math.nan if report.floor is None else report.floor[output]
@@ -176,12 +176,12 @@ def tested(report: DiffReport, *, output: bool) -> str:
 
 
 def floor_text(report: DiffReport) -> str:
-    """The floor, such as ``1.9e-05 bits``."""
+    """Return the floor, such as ``1.9e-05 bits``."""
     return f"{bits(math.nan if report.floor is None else report.floor.js)} bits"
 
 
 def floor_words(report: DiffReport) -> str:
-    """What the floor is and what it was measured against."""
+    """Return what the floor is and what it was measured against."""
     if report.floor_words == "given":
         return f"noise floor {floor_text(report)}, as given; outputs are not tested"
     most = f"noise floor {floor_text(report)}: twice the most that rounding moves any head"
@@ -189,7 +189,7 @@ def floor_words(report: DiffReport) -> str:
 
 
 def about(report: DiffReport) -> Iterator[tuple[str, str]]:
-    """What was compared, over what, by what rule: (name, words)."""
+    """Return what was compared, over what, by what rule: (name, words)."""
     yield "A", _model(report.a)
     yield "B", _model(report.b) + (f" ({report.condition})" if report.condition else "")
     if report.texts:
@@ -214,7 +214,7 @@ def about(report: DiffReport) -> Iterator[tuple[str, str]]:
 
 
 def pair_words(report: DiffReport) -> list[str]:
-    """How heads were paired, where that is not one to one by index."""
+    """Return how heads were paired, where that is not one to one by index."""
     left = [
         f"{len(heads)} of {side} without a partner"
         for side, heads in (("A", report.unmatched_a), ("B", report.unmatched_b))
@@ -232,7 +232,7 @@ def _model(info: ModelInfo) -> str:
 
 
 def explanation(report: DiffReport) -> Iterator[str]:
-    """How to read it, for someone new."""
+    """Return how to read it, for someone new."""
     yield (
         "How to read this: both models read the same texts. For each head the rows of its two "
         "attention maps are compared by the Jensen-Shannon divergence: 0 bits where they are "

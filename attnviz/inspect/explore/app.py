@@ -255,7 +255,7 @@ class Explorer(Asking):
         self.put(replace(view, scene=view.scene.with_side(side)).fitted())
 
     def _writes(self) -> bool:
-        """Whether a text is written, with one way to see it; that is said."""
+        """Return whether a text is written, with one way to see it; that is said."""
         if writes := self.view.written is not None:
             self.say("a text that is written has one side, weights as they are: Esc leaves it")
         return writes

@@ -112,7 +112,7 @@ class Field:
         return self.before + self.behind
 
     def typed(self, key: str, character: str | None) -> Field:
-        """The same after a key; as it was after one that a line has no use for."""
+        """Return the same after a key; as it was after one that a line has no use for."""
         before, behind = self.before, self.behind
         stem = before.rstrip()
         edits = {
@@ -135,7 +135,7 @@ class Field:
         return Field(self.before + " ".join(text.splitlines()), self.behind)
 
     def line(self, room: int, theme: Theme) -> Line:
-        """What is seen of it in so many columns, the cursor among it; nothing in it acts."""
+        """Return what is seen of it in so many columns, the cursor among it; nothing in it acts."""
         typed, rest = self.before[-_SEEN * room :], self.behind[: _SEEN * room]
         text = visible(typed + rest, theme.encoding)
         before = visible(typed, theme.encoding)
@@ -240,7 +240,9 @@ class Palette(ModalScreen[None]):
         yield Vertical(self._line, self._list, id="sheet")
 
     def taken(self, event: events.Key) -> str | None:
-        """What is to be done after a key, nothing where it was Esc; None while it is asked."""
+        """Return what is to be done after a key, nothing where it was Esc; None while it is
+        asked.
+        """
         if event.key == "escape":
             return ""
         if event.key == "enter":
@@ -304,7 +306,7 @@ class Asking(Background):
 
     @property
     def drawn_with(self) -> Theme:
-        """What things are drawn with; one a palette, for each keeps its styles."""
+        """Return what things are drawn with; one a palette, for each keeps its styles."""
         palette = self.view.scene.palette
         return self._looks.setdefault(palette, replace(self.look, palette=palette))
 
@@ -318,7 +320,7 @@ class Asking(Background):
         raise NotImplementedError
 
     def live(self, cannot: str) -> bool:
-        """Whether there is a model that runs; else that is said."""
+        """Return whether there is a model that runs; else that is said."""
         if not self.source.session.live:
             self.say(f"what was saved {cannot}: explore the model itself")
         return self.source.session.live

@@ -68,7 +68,7 @@ def parts(words: Iterable[tuple[str, Tone | bool]], theme: Theme, room: int) -> 
 
 
 def heading(view: View, theme: Theme, room: int) -> Line:
-    """Which model, how much text, how well it is predicted; then the text itself."""
+    """Return which model, how much text, how well it is predicted; then the text itself."""
     report = view.shown.report
     info, record = report.record.model, view.record
     short = replace(info, name=model_name(info))
@@ -94,7 +94,7 @@ def heading(view: View, theme: Theme, room: int) -> Line:
 
 
 def _at_word(text: str, room: int, theme: Theme) -> str:
-    """The words of a text that fit, then an ellipsis."""
+    """Return the words of a text that fit, then an ellipsis."""
     kept = fit(text, room, theme.ellipsis)
     whole = kept.removesuffix(theme.ellipsis).rstrip()
     if " " in whole and not text.startswith(f"{whole} "):
@@ -103,7 +103,7 @@ def _at_word(text: str, room: int, theme: Theme) -> str:
 
 
 def finding_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
-    """The answer in so many lines: as many whole sentences as they hold."""
+    """Return the answer in so many lines: as many whole sentences as they hold."""
     sentences = [theme.spell(sentence) for sentence in _answer(view)]
     while sentences:
         lines = at_blanks(f"{'. '.join(sentences)}.", room, "", theme.ellipsis)
@@ -198,7 +198,9 @@ def token_label_of(text: str) -> str:
 
 
 def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
-    """The chosen head: its name, label, score and base rate, and how its weights are seen."""
+    """Return the chosen head: its name, label, score and base rate, and how its weights are
+    seen.
+    """
     scene, report = view.scene, view.shown.report
     entry = report.scores(*scene.head)
     what = described(entry)
@@ -217,7 +219,7 @@ _REMOVED = {"b": "whole model", "difference": "change by ablation"}
 
 
 def _states(view: View) -> list[tuple[str, Tone | bool]]:
-    """What was done to the weights that are shown: what no title may lose."""
+    """Return what was done to the weights that are shown: what no title may lose."""
     scene, words = view.scene, list[tuple[str, Tone | bool]]()
     if view.other is not None:
         by_position = scene.side == "difference" and not same_tokens(view.frame, view.other)
@@ -232,7 +234,7 @@ def _states(view: View) -> list[tuple[str, Tone | bool]]:
 
 
 def score_line(view: View, theme: Theme, room: int) -> Line:
-    """What the head scores and what its removal costs."""
+    """Return what the head scores and what its removal costs."""
     scene, report = view.scene, view.shown.report
     entry = report.scores(*scene.head)
     words: list[tuple[str, Tone | bool]] = []
@@ -263,7 +265,9 @@ def _effect(effects: Effects, head: Head) -> str:
 
 
 def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
-    """The cursor's cell, where its query attends, what attends to its key, and what comes next."""
+    """Return the cursor's cell, where its query attends, what attends to its key, and what comes
+    next.
+    """
     if view.written is not None and view.written.at:
         return _written_lines(view, view.written, theme, room)[:rows]
     scene = view.scene
@@ -297,7 +301,9 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
 
 
 def _written_lines(view: View, written: Written, theme: Theme, room: int) -> list[Line]:
-    """The end of the text, each token in the shade of the weight that it gets, and the choice."""
+    """Return the end of the text, each token in the shade of the weight that it gets, and the
+    choice.
+    """
     step = written.steps[written.at - 1]
     queries, keys = view.names(theme.encoding)
     layer, head = view.scene.head
@@ -316,7 +322,7 @@ def _written_lines(view: View, written: Written, theme: Theme, room: int) -> lis
 
 
 def _tail(view: View, row: Floats, theme: Theme, room: int) -> list[Line]:
-    """The last lines of the text as the newest token sees it."""
+    """Return the last lines of the text as the newest token sees it."""
     keys = view.record.keys
     shown = Map("", row[None, :], keys, keys)
     lines = rows_of(pieces_of(shown, theme, room - 2), room - 2)
@@ -338,7 +344,7 @@ def _tail(view: View, row: Floats, theme: Theme, room: int) -> list[Line]:
 
 
 def _predicted(view: View) -> Sequence[Likely]:
-    """The likeliest next tokens, of a text that is written those of the step."""
+    """Return the likeliest next tokens, of a text that is written those of the step."""
     if view.written is not None and view.written.at:
         return view.written.steps[view.written.at - 1].likely
     return view.shown.likely
@@ -357,7 +363,7 @@ def _ranked(
     room: int,
     signed: bool,
 ) -> Line:
-    """The largest weights of a row or a column in words."""
+    """Return the largest weights of a row or a column in words."""
     sizes = np.abs(np.nan_to_num(weights))
     order = np.argsort(-sizes, kind="stable")[:_MOST_TOLD].tolist()
     words: list[tuple[str, Tone | bool]] = [
@@ -373,7 +379,7 @@ def _weight(value: float, signed: bool) -> str:
 
 
 def effect_lines(view: View, theme: Theme, room: int) -> list[Line]:
-    """The heads whose removal costs most, the most important first."""
+    """Return the heads whose removal costs most, the most important first."""
     effects = view.effects
     if effects is None:
         return []

@@ -90,7 +90,9 @@ class GridPicture(NamedTuple):
     top: int = 1
 
     def head_at(self, column: int, line: int, heads: Heads) -> Head | None:
-        """The head at a place of the pane; of two in one character that which is not chosen."""
+        """Return the head at a place of the pane; of two in one character that which is not
+        chosen.
+        """
         row = self.first + (line - self.top) * (2 if self.halves else 1) // self.tall
         number = (column - self.left) // self.wide
         if (
@@ -105,7 +107,7 @@ class GridPicture(NamedTuple):
 
 
 def columns_wanted(heads: Heads) -> tuple[int, ...]:
-    """The columns that each of its forms takes, the widest form first."""
+    """Return the columns that each of its forms takes, the widest form first."""
     indent = max(map(width, heads.rows)) + 1
     count = len(heads.columns)
     return (*(indent + (each + 1) * count for each in _widths(heads)), indent + count)
@@ -124,12 +126,12 @@ def _text(cell: HeadCell, form: int) -> str:
 
 
 def _fitting(cell: HeadCell, room: int) -> str:
-    """The longest of its texts that the cell has room for."""
+    """Return the longest of its texts that the cell has room for."""
     return next((text for text in cell.texts if width(text) <= room), "")
 
 
 def draw_grid(heads: Heads, theme: Theme, lines: int, columns: int, focused: bool) -> GridPicture:
-    """The grid in so many lines and columns: as much of each cell as all have room for."""
+    """Return the grid in so many lines and columns: as much of each cell as all have room for."""
     indent = max(map(width, heads.rows)) + 1
     count, layers = len(heads.columns), len(heads.rows)
     wide = max(min((columns - indent) // count, _WIDEST), 1)
@@ -167,7 +169,9 @@ class Thumbnail(NamedTuple):
 
 
 def thumbnail(heads: Heads, frame: Frame, theme: Theme, lines: int) -> Thumbnail | None:
-    """The size of small maps of which a row a layer fits; None where none does, or says much."""
+    """Return the size of small maps of which a row a layer fits; None where none does, or says
+    much.
+    """
     record = frame.report.record
     queries, keys = len(record.queries), len(record.keys)
     size = Thumbnail((queries + 1) // 2, max(keys, _NAMED))
@@ -178,7 +182,9 @@ def thumbnail(heads: Heads, frame: Frame, theme: Theme, lines: int) -> Thumbnail
 def draw_thumbnails(
     heads: Heads, frame: Frame, theme: Theme, size: Thumbnail, focused: bool
 ) -> GridPicture:
-    """A small map a head in a row a layer, each under its name and what the grid says of it."""
+    """Return a small map a head in a row a layer, each under its name and what the grid says of
+    it.
+    """
     maps = _small_maps(frame, theme, size)
     indent = max(map(width, heads.rows)) + 1
     lit = accent(theme) if focused else BOLD
@@ -200,7 +206,7 @@ def draw_thumbnails(
 
 
 def _caption(heads: Heads, head: Head, number: str, room: int, theme: Theme) -> Line:
-    """A head's name, then its cell as the grid has it."""
+    """Return a head's name, then its cell as the grid has it."""
     cell = _cell(heads, head, room - width(number), theme)
     style = accent(theme, ground=True) if head == heads.chosen else DIM
     return [Segment(f"{number} ", style), *cell, Segment(" " * (_APART - 1))]
@@ -216,7 +222,7 @@ def _small_maps(frame: Frame, theme: Theme, size: Thumbnail) -> Mapping[Head, Bl
 
 
 def _headings(heads: Heads, indent: int, wide: int, lit: Style) -> Line:
-    """The names of the columns, that of the chosen head strong."""
+    """Return the names of the columns, that of the chosen head strong."""
     chosen = heads.numbers.index(heads.chosen[1])
     names = heads.columns
     if max(map(width, names)) >= wide:
@@ -233,7 +239,7 @@ def _headings(heads: Heads, indent: int, wide: int, lit: Style) -> Line:
 
 
 def _cell(heads: Heads, head: Head, wide: int, theme: Theme) -> Line:
-    """One cell, a blank behind it where it is wide enough."""
+    """Return one cell, a blank behind it where it is wide enough."""
     cell = heads.cells.get(head)
     inner = max(wide - 1, 1)
     gap = [Segment(" " * (wide - inner))] * (wide > inner)
@@ -296,7 +302,7 @@ def heads_of(view: View) -> Heads:
 
 
 def labelled(view: View) -> Heads:
-    """Each head's label and score."""
+    """Return each head's label and score."""
     return _grid(view, _labels(view.shown))
 
 
@@ -328,7 +334,7 @@ def _labels(frame: Frame) -> Mapping[Head, HeadCell]:
 
 
 def _sources(view: View, step: Step) -> dict[Head, HeadCell]:
-    """The token that each head looked at most in a step, the sink left out."""
+    """Return the token that each head looked at most in a step, the sink left out."""
     labels = token_labels(view.record.keys)
     cells = {}
     for layer, rows in step.rows.items():
@@ -344,7 +350,9 @@ def _sources(view: View, step: Step) -> dict[Head, HeadCell]:
 
 @lru_cache(maxsize=4)
 def moved_attention(frame: Frame, other: Frame) -> Mapping[Head, float]:
-    """The share of its attention that each head has on other keys; empty where tokens differ."""
+    """Return the share of its attention that each head has on other keys; empty where tokens
+    differ.
+    """
     return compare_heads([frame.report, other.report]).moved[1] or {}
 
 

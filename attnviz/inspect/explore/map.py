@@ -41,7 +41,7 @@ _ACCENT = "ff5c5c"
 
 
 def accent(theme: Theme, ground: bool = False) -> Style:
-    """What the cursor is shown in: a colour that the palette lacks, or reversed."""
+    """Return what the cursor is shown in: a colour that the palette lacks, or reversed."""
     if not theme.colour:
         return Style(reverse=True, bold=True)
     colour = bytes.fromhex(_ACCENTS.get(theme.palette, _ACCENT))
@@ -115,7 +115,7 @@ class MapPicture(NamedTuple):
     whole: bool
 
     def cell_at(self, column: int, line: int, axes: Axes) -> Place | None:
-        """The query and key at a place of the pane, or None."""
+        """Return the query and key at a place of the pane, or None."""
         if column < self.left or line < self.top:
             return None
         row = (line - self.top) * self.form.rows // self.form.tall
@@ -127,14 +127,14 @@ class MapPicture(NamedTuple):
 
 
 def form_of(size: Size, theme: Theme) -> Form:
-    """How cells of a size are drawn."""
+    """Return how cells of a size are drawn."""
     if size.near:
         return Form(2 * size.near, size.near, 1)
     return Form(1, 1, 2 if theme.half_blocks else 1)
 
 
 def largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
-    """The size of cells with which the whole map is seen in so many lines and columns."""
+    """Return the size of cells with which the whole map is seen in so many lines and columns."""
     queries, keys = len(axes.queries), len(axes.keys)
     for near in range(NEAREST, 0, -1):
         if near * queries <= lines and 2 * near * keys <= columns:
@@ -144,7 +144,7 @@ def largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
 
 
 def draw_map(shown: Shown, theme: Theme, lines: int, columns: int) -> MapPicture:
-    """The map in at most so many lines and columns."""
+    """Return the map in at most so many lines and columns."""
     axes, theme = shown.axes, theme.signed if shown.limit else theme
     fitting = (near for near in range(NEAREST, 0, -1) if _diagonal_fits(axes, near, lines, columns))
     near = next(fitting, 0) if shown.size is None else shown.size.near
@@ -157,7 +157,7 @@ def draw_map(shown: Shown, theme: Theme, lines: int, columns: int) -> MapPicture
 
 
 def _diagonal_fits(axes: Axes, near: int, lines: int, columns: int) -> bool:
-    """Whether a whole causal map has room for its names at the ends of its rows."""
+    """Return whether a whole causal map has room for its names at the ends of its rows."""
     ends = (2 * near * (place + 1) + 1 + width(name) for place, name in enumerate(axes.queries))
     return axes.diagonal and near * len(axes.queries) <= lines and max(ends, default=0) <= columns
 
@@ -196,7 +196,7 @@ def _picture(
 
 
 def _first(corner: int, place: int, window: int, total: int) -> int:
-    """The first cell that is seen: the corner, or where the cursor's cell is seen too.
+    """Return the first cell that is seen: the corner, or where the cursor's cell is seen too.
 
     The map then moves on by a quarter of what is seen, not with every step of the cursor.
     """
@@ -235,7 +235,7 @@ def _cells(
     corner: Place,
     theme: Theme,
 ) -> Iterator[tuple[int, Line]]:
-    """The cells of a part line by line, each with the row of its first cell."""
+    """Yield the cells of a part line by line, each with the row of its first cell."""
     if form.rows == 1:
         for row, each in enumerate(steps.tolist()):
             bare = _wide(each, row, form, lit, shown, None, theme)
@@ -272,7 +272,7 @@ def _halves(upper: list[int], lower: list[int], theme: Theme) -> Line:
 
 
 def _half(other: int, above: bool, theme: Theme) -> Segment:
-    """The cursor in half a character; the other half keeps its step."""
+    """Return the cursor in half a character; the other half keeps its step."""
     style = accent(theme)
     if other >= 0:
         style += Style(bgcolor=Color.from_rgb(*colour_table(theme.palette)[other]))
@@ -288,7 +288,7 @@ def _wide(
     corner: Place | None,
     theme: Theme,
 ) -> Line:
-    """One line of cells; those of the cursor's row and column hold their numbers.
+    """Return one line of cells; those of the cursor's row and column hold their numbers.
 
     corner: of what is seen; None for a line without numbers.
     """
@@ -311,7 +311,7 @@ def _wide(
 
 
 def _lit(step: int, theme: Theme) -> Style:
-    """The ground of a cell that the cursor lights: a little of the way to white."""
+    """Return the ground of a cell that the cursor lights: a little of the way to white."""
     red, green, blue = (
         round(part + (255 - part) * _LIGHT) for part in colour_table(theme.palette)[step]
     )
@@ -320,7 +320,7 @@ def _lit(step: int, theme: Theme) -> Style:
 
 
 def _number(value: float, wide: int, limit: float) -> str:
-    """A weight as ``.53``, in two columns as ``.5``; nothing for what rounds to zero."""
+    """Return a weight as ``.53``, in two columns as ``.5``; nothing for what rounds to zero."""
     digits = 1 if wide < _VALUES else 2
     size = abs(value)
     if math.isnan(value) or size < 0.5 * 10.0**-digits:
@@ -338,7 +338,7 @@ def _number(value: float, wide: int, limit: float) -> str:
 
 
 def _tag(axes: Axes, cursor: Place, column: int, columns: int, theme: Theme) -> Line:
-    """The key of the cursor above its column."""
+    """Return the key of the cursor above its column."""
     sign = "v" if theme.ascii else "▾"
     name = axes.keys[cursor.key]
     behind = f"{sign} {cursor.key} {name}"
@@ -349,7 +349,7 @@ def _tag(axes: Axes, cursor: Place, column: int, columns: int, theme: Theme) -> 
 
 
 def _name(axes: Axes, span: range, cursor: Place, gutter: int, theme: Theme) -> Segment:
-    """The first query of a line, or that of the cursor."""
+    """Return the first query of a line, or that of the cursor."""
     here = cursor.query in span
     query = cursor.query if here else span.start
     room = gutter - axes.digits - 2
@@ -360,7 +360,7 @@ def _name(axes: Axes, span: range, cursor: Place, gutter: int, theme: Theme) -> 
 
 
 def _on_diagonal(axes: Axes, query: int, cursor: Place, theme: Theme) -> Line:
-    """A name at the end of its row, where its column begins."""
+    """Return a name at the end of its row, where its column begins."""
     style = DIM
     if query == cursor.query:
         style = accent(theme)

@@ -63,7 +63,7 @@ class Pane(Widget):
         self._drawn_for: geometry.Size | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        """What is shown now, in at most so many columns and rows."""
+        """Return what is shown now, in at most so many columns and rows."""
         raise NotImplementedError
 
     def show(self, view: View, theme: Theme) -> None:
@@ -91,7 +91,7 @@ class Pane(Widget):
         return [strip_of(line, columns) for line in (*lines, *[[]] * (rows - len(lines)))]
 
     def too_small(self) -> Sequence[Line]:
-        """What is said in place of all that has no room."""
+        """Return what is said in place of all that has no room."""
         return []
 
     def render_line(self, y: int) -> Strip:
@@ -107,7 +107,7 @@ class Pane(Widget):
 
 
 def strip_of(line: Line, columns: int) -> Strip:
-    """A line in exactly so many columns; neighbours that look alike are joined."""
+    """Return a line in exactly so many columns; neighbours that look alike are joined."""
     kept = [Segment(text, style or _PLAIN) for text, style, _ in line if text]
     return Strip(kept, Segment.get_line_length(kept)).simplify().adjust_cell_length(columns, _PLAIN)
 
@@ -136,7 +136,7 @@ class Lines(Widget):
 
 
 def _same_end(old: Strip, new: Strip) -> int:
-    """The columns at the end of two lines of one length that look alike."""
+    """Return the columns at the end of two lines of one length that look alike."""
     same = 0
     for one, other in zip(reversed([*old]), reversed([*new]), strict=False):
         if one.style != other.style:
@@ -210,7 +210,7 @@ class GridPane(Pane, can_focus=True):
 
 
 def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
-    """How wide the grid is in so many columns and lines: the map comes first."""
+    """Return how wide the grid is in so many columns and lines: the map comes first."""
     keys = len(view.shown.report.record.keys)
     keys += 0 if view.written is None else view.written.sampling.tokens
     wanted = 2 * keys + _LABELS
@@ -226,20 +226,20 @@ def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
 
 
 def _links(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
-    """The strongest links of all heads."""
+    """Return the strongest links of all heads."""
     links = _strongest(view.shown, rows - 1)
     table = links_table(view.shown.report, links, "strongest links", False)
     return part_block(table, theme, columns).lines[:rows]
 
 
 def _effects(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
-    """The heads whose removal costs most."""
+    """Return the heads whose removal costs most."""
     return facts.effect_lines(view, theme, columns)[:rows]
 
 
 @lru_cache(maxsize=1024)
 def _darker(segment: Segment) -> Segment:
-    """A part of a map at half its light; the cursor stays."""
+    """Return a part of a map at half its light; the cursor stays."""
     style = segment.style or DIM
     if style.bold:
         return segment
@@ -254,7 +254,7 @@ def _darker(segment: Segment) -> Segment:
 
 @lru_cache(maxsize=4)
 def _strongest(frame: Frame, count: int) -> Sequence[Link]:
-    """What all heads together link most; nothing if there are too many weights to sort."""
+    """Return what all heads together link most; nothing if there are too many weights to sort."""
     record = frame.report.record
     if sum(layer.weights.size for layer in record.layers) > _SORTED:
         return []
@@ -339,7 +339,7 @@ class MapPane(Pane, can_focus=True):
         ]
 
     def _fits(self, columns: int, rows: int) -> bool:
-        """Whether the two sides and their difference have room next to each other."""
+        """Return whether the two sides and their difference have room next to each other."""
         view = self.view
         asked = view.other is not None or view.scene.side != "a"
         return asked and view.comparable and 2 * len(view.record.keys) + _LEAST_NAME <= columns
@@ -347,7 +347,7 @@ class MapPane(Pane, can_focus=True):
     def _one(
         self, view: View, columns: int, rows: int, strong: bool
     ) -> tuple[MapPicture, Sequence[Line]]:
-        """One side with its title, its legend and the scores of the head."""
+        """Return one side with its title, its legend and the scores of the head."""
         theme = self.look
         room = rows - 2
         shown = Shown(
@@ -371,7 +371,7 @@ class MapPane(Pane, can_focus=True):
         return picture, [top, *body, facts.score_line(view, theme, columns)]
 
     def _legend(self, view: View, picture: MapPicture, columns: int) -> Line:
-        """What colours or glyphs mean, and what a cell is."""
+        """Return what colours or glyphs mean, and what a cell is."""
         theme = self.look
         if view.limit:
             signs = "blue −, orange +" if theme.colour else ""

@@ -109,7 +109,9 @@ class SavedSession:
         return None if self.run is None else self.run.sampling
 
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
-        """The frame, whatever heads it is without; UsageError for another text or other heads."""
+        """Return the frame, whatever heads it is without; UsageError for another text or other
+        heads.
+        """
         if text != self.seen.text or (removed and removed != self.seen.removed):
             raise UsageError(f"{_NO_MODEL}: its text and its heads are what they are")
         return self.seen
@@ -120,7 +122,9 @@ class SavedSession:
     def generation(
         self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
     ) -> Iterator[Step]:
-        """What was written then, whatever the sampling; UnsupportedError where nothing was."""
+        """Return what was written then, whatever the sampling; UnsupportedError where nothing
+        was.
+        """
         if self.run is None:
             raise UnsupportedError(f"{_NO_MODEL}: nothing can be written")
         return iter(self.run.steps)
@@ -130,7 +134,7 @@ _NO_MODEL = "this was saved, there is no model behind it"
 
 
 def open_saved(path: Path) -> SavedSession:
-    """What a file holds, told by its content.
+    """Return what a file holds, told by its content.
 
     A ``.json``, ``.npz`` or ``.safetensors`` of ``attnviz heads --save``, or the lines of
     ``attnviz generate --save NAME.jsonl``. Of several variants the first two are read.
@@ -162,7 +166,9 @@ def _told(facts: Mapping[str, Any]) -> str:
 
 
 def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """The facts of a file, and the weights of its variants by the names that npz gives them."""
+    """Return the facts of a file, and the weights of its variants by the names that npz gives
+    them.
+    """
     if content[:2] == b"PK":
         arrays = _of_archive(content)
         return parse_json(str(arrays["provenance"]), name), arrays
@@ -183,7 +189,9 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
 
 def _of_archive(content: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of an npz; the size of each is compared with its header before it is unpacked."""
+    """Return the arrays of an npz; the size of each is compared with its header before it is
+    unpacked.
+    """
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
         unpacked = sum(member.file_size for member in members)
@@ -256,7 +264,7 @@ def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
 
 def _session(facts: dict[str, Any], arrays: Arrays) -> SavedSession:
-    """The first variant, with the second one next to it."""
+    """Return the first variant, with the second one next to it."""
     variants: list[dict[str, Any]] = facts.get("variants") or [{}]
     sides = []
     for variant, differs in enumerate(variants[:2]):
@@ -385,7 +393,9 @@ def _tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
 
 
 def _of_run(run: WrittenRun, name: str) -> SavedSession:
-    """The prompt, and what was written; of what the file has no weights, there are none: NaN."""
+    """Return the prompt, and what was written; of what the file has no weights, there are none:
+    NaN.
+    """
     queries = run.begun
     keys = run.source if run.kind == "cross" and run.source is not None else queries
     layers = run.prompt

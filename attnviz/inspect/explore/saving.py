@@ -61,7 +61,7 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
 
 
 def _run_of(view: View, written: Written) -> WrittenRun:
-    """What was written so far, as ``attnviz generate`` keeps it."""
+    """Return what was written so far, as ``attnviz generate`` keeps it."""
     report, steps, sampling = view.frame.report, written.steps, written.sampling
     ended: Ending = "end" if steps[-1].ended else "tokens"
     if not steps[-1].ended and len(steps) < sampling.tokens:

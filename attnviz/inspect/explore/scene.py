@@ -60,7 +60,7 @@ class Scene:
 
     @classmethod
     def of(cls, frame: Frame, palette: str = PALETTE_NAMES[0]) -> Scene:
-        """The first scene of a frame: its most notable head, its last token."""
+        """Return the first scene of a frame: its most notable head, its last token."""
         report = frame.report
         heads = tuple(sorted((entry.layer, entry.head) for entry in report.heads))
         first = report.notable[0] if report.notable else heads[0]
@@ -69,7 +69,7 @@ class Scene:
         return start.over(frame).at(len(record.queries) - 1, len(record.keys) - 1)
 
     def over(self, frame: Frame) -> Scene:
-        """The same view of another frame, as far as it has the head and the tokens."""
+        """Return the same view of another frame, as far as it has the head and the tokens."""
         report, record = frame.report, frame.report.record
         names = {(entry.layer, entry.head): entry.label.name for entry in report.heads}
         heads = tuple(sorted(names))
@@ -86,21 +86,22 @@ class Scene:
         ).at(self.query, self.key)
 
     def sized(self, queries: int, keys: int) -> Scene:
-        """The same over a text that has grown or shrunk."""
+        """Return the same over a text that has grown or shrunk."""
         return replace(self, queries=queries, keys=keys).at(self.query, self.key)
 
     # Tokens ----------------------------------------------------------------------------------
 
     def at(self, query: int, key: int) -> Scene:
-        """The cursor on a query and a key, or on the nearest that there are."""
+        """Return the cursor on a query and a key, or on the nearest that there are."""
         return replace(self, query=_within(query, self.queries), key=_within(key, self.keys))
 
     def with_token(self, place: int) -> Scene:
-        """The cursor on one token: as query and as key, of two texts as query alone."""
+        """Return the cursor on one token: as query and as key, of two texts as query alone."""
         return self.at(place, self.key if self.across else place)
 
     def found(self, tokens: Tokens, typed: str, step: int = 1) -> Scene:
-        """The cursor on the next (or with −1 the last) token with the typed text, round the end.
+        """Return the cursor on the next (or with −1 the last) token with the typed text, round the
+        end.
 
         tokens: of the queries. Where none has it the scene stays as it is.
         """
@@ -124,7 +125,7 @@ class Scene:
         return self._head_at(self.heads.index(self.head) + step)
 
     def next_layer(self, step: int = 1) -> Scene:
-        """The head of this number, or the last one, so many layers further."""
+        """Return the head of this number, or the last one, so many layers further."""
         layers = list(dict.fromkeys(layer for layer, _ in self.heads))
         layer = layers[_within(layers.index(self.head[0]) + step, len(layers))]
         within = [head for head in self.heads if head[0] == layer]
@@ -138,13 +139,13 @@ class Scene:
         return replace(self, head=within[_within(within.index(self.head) + step, len(within))])
 
     def next_same_label(self, step: int = 1) -> Scene:
-        """The next head (or with −1 the last one) with the same label, round the end."""
+        """Return the next head (or with −1 the last one) with the same label, round the end."""
         label = self.labels[self.heads.index(self.head)]
         same = [head for head, name in zip(self.heads, self.labels, strict=True) if name == label]
         return replace(self, head=same[(same.index(self.head) + step) % len(same)])
 
     def next_of(self, ranking: Sequence[Head], step: int = 1) -> Scene:
-        """The next head of a ranking, its first where the head is not among them."""
+        """Return the next head of a ranking, its first where the head is not among them."""
         if not ranking:
             return self
         place = ranking.index(self.head) + step if self.head in ranking else 0
@@ -154,15 +155,15 @@ class Scene:
         return replace(self, head=self.heads[_within(place, len(self.heads))])
 
     def toggled(self, head: Head | None = None) -> Scene:
-        """The head (the shown one by default) removed, or there again."""
+        """Return the head (the shown one by default) removed, or there again."""
         return replace(self, removed=self.removed ^ {head or self.head})
 
     def without(self, removed: frozenset[Head]) -> Scene:
-        """The same with just these heads removed."""
+        """Return the same with just these heads removed."""
         return replace(self, removed=removed)
 
     def cleared(self) -> Scene:
-        """Every head there again."""
+        """Return every head there again."""
         return replace(self, removed=frozenset())
 
     # The view --------------------------------------------------------------------------------
@@ -174,12 +175,12 @@ class Scene:
         return replace(self, side=side)
 
     def next_palette(self) -> Scene:
-        """The next palette, round the end."""
+        """Return the next palette, round the end."""
         place = PALETTE_NAMES.index(self.palette) + 1
         return replace(self, palette=PALETTE_NAMES[place % len(PALETTE_NAMES)])
 
     def name(self, head: Head) -> str:
-        """A head's name, such as ``L2H5``."""
+        """Return a head's name, such as ``L2H5``."""
         return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
 
 
@@ -188,7 +189,8 @@ def _within(place: int, count: int) -> int:
 
 
 def places_of(tokens: Tokens, typed: str) -> tuple[int, ...]:
-    """The tokens in which the typed text begins, in any case; of whole words where it is no part.
+    """Return the tokens in which the typed text begins, in any case; of whole words where it is no
+    part.
 
     The text may run over several tokens.
     """
@@ -251,17 +253,17 @@ class View:
 
     @property
     def against(self) -> Frame | None:
-        """The other side; None where there is but one."""
+        """Return the other side; None where there is but one."""
         return self.other or (self.whole if self.frame.removed else None)
 
     @property
     def shown(self) -> Frame:
-        """The frame of the side that is seen."""
+        """Return the frame of the side that is seen."""
         return self.against or self.frame if self.scene.side == "b" else self.frame
 
     @property
     def comparable(self) -> bool:
-        """Whether there are two sides and their difference."""
+        """Return whether there are two sides and their difference."""
         return self.against is not None and not self.unlike
 
     @property
@@ -282,13 +284,13 @@ class View:
 
     @property
     def dark(self) -> bool:
-        """Whether what is shown is of a head whose output is zero."""
+        """Return whether what is shown is of a head whose output is zero."""
         gone = self.scene.removed if self.scene.side == "a" else self.shown.removed
         return self.scene.side != "difference" and self.scene.head in gone
 
     @cached_property
     def record(self) -> AttentionRecord:
-        """The tokens of both axes, those among them that were written."""
+        """Return the tokens of both axes, those among them that were written."""
         record = self.shown.report.record
         if self.written is None or not self.written.at:
             return record
@@ -321,14 +323,16 @@ class View:
 
     @property
     def newest(self) -> tuple[int, int]:
-        """The token that looked last, and the one that it looked at most, the sink left out."""
+        """Return the token that looked last, and the one that it looked at most, the sink left
+        out.
+        """
         assert self.written is not None
         step = self.written.steps[self.written.at - 1]
         layer, head = self.scene.head
         return step.place, int(self.without_sink(step.rows[layer][head]).argmax())
 
     def without_sink(self, row: Floats) -> Floats:
-        """A row of weights with nothing on the attention sink."""
+        """Return a row of weights with nothing on the attention sink."""
         keys = sink_of(self.shown.report.record)[1]
         left = row.copy()
         left[: len(keys)][keys[: len(row)]] = 0.0
@@ -342,7 +346,7 @@ class View:
         return NumberScale(float(np.nanmax(np.abs(self.weights), initial=0.0)) or 1.0).limit
 
     def axes(self, encoding: str) -> Axes:
-        """The labels of the map."""
+        """Return the labels of the map."""
         if self.written is not None and self.written.at:
             return _axes(self.record, encoding)
         return _axes_of(self.shown, encoding)
@@ -380,7 +384,7 @@ def _names_of(frame: Frame, encoding: str) -> tuple[list[str], list[str]]:
 
 
 def command_line(scene: Scene, text: str, options: Sequence[str] = ()) -> str:
-    """The ``attnviz heads`` command that gives this view, to be pasted into a shell.
+    """Return the ``attnviz heads`` command that gives this view, to be pasted into a shell.
 
     options: those that chose the model and its attention, each an argument.
     What acts on a terminal, in whichever of them, is spelled out (``$'…'``: bash, zsh, ksh).
@@ -401,7 +405,7 @@ def command_line(scene: Scene, text: str, options: Sequence[str] = ()) -> str:
 
 
 def shell_word(word: str) -> str:
-    """One word as a shell reads it, without a character that acts on a terminal."""
+    """Return one word as a shell reads it, without a character that acts on a terminal."""
     if all(
         unicodedata.category(character)[0] not in "CZ" or character == " " for character in word
     ):

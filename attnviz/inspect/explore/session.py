@@ -79,7 +79,8 @@ class Frame:
         return self.measure_norms()
 
     def weights(self, head: Head, mode: Mode = "raw") -> Floats:
-        """The (query, key) weights of a head, rows summing to one but where nothing is left: NaN.
+        """Return the (query, key) weights of a head, rows summing to one but where nothing is left:
+        NaN.
 
         Raises KeyError for a head that is not there, UsageError where there is no sink, or no norms
         are known.
@@ -102,7 +103,7 @@ class Frame:
     def strongest(
         self, head: Head, place: int, axis: Axis, mode: Mode = "raw", count: int = 5
     ) -> tuple[tuple[int, float], ...]:
-        """The keys that the query ``place`` weighs most, or the queries that weigh it most.
+        """Return the keys that the query ``place`` weighs most, or the queries that weigh it most.
 
         As (place, weight), the largest first; what is zero, hidden or left out is not among them.
         """
@@ -142,20 +143,20 @@ def unlike(frame: Frame, other: Frame, head: Head) -> str:
 
 
 def two_models(frame: Frame, other: Frame) -> bool:
-    """Whether they are of two models."""
+    """Return whether they are of two models."""
     one, two = (replace(each.report.record.model, notes=()) for each in (frame, other))
     return one != two
 
 
 def same_tokens(frame: Frame, other: Frame) -> bool:
-    """Whether they have the same tokens in the same order."""
+    """Return whether they have the same tokens in the same order."""
     records = (frame.report.record, other.report.record)
     one, two = ((each.queries.texts, each.keys.texts) for each in records)
     return one == two
 
 
 def model_name(info: ModelInfo) -> str:
-    """A model's name; of a path its last two parts."""
+    """Return a model's name; of a path its last two parts."""
     return visible("/".join(Path(info.name).parts[-2:]))
 
 
@@ -184,11 +185,12 @@ class ExploreSession(Protocol):
     def sampling(self) -> Sampling | None: ...
 
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
-        """One pass; slow. UsageError for a text or a head that does not fit the model."""
+        """Return one pass; slow. UsageError for a text or a head that does not fit the model."""
         ...
 
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
-        """What every single removal costs over a text; ``advance`` is told the share that is done.
+        """Return what every single removal costs over a text; ``advance`` is told the share that is
+        done.
 
         Raises UsageError for a text of one token, UnsupportedError where heads cannot be removed.
         """
@@ -197,7 +199,7 @@ class ExploreSession(Protocol):
     def generation(
         self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
     ) -> Iterator[Step]:
-        """The model writes on, a token a step; each step is slow.
+        """Return the model writes on, a token a step; each step is slow.
 
         The rows go on from the frame of ``text``. Raises UnsupportedError for a model that does not
         write on, UsageError where there is no room.

@@ -49,7 +49,7 @@ _ROUNDING = 0.02
 
 
 def _header(run: WrittenRun) -> dict[str, Any]:
-    """The model, the prompt, and how tokens were chosen."""
+    """Return the model, the prompt, and how tokens were chosen."""
     source = run.begun if run.source is None else run.source
     header = {
         "schema": SCHEMA,
@@ -124,7 +124,7 @@ def run_data(report: GenerateReport) -> dict[str, Any]:
 
 
 def _told(run: WrittenRun, head: Head, place: int) -> dict[str, Any]:
-    """A step, with what one head attended to at it."""
+    """Return a step, with what one head attended to at it."""
     keys = run.keys
     sources = [
         {"index": at, "token": keys.texts[at], "weight": weight}
@@ -135,7 +135,7 @@ def _told(run: WrittenRun, head: Head, place: int) -> dict[str, Any]:
 
 
 def run_rows(run: WrittenRun, shown: Sequence[Head]) -> Iterator[tuple[object, ...]]:
-    """The header, and a row for each step and each head that is shown."""
+    """Yield the header, and a row for each step and each head that is shown."""
     yield (
         *("step", "token", "id", "probability", "entropy", "layer", "head"),
         *("source_index", "source_token", "weight", "sink_weight"),
@@ -170,7 +170,7 @@ def _kept(run: WrittenRun) -> Sequence[LayerWeights]:
 
 
 def _prompt(run: WrittenRun, layer: LayerWeights) -> list[list[list[float | None]]]:
-    """A layer's weights over the prompt; of self-attention without later keys."""
+    """Return a layer's weights over the prompt; of self-attention without later keys."""
     whole = _rounded(layer.weights)
     if run.kind == "cross":
         return whole
@@ -197,7 +197,8 @@ def _rounded(weights: Floats) -> list[Any]:
 
 
 def read_run(content: bytes, name: str) -> WrittenRun:
-    """The run in a file of ``attnviz generate --save NAME.jsonl``, which a message calls ``name``.
+    """Return the run in a file of ``attnviz generate --save NAME.jsonl``, which a message calls
+    ``name``.
 
     Raises LoadError, in one line, for a file that is damaged or holds something else.
     """

@@ -95,7 +95,9 @@ def run_document(
 
 
 def _another(report: GenerateReport) -> Head:
-    """A head to look at next: the clearest one that is called otherwise than the shown one."""
+    """Return a head to look at next: the clearest one that is called otherwise than the shown
+    one.
+    """
     name = report.found[report.head].name
     others = [head for head in report.found if head != report.head] or [report.head]
     clear = [
@@ -105,7 +107,7 @@ def _another(report: GenerateReport) -> Head:
 
 
 def _first(report: GenerateReport, columns: int, lines: int) -> Sequence[doc.Group]:
-    """The text; then the heads and a map next to the steps."""
+    """Return the text; then the heads and a map next to the steps."""
     run, grids = report.run, [] if report.chosen else [_grid(report)]
     told = [doc.Quote("written", run.text_written, 8)] if run.kind == "cross" else []
     text = doc.Group([*told, texts(run, report.head, max(lines // 2, lines - _OTHERS))])
@@ -150,7 +152,7 @@ _ENDINGS = {
 
 
 def _how(run: WrittenRun) -> list[str]:
-    """How it was written, and how much."""
+    """Return how it was written, and how much."""
     words = [] if run.kind == "self" else [f"{run.kind} attention"]
     words += [sampling_words(run.sampling)]
     words += [f"{len(run.source or run.begun)} + {len(run.steps)} tokens"]
@@ -163,7 +165,7 @@ def _how(run: WrittenRun) -> list[str]:
 
 
 def finding(report: GenerateReport) -> str:
-    """What the head did while the model wrote, beside uniform attention."""
+    """Return what the head did while the model wrote, beside uniform attention."""
     run, one = report.run, report.found[report.head]
     over = f"the {counted(len(run.steps), 'step')}"
     if one.steps < len(run.steps):
@@ -196,7 +198,7 @@ def _over_steps(one: Looked) -> str:
 
 
 def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -> doc.Maps:
-    """What was read, and what was written, each token on the ground of the weight it got.
+    """Return what was read, and what was written, each token on the ground of the weight it got.
 
     whole: both as one text. lines: of a terminal, for all; 0 for as many as it takes.
     """
@@ -216,7 +218,7 @@ def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -
 
 
 def _grid(report: GenerateReport) -> doc.HeadGrid:
-    """What each head did; what only describes this text is faint."""
+    """Return what each head did; what only describes this text is faint."""
     layers = sorted({layer for layer, _ in report.found})
     heads = 1 + max(head for _, head in report.found)
     base = report.run.index_base
@@ -246,7 +248,7 @@ def _lettered(grid: doc.HeadGrid) -> doc.HeadGrid:
 
 
 def _steps(report: GenerateReport, room: int = 0) -> doc.Table:
-    """Each query, the token that was written behind it, and what the query attended to.
+    """Return each query, the token that was written behind it, and what the query attended to.
 
     room: columns of a first screen, which has what fits there; 0 for everything.
     """
@@ -275,7 +277,7 @@ def _steps(report: GenerateReport, room: int = 0) -> doc.Table:
 
 
 def _maps(report: GenerateReport, most: int | None = None, lines: int = 0) -> doc.Maps:
-    """The rows of the heads that are shown: a row a step, a column a token.
+    """Return the rows of the heads that are shown: a row a step, a column a token.
 
     most: of the heads, None for all. lines: of a terminal that a map takes, 0 for what it needs.
     """

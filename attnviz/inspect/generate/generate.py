@@ -134,7 +134,9 @@ def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) ->
 
 
 def _distinctive(record: AttentionRecord, known: KnownLabels | None) -> Head:
-    """The head that says most: by its label if the text can show one, else by its weights."""
+    """Return the head that says most: by its label if the text can show one, else by its
+    weights.
+    """
     scores = head_scores(record, known)
     named = {
         label.score: (layer, head)

@@ -54,7 +54,9 @@ def shown_live(
 
 
 def picture(run: WrittenRun, head: Head, theme: Theme, room: int, lines: int) -> Block:
-    """The end of the text in at most so many lines, each token on the ground of what it got."""
+    """Return the end of the text in at most so many lines, each token on the ground of what it
+    got.
+    """
     words = [(run.name(head), True), (f"{len(run.steps)} of {run.sampling.tokens} tokens", False)]
     top = part_block(doc.Facts(words), theme, room)
     tall = max(min(lines - 4, _LINES) // (1 if theme.colour else 2), 1)
@@ -63,7 +65,7 @@ def picture(run: WrittenRun, head: Head, theme: Theme, room: int, lines: int) ->
 
 
 def _ending(run: WrittenRun, head: Head, theme: Theme, room: int, rows: int) -> Block:
-    """The last rows of the text that grows."""
+    """Return the last rows of the text that grows."""
     shown = texts(run, head, whole=True).maps[0]
     if run.kind != "cross":
         whole = range(len(run.tokens) - unfinished(run.tokens))
@@ -76,7 +78,9 @@ def _ending(run: WrittenRun, head: Head, theme: Theme, room: int, rows: int) -> 
 
 
 def unfinished(tokens: Tokens) -> int:
-    """How many tokens at the end are the beginning of a character that others may complete."""
+    """Return how many tokens at the end are the beginning of a character that others may
+    complete.
+    """
     found = _END.search("".join(tokens.texts[-_LONGEST_CHARACTER:]))
     ending = _BYTES.findall(found[0]) if found else []
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -89,7 +93,7 @@ def unfinished(tokens: Tokens) -> int:
 
 
 def _sources(run: WrittenRun, head: Head) -> doc.Words:
-    """The last token, and what it came from: ``“mat” ← “cat” .53``."""
+    """Return the last token, and what it came from: ``“mat” ← “cat” .53``."""
     place = len(run.steps) - 1
     labels, step = token_labels(run.keys), run.steps[-1]
     asking = token_labels(run.queries)[step.place]

@@ -58,7 +58,7 @@ class Looked(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether the name is that of the label, which these steps could show."""
+        """Return whether the name is that of the label, which these steps could show."""
         return self.label is not None and self.label.name == self.name
 
     @property
@@ -67,7 +67,7 @@ class Looked(NamedTuple):
 
     @property
     def named_here(self) -> bool:
-        """Whether a measure of this text alone names it, the one furthest above uniform."""
+        """Return whether a measure of this text alone names it, the one furthest above uniform."""
         return not self.known and self.name in _NAMES
 
 
@@ -109,27 +109,29 @@ class WrittenRun:
 
     @cached_property
     def tokens(self) -> Tokens:
-        """What was begun with, and what was written."""
+        """Return what was begun with, and what was written."""
         return written(self.begun, self.steps)
 
     @property
     def text_written(self) -> str:
-        """What was written, as a text; half of a character at its end is U+FFFD."""
+        """Return what was written, as a text; half of a character at its end is U+FFFD."""
         return text_of([step.text for step in self.steps if not step.ended])
 
     @property
     def queries(self) -> Tokens:
-        """The tokens that looked, and those before them: all but the last one that was written."""
+        """Return the tokens that looked, and those before them: all but the last one that was
+        written.
+        """
         return self.tokens.cut(len(self.tokens) - 1)
 
     @property
     def keys(self) -> Tokens:
-        """The tokens that could be attended to."""
+        """Return the tokens that could be attended to."""
         return self.queries if self.kind != "cross" or self.source is None else self.source
 
     @property
     def start(self) -> int:
-        """The index of the first query that wrote."""
+        """Return the index of the first query that wrote."""
         return self.steps[0].place
 
     @property
@@ -162,14 +164,14 @@ class WrittenRun:
         return np.where(self.sink, np.nan, self.weights(head[0])[head[1]].max(0))
 
     def sources(self, head: Head, place: int, count: int) -> list[tuple[int, float]]:
-        """The keys that a step weighed most, sink left out, as (index, weight)."""
+        """Return the keys that a step weighed most, sink left out, as (index, weight)."""
         row = np.where(self.sink[: self.steps[place].rows[head[0]].shape[1]], 0.0, 1.0)
         row = row * self.steps[place].rows[head[0]][head[1]]
         order = np.argsort(-row, kind="stable")[:count].tolist()
         return [(at, float(row[at])) for at in order if row[at] > 0]
 
     def sink_weight(self, head: Head, place: int) -> float:
-        """What a step gave to the attention sink."""
+        """Return what a step gave to the attention sink."""
         row = self.steps[place].rows[head[0]][head[1]]
         return float(row[self.sink[: len(row)]].sum())
 
@@ -195,7 +197,7 @@ class GenerateReport(Report):
 
     @property
     def head(self) -> Head:
-        """The head whose weights shade the text."""
+        """Return the head whose weights shade the text."""
         return self.heads[0]
 
     def data(self) -> dict[str, Any]:
@@ -255,7 +257,7 @@ def looked(run: WrittenRun) -> dict[Head, Looked]:
 def _called(
     scores: Mapping[str, float], uniform: Mapping[str, float | None], known: str | None
 ) -> tuple[str, str]:
-    """What a head is called, and the measure behind it."""
+    """Return what a head is called, and the measure behind it."""
     if known is not None and not math.isnan(scores.get(known, math.nan)):
         return known, known
     gained = {

@@ -51,7 +51,7 @@ class GenerateRequest(_Written, HeadChoice, _Kind, Known, IndexBase, Seed):
 
     @property
     def sampling(self) -> Sampling:
-        """How tokens are chosen."""
+        """Return how tokens are chosen."""
         from attnviz.engine.generation import Sampling
 
         return Sampling(self.tokens, self.temperature, self.top_k, self.top_p, self.seed)

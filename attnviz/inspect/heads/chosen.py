@@ -21,7 +21,7 @@ _NAMED = 4
 def chosen_heads(
     report: HeadsReport, heads: Sequence[HeadChoice], layer: str | int | None
 ) -> frozenset[tuple[int, int]]:
-    """The chosen (layer, head) that the report has; all of them where nothing is chosen.
+    """Return the chosen (layer, head) that the report has; all of them where nothing is chosen.
 
     Raises UsageError for what is no choice, and where the report has none of these heads.
     """
@@ -40,7 +40,7 @@ def chosen_heads(
 
 
 def one_head(report: HeadsReport, head: HeadChoice) -> tuple[int, int]:
-    """The one (layer, head) that is meant; UsageError where it is none or several."""
+    """Return the one (layer, head) that is meant; UsageError where it is none or several."""
     chosen = chosen_heads(report, (head,), None)
     if len(chosen) != 1:
         raise UsageError(
@@ -51,7 +51,7 @@ def one_head(report: HeadsReport, head: HeadChoice) -> tuple[int, int]:
 
 
 def only(report: HeadsReport, chosen: Iterable[tuple[int, int]]) -> HeadsReport:
-    """The report of these of its heads, as if they had been chosen from the start."""
+    """Return the report of these of its heads, as if they had been chosen from the start."""
     kept, layers = frozenset(chosen), []
     for layer in report.record.layers:
         places = [at for at, head in enumerate(layer.heads) if (layer.layer, head) in kept]

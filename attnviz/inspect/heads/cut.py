@@ -115,14 +115,14 @@ class CutReport(Report):
         return cut_document(self, explain=explain, hints=hints)
 
     def name(self, heads: Sequence[tuple[int, int]]) -> str:
-        """One head's name, such as ``L2H5``; of several that of their layer."""
+        """Return one head's name, such as ``L2H5``; of several that of their layer."""
         layer, head = heads[0]
         layer_name = f"L{layer + self.index_base}"
         return layer_name if self.by_layer else f"{layer_name}H{head + self.index_base}"
 
     @property
     def by_layer(self) -> bool:
-        """Whether whole layers were cut alone, because there were too many heads."""
+        """Return whether whole layers were cut alone, because there were too many heads."""
         return len(self.heads) > MOST_ALONE
 
 
@@ -230,7 +230,7 @@ def cut_report(
 
 
 def _ends(record: AttentionRecord, edge: tuple[str, str]) -> tuple[Word, Word]:
-    """The first word among the queries, the second among the keys."""
+    """Return the first word among the queries, the second among the keys."""
     query, key = find_word(record, edge[0])[0], find_word(record, edge[1])[1]
     if query is None or key is None:
         missing, axis = (edge[0], "query") if query is None else (edge[1], "key")
@@ -239,7 +239,7 @@ def _ends(record: AttentionRecord, edge: tuple[str, str]) -> tuple[Word, Word]:
 
 
 def _edges(record: AttentionRecord, query: Word, key: Word) -> tuple[tuple[int, int], ...]:
-    """The (query, key) positions between two words that a query sees.
+    """Return the (query, key) positions between two words that a query sees.
 
     Raises UsageError where it sees none of them, or nothing else.
     """
@@ -269,13 +269,13 @@ def _quoted(tokens: Tokens, word: Word) -> str:
 
 
 def _edge_weight(weights: NDArray[np.floating], query: Word, key: Word) -> np.floating:
-    """The weight from word to word: the sum over its keys, mean over its queries."""
+    """Return the weight from word to word: the sum over its keys, mean over its queries."""
     total: np.floating = weights[np.ix_(query.span, key.span)].sum(-1).mean()
     return total
 
 
 def _alone(heads: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]]:
-    """What is cut by itself: each head, or of many those of each layer."""
+    """Return what is cut by itself: each head, or of many those of each layer."""
     if len(heads) <= MOST_ALONE:
         return [(head,) for head in heads]
     layers = sorted({layer for layer, _ in heads})
@@ -286,7 +286,7 @@ def _alone(heads: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]
 
 
 def _places(given: Input, kind: Kind, query: Word, causal: bool) -> tuple[int, ...]:
-    """Where predictions are compared: at the query, and at the end of a causal text."""
+    """Return where predictions are compared: at the query, and at the end of a causal text."""
     read, last = given.predicted, query.span.stop - 1
     end = len(read) - 1
     if causal:

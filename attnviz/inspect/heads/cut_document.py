@@ -47,7 +47,7 @@ _EXPLANATION = (
 
 
 def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False) -> doc.Document:
-    """One edge cut in the chosen heads together, then in each of them alone."""
+    """Return one edge cut in the chosen heads together, then in each of them alone."""
     info = found.model
     words = [] if found.kind == "self" else [f"{found.kind} attention"]
     words += [f"{len(found.queries)} tokens"]
@@ -86,7 +86,9 @@ def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False
 
 
 def _first(found: CutReport, columns: int) -> Sequence[doc.Group]:
-    """The predictions, the heads one by one, and the text; in a wide terminal beside each other."""
+    """Return the predictions, the heads one by one, and the text; in a wide terminal beside each
+    other.
+    """
     wide = columns >= 2 * _HALF + _GAP
     half = (columns - _GAP) // 2 if wide else columns
     fit = max((half + _GAP) // (_TABLE + _GAP), 1)
@@ -118,7 +120,7 @@ def _where(found: CutReport) -> str:
 
 
 def _finding(found: CutReport) -> str:
-    """The likeliest token before and after, how far the prediction moves, and the loss."""
+    """Return the likeliest token before and after, how far the prediction moves, and the loss."""
     asked = found.predictions[0]
     old, new = asked.before[0], asked.after[0]
     change = f"stays {_name(old)} ({_share(old.probability)} → {_share(asked.kept)})"
@@ -139,7 +141,7 @@ def _at(found: CutReport, asked: CutPrediction) -> str:
 
 
 def _facts(found: CutReport) -> doc.Facts:
-    """The loss before and after, over how much, and what the heads gave the edge."""
+    """Return the loss before and after, over how much, and what the heads gave the edge."""
     over = counted(found.measured, "token") + ", each masked in turn" * found.masked
     loss = f"loss {found.loss_before:.3f} → {found.loss_after:.3f} nats/token ({over})"
     return doc.Facts([(loss, False), (f"mean weight on the edge {_share(found.weight)}", False)])
@@ -150,7 +152,7 @@ def _name(one: Likely) -> str:
 
 
 def _share(value: float) -> str:
-    """A probability in a few characters, such as ``.07``."""
+    """Return a probability in a few characters, such as ``.07``."""
     if value >= 0.995 or value < _SMALL:
         return "1.0" if value >= 0.995 else f"{value:.0e}"
     return f"{value:.{2 if value >= 0.01 else 3}f}"[1:]
@@ -168,7 +170,7 @@ def _change(value: float) -> str:
 
 
 def _predicted(found: CutReport, asked: CutPrediction) -> doc.Table:
-    """The likeliest tokens before the cut beside those after it."""
+    """Return the likeliest tokens before the cut beside those after it."""
     rows = [
         doc.Row(
             [
@@ -192,7 +194,9 @@ def _predicted(found: CutReport, asked: CutPrediction) -> doc.Table:
 
 
 def _alone(found: CutReport, least: int = 0) -> doc.Table:
-    """The heads, or the layers, in which the edge was cut by itself, the largest KL first."""
+    """Return the heads, or the layers, in which the edge was cut by itself, the largest KL
+    first.
+    """
     unit = "layer" if found.by_layer else "head"
     measured = not found.masked
     columns = [
@@ -220,7 +224,7 @@ def _alone(found: CutReport, least: int = 0) -> doc.Table:
 
 
 def _text(found: CutReport, lines: int = 0) -> doc.Maps:
-    """The text, each token on the ground of what the cut adds to its loss."""
+    """Return the text, each token on the ground of what the cut adds to its loss."""
     deltas, tokens = found.loss_deltas, found.predicted
     limit = float(np.nanmax(np.abs(deltas), initial=0.0)) or 1.0
     asking = Tokens.bare((0,))

@@ -39,7 +39,7 @@ _COLUMNS = ("layer", "head", "query_index", "query_token", "key_index", "key_tok
 
 
 def _facts(found: HeadsComparison) -> dict[str, Any]:
-    """The document without its heads: the model, the text and its tokens."""
+    """Return the document without its heads: the model, the text and its tokens."""
     facts = _run_facts(found.first, found.target)
     if len(found.reports) == 1:
         return facts
@@ -90,7 +90,7 @@ def _varied(report: HeadsReport) -> dict[str, Any]:
 
 
 def _entries(found: HeadsComparison) -> Iterator[tuple[dict[str, Any], HeadsReport, HeadScores]]:
-    """Each head of the first run, once for each run that kept it, without its weights.
+    """Yield each head of the first run, once for each run that kept it, without its weights.
 
     Where runs are compared, ``variant`` is the place in ``variants``, ``moved`` the share of
     attention on other keys than in variant 0.
@@ -108,7 +108,7 @@ def _entries(found: HeadsComparison) -> Iterator[tuple[dict[str, Any], HeadsRepo
 
 
 def _head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
-    """Where a head sits, its scores (None: not measured), its label."""
+    """Return where a head sits, its scores (None: not measured), its label."""
     group = report.record.model.group(scores.head)
     return {
         "layer": scores.layer,
@@ -122,7 +122,9 @@ def _head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
 
 
 def _asked(found: HeadsComparison, view: HeadsView) -> dict[str, Any]:
-    """What was asked of one word, or of two, a list with an entry a run where there are several."""
+    """Return what was asked of one word, or of two, a list with an entry a run where there are
+    several.
+    """
     asked: dict[str, list[Any]] = {}
     runs = zip(found.reports, view.words, strict=False)
     if view.words:
@@ -134,7 +136,7 @@ def _asked(found: HeadsComparison, view: HeadsView) -> dict[str, Any]:
 
 
 def _word_facts(report: HeadsReport, word: WordPlaces, sink: bool) -> dict[str, Any]:
-    """Each head's strongest link from the word and to it, largest weight first."""
+    """Return each head's strongest link from the word and to it, largest weight first."""
     spans = {
         name: None if place is None else list(place.span)
         for name, place in zip(("queries", "keys"), word, strict=True)
@@ -179,7 +181,7 @@ def _encode(value: object) -> str:
 
 
 def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
-    """Each row of ``weight_rows`` as JSON.
+    """Yield each row of ``weight_rows`` as JSON.
 
     ``%.9g`` prints a number of at most nine digits as its repr does, in half the time; but not
     the point of a whole number, nor null: rows with such cells go the long way.
@@ -225,7 +227,7 @@ def write_heads_json(
 def heads_rows(
     found: HeadsComparison, view: HeadsView | None = None
 ) -> Iterator[tuple[object, ...]]:
-    """The header, then a row for each head, query and key, of several runs for each run.
+    """Yield the header, then a row for each head, query and key, of several runs for each run.
 
     Cells that a causal query cannot see are left out, and without the sink its cells. Where a word
     was asked for, only its rows and columns stand; where two words were, a row for each head and
@@ -286,7 +288,7 @@ def write_heads_csv(
 
 
 def _numbered(texts: tuple[str, ...]) -> list[str]:
-    """Each token with its index, as two fields; what acts on a terminal is written out."""
+    """Return each token with its index, as two fields; what acts on a terminal is written out."""
     quoted = [csv_text(text).replace('"', '""') for text in texts]
     return [f'{index},"{text}"' for index, text in enumerate(quoted)]
 
@@ -295,7 +297,7 @@ def _numbered(texts: tuple[str, ...]) -> list[str]:
 
 
 def _provenance(found: HeadsComparison) -> str:
-    """The JSON document without the weights."""
+    """Return the JSON document without the weights."""
     return _encode({**_facts(found), "heads": [entry for entry, _, _ in _entries(found)]})
 
 
@@ -351,7 +353,7 @@ def write_heads_safetensors(found: HeadsComparison, stream: BinaryIO) -> None:
 
 
 def array_files(found: HeadsComparison, view: HeadsView | None = None) -> dict[str, Writer]:
-    """What writes weights to a file, by the ending of its name."""
+    """Return what writes weights to a file, by the ending of its name."""
     return {
         ".csv": text_file(partial(write_heads_csv, found, view=view)),
         ".npz": partial(write_heads_npz, found),

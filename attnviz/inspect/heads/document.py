@@ -43,7 +43,7 @@ _CAPTION = 14  # letters below a small map of a picture
 
 
 def heads_document(found: HeadsComparison, view: HeadsView) -> doc.Document:
-    """One run, or several side by side: each head's maps then stand next to each other.
+    """Return one run, or several side by side: each head's maps then stand next to each other.
 
     Tables, words and the small maps of all heads stand below each other, a group for each run.
     """
@@ -77,7 +77,7 @@ def heads_document(found: HeadsComparison, view: HeadsView) -> doc.Document:
 
 
 def _hints(found: HeadsComparison, view: HeadsView) -> doc.Words:
-    """What to try next."""
+    """Return what to try next."""
     report = found.first
     place = distinctive(report)[0]
     if view.pairs:
@@ -96,7 +96,7 @@ def _hints(found: HeadsComparison, view: HeadsView) -> doc.Words:
 def _provenance(
     found: HeadsComparison, shared: list[str], names: list[list[str]]
 ) -> list[doc.Part]:
-    """Which model, which weights, which text: what a reader needs to repeat the run."""
+    """Return which model, which weights, which text: what a reader needs to repeat the run."""
     info = found.first.record.model
     sizes = [size_words(report.record) for report in found.reports]
     alike = len(set(sizes)) == 1
@@ -120,7 +120,7 @@ def _provenance(
 
 
 def _changed(report: HeadsReport) -> list[str]:
-    """Which heads are ablated, and whether the weights are others than the model's own."""
+    """Return which heads are ablated, and whether the weights are others than the model's own."""
     names = [report.name(*head) for head in report.ablated]
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
     without = [f"without {', '.join([*names[:_NAMED], *more])}"] if names else []
@@ -144,7 +144,7 @@ def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.G
 
 
 def _listed(found: HeadsComparison, view: HeadsView, index: int) -> list[doc.Part]:
-    """What a run has to say of one word, of two, or each head's strongest pairs."""
+    """Return what a run has to say of one word, of two, or each head's strongest pairs."""
     report = found.reports[index]
     if view.pairs:
         return [pair_table(report.name, view.pairs[index])]
@@ -179,7 +179,7 @@ def _single(report: HeadsReport, view: HeadsView) -> Iterator[doc.Group]:
 
 
 def _few_heads(report: HeadsReport) -> bool:
-    """Whether all heads can be shown in full at once, as a textbook's figure does."""
+    """Return whether all heads can be shown in full at once, as a textbook's figure does."""
     return len(report.heads) <= _FEW_HEADS and len(report.record.queries) <= _FEW_QUERIES
 
 
@@ -188,7 +188,7 @@ def _full(maps: Sequence[doc.Map], report: HeadsReport, view: HeadsView) -> doc.
 
 
 def _map(report: HeadsReport, scores: HeadScores) -> doc.Map:
-    """One head's weights under its name and its scores."""
+    """Return one head's weights under its name and its scores."""
     record, (label, *rest) = report.record, score_words(report, scores)
     title = [*name_words(report, scores), (label, True), *((word, False) for word in rest)]
     return doc.Map(
@@ -202,7 +202,7 @@ def _map(report: HeadsReport, scores: HeadScores) -> doc.Map:
 
 
 def _overview(report: HeadsReport) -> Iterator[doc.Group]:
-    """Every head's label, and every head small: in a picture rows are layers."""
+    """Yield every head's label, and every head small: in a picture rows are layers."""
     maps = []
     for scores in report.heads:
         caption = label_text(scores.label, _CAPTION)
@@ -227,7 +227,7 @@ def _overview(report: HeadsReport) -> Iterator[doc.Group]:
 def _compared(
     found: HeadsComparison, names: list[list[str]], view: HeadsView
 ) -> Iterator[doc.Group]:
-    """Each head's maps side by side, where there are many heads below those of all."""
+    """Yield each head's maps side by side, where there are many heads below those of all."""
     if not _whole(found):
         for report, name in zip(found.reports, names, strict=True):
             yield _headed(name, [*_overview(report)])
@@ -236,7 +236,8 @@ def _compared(
 
 
 def shown_heads(found: HeadsComparison) -> tuple[tuple[int, int], ...]:
-    """The heads (layer, head) whose full maps are shown: all if chosen or few, else the notable.
+    """Return the heads (layer, head) whose full maps are shown: all if chosen or few, else the
+    notable.
 
     A head is notable where it is in any of the runs.
     """
@@ -253,7 +254,7 @@ def _whole(found: HeadsComparison) -> bool:
 def _side_by_side(
     found: HeadsComparison, place: tuple[int, int], names: list[list[str]], view: HeadsView
 ) -> doc.Group:
-    """One head's maps under its name, each with what it moved against the first."""
+    """Return one head's maps under its name, each with what it moved against the first."""
     maps = []
     for index in found.kept_by(*place):
         report, moved = found.reports[index], found.moved[index]
@@ -276,7 +277,7 @@ def _side_by_side(
 
 
 def _scores(found: HeadsComparison, names: list[list[str]]) -> doc.Table:
-    """Every score of every kept head in every run; a dash where the text cannot show it."""
+    """Return every score of every kept head in every run; a dash where the text cannot show it."""
     grouped, several = found.first.record.model.group(0) is not None, len(names) > 1
     measures = list(found.first.heads[0].scores)
     columns = [

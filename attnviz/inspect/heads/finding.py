@@ -63,18 +63,20 @@ class Count(NamedTuple):
 
 
 def scored(name: str, score: float) -> str:
-    """A name and its score; the name where this text shows none."""
+    """Return a name and its score; the name where this text shows none."""
     return name if math.isnan(score) else f"{name} {share(score)}"
 
 
 def best_of(report: HeadsReport, count: Count) -> str:
-    """The clearest head and its score; nothing if this text shows no score."""
+    """Return the clearest head and its score; nothing if this text shows no score."""
     score = count.what.score
     return "" if math.isnan(score) else scored(report.name(*count.place), score)
 
 
 def counts(report: HeadsReport) -> list[Count]:
-    """The heads by what they are called: labels first, then descriptions, most heads first."""
+    """Return the heads by what they are called: labels first, then descriptions, most heads
+    first.
+    """
     found: dict[str, list[tuple[Described, tuple[int, int]]]] = {}
     for entry in report.heads:
         what = described(entry)
@@ -87,7 +89,7 @@ def counts(report: HeadsReport) -> list[Count]:
 
 
 def heading(found: HeadsComparison, changed: Sequence[str], names: Sequence[str]) -> Words:
-    """Which model, which of its attention and how much text, in one line.
+    """Return which model, which of its attention and how much text, in one line.
 
     changed: what is not as in the model itself, which no narrow line may lose.
     """
@@ -99,7 +101,7 @@ def heading(found: HeadsComparison, changed: Sequence[str], names: Sequence[str]
 
 
 def finding(found: HeadsComparison, view: HeadsView) -> str:
-    """One sentence or two, at most two lines of 80 columns."""
+    """Return one sentence or two, at most two lines of 80 columns."""
     report = found.first
     if view.pairs:
         return _of_pair(report, view.pairs[0])
@@ -117,7 +119,7 @@ def finding(found: HeadsComparison, view: HeadsView) -> str:
 
 
 def sink_name(report: HeadsReport) -> str:
-    """The sink in words, such as ``the first token`` or ``[CLS] and [SEP]``."""
+    """Return the sink in words, such as ``the first token`` or ``[CLS] and [SEP]``."""
     record = report.record
     places = sink_of(record)[1].nonzero()[0].tolist()
     if places == [0]:
@@ -229,7 +231,7 @@ def _of_order(report: HeadsReport, measure: str) -> str:
 
 
 def _of_runs(found: HeadsComparison) -> str:
-    """Which head differs most between the first run and another."""
+    """Return which head differs most between the first run and another."""
     moved = [
         (value, place) for each in found.moved if each is not None for place, value in each.items()
     ]

@@ -52,7 +52,7 @@ Groups = list[doc.Group]
 
 
 def first_groups(found: HeadsComparison, view: HeadsView, columns: int, lines: int) -> Groups:
-    """What stands below the finding, in about so many columns and lines."""
+    """Return what stands below the finding, in about so many columns and lines."""
     report = found.first
     if view.pairs:
         pair = view.pairs[0]
@@ -87,7 +87,9 @@ def _halves(
 
 
 def _map_width(parts: Sequence[doc.Part]) -> int:
-    """The columns of a single causal map, whose tokens stand on its diagonal; else very many."""
+    """Return the columns of a single causal map, whose tokens stand on its diagonal; else very
+    many.
+    """
     for part in parts:
         if isinstance(part, doc.Maps) and len(part.maps) == 1 and part.maps[0].causal:
             labels = token_labels(part.maps[0].keys)
@@ -130,7 +132,7 @@ def _overview(report: HeadsReport, view: HeadsView, columns: int, lines: int) ->
 
 
 def label_grid(report: HeadsReport) -> doc.HeadGrid:
-    """Each head's label and score; what only describes this text is faint."""
+    """Return each head's label and score; what only describes this text is faint."""
     layers = sorted({entry.layer for entry in report.heads})
     heads = sorted({entry.head for entry in report.heads})
     base, array = report.index_base, report.record.model.is_array
@@ -157,7 +159,7 @@ def _cell(report: HeadsReport, entry: HeadScores) -> doc.Cell:
 
 
 def _lists(report: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
-    """How many heads are called what, and the strongest links, in so many lines."""
+    """Return how many heads are called what, and the strongest links, in so many lines."""
     rows = [
         doc.Row(
             [_counted(each.what), str(each.heads), best_of(report, each)],
@@ -177,7 +179,7 @@ def _counted(what: Described) -> str:
 
 
 def _repeats(report: HeadsReport) -> bool:
-    """Whether the text could show induction, or the attention has none."""
+    """Return whether the text could show induction, or the attention has none."""
     scores = [entry.scores.get("induction") for entry in report.heads]
     return not report.record.causal or any(score is not None for score in scores)
 
@@ -260,7 +262,7 @@ def _maps(report: HeadsReport, places: Sequence[tuple[int, int]], view: HeadsVie
 
 
 def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
-    """A small map a head, a row a layer; nothing if words say more."""
+    """Return a small map a head, a row a layer; nothing if words say more."""
     record = report.record
     queries, keys = len(record.queries), len(record.keys)
     layers = sorted({entry.layer for entry in report.heads})
@@ -280,7 +282,9 @@ def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
 def _texts(
     report: HeadsReport, view: HeadsView, room: int, lines: int, chosen: Word | None = None
 ) -> list[doc.Part]:
-    """The text coloured by what one token attends to: mean of the heads, and the clearest head."""
+    """Return the text coloured by what one token attends to: mean of the heads, and the clearest
+    head.
+    """
     if lines < _LEAST_TEXT:
         return []
     word = chosen or _last_word(report)
@@ -312,7 +316,7 @@ def _texts(
 
 
 def _text(report: HeadsReport, name: str, values: NDArray[np.floating]) -> doc.Map:
-    """A map of one query."""
+    """Return a map of one query."""
     full = float(np.nanmax(values, initial=0.0)) or 1.0
     one = Tokens((0,), (name,), (False,))
     words = [(name, True), (f"full colour {share(full)}", False)]
@@ -320,7 +324,7 @@ def _text(report: HeadsReport, name: str, values: NDArray[np.floating]) -> doc.M
 
 
 def _last_word(report: HeadsReport) -> Word:
-    """The last word that is neither special nor punctuation; else the last token."""
+    """Return the last word that is neither special nor punctuation; else the last token."""
     tokens = report.record.queries
     blanks = any(text.startswith(" ") for text in tokens.texts)
     places = [
@@ -335,7 +339,7 @@ def _last_word(report: HeadsReport) -> Word:
 
 
 def _goes_on(text: str, blanks: bool) -> bool:
-    """Whether a token continues the word before it; blanks: whether tokens show theirs."""
+    """Return whether a token continues the word before it; blanks: whether tokens show theirs."""
     return text.startswith("##") or (blanks and not text.startswith(" "))
 
 
@@ -343,7 +347,7 @@ def _goes_on(text: str, blanks: bool) -> bool:
 
 
 def _word(report: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
-    """The heads with the most weight from the word and to it, then where it attends."""
+    """Return the heads with the most weight from the word and to it, then where it attends."""
     word = view.words[0]
     tables = [
         links_table(report, links[:_LISTED], f"attention {way}", view.sink, least=3)
@@ -358,7 +362,7 @@ def _word(report: HeadsReport, view: HeadsView, columns: int, lines: int) -> Gro
 
 
 def _runs(found: HeadsComparison, view: HeadsView, lines: int) -> Groups:
-    """The heads that differ most, their maps side by side."""
+    """Return the heads that differ most, their maps side by side."""
     moved = [each for each in found.moved if each is not None]
 
     def distance(place: tuple[int, int]) -> float:

@@ -56,33 +56,35 @@ class HeadMaps(Report):
 
     @property
     def text(self) -> str:
-        """What was read; empty for an array that came without."""
+        """Return what was read; empty for an array that came without."""
         return self.report.text
 
     @property
     def target(self) -> str | None:
-        """The decoder's text, or None."""
+        """Return the decoder's text, or None."""
         return self.report.target
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """The tokens that look, one a query."""
+        """Return the tokens that look, one a query."""
         return self.report.record.queries.texts
 
     @property
     def key_tokens(self) -> tuple[str, ...]:
-        """The tokens that are looked at, one a key; in self-attention the same."""
+        """Return the tokens that are looked at, one a key; in self-attention the same."""
         return self.report.record.keys.texts
 
     @property
     def weights(self) -> Mapping[tuple[int, int], NDArray[np.floating]]:
-        """The weights (query, key) of each head by (layer, head)."""
+        """Return the weights (query, key) of each head by (layer, head)."""
         return MappingProxyType(
             {(layer, head): weights for layer, head, weights in self.report.record}
         )
 
     def __getitem__(self, head: HeadChoice) -> NDArray[np.floating]:
-        """The weights (query, key) of one head. UsageError where ``head`` is not exactly one."""
+        """Return the weights (query, key) of one head. UsageError where ``head`` is not exactly
+        one.
+        """
         return self.report.weights(*one_head(self.report, head))
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -94,18 +96,18 @@ class HeadMaps(Report):
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> NDArray[np.floating]:
-        """All weights as one array (head, query, key), layer by layer."""
+        """Return all weights as one array (head, query, key), layer by layer."""
         if copy is False:
             raise ValueError("the weights of several layers are not one array without a copy")
         stacked = np.stack([weights for _, _, weights in self.report.record])
         return stacked if dtype is None else stacked.astype(dtype)
 
     def scores(self, head: HeadChoice) -> HeadScores:
-        """One head's label and every score. UsageError where ``head`` is not exactly one."""
+        """Return one head's label and every score. UsageError where ``head`` is not exactly one."""
         return self.report.scores(*one_head(self.report, head))
 
     def heads(self, *head: HeadChoice, layer: str | int | None = None) -> HeadMaps:
-        """The maps of the chosen heads alone, each drawn in full.
+        """Return the maps of the chosen heads alone, each drawn in full.
 
         head: one choice or several, which add up; all heads where there is none. layer: such as
         ``2`` or ``"0-3"``.
@@ -123,7 +125,7 @@ class HeadMaps(Report):
         palette: str = "viridis",
         ascii: bool = False,
     ) -> HeadMaps:
-        """The same maps drawn in another way.
+        """Return the same maps drawn in another way.
 
         values: write the weights into the cells. top: instead of maps, each head's so many
         strongest pairs. explain: add a reading for newcomers. palette: ``viridis``, ``magma``,

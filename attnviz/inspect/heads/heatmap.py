@@ -23,7 +23,8 @@ _NUMBER = (int, float, np.number)
 
 
 def as_numpy(array: ArrayLike) -> NDArray[np.floating]:
-    """The numbers as float32 or float64, on the CPU; narrower ones as float32, integers as float64.
+    """Return the numbers as float32 or float64, on the CPU; narrower ones as float32, integers as
+    float64.
 
     Raises UsageError for what is no array of real numbers.
     """
@@ -94,7 +95,7 @@ TokenLabels = str | Iterable[str]
 
 
 def axis_tokens(labels: TokenLabels | None, name: str, axis: str, length: int) -> Tokens:
-    """The tokens of one axis; without labels their places. Equal tokens have equal ids.
+    """Return the tokens of one axis; without labels their places. Equal tokens have equal ids.
 
     name: of the argument. axis: ``query`` or ``key``. length: of that axis of the weights.
 
@@ -124,7 +125,9 @@ def _texts(labels: TokenLabels, name: str) -> tuple[str, ...]:
 
 
 def _joined(tokens: Tokens) -> str:
-    """The tokens as one text: as they are where they bring their own blanks, else set apart."""
+    """Return the tokens as one text: as they are where they bring their own blanks, else set
+    apart.
+    """
     spaced = any(text[:1].isspace() for text in tokens.texts)
     return ("" if spaced else " ").join(tokens.texts).strip()
 
@@ -147,7 +150,7 @@ def heatmap(
     causal: bool | None = None,
     scale: float | None = None,
 ) -> HeadMaps:
-    """The maps of attention weights: of one head, or of the heads of one layer.
+    """Return the maps of attention weights: of one head, or of the heads of one layer.
 
     weights: (query, key) or (head, query, key), leading axes of length one aside: a NumPy array, a
         torch tensor, a JAX array, anything that offers ``__array__`` or DLPack, or nested lists;
@@ -188,7 +191,7 @@ def heatmap(
 
 
 def _report(record: AttentionRecord, text: str) -> HeadsReport:
-    """The record's scores, of rows that sum to one."""
+    """Return the record's scores, of rows that sum to one."""
     (layer,) = record.layers
     sums = layer.weights.sum(-1, keepdims=True)
     shares = np.divide(layer.weights, sums, out=np.zeros_like(layer.weights), where=sums > 0)
@@ -198,7 +201,7 @@ def _report(record: AttentionRecord, text: str) -> HeadsReport:
 
 
 def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, tuple[str, ...]]:
-    """The weight of the last colour, and what a reader must know of the rows."""
+    """Return the weight of the last colour, and what a reader must know of the rows."""
     if scale is not None and not (scale > 0 and math.isfinite(scale)):
         raise UsageError(f"expected a scale above 0, got {scale}")
     sums = weights.sum(-1)
@@ -221,7 +224,7 @@ def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, 
 
 
 def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
-    """Whether a query sees no later key. UsageError where it is claimed and is not so."""
+    """Return whether a query sees no later key. UsageError where it is claimed and is not so."""
     _, rows, columns = weights.shape
     found = rows == columns > 1 and not np.triu(weights, 1).any()
     if claimed and not found:
@@ -235,7 +238,7 @@ def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
 
 
 def _origin(weights: NDArray[np.floating], title: str, notes: tuple[str, ...]) -> ModelInfo:
-    """What is known of the model behind an array: nothing but its number of heads."""
+    """Return what is known of the model behind an array: nothing but its number of heads."""
     return ModelInfo(
         name=title,
         revision=None,

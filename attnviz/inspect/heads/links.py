@@ -57,7 +57,7 @@ def linking(record: AttentionRecord, sink: bool) -> NDArray[np.bool_]:
 def strongest_links(
     report: HeadsReport, count: int, sink: bool = False, each: int = _A_HEAD
 ) -> list[Link]:
-    """The ``count`` strongest links of all heads, strongest first.
+    """Return the ``count`` strongest links of all heads, strongest first.
 
     Each pair of tokens stands once, with the head that links it most; at most ``each`` of a head.
     """
@@ -81,7 +81,9 @@ def strongest_links(
 
 
 def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, float]]:
-    """The ``count`` largest weights as (query, key, weight), largest first; no zero, no NaN."""
+    """Return the ``count`` largest weights as (query, key, weight), largest first; no zero, no
+    NaN.
+    """
     flat = np.nan_to_num(weights).ravel()
     order = np.argsort(-flat, kind="stable")[:count] if flat.size < 2**14 else _ends(flat, count)
     keys = weights.shape[1]
@@ -93,13 +95,15 @@ def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, 
 
 
 def _ends(flat: NDArray[np.floating], count: int) -> NDArray[np.intp]:
-    """The same of many: sorting a million weights of each of 384 heads takes half a minute."""
+    """Return the same of many: sorting a million weights of each of 384 heads takes half a
+    minute.
+    """
     places = np.argpartition(flat, -count)[-count:] if count < len(flat) else np.arange(len(flat))
     return np.asarray(places[np.argsort(-flat[places], kind="stable")])
 
 
 def head_links(report: HeadsReport, layer: int, head: int, count: int, sink: bool) -> list[Link]:
-    """The ``count`` largest weights of one head, the token's own among them, largest first.
+    """Return the ``count`` largest weights of one head, the token's own among them, largest first.
 
     Query 0 of a causal map, which sees itself alone, stands only where nothing else is there.
     sink: with the sink's keys.
@@ -127,7 +131,7 @@ def attention_to(report: HeadsReport, span: range) -> NDArray[np.floating]:
 
 
 def word_links(report: HeadsReport, word: WordPlaces, sink: bool = False) -> list[list[Link]]:
-    """Each head's strongest link from the word and to it, strongest first: two lists.
+    """Return each head's strongest link from the word and to it, strongest first: two lists.
 
     A link's end at the word is the word's first token. A list is empty where the word is not on
     that axis.
@@ -156,7 +160,7 @@ def word_links(report: HeadsReport, word: WordPlaces, sink: bool = False) -> lis
 
 
 def named_word(tokens: Tokens, word: Word) -> str:
-    """The word in quotes, its place, and the places that were passed over."""
+    """Return the word in quotes, its place, and the places that were passed over."""
     text = word_label(tokens.texts[word.span.start : word.span.stop])
     first, last = word.span.start, word.span.stop - 1
     place = f"token {first}" if first == last else f"tokens {first}-{last}"
@@ -194,7 +198,7 @@ def word_maps(report: HeadsReport, word: WordPlaces, values: bool) -> Maps:
 
 
 def sink_words(report: HeadsReport, sink: bool) -> str:
-    """What a list of links says of the sink; nothing if there is none."""
+    """Return what a list of links says of the sink; nothing if there is none."""
     words = ["norm-weighted"] * report.norm_weighted
     if sink_of(report.record)[1].any():
         kept = "sink included" if sink else "sink left out"
@@ -205,7 +209,9 @@ def sink_words(report: HeadsReport, sink: bool) -> str:
 def links_table(
     report: HeadsReport, links: Sequence[Link], title: str, sink: bool, least: int = 1
 ) -> Table:
-    """A link a row: query → key, weight, head. least: the rows that stay on a short screen."""
+    """Return a link a row: query → key, weight, head. least: the rows that stay on a short
+    screen.
+    """
     queries, keys = link_names(report.record, LONGEST)
     rows = [
         Row(
@@ -225,7 +231,7 @@ def links_table(
 
 
 def pairs_table(report: HeadsReport, count: int, sink: bool = False) -> Table:
-    """Each kept head's strongest pairs, query → key and weight; see ``head_links``.
+    """Return each kept head's strongest pairs, query → key and weight; see ``head_links``.
 
     A token that the text repeats carries its place, or nobody could tell which one is meant.
     """
@@ -246,7 +252,9 @@ def pairs_table(report: HeadsReport, count: int, sink: bool = False) -> Table:
 
 
 def link_names(record: AttentionRecord, longest: int) -> tuple[list[str], list[str]]:
-    """The tokens of both axes in at most ``longest`` columns; one that repeats with its place."""
+    """Return the tokens of both axes in at most ``longest`` columns; one that repeats with its
+    place.
+    """
     return _unique(record.queries, longest), _unique(record.keys, longest)
 
 

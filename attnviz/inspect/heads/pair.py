@@ -166,7 +166,7 @@ def _name(record: AttentionRecord, direction: Direction) -> str:
 def _shuffled(
     record: AttentionRecord, directions: Sequence[Direction], text: Tokens, draws: int
 ) -> tuple[list[Input], int]:
-    """The inputs, and how many tokens were permuted in each.
+    """Return the inputs, and how many tokens were permuted in each.
 
     Raises UsageError for fewer than two.
     """
@@ -245,7 +245,7 @@ def _given(weights: NDArray[np.floating], directions: Sequence[Direction]) -> ND
 
 
 def pair_table(report_name: Callable[[int, int], str], pair: PairLinks, least: int = 0) -> Table:
-    """A row a head and direction. least: the rows that stay on a short screen."""
+    """Return a row a head and direction. least: the rows that stay on a short screen."""
     title = [("Heads that link the two words", True), (f"chance: {pair_control(pair)}", False)]
     columns = [
         Column("", right=False),
@@ -270,5 +270,5 @@ def pair_table(report_name: Callable[[int, int], str], pair: PairLinks, least: i
 
 
 def pair_control(pair: PairLinks) -> str:
-    """What chance is, in words."""
+    """Return what chance is, in words."""
     return f"mean over {pair.draws} texts with the other {pair.moved} tokens shuffled"

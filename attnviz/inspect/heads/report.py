@@ -47,7 +47,7 @@ def heads_report(
     ablated: Collection[tuple[int, int]] = (),
     norms: Mapping[int, NDArray[np.floating]] | None = None,
 ) -> HeadsReport:
-    """The scores of the record's heads, by the measure ``sort`` or as they come.
+    """Return the scores of the record's heads, by the measure ``sort`` or as they come.
 
     selected: whether the heads were chosen. index_base: 0 or 1, of their names.
     text, target: as they were given; a decoder's text that the model wrote is found by itself.
@@ -83,7 +83,7 @@ def heads_report(
 
 
 def _sinks(record: AttentionRecord) -> dict[tuple[int, int], float]:
-    """The weight of each head (layer, head) on the sink; empty if there is none."""
+    """Return the weight of each head (layer, head) on the sink; empty if there is none."""
     queries, keys = sink_of(record)
     if not keys.any() or queries.all():
         return {}
@@ -121,7 +121,7 @@ def _without_sink(record: AttentionRecord) -> AttentionRecord:
 def _sorted(
     heads: tuple[HeadScores, ...], measure: str, smallest_first: bool
 ) -> tuple[HeadScores, ...]:
-    """The heads by a measure; those that it does not apply to come last."""
+    """Return the heads by a measure; those that it does not apply to come last."""
     measured = [entry for entry in heads if entry.scores[measure] is not None]
     if not measured:
         raise UsageError(
@@ -208,16 +208,16 @@ class HeadsComparison(Report):
 
     @property
     def first(self) -> HeadsReport:
-        """The report that stands for all in what they share, and in the order of heads."""
+        """Return the report that stands for all in what they share, and in the order of heads."""
         return self.reports[0]
 
     @property
     def target(self) -> str | None:
-        """The target text of the runs that have one."""
+        """Return the target text of the runs that have one."""
         return next((each.target for each in self.reports if each.target is not None), None)
 
     def kept_by(self, layer: int, head: int) -> tuple[int, ...]:
-        """Which of the reports kept a head."""
+        """Return which of the reports kept a head."""
         return tuple(
             index
             for index, report in enumerate(self.reports)
@@ -237,7 +237,7 @@ def total_variation(
 
 
 def compare_heads(reports: Sequence[HeadsReport]) -> HeadsComparison:
-    """The reports side by side, each with what its heads moved against those of the first.
+    """Return the reports side by side, each with what its heads moved against those of the first.
 
     Nothing is moved where the two look from or at different texts.
     """

@@ -99,7 +99,7 @@ class Compared(Options, panel="The library's own attention (--model mha)"):
 
     @property
     def changed(self) -> list[str]:
-        """The options of these that were given."""
+        """Return the options of these that were given."""
         return ["compare_mask"] * self.compare_mask + ["score"] * bool(self.score)
 
 

@@ -52,7 +52,7 @@ def _score(record: AttentionRecord, score: Score) -> str:
 def variant_names(
     records: Sequence[AttentionRecord],
 ) -> tuple[list[str], list[list[str]]]:
-    """What all of the records share, and for each the words in which it differs.
+    """Return what all of the records share, and for each the words in which it differs.
 
     Of one alone all that there is to say, where kind, mask and score can be chosen; else only a
     kind that is not usual.
@@ -72,7 +72,7 @@ def variant_names(
 
 
 def kind_reading(records: Iterable[AttentionRecord]) -> list[str]:
-    """A sentence on each kind, mask and score among the records, for newcomers."""
+    """Return a sentence on each kind, mask and score among the records, for newcomers."""
     sentences: dict[str, None] = {}
     for record in records:
         score = record.model.score
@@ -102,7 +102,7 @@ def kind_reading(records: Iterable[AttentionRecord]) -> list[str]:
 
 
 def name_words(report: HeadsReport, scores: HeadScores) -> Words:
-    """A head's name and the key/value head that it shares."""
+    """Return a head's name and the key/value head that it shares."""
     group = report.record.model.group(scores.head)
     shared = [] if group is None else [(f"key/value head {group + report.index_base}", False)]
     return [(report.name(scores.layer, scores.head), True), *shared]
@@ -184,7 +184,7 @@ def _sink_reading(reports: Sequence[HeadsReport]) -> list[str]:
 
 
 def _label_reading(reports: Sequence[HeadsReport]) -> list[str]:
-    """What each label among the heads means, and the head it is clearest in."""
+    """Return what each label among the heads means, and the head it is clearest in."""
     clearest: dict[str, tuple[HeadLabel, str]] = {}
     for report in reports:
         for entry in report.heads:

@@ -120,7 +120,7 @@ def _effect(report: PatchReport, effect: PatchEffect) -> dict[str, Any]:
 
 
 def patch_rows(report: PatchReport) -> Iterator[tuple[object, ...]]:
-    """The header, then a row for each patch."""
+    """Return the header, then a row for each patch."""
     names = ("effect", "metric", "change", "ci_low", "ci_high", "base_rate", "q", "gradient")
     data = patch_data(report)
     entries = [*data["heads"], *[data["together"]] * (data["together"] is not None)]

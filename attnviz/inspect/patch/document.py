@@ -99,7 +99,7 @@ def _hints(report: PatchReport, explained: bool) -> list[str]:
 
 
 def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
-    """Both prompts of the first pair, the tokens in which they differ marked."""
+    """Return both prompts of the first pair, the tokens in which they differ marked."""
     pair, maps = report.pairs[0], []
     many = ", pair 1" * (len(report.pairs) > 1)
     words = (quoted(pair.answer), "" if pair.foil is None else quoted(pair.foil))
@@ -123,7 +123,7 @@ def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
 
 
 def head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
-    """Every patch of one place; grey where its interval includes zero.
+    """Return every patch of one place; grey where its interval includes zero.
 
     scaled: with a colour bar; a first screen has the numbers alone.
     """
@@ -154,7 +154,7 @@ def _bar(report: PatchReport, scale: NumberScale) -> doc.Scale:
 
 
 def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
-    """A row a token, a column a head or a layer: each patched there alone.
+    """Return a row a token, a column a head or a layer: each patched there alone.
 
     most: rows at most, those with the largest effects; 0 for all.
     """
@@ -193,7 +193,9 @@ def _ranking_title(report: PatchReport) -> str:
 
 
 def ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str = "") -> doc.Table:
-    """A row a patch: bar, effect, interval, base rate, label, the metric of the patched run."""
+    """Return a row a patch: bar, effect, interval, base rate, label, the metric of the patched
+    run.
+    """
     values = [report.shown(effect) for effect in shown]
     scale = NumberScale.over([report.shown(effect) for effect in report.effects])
     estimated = report.method == "gradient"
@@ -232,7 +234,7 @@ def _small(value: float) -> str:
 
 
 def together(report: PatchReport) -> list[doc.Part]:
-    """The set of heads that was patched at once."""
+    """Return the set of heads that was patched at once."""
     joint = report.together
     if joint is None:
         return []
@@ -244,7 +246,9 @@ def together(report: PatchReport) -> list[doc.Part]:
 
 
 def first_groups(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
-    """The metric of both runs, the prompts next to the grid where there is room, the ranking."""
+    """Return the metric of both runs, the prompts next to the grid where there is room, the
+    ranking.
+    """
     grid = head_grid(report, scaled=False)
     table = ranking_table(report, report.ranking(len(report.effects)))._replace(least=_LEAST_ROWS)
     joint = together(report)[1:]

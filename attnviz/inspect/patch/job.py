@@ -91,17 +91,17 @@ class PatchJob:
 
     @property
     def what(self) -> What:
-        """What is patched."""
+        """Return what is patched."""
         return self.request.what
 
     @property
     def metric(self) -> PatchMetric:
-        """What is measured."""
+        """Return what is measured."""
         return self.request.metric
 
     @property
     def base(self) -> Tokens:
-        """The shown pair's prompt of the run into which is patched."""
+        """Return the shown pair's prompt of the run into which is patched."""
         tokens = self.asked[0].tokens
         return tokens.clean if self._side == 0 else tokens.corrupt
 
@@ -112,12 +112,12 @@ class PatchJob:
 
     @property
     def group(self) -> int:
-        """How many query heads a patched head serves."""
+        """Return how many query heads a patched head serves."""
         site = self.patching.sites(self.what)[0]
         return max(len(self.patching.served(site)), 1)
 
     def patches(self, asked: AskedPair) -> list[Patch]:
-        """The patches of one pair: one a place, then all of ``together`` at once."""
+        """Return the patches of one pair: one a place, then all of ``together`` at once."""
         tokens = self._tokens(asked, self.request.where)
         singles = [Patch((self._site(place, tokens),)) for place in self.places]
         if not self.together:
@@ -125,7 +125,8 @@ class PatchJob:
         return [*singles, Patch(tuple(self._site(place, tokens) for place in self.together))]
 
     def by_token(self, places: Sequence[Place]) -> tuple[list[int], list[Patch]]:
-        """The tokens of the first pair that can matter, and a patch each of them and each place.
+        """Return the tokens of the first pair that can matter, and a patch each of them and each
+        place.
 
         Before the first token that differs a causal model has nothing to exchange.
         """
@@ -151,7 +152,7 @@ class PatchJob:
         return found
 
     def identity(self) -> Mapping[str, Any]:
-        """All that the results depend on, for a resume file to be compared with."""
+        """Return all that the results depend on, for a resume file to be compared with."""
         info, request = self.model.info, self.request
         runs = [
             [*_ids(one.tokens), one.answer.id, one.foil.id if one.foil is not None else None]
@@ -243,7 +244,7 @@ _T = TypeVar("_T")
 def fitting(
     given: PromptPairs, places: Sequence[int], make: Callable[[int], _T]
 ) -> tuple[dict[int, _T], list[str]]:
-    """What is made of each pair that fits, and a note on the others; UsageError for none."""
+    """Return what is made of each pair that fits, and a note on the others; UsageError for none."""
     found: dict[int, _T] = {}
     failures = []
     for place in places:
@@ -262,7 +263,9 @@ def fitting(
 
 
 def decoder_text(model: Model, text: str | None) -> Tokens | None:
-    """What an encoder–decoder has written so far: its start token, or that and ``--target``."""
+    """Return what an encoder–decoder has written so far: its start token, or that and
+    ``--target``.
+    """
     if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
         if text is not None:
             raise UsageError(
@@ -308,7 +311,7 @@ def _asked(
 def _chosen(
     patching: Patching, request: PatchRequest, model: Model
 ) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
-    """The places that are patched one by one, and those at once.
+    """Return the places that are patched one by one, and those at once.
 
     Of heads that share keys and values, those of ``key`` and ``value`` that any chosen one reads.
     Raises UsageError for a head that the model does not have.

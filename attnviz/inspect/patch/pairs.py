@@ -38,7 +38,7 @@ class TokenPair:
 
     @property
     def engine(self) -> Pair:
-        """The same for the engine."""
+        """Return the same for the engine."""
         inputs = Input(self.clean, self.target), Input(self.corrupt, self.target)
         return Pair(*inputs, self.places)
 
@@ -50,7 +50,7 @@ class TokenPair:
 
     @property
     def changed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The tokens of either prompt that the other does not have there: clean, corrupt."""
+        """Return the tokens of either prompt that the other does not have there: clean, corrupt."""
         same = [
             (place, at)
             for place, at in self.matches
@@ -67,7 +67,7 @@ class TokenPair:
 def encode_pair(
     model: Model, prompts: Prompts, align: Align | None, target: Tokens | None
 ) -> TokenPair:
-    """The tokens of a pair, one by one or aligned.
+    """Return the tokens of a pair, one by one or aligned.
 
     Raises UsageError for prompts that are equal, too long, or of lengths that differ.
     """
@@ -100,7 +100,7 @@ def encode_pair(
 
 
 def _shared(clean: Tokens, corrupt: Tokens) -> tuple[int, int]:
-    """How many tokens two prompts share at their start, and of the others at their end."""
+    """Return how many tokens two prompts share at their start, and of the others at their end."""
     least = min(len(clean), len(corrupt))
     begin = 0
     while begin < least and clean.ids[begin] == corrupt.ids[begin]:
@@ -123,7 +123,7 @@ def _places(clean: int, corrupt: int, begin: int, end: int, align: Align) -> tup
 
 
 def _against(clean: Tokens, corrupt: Tokens, begin: int, end: int) -> str:
-    """The tokens in which two prompts differ, such as ``Tom | . (clean), Ann (corrupt)``."""
+    """Return the tokens in which two prompts differ, such as ``Tom | . (clean), Ann (corrupt)``."""
     sides = []
     for name, tokens in (("clean", clean), ("corrupt", corrupt)):
         differ = token_labels(tokens)[begin : len(tokens) - end]
@@ -179,7 +179,9 @@ def _with_source(pair: TokenPair, source: Tokens, direction: Direction) -> Token
 
 
 def _replaces(pair: TokenPair, other: TokenPair, direction: Direction) -> bool:
-    """Whether the other pair's source has other tokens wherever this pair's prompts differ."""
+    """Return whether the other pair's source has other tokens wherever this pair's prompts
+    differ.
+    """
     own, others = _source(pair, direction), _source(other, direction)
     if other is pair or pair.places is not None or len(own) != len(others):
         return False

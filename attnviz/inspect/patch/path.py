@@ -100,7 +100,7 @@ class PathReport(Report):
         return f"L{place[0] + base}{self.letter(into)}{place[1] + base}"
 
     def letter(self, into: What | None) -> str:
-        """What stands before a head's number."""
+        """Return what stands before a head's number."""
         shared = into in ("key", "value") and self.model.kv_heads < self.model.heads
         return "KV" if shared else "H"
 
@@ -174,7 +174,7 @@ def _sender(model: Model, head: str, base: int) -> Place:
 def _listeners(
     found: Sequence[Sequence[PathEffects]], kind: Kind, into: What | None, seed: int
 ) -> tuple[Listener, ...]:
-    """One for each later head that differs between the prompts, the largest share first."""
+    """Return one for each later head that differs between the prompts, the largest share first."""
     made = []
     for what in INTO if into is None else (into,):
         keys = {key for own, *_ in found for key in own.shares.get(what, {}) if key[0] == kind}

@@ -81,7 +81,9 @@ def path_document(
 
 
 def first_groups(report: PathReport, columns: int) -> list[doc.Group]:
-    """The grid of what reads most, the others next to it where there is room; the ranking."""
+    """Return the grid of what reads most, the others next to it where there is room; the
+    ranking.
+    """
     strongest = report.listeners[0].into
     order = [strongest, *(into for into in INTO if into != strongest and _of(report, into))]
     grids: list[doc.HeadGrid] = []
@@ -108,7 +110,7 @@ def _hints(report: PathReport, explained: bool) -> list[str]:
 
 
 def finding(report: PathReport) -> str:
-    """Which head listens most, with what, and how much other heads give it."""
+    """Return which head listens most, with what, and how much other heads give it."""
     sender = report.name(report.sender)
     lead = "1 pair: an anecdote. In it, " if len(report.pairs) == 1 else ""
     if report.model.weights == "random":
@@ -143,7 +145,7 @@ def _scale(listeners: Sequence[Listener]) -> NumberScale:
 
 
 def path_grid(report: PathReport, into: What) -> doc.HeadGrid:
-    """The share of every later head in one kind of input; all grids have one scale."""
+    """Return the share of every later head in one kind of input; all grids have one scale."""
     found = _of(report, into)
     grid = layer_grid(
         {one.place: one.share for one in found},
@@ -157,7 +159,7 @@ def path_grid(report: PathReport, into: What) -> doc.HeadGrid:
 
 
 def path_table(report: PathReport, most: int) -> doc.Table:
-    """A row a listener: bar, share, interval, what other heads give, how far it holds."""
+    """Return a row a listener: bar, share, interval, what other heads give, how far it holds."""
     scale, shown = _scale(report.listeners), report.listeners[:most]
     others = ["" if math.isnan(one.others) else scale.text(one.others) for one in shown]
     columns: list[tuple[str | doc.Column, list[str]]] = [

@@ -36,18 +36,18 @@ class PromptPairs(NamedTuple):
 
     @property
     def built_in(self) -> bool:
-        """Whether nobody gave any."""
+        """Return whether nobody gave any."""
         return self.source.endswith("built-in pairs")
 
     def place(self, index: int) -> str:
-        """How a message names a pair: nothing, or ``pair 3 (line 4): ``."""
+        """Return how a message names a pair: nothing, or ``pair 3 (line 4): ``."""
         return f"pair {index + 1} (line {self.lines[index]}): " if self.lines else ""
 
 
 def read_pairs(
     clean: str | None, corrupt: str | None, file: Path | PromptPairs | None
 ) -> PromptPairs:
-    """The pair of CLEAN and CORRUPT, those of ``--pairs``, or the built-in ones.
+    """Return the pair of CLEAN and CORRUPT, those of ``--pairs``, or the built-in ones.
 
     Raises UsageError where two are given or one is missing, LoadError as ``read_rows``.
     """

@@ -91,12 +91,12 @@ class PatchEffect:
 
     @property
     def unclear(self) -> bool:
-        """Whether its 95% interval includes zero; not where there is no interval."""
+        """Return whether its 95% interval includes zero; not where there is no interval."""
         return self.interval is not None and self.interval[0] <= 0 <= self.interval[1]
 
     @property
     def carries(self) -> bool:
-        """Whether it is above its base rate though many patches were tried."""
+        """Return whether it is above its base rate though many patches were tried."""
         above = self.effect > (0.0 if math.isnan(self.base_rate) else self.base_rate)
         return above and not self.unclear and self.adjusted <= _SIGNIFICANT
 
@@ -187,28 +187,30 @@ class PatchReport(Report):
 
     @property
     def whole_layers(self) -> bool:
-        """Whether a layer has one patch, not one for each head."""
+        """Return whether a layer has one patch, not one for each head."""
         return self.what in WHOLE_LAYER
 
     @property
     def ranks(self) -> bool:
-        """Whether the order says something of the heads: shares over several pairs."""
+        """Return whether the order says something of the heads: shares over several pairs."""
         return self.ratio and any(effect.interval is not None for effect in self.effects)
 
     def shown(self, effect: PatchEffect) -> float:
-        """The share where there is one, else the change of the metric."""
+        """Return the share where there is one, else the change of the metric."""
         if self.method == "gradient":
             return effect.gradient
         return effect.effect if self.ratio else effect.change
 
     def ranking(self, top: int | None = None) -> list[PatchEffect]:
-        """The patches with the largest effects of either sign; what is no number has no place."""
+        """Return the patches with the largest effects of either sign; what is no number has no
+        place.
+        """
         found = [each for each in self.effects if math.isfinite(self.shown(each))]
         found.sort(key=lambda each: -abs(self.shown(each)))
         return found[: self.top if top is None else top]
 
     def column(self, column: int) -> str:
-        """The name over a column of the grid."""
+        """Return the name over a column of the grid."""
         if self.whole_layers:
             return self.what
         return f"{'H' if self.group == 1 else 'KV'}{column + self.index_base}"

@@ -121,7 +121,7 @@ class _Measure(Options, panel="What is measured"):
 
     @property
     def memory(self) -> int | None:
-        """The most bytes of a pass; None for a share of what is free."""
+        """Return the most bytes of a pass; None for a share of what is free."""
         return read_bytes(self.max_memory) if self.max_memory is not None else None
 
     def __post_init__(self) -> None:
@@ -172,18 +172,22 @@ class PatchRequest(
 
     @property
     def chooses_heads(self) -> bool:
-        """Whether heads or layers were chosen."""
+        """Return whether heads or layers were chosen."""
         return bool(self.head) or self.layer is not None
 
     @property
     def each_token(self) -> bool:
-        """Whether each token is patched by itself; of one pair's whole layers it always is."""
+        """Return whether each token is patched by itself; of one pair's whole layers it always
+        is.
+        """
         one, whole = self.clean is not None, self.what in WHOLE_LAYER
         return self.by_token or (one and whole and self.at is None)
 
     @property
     def where(self) -> At:
-        """Where all chosen tokens are patched at once; residual streams whole carry everything."""
+        """Return where all chosen tokens are patched at once; residual streams whole carry
+        everything.
+        """
         return self.at or ("last" if self.what == "residual" else "all")
 
 

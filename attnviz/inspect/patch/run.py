@@ -63,7 +63,7 @@ class MeasuredPatches:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to show."""
+        """Return whether there is nothing to show."""
         return not self.pieces
 
     def cover(
@@ -94,19 +94,19 @@ class MeasuredPatches:
     # What was found ----------------------------------------------------------------------------
 
     def values(self, part: str, asked: AskedPair, count: int) -> NDArray[np.float64]:
-        """The metric of each patch (patch,) of a pair; NaN where it was not measured."""
+        """Return the metric of each patch (patch,) of a pair; NaN where it was not measured."""
         found = np.full(count, np.nan)
         for scores in self.pieces.get((part, asked.index), []):
             found[list(scores.patches)] = scores.metrics[self.job.metric]
         return found
 
     def plain(self, part: str, asked: AskedPair) -> tuple[float, float]:
-        """The metric of the clean run and of the corrupt one."""
+        """Return the metric of the clean run and of the corrupt one."""
         scores, name = self.pieces[part, asked.index][0], self.job.metric
         return scores.clean[name], scores.corrupt[name]
 
     def report(self) -> PatchReport:
-        """The report of the pairs that are done; of a part of one where none is."""
+        """Return the report of the pairs that are done; of a part of one where none is."""
         job, request = self.job, self.job.request
         part = _GRADIENT if request.method == "gradient" else _PATCHES
         places: list[tuple[Place, ...]] = [(place,) for place in job.places]
@@ -169,7 +169,9 @@ class MeasuredPatches:
     def _with_gradients(
         self, kept: Sequence[AskedPair], runs: Runs, found: tuple[PatchEffect, ...], ratio: bool
     ) -> tuple[tuple[PatchEffect, ...], float | None]:
-        """The effects with their estimates, and the rank correlation of single heads' both."""
+        """Return the effects with their estimates, and the rank correlation of single heads'
+        both.
+        """
         estimates = np.array([self.values(_GRADIENT, one, len(found)) for one in kept])
         values = shares(runs, estimates) if ratio else estimates - runs.base[:, None]
         means = values.mean(axis=0).tolist()
@@ -248,7 +250,7 @@ def _run(found: MeasuredPatches, advance: Advance) -> None:
 
 
 def _strongest(found: MeasuredPatches) -> list[int]:
-    """The patches that the ranking shows, and that of heads together."""
+    """Return the patches that the ranking shows, and that of heads together."""
     job = found.job
     shown = {effect.places for effect in found.report().ranking()}
     singles = [number for number, place in enumerate(job.places) if (place,) in shown]
@@ -256,7 +258,7 @@ def _strongest(found: MeasuredPatches) -> list[int]:
 
 
 def _followed(found: MeasuredPatches) -> tuple[Place, ...]:
-    """What is patched token by token: all that was chosen, else the strongest heads."""
+    """Return what is patched token by token: all that was chosen, else the strongest heads."""
     job = found.job
     if job.request.chooses_heads or job.what in WHOLE_LAYER:
         return job.places
@@ -301,7 +303,9 @@ def shares(runs: Runs, patched: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def too_close(runs: Runs, threshold: float, seed: int) -> tuple[float, float] | bool:
-    """Whether the runs hardly differ; with an interval over pairs, its ends where it includes 0."""
+    """Return whether the runs hardly differ; with an interval over pairs, its ends where it
+    includes 0.
+    """
     if not math.isfinite(runs.difference):
         return True
     if len(runs.base) >= LEAST_TEXTS:
@@ -314,7 +318,7 @@ def too_close(runs: Runs, threshold: float, seed: int) -> tuple[float, float] | 
 def effects(
     runs: Runs, places: Sequence[tuple[Place, ...]], ratio: bool, fdr: bool, seed: int
 ) -> tuple[PatchEffect, ...]:
-    """One effect a patch, in the order of ``places``.
+    """Return one effect a patch, in the order of ``places``.
 
     ratio: whether the plain runs differ enough for shares. fdr: add q-values.
     """
@@ -386,7 +390,7 @@ def _stored(scores: PatchScores) -> dict[str, Any]:
 
 
 def _restored(piece: Piece, metric: PatchMetric, patches: int) -> PatchScores:
-    """The piece that ``_stored`` wrote; LoadError where it is none.
+    """Return the piece that ``_stored`` wrote; LoadError where it is none.
 
     metric: that it must have. patches: how many there are.
     """

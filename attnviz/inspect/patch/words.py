@@ -36,7 +36,7 @@ _MOST = 0.5
 
 
 def heading(report: PatchReport) -> Words:
-    """What was measured: the model, what was patched into what, how much, in one line."""
+    """Return what was measured: the model, what was patched into what, how much, in one line."""
     tokens = f"{len(report.pairs[0].corrupt)} tokens"
     pairs = report.source if report.source.endswith("built-in pairs") else pair_count(report)
     parts = [_patched(report), _amount(report), pairs if report.pairs_wanted > 1 else tokens]
@@ -44,7 +44,7 @@ def heading(report: PatchReport) -> Words:
 
 
 def pair_count(report: PatchReport) -> str:
-    """How many pairs were measured."""
+    """Return how many pairs were measured."""
     return counted(len(report.pairs), "pair")
 
 
@@ -66,7 +66,7 @@ def _unit(report: PatchReport) -> str:
 
 
 def finding(report: PatchReport) -> str:
-    """The answer in a sentence, with no more in it than the pairs can carry."""
+    """Return the answer in a sentence, with no more in it than the pairs can carry."""
     lead = ""
     if not report.complete:
         share = f"{len(report.pairs)} of {counted(report.pairs_wanted, 'pair')}"
@@ -140,7 +140,7 @@ def _base(effect: PatchEffect, named: bool = False) -> str:
 
 
 def _at_token(report: PatchReport, best: PatchEffect) -> str:
-    """What the strongest patch carries at its strongest token alone."""
+    """Return what the strongest patch carries at its strongest token alone."""
     found = report.by_token
     if found is None or best.places[0] not in found.places:
         return _base(best, True)
@@ -161,18 +161,18 @@ def _moves(report: PatchReport, found: TokenEffects) -> str:
 
 
 def token_name(report: PatchReport, token: int) -> str:
-    """A token of the base run's prompt and its place."""
+    """Return a token of the base run's prompt and its place."""
     return f"“{token_label(base_tokens(report).texts[token])}” ({token})"
 
 
 def base_tokens(report: PatchReport) -> Tokens:
-    """The shown pair's prompt of the run into which is patched."""
+    """Return the shown pair's prompt of the run into which is patched."""
     pair = report.pairs[0]
     return pair.clean if report.direction == "noise" else pair.corrupt
 
 
 def percent(value: float) -> str:
-    """A share such as ``61%``."""
+    """Return a share such as ``61%``."""
     return f"{100 * value:.0f}%".replace("-0%", "0%")
 
 
@@ -185,7 +185,7 @@ def _alone(report: PatchReport, joint: PatchEffect) -> list[float]:
 
 
 def about(report: PatchReport) -> list[Part]:
-    """Which model, pairs and patches: what a reader needs to repeat the run."""
+    """Return which model, pairs and patches: what a reader needs to repeat the run."""
     kind = [] if report.kind == "self" else [f"{report.kind} attention"]
     facts = [*kind, pair_count(report), *[report.source] * bool(report.source)]
     facts += [f"seed {report.seed}"]
@@ -203,7 +203,7 @@ def about(report: PatchReport) -> list[Part]:
 
 
 def runs(report: PatchReport) -> Facts:
-    """The metric of both plain runs."""
+    """Return the metric of both plain runs."""
     metric, pair = METRICS[report.metric], report.pairs[0]
     name = metric.name
     if len(report.pairs) == 1 and report.metric != "kl":
@@ -215,7 +215,7 @@ def runs(report: PatchReport) -> Facts:
 
 
 def base_rate(report: PatchReport) -> list[Part]:
-    """What the base rate is, where there is one."""
+    """Return what the base rate is, where there is one."""
     if report.metric == "kl" and report.method != "gradient":
         return [Facts([("no base rate with --metric kl: logit_diff and log_prob have one", False)])]
     if not report.control or not report.ratio or report.by_token is not None:
@@ -226,7 +226,7 @@ def base_rate(report: PatchReport) -> list[Part]:
 
 
 def quoted(word: AskedToken) -> str:
-    """A token in quotes."""
+    """Return a token in quotes."""
     return f"“{token_label(word.text)}”"
 
 
@@ -251,7 +251,7 @@ def token_title(report: PatchReport) -> str:
 
 
 def joint_words(report: PatchReport, joint: PatchEffect) -> str:
-    """What heads carry at once next to the sum of what each carries alone."""
+    """Return what heads carry at once next to the sum of what each carries alone."""
     total, found = sum(_alone(report, joint)), report.shown(joint)
     if not report.ratio:
         unit = METRICS[report.metric].unit
@@ -306,7 +306,7 @@ def caveats(report: PatchReport) -> list[str]:
 
 
 def explanation(report: PatchReport) -> list[str]:
-    """How to read it, with this report's own strongest head."""
+    """Return how to read it, with this report's own strongest head."""
     one, other = ("clean", "corrupt") if report.direction == "denoise" else ("corrupt", "clean")
     metric = METRICS[report.metric]
     said = [

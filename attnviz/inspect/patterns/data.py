@@ -17,7 +17,7 @@ def _numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 def _head(entry: PatternScores) -> dict[str, Any]:
-    """One head; ``null`` is what was not measured."""
+    """Return one head; ``null`` is what was not measured."""
     found: dict[str, Any] = {
         "layer": entry.layer,
         "head": entry.head,
@@ -93,7 +93,7 @@ def patterns_data(report: PatternReport) -> dict[str, Any]:
 
 
 def patterns_rows(report: PatternReport, watch: str | None) -> Iterator[tuple[object, ...]]:
-    """A row for each head, ranked where one label is watched; indices start at 0.
+    """Yield a row for each head, ranked where one label is watched; indices start at 0.
 
     ``score.NAME``, ``base.NAME``, ``strength.NAME`` and, with a control, ``random.NAME`` are of the
     score of that name; the statistics stand under their own names. What was not measured is empty.

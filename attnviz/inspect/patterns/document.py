@@ -115,7 +115,9 @@ def _short(text: str) -> str:
 
 
 def _about(report: PatternReport) -> list[doc.Part]:
-    """Which model, over which probes, in which view: what a reader needs to repeat the run."""
+    """Return which model, over which probes, in which view: what a reader needs to repeat the
+    run.
+    """
     words: list[tuple[str, bool]] = model_words(report.model)
     words += [] if report.kind == "self" else [(f"{report.kind} attention", False)]
     seed = report.model.seed
@@ -145,7 +147,7 @@ _MAP_COLUMNS = {True: 48, False: 150}
 def _first(
     report: PatternReport, watch: str | None, maps: Sequence[doc.Map], room: int, lines: int
 ) -> list[doc.Group]:
-    """The overview and the best head of each label, or all heads by the watched one.
+    """Return the overview and the best head of each label, or all heads by the watched one.
 
     They stand next to each other where there is room, and then a map below has some.
     """
@@ -174,7 +176,7 @@ def _first(
 
 
 def _leaders(report: PatternReport) -> doc.Table:
-    """A row a label: its best head, against what chance gives, over how much."""
+    """Return a row a label: its best head, against what chance gives, over how much."""
     told = any(entry.intervals for entry in report.heads)
     titles = ("score", "chance", *(["95%"] if told else []), "n", "heads")
     columns = [doc.Column("", right=False), doc.Column("best", right=False)]
@@ -205,7 +207,7 @@ _BESIDE = {"alignment": {"monotone": "monotone"}, "induction": {"prefix_matching
 def _ranking(
     report: PatternReport, name: str, heads: Sequence[PatternScores], everyone: bool
 ) -> doc.Table:
-    """A row a head: the bar of its score, what it is compared with, its statistics.
+    """Return a row a head: the bar of its score, what it is compared with, its statistics.
 
     everyone: the heads need not have the label: its own one stands next to the score.
     """
@@ -241,7 +243,7 @@ def _margin(entry: PatternScores, name: str) -> float | None:
 
 
 def _statistic_columns(heads: Sequence[PatternScores]) -> dict[doc.Column, list[str]]:
-    """What is informed about every head beside its label, where it was measured."""
+    """Return what is informed about every head beside its label, where it was measured."""
     columns = {}
     for name in STATISTICS:
         if name == "normalised_entropy":  # the bar of ``--stats``
@@ -267,7 +269,7 @@ def _head_table(
 
 
 def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
-    """The best heads of a label: how strong, and against what base rate."""
+    """Return the best heads of a label: how strong, and against what base rate."""
     heads = report.labelled(name)
     listed = heads[:top]
     rest = len(heads) - len(listed)
@@ -282,7 +284,7 @@ def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
 
 
 def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
-    """The grid of one score and the ranking of all heads; nothing if there is none."""
+    """Yield the grid of one score and the ranking of all heads; nothing if there is none."""
     ranked = report.ranked(name)
     if not ranked:
         return
@@ -303,7 +305,7 @@ _STATISTICS = "Statistics of every head; the bar is its normalised entropy (1 = 
 
 
 def _statistics(report: PatternReport) -> doc.Table:
-    """A row a head: evenness, entropy (nats), distance (tokens), confidence, sink weight."""
+    """Return a row a head: evenness, entropy (nats), distance (tokens), confidence, sink weight."""
     heads = report.heads
     evenness = [entry.statistics.get("normalised_entropy") for entry in heads]
     columns = {
@@ -317,7 +319,7 @@ def _statistics(report: PatternReport) -> doc.Table:
 
 
 def _every_number(report: PatternReport) -> doc.Table:
-    """Every number of every head; a dash where nothing was measured."""
+    """Return every number of every head; a dash where nothing was measured."""
     header, *rows = patterns_rows(report, None)
     words = [doc.Column("head", right=False), doc.Column("label", right=False)]
     columns = words + [doc.Column(str(name)) for name in header[3:]]
@@ -345,12 +347,12 @@ def _map(report: PatternReport, entry: PatternScores, name: str, example: Exampl
 
 
 def _label_maps(report: PatternReport, names: Sequence[str]) -> list[doc.Map]:
-    """The best head of each label."""
+    """Return the best head of each label."""
     best = [(name, report.labelled(name)[0]) for name in names]
     return [_map(report, head, name, head.example) for name, head in best if head.example]
 
 
 def _watched_maps(report: PatternReport, name: str) -> list[doc.Map]:
-    """The best heads of the label."""
+    """Return the best heads of the label."""
     heads = [entry for entry in report.labelled(name) if entry.example][:_MAPPED]
     return [_map(report, head, name, head.example) for head in heads if head.example]

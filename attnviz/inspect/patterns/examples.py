@@ -31,7 +31,7 @@ Place = tuple[int, int]
 def examples_of(
     probing: Probing, texts: Sequence[ProbeText], report: PatternReport
 ) -> PatternReport:
-    """The report with a small map for the best heads of each label."""
+    """Return the report with a small map for the best heads of each label."""
     maps: dict[Place, Example] = {}
     for label in report.labels:
         heads = _best(report, label, maps)
@@ -47,14 +47,14 @@ def _place(head: PatternScores) -> Place:
 
 
 def _best(report: PatternReport, label: str, taken: dict[Place, Example]) -> list[PatternScores]:
-    """Those that have the label first; a head shows its own label if it has one."""
+    """Return those that have the label first; a head shows its own label if it has one."""
     labelled = report.labelled(label)[:_LABELLED]
     others = [head for head in report.ranked(label)[:_OTHERS] if head.label is None]
     return [head for head in (*labelled, *others) if _place(head) not in taken]
 
 
 def _passage(probing: Probing, texts: Sequence[ProbeText], label: str) -> Input | None:
-    """A short text on which the label can be seen."""
+    """Return a short text on which the label can be seen."""
     own = [text for text in texts if text.probe == OWN]
     if label_named(label).family == "relation":
         fitting = [

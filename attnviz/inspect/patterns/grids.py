@@ -19,12 +19,12 @@ _TICKS = [(0.0, "0"), (0.25, ".25"), (0.5, ".50"), (0.75, ".75"), (1.0, "1")]
 
 
 def label_tint(name: str, strength: float) -> Tint:
-    """A label's colour, from dark but seen at strength 0 to full at 1."""
+    """Return a label's colour, from dark but seen at strength 0 to full at 1."""
     return Tint(round(min(max(strength, 0.0), 1.0) * (STEPS - 1)), shades(label_named(name).colour))
 
 
 def _scale(name: str) -> Scale:
-    """The share of what a score could gain over its base rate."""
+    """Return the share of what a score could gain over its base rate."""
     return Scale(_TICKS, "strength", palette=shades(label_named(name).colour))
 
 
@@ -35,7 +35,7 @@ def _grid(
     key: Sequence[Key],
     scale: Scale | None,
 ) -> HeadGrid:
-    """A cell for each of the report's heads."""
+    """Return a cell for each of the report's heads."""
     base = report.index_base
     layers = sorted({entry.layer for entry in report.heads})
     heads = sorted({entry.head for entry in report.heads})
@@ -51,7 +51,7 @@ def _grid(
 
 
 def label_grid(report: PatternReport) -> HeadGrid:
-    """Every head's label, under how many have one."""
+    """Return every head's label, under how many have one."""
     counts = {name: len(report.labelled(name)) for name in report.labels}
     labelled, total = sum(counts.values()), len(report.heads)
     title = f"What each head does: {labelled} of {counted(total, 'head')} labelled"
@@ -77,7 +77,7 @@ def _cell(report: PatternReport, entry: PatternScores) -> Cell:
 
 
 def score_grid(report: PatternReport, name: str) -> HeadGrid:
-    """Every head's score of one label, coloured by its strength."""
+    """Return every head's score of one label, coloured by its strength."""
     cells = []
     for entry in report.heads:
         value, strength = entry.scores.get(name), max(entry.strength.get(name, 0.0), 0.0)
@@ -89,7 +89,7 @@ def score_grid(report: PatternReport, name: str) -> HeadGrid:
 
 
 def _tip(report: PatternReport, entry: PatternScores) -> str:
-    """Every score of a head with its base rate."""
+    """Return every score of a head with its base rate."""
     said = "no label" if entry.label is None else label_named(entry.label).said
     lines = [f"{report.name(entry.layer, entry.head)}: {said}"]
     lines += [

@@ -67,7 +67,7 @@ def probe_texts(
     sentences: Sequence[AnnotatedSentence],
     seeds: Sequence[int],
 ) -> tuple[tuple[ProbeText, ...], tuple[str, ...]]:
-    """Every text to run, and sentences on those that cannot be.
+    """Return every text to run, and sentences on those that cannot be.
 
     texts: a person's own in place of natural text and random tokens; None for these.
     Raises UsageError where a text is too short to say anything.
@@ -144,7 +144,9 @@ def _annotated(
 
 
 def batches(texts: Sequence[ProbeText]) -> list[list[ProbeText]]:
-    """The texts in groups of one length, each of a bounded number of tokens; longest last."""
+    """Return the texts in groups of one length, each of a bounded number of tokens; longest
+    last.
+    """
     by_length: dict[tuple[int, int], list[ProbeText]] = {}
     for text in texts:
         target = text.passage.target
@@ -164,7 +166,7 @@ def described(
     probing: Probing,
     skipped: tuple[str, ...] = (),
 ) -> Probe:
-    """What a report says of one probe."""
+    """Return what a report says of one probe."""
     mine = [text for text in texts if text.probe == probe]
     lengths = [len(text.passage.queries(probing.kind)) for text in mine]
     pairs: dict[str, int] = {}
@@ -185,12 +187,12 @@ _TAKEN = (set(LABELS) | set(STATISTICS)) - set(RELATIONS)
 
 
 def shipped_sentences() -> tuple[AnnotatedSentence, ...]:
-    """The annotated English sentences that ship with the package."""
+    """Return the annotated English sentences that ship with the package."""
     return read_probe_file(_DIRECTORY / "english.tsv")
 
 
 def read_probe_file(path: str | os.PathLike[str]) -> tuple[AnnotatedSentence, ...]:
-    """The annotated sentences of a file.
+    """Return the annotated sentences of a file.
 
     Raises LoadError, with the number of the line and the reason, for what is not in the format.
     """
@@ -250,7 +252,7 @@ def _sentence(number: int, cells: Mapping[str, str]) -> AnnotatedSentence:
 
 
 def _places(text: str, words: list[str]) -> tuple[range, ...]:
-    """Where each word stands in the text, without marks at its ends."""
+    """Return where each word stands in the text, without marks at its ends."""
     places, begin = [], 0
     for word in words:
         start = text.find(word, begin)

@@ -146,7 +146,7 @@ class PatternScores:
 
     @property
     def score(self) -> float | None:
-        """The label's score, of an attention sink of a single text its whole weight.
+        """Return the label's score, of an attention sink of a single text its whole weight.
 
         None without a label.
         """
@@ -156,14 +156,14 @@ class PatternScores:
 
     @property
     def chance(self) -> float | None:
-        """What the label's score would be by chance; None without a label."""
+        """Return what the label's score would be by chance; None without a label."""
         if self.label is None:
             return None
         return self._sink.base_rate if self._sink else self.base_rate[self.label]
 
     @property
     def events(self) -> int | None:
-        """How many places of a single text stand behind the label; else None."""
+        """Return how many places of a single text stand behind the label; else None."""
         return None if self.said is None or self.said.name != self.label else self.said.events
 
     @property
@@ -250,7 +250,7 @@ class PatternReport(Report):
 
     @property
     def source(self) -> str:
-        """Where text and probes come from; empty for what was typed or is built in."""
+        """Return where text and probes come from; empty for what was typed or is built in."""
         return ", ".join([*([self.file] if self.file else []), *self.probe_files])
 
     def data(self) -> dict[str, Any]:
@@ -269,19 +269,19 @@ class PatternReport(Report):
         return patterns_document(self, explain=explain, hints=hints)
 
     def name(self, layer: int, head: int) -> str:
-        """A head's name, such as ``L2H5``."""
+        """Return a head's name, such as ``L2H5``."""
         return f"L{layer + self.index_base}H{head + self.index_base}"
 
     @property
     def unknown(self) -> tuple[PatternScores, ...]:
-        """The heads without any score, as of weights that are not numbers."""
+        """Return the heads without any score, as of weights that are not numbers."""
         return tuple(entry for entry in self.heads if set(entry.scores.values()) <= {None})
 
     def labelled(self, label: str) -> tuple[PatternScores, ...]:
-        """The heads that have this label, strongest first."""
+        """Return the heads that have this label, strongest first."""
         return tuple(entry for entry in self.ranked(label) if entry.label == label)
 
     def ranked(self, score: str) -> tuple[PatternScores, ...]:
-        """All heads that this score was measured of, highest first."""
+        """Return all heads that this score was measured of, highest first."""
         found = [entry for entry in self.heads if entry.scores.get(score) is not None]
         return tuple(sorted(found, key=lambda entry: -(entry.scores[score] or 0.0)))

@@ -79,7 +79,7 @@ def _spans(
 
 
 def _raw(text: str) -> Iterator[tuple[str, int]]:
-    """The bytes of a text as characters of Latin-1, blanks aside, each with its character."""
+    """Yield the bytes of a text as characters of Latin-1, blanks aside, each with its character."""
     place = 0
     while place < len(text):
         byte = _BYTE.match(text, place)
@@ -94,7 +94,7 @@ def _raw(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _folded(text: str) -> Iterator[tuple[str, int]]:
-    """The characters of a text without case, accents and blanks, each with its place."""
+    """Yield the characters of a text without case, accents and blanks, each with its place."""
     for place, character in enumerate(text):
         for unit in unicodedata.normalize("NFKD", character).casefold():
             if not unit.isspace() and not unicodedata.combining(unit):
@@ -194,7 +194,8 @@ def word_weights(
 
 
 def relation_base_rate(found: Sequence[Found]) -> float:
-    """The share of pairs that the best single offset finds, or even attention if that finds more.
+    """Return the share of pairs that the best single offset finds, or even attention if that finds
+    more.
 
     0 without pairs.
     """

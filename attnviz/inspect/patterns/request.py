@@ -54,7 +54,7 @@ class _Scoring(Options, panel="What is scored"):
 
     @property
     def view(self) -> View:
-        """How weights are changed before they are scored."""
+        """Return how weights are changed before they are scored."""
         return next(iter(self._views), "raw")
 
 
@@ -73,7 +73,9 @@ class PatternsRequest(Truncation, Kind, HeadChoice, _Scoring, _Shown, Known, Ind
 
     @property
     def is_usual(self) -> bool:
-        """Whether all heads are scored as they are by default, so that their labels are kept."""
+        """Return whether all heads are scored as they are by default, so that their labels are
+        kept.
+        """
         return self.view == "raw" and not (
             self.raw or self.probe or self.control or self.layer or self.head
         )

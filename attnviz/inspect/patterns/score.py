@@ -166,7 +166,7 @@ class _Rule(NamedTuple):
     said: Mapping[Place, HeadLabel] | None = None
 
     def label(self, place: Place, summary: HeadSummary, found: Mapping[str, float]) -> str | None:
-        """The head's label. found: its strengths."""
+        """Return the head's label. found: its strengths."""
         found = {
             name: value
             for name, value in found.items()
@@ -236,7 +236,7 @@ def _notes(
 
 
 def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
-    """Those of the annotated sentences, the usual ones first."""
+    """Return those of the annotated sentences, the usual ones first."""
     found = {
         relation
         for text in probes
@@ -248,13 +248,13 @@ def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
 
 
 def _lost(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple[str, ...]:
-    """The relations that are annotated but could be looked at nowhere."""
+    """Return the relations that are annotated but could be looked at nowhere."""
     annotated = [pair.relation for sentence in sentences for pair in sentence.pairs]
     return tuple(dict.fromkeys(name for name in annotated if name not in found))
 
 
 def _source(said: Mapping[Place, HeadLabel] | None) -> Source:
-    """Where the names of a person's own text come from; ``none`` for those of the probes."""
+    """Return where the names of a person's own text come from; ``none`` for those of the probes."""
     if said is None:
         return "none"
     return next((label.source for label in said.values() if label.is_known), "text")
@@ -263,7 +263,9 @@ def _source(said: Mapping[Place, HeadLabel] | None) -> Source:
 def _untestable(
     found: Mapping[Place, HeadSummary], relations: Sequence[str], deviations: float
 ) -> dict[str, float]:
-    """The relations that even a head without a miss could not be named after, with base rates."""
+    """Return the relations that even a head without a miss could not be named after, with base
+    rates.
+    """
     rates = {}
     for name in relations:
         bases = {
@@ -275,7 +277,7 @@ def _untestable(
 
 
 def _labels(found: Mapping[Place, HeadSummary], relations: Sequence[str]) -> tuple[str, ...]:
-    """The names that some head has both a score and a base rate of."""
+    """Return the names that some head has both a score and a base rate of."""
     names = (*LABELS, *(relation for relation in relations if relation not in LABELS))
     return tuple(
         name
@@ -367,7 +369,7 @@ def _not_measured(
     own: bool,
     relations: Sequence[str],
 ) -> dict[str, str]:
-    """The reason of each score that no head has.
+    """Return the reason of each score that no head has.
 
     own: whether a person's own text was scored.
     relations: annotated ones of which no pair could be looked at.

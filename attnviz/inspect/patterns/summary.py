@@ -49,7 +49,7 @@ class HeadSummary:
     """The share of what ``delimiter`` gains over chance that one single token gains."""
 
     def agreement(self, label: str, threshold: float) -> float | None:
-        """The share of single texts on which the label's strength reaches its threshold."""
+        """Return the share of single texts on which the label's strength reaches its threshold."""
         pairs = self.single.get(label, [])
         if len(pairs) < 2:
             return None

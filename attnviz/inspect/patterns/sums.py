@@ -98,7 +98,7 @@ class ScoreSums:
         self._moments = moments if self._moments is None else self._moments + moments
 
     def scores(self) -> Scores:
-        """Each score by name, (head,); NaN where the text cannot show it."""
+        """Return each score by name, (head,); NaN where the text cannot show it."""
         found = {}
         for name, (total, number) in self._sums.items():
             mean = _divided(total, number)
@@ -113,7 +113,7 @@ class ScoreSums:
         return {name: float(number.flat[0]) / queries for name, (_, number) in self._sums.items()}
 
     def shuffled(self) -> Scores:
-        """The scores of identity over shuffled tokens, (head,): the mean over orders."""
+        """Return the scores of identity over shuffled tokens, (head,): the mean over orders."""
         return {
             name: _divided(total[:, 1:].sum(-1), number[:, 1:].sum(-1))
             for name in of_family("identity")
@@ -323,7 +323,7 @@ class _Scoring:
             self._found[text, layer] = words.find(*self._matrices.pop((text, layer)))
 
     def results(self) -> list[TextScores]:
-        """What was measured, text by text."""
+        """Return what was measured, text by text."""
         return [self._result(number, text) for number, text in enumerate(self._texts)]
 
     def _result(self, number: int, text: ProbeText) -> TextScores:

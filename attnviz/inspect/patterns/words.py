@@ -27,35 +27,37 @@ def _bare(text: str) -> str:
 
 
 def score(value: float | None) -> str:
-    """A score, such as ``.982``."""
+    """Return a score, such as ``.982``."""
     return NOT_MEASURED if value is None else _bare(f"{value:.3f}")
 
 
 def short(value: float | None) -> str:
-    """A score in three columns, four below zero: ``.98``, ``1.0``, ``-.12``."""
+    """Return a score in three columns, four below zero: ``.98``, ``1.0``, ``-.12``."""
     if value is None:
         return NOT_MEASURED
     return "1.0" if value >= 0.995 else _bare(f"{value:.2f}")
 
 
 def signed(value: float | None) -> str:
-    """A difference of scores, such as ``+.862``; without a sign where it rounds to nothing."""
+    """Return a difference of scores, such as ``+.862``; without a sign where it rounds to
+    nothing.
+    """
     return NOT_MEASURED if value is None else _bare(f"{value:+.3f}")
 
 
 def percent(value: float | None) -> str:
-    """A share of texts, such as ``92%``."""
+    """Return a share of texts, such as ``92%``."""
     return NOT_MEASURED if value is None else f"{value:.0%}"
 
 
 def interval(entry: PatternScores, name: str) -> str:
-    """The ends of the 95% interval of a head's score, such as ``.79–.90``."""
+    """Return the ends of the 95% interval of a head's score, such as ``.79–.90``."""
     ends = entry.intervals.get(name)
     return "" if ends is None else "–".join(map(short, ends))
 
 
 def behind(entry: PatternScores, name: str) -> str:
-    """What stands behind a head's score, such as ``81 pairs``."""
+    """Return what stands behind a head's score, such as ``81 pairs``."""
     if entry.events is not None and name == entry.label:
         return counted(entry.events, "place")
     relation = label_named(name).family == "relation"
@@ -63,7 +65,7 @@ def behind(entry: PatternScores, name: str) -> str:
 
 
 def plain(value: float | None) -> str:
-    """A number of nats or tokens, such as ``1.23`` or ``104.1``."""
+    """Return a number of nats or tokens, such as ``1.23`` or ``104.1``."""
     if value is None:
         return NOT_MEASURED
     return f"{value:.2f}" if abs(value) < 99.995 else f"{value:.1f}"
@@ -96,7 +98,7 @@ _FINDING_FROM: dict[Source, str] = {
 
 
 def provenance_words(report: PatternReport) -> Iterator[tuple[str, str]]:
-    """What was scored, where it comes from, in which view, against what: (name, words)."""
+    """Return what was scored, where it comes from, in which view, against what: (name, words)."""
     name = "over"
     for probe in report.probes:
         yield name, _probe_words(probe)
@@ -151,7 +153,7 @@ _PROBES = {
 
 
 def size_words(report: PatternReport) -> list[str]:
-    """How many heads were scored on how much."""
+    """Return how many heads were scored on how much."""
     found = [counted(len(report.heads), "head")]
     found += [] if report.kind == "self" else [f"{report.kind} attention"]
     if report.text is not None:
@@ -162,7 +164,9 @@ def size_words(report: PatternReport) -> list[str]:
 
 
 def finding(report: PatternReport, watch: str | None) -> str:
-    """The answer in a sentence: how many heads have each label, or who has the watched one."""
+    """Return the answer in a sentence: how many heads have each label, or who has the watched
+    one.
+    """
     if watch is not None:
         return _watched_finding(report, watch)
     if report.model.weights == "random":
@@ -193,7 +197,7 @@ def finding(report: PatternReport, watch: str | None) -> str:
 
 
 def found_labels(report: PatternReport) -> list[str]:
-    """The labels that some head has, those of most heads first, attention sinks last."""
+    """Return the labels that some head has, those of most heads first, attention sinks last."""
     found = [name for name in report.labels if report.labelled(name)]
     return sorted(found, key=lambda name: (name in SINKS, -len(report.labelled(name))))
 
@@ -299,7 +303,7 @@ _END = "A label says what a head attends to, not that it matters: attnviz ablate
 
 
 def reading(report: PatternReport, names: Sequence[str]) -> Iterator[str]:
-    """How to read the grid and its numbers, then what each label means and who has it."""
+    """Return how to read the grid and its numbers, then what each label means and who has it."""
     yield from _HOW
     if report.text is not None:
         yield _OWN
@@ -320,7 +324,7 @@ def reading(report: PatternReport, names: Sequence[str]) -> Iterator[str]:
 
 
 def _about(report: PatternReport, name: str) -> str:
-    """What a label means, from which strength it is given, and which head has it most."""
+    """Return what a label means, from which strength it is given, and which head has it most."""
     threshold = report.thresholds.get(name)
     given = "" if threshold is None else f"; from strength {threshold:.2f}"
     heads = report.labelled(name)

@@ -12,7 +12,7 @@ SCHEMA = "attnviz.prune/1"
 
 
 def prune_data(report: PruneReport) -> dict[str, Any]:
-    """The report as JSON values; layers and heads count from 0, losses are nats per token.
+    """Return the report as JSON values; layers and heads count from 0, losses are nats per token.
 
     All losses are held-out ones but those below ``ranking``.
     """
@@ -92,7 +92,7 @@ def _heads(heads: tuple[Head, ...]) -> list[dict[str, int]]:
 
 
 def prune_rows(report: PruneReport) -> Iterator[tuple[object, ...]]:
-    """A row for each number of heads left; indices start at 0, losses are nats per token.
+    """Yield a row for each number of heads left; indices start at 0, losses are nats per token.
 
     The whole model comes first. What was not measured is empty. All losses are held-out ones but
     the last column's.

@@ -87,7 +87,7 @@ def _halves(report: PruneReport) -> str:
 
 
 def _finding(report: PruneReport) -> str:
-    """How the held-out loss rose, and whether less than by chance."""
+    """Return how the held-out loss rose, and whether less than by chance."""
     if not report.steps:
         return f"No head removed: {report.notes[-1]}." if report.notes else "No head removed."
     gone, last = len(report.steps), report.steps[-1].loss
@@ -183,7 +183,7 @@ def _curve(report: PruneReport, rows: int = 12) -> doc.Plot:
 
 
 def _finite(points: list[tuple[float, float]], total: int) -> list[tuple[float, float]]:
-    """The points that have a height; half precision may overflow."""
+    """Return the points that have a height; half precision may overflow."""
     return [(left, loss) for left, loss in points if math.isfinite(loss)] or [(float(total), 0.0)]
 
 
@@ -192,7 +192,7 @@ _TEN = 10
 
 
 def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid:
-    """A row a layer, a cell a head: the step at which it was removed, or a dot.
+    """Return a row a layer, a cell a head: the step at which it was removed, or a dot.
 
     lines, columns: that there are for it, 0 for any; where they are too few, a cell a layer.
     """
@@ -238,7 +238,7 @@ def _layer_grid(report: PruneReport) -> doc.HeadGrid:
 
 
 def _steps(report: PruneReport) -> doc.Table:
-    """The removals in order, the middle ones left out where there are many."""
+    """Return the removals in order, the middle ones left out where there are many."""
     places = _spread(report)
     digits = len(str(len(report.steps)))
     rows = []
@@ -272,7 +272,7 @@ def _steps(report: PruneReport) -> doc.Table:
 
 
 def _spread(report: PruneReport) -> list[int]:
-    """All steps where they are few, else those with a random order to stand beside."""
+    """Return all steps where they are few, else those with a random order to stand beside."""
     places = range(len(report.steps))
     if len(places) <= _ROWS:
         return list(places)

@@ -64,11 +64,11 @@ class RemovalBounds:
         return self.kv_heads if self.kv_heads < self.heads else 1
 
     def all_heads(self) -> list[Head]:
-        """Every head, layer by layer."""
+        """Return every head, layer by layer."""
         return [(layer, head) for layer in self.layers for head in range(self.heads)]
 
     def may_go(self, head: Head, removed: Collection[Head]) -> bool:
-        """Whether ``head`` can be the next one after ``removed``."""
+        """Return whether ``head`` can be the next one after ``removed``."""
         if head in removed:
             return False
         layer, place = head
@@ -187,7 +187,7 @@ _Chosen = list[tuple[Head, float]]
 def _ranked(
     meter: ScanMeter, bounds: RemovalBounds, goal: Goal, how: Importance
 ) -> Iterator[_Chosen]:
-    """The removals of one ranking, as many at a time as are worth measuring together."""
+    """Yield the removals of one ranking, as many at a time as are worth measuring together."""
     scores = _scores(meter, how, (), _candidates(bounds, goal), meter.baseline)
     order = list(bounds.ordered(sorted(scores, key=_by_score(scores))))
     order = order[: goal.count]
@@ -197,14 +197,14 @@ def _ranked(
 
 
 def _by_score(scores: Mapping[Head, float]) -> Callable[[Head], tuple[bool, float, Head]]:
-    """The least important first; what is no number, as of an overflow, last."""
+    """Return the least important first; what is no number, as of an overflow, last."""
     return lambda head: (math.isnan(scores[head]), scores[head], head)
 
 
 def _reranked(
     meter: ScanMeter, bounds: RemovalBounds, goal: Goal, how: Importance
 ) -> Iterator[_Chosen]:
-    """One removal at a time, the least important of those that are left."""
+    """Yield one removal at a time, the least important of those that are left."""
     removed: list[Head] = []
     loss = meter.baseline
     while len(removed) < goal.count:
@@ -226,7 +226,9 @@ def _scores(
     candidates: Sequence[Head],
     loss: float,
 ) -> dict[Head, float]:
-    """What each candidate is worth beside ``removed``: the rise of the loss, or its gradient."""
+    """Return what each candidate is worth beside ``removed``: the rise of the loss, or its
+    gradient.
+    """
     if method == "gradient":
         gradients = meter.gradients(removed)
         return {head: gradients[head] for head in candidates}
@@ -245,7 +247,9 @@ def _whole_rounds(steps: list[PruneStep], bounds: RemovalBounds) -> tuple[PruneS
 def random_losses(
     meter: ScanMeter, bounds: RemovalBounds, counts: Sequence[int], *, draws: int, seed: int
 ) -> tuple[RandomLoss, ...]:
-    """The loss after each number of removals in ``counts``, in random orders within the bounds."""
+    """Return the loss after each number of removals in ``counts``, in random orders within the
+    bounds.
+    """
     if not counts or not draws:
         return ()
     generator = random.Random(seed)
@@ -284,7 +288,7 @@ class ScanMeter:
 
     @property
     def baseline(self) -> float:
-        """The loss of the whole model.
+        """Return the loss of the whole model.
 
         Raises UsageError for a model that predicts no tokens.
         """
@@ -294,7 +298,7 @@ class ScanMeter:
         return self._baseline
 
     def losses(self, removals: Sequence[Collection[Head]]) -> list[float]:
-        """The loss in nats per token with the heads of each removal taken out together.
+        """Return the loss in nats per token with the heads of each removal taken out together.
 
         Raises UsageError for a model that predicts no tokens.
         """
@@ -309,7 +313,7 @@ class ScanMeter:
         return self._scanner.gradients(removed)
 
     def _measure(self, variants: Sequence[Variant]) -> list[float]:
-        """The mean loss of each removal, and on the way that of the whole model."""
+        """Return the mean loss of each removal, and on the way that of the whole model."""
         deltas = np.full((self._texts, len(variants)), np.nan)
         clean = np.full(self._texts, np.nan)
         for text in range(self._texts):

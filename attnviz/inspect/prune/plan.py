@@ -30,7 +30,7 @@ class BundledPlan:
         self.parameters = sum(map(math.prod, shapes))
 
     def make(self, heads: Collection[Head]) -> PrunedModel:
-        """The plan without these heads."""
+        """Return the plan without these heads."""
         info, config = self._info, self._config
         removed = by_layer(heads, self.layers)
         plan = next(iter(cut_plans(removed, self.layers, info.heads, info.kv_heads)), None)
@@ -47,7 +47,7 @@ class BundledPlan:
 
 
 def by_layer(heads: Collection[Head], layers: Iterable[int]) -> Removed:
-    """The heads that each layer loses."""
+    """Return the heads that each layer loses."""
     return {layer: frozenset(head for at, head in heads if at == layer) for layer in layers}
 
 
@@ -64,7 +64,7 @@ def _zeroed(removed: Removed, plan: CutPlan | None) -> tuple[Head, ...]:
 def cut_record(
     info: ModelInfo, architecture: str, plan: CutPlan, removed: Removed, parameters: int
 ) -> PrunedModel:
-    """A smaller model; it says so where it is another architecture's."""
+    """Return a smaller model; it says so where it is another architecture's."""
     note = ""
     if architecture != info.architecture:
         note = (
@@ -84,7 +84,7 @@ def masked_record(
     parameters: int,
     shrinks: bool = True,
 ) -> PrunedModel:
-    """A model of the same shape, with zeros for heads, and why it is not smaller.
+    """Return a model of the same shape, with zeros for heads, and why it is not smaller.
 
     layers: those that have heads. shrinks: whether the architecture can have fewer at all.
     """

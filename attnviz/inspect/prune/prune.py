@@ -111,7 +111,7 @@ def prune(
 
 
 def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Tokens, ...]]:
-    """The half that heads are ranked on, and the held-out one.
+    """Return the half that heads are ranked on, and the held-out one.
 
     Several texts are dealt out in turn, each with its copies: what was ranked on is not held out. A
     single one is cut in the middle of its tokens, and each part keeps the special tokens at its
@@ -153,7 +153,7 @@ def _kept(text: Tokens, places: Sequence[int]) -> Tokens:
 
 
 def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> BundledPlan | PruneStore:
-    """What can be kept of ``model``; the bundled one is opened anew only to be written."""
+    """Return what can be kept of ``model``; the bundled one is opened anew only to be written."""
     if isinstance(model, Bundled) and out is None:
         return BundledPlan(model)
     from attnviz.inspect.prune.store import PruneStore  # brings transformers
@@ -212,7 +212,7 @@ def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float
 
 
 def _spread(count: int, together: int) -> list[int]:
-    """At most 12 numbers of removals up to ``count``, evenly, in whole rounds."""
+    """Return at most 12 numbers of removals up to ``count``, evenly, in whole rounds."""
     rounds = count // together
     points = min(rounds, _POINTS)
     return sorted({round(rounds * place / points) * together for place in range(1, points + 1)})

@@ -159,7 +159,7 @@ class PruneReport(Report):
         return self.held_out.baseline
 
     def ratio(self, loss: float) -> float:
-        """A held-out loss over that of the whole model; NaN where that is 0."""
+        """Return a held-out loss over that of the whole model; NaN where that is 0."""
         return loss / self.baseline if self.baseline else math.nan
 
     @property
@@ -179,5 +179,5 @@ class PruneReport(Report):
         return tuple((step.layer, step.head) for step in self.steps)
 
     def name(self, layer: int, head: int) -> str:
-        """A head's name, such as ``L2H5``."""
+        """Return a head's name, such as ``L2H5``."""
         return f"L{layer + self.request.index_base}H{head + self.request.index_base}"

@@ -93,7 +93,7 @@ class PruneRequest(Truncation, _Removal, _Measure, IndexBase):
 
     @property
     def goal(self) -> str:
-        """What is to go, as it stands on the command line."""
+        """Return what is to go, as it stands on the command line."""
         if self.fraction is not None:
             return f"--fraction {self.fraction:g}"
         if self.until_loss is not None:

@@ -75,13 +75,13 @@ def smaller_models(
 
 
 def shell_of(model: Any) -> Any:
-    """A copy of a model without memory for its tensors."""
+    """Return a copy of a model without memory for its tensors."""
     with third_party(f"{type(model).__name__} cannot be built again"):
         return _empty(type(model), deepcopy(model.config), model)
 
 
 def count_parameters(model: Any) -> int:
-    """The numbers in a model's parameters, tied ones once."""
+    """Return the numbers in a model's parameters, tied ones once."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -108,12 +108,14 @@ def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[An
 
 
 def _resized(config: Any, plan: CutPlan, head_dim: int) -> Any:
-    """The config with the plan's numbers of heads, or None where its own rules are against it."""
+    """Return the config with the plan's numbers of heads, or None where its own rules are against
+    it.
+    """
     return _tried(lambda: resized(config, plan.heads, plan.kv_heads, head_dim))
 
 
 def _tried(make: Callable[[], Any]) -> Any:
-    """What the library makes, or None where it cannot."""
+    """Return what the library makes, or None where it cannot."""
     try:
         with third_party("it cannot be made smaller"):
             return make()

@@ -79,7 +79,7 @@ class PruneStore:
         self.parameters = count_parameters(self._model.model)
 
     def make(self, heads: Collection[Head]) -> PrunedModel:
-        """The model without these heads, planned or written."""
+        """Return the model without these heads, planned or written."""
         model, projections = self._model, self._projections
         removed = by_layer(heads, self.layers)
         if self._directory is None:
@@ -92,7 +92,7 @@ class PruneStore:
 def difference_from_masked(
     model: TransformersModel, heads: Collection[Head], ids: tuple[int, ...]
 ) -> Difference:
-    """A function from a model to how far its outputs over ``ids`` are from the masked ones.
+    """Return a function from a model to how far its outputs over ``ids`` are from the masked ones.
 
     heads: (layer, head) pairs of the model's default kind of attention.
 
@@ -119,7 +119,9 @@ def difference_from_masked(
 
 
 def _answer(output: Any) -> Tensor:
-    """The logits, or the final hidden states of a model without a head, in float32 or better."""
+    """Return the logits, or the final hidden states of a model without a head, in float32 or
+    better.
+    """
     logits = getattr(output, "logits", None)
     answer: Tensor = logits if logits is not None else output[0]
     return answer.double()
@@ -128,7 +130,7 @@ def _answer(output: Any) -> Tensor:
 def plan_pruned(
     model: TransformersModel, removed: Removed, projections: Mapping[int, OutputProjection]
 ) -> PrunedModel:
-    """What ``write_pruned`` will most likely make; nothing is written or run."""
+    """Return what ``write_pruned`` will most likely make; nothing is written or run."""
     state = _shapes_only(model)  # no tensor is read or copied
     ways = smaller_models(model.model, state, removed, projections, _shape(model))
     way = next(ways, Smaller(model.model, None, state))
@@ -200,7 +202,7 @@ def _record(
 
 
 def _shrinks(model: TransformersModel, projections: Mapping[int, OutputProjection]) -> bool:
-    """Whether the architecture can have fewer heads of the same width at all."""
+    """Return whether the architecture can have fewer heads of the same width at all."""
     shape = _shape(model)
     first = range(max(shape.heads // shape.kv_heads, 1))
     state = _shapes_only(model)
@@ -239,7 +241,9 @@ def _stored(tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[st
 
 
 def _opened(draft: Path, shell: Any, model: TransformersModel) -> Any:
-    """What a reader of the directory will get, on the device and in the dtype of ``model``."""
+    """Return what a reader of the directory will get, on the device and in the dtype of
+    ``model``.
+    """
     whole = model.model
     with third_party("the pruned model cannot be opened again"), no_bars():
         opened, report = type(shell).from_pretrained(

@@ -95,7 +95,9 @@ def rollout_document(
 
 
 def _kept(found: RolloutReport) -> _Kept:
-    """The sink's columns are left out, unless they are to be kept or nothing else is there."""
+    """Return the sink's columns are left out, unless they are to be kept or nothing else is
+    there.
+    """
     left = ~found.at_sink
     if found.keep_sink or not left.any():
         return _Kept(found.matrix, found.raw, range(len(found.tokens)))
@@ -107,7 +109,9 @@ def _kept(found: RolloutReport) -> _Kept:
 
 
 def _finding(found: RolloutReport) -> str:
-    """Where the last token comes from: how much from the sink, then the largest of the rest."""
+    """Return where the last token comes from: how much from the sink, then the largest of the
+    rest.
+    """
     name = f"“{_label(found, found.last)}”, the last token,"
     row, at_sink = found.matrix[found.last], found.at_sink
     if at_sink.all():
@@ -135,7 +139,7 @@ def _label(found: RolloutReport, place: int) -> str:
 
 
 def _left_out(found: RolloutReport) -> str:
-    """What became of the sink, said in every case."""
+    """Return what became of the sink, said in every case."""
     if not found.at_sink.any():
         return "this text has no attention sink to leave out"
     if found.keep_sink or found.at_sink.all():
@@ -150,7 +154,7 @@ def _left_out(found: RolloutReport) -> str:
 
 
 def _maps(found: RolloutReport, kept: _Kept) -> list[doc.Map]:
-    """Both matrices over the tokens that stay, so that a causal map keeps its diagonal."""
+    """Return both matrices over the tokens that stay, so that a causal map keeps its diagonal."""
     tokens, square = found.tokens.taken(kept.places), np.ix_(kept.places, kept.places)
     matrices = {
         f"rollout through {counted(found.layers, 'layer')}": kept.rollout,
@@ -163,7 +167,7 @@ def _maps(found: RolloutReport, kept: _Kept) -> list[doc.Map]:
 
 
 def _texts(found: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
-    """The text coloured by where its last token comes from, and by what the last layer says.
+    """Return the text coloured by where its last token comes from, and by what the last layer says.
 
     lines: of each text at most, 0 for all of it.
     """
@@ -182,7 +186,7 @@ def _texts(found: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
 
 
 def _first(found: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequence[doc.Group]:
-    """The text coloured, and next to it the map where it can be read, or both maps."""
+    """Return the text coloured, and next to it the map where it can be read, or both maps."""
     count = len(kept.places)
     drawn = [doc.Maps([one], values=found.values, scale=None) for one in _maps(found, kept)]
     key = doc.Group([doc.Maps(())], yields=2)

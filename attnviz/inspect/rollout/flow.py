@@ -20,7 +20,7 @@ from attnviz.records import Input, Kind, Tokens
 
 
 def followed(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:
-    """The rollout (query, key) after a layer of mean weights (query, key); rows sum to one.
+    """Return the rollout (query, key) after a layer of mean weights (query, key); rows sum to one.
 
     before: that of the layers below, None for the first.
     """

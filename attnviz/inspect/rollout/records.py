@@ -62,13 +62,16 @@ class RolloutReport(Report):
 
     @property
     def last(self) -> int:
-        """The last token that is neither of the sink nor blank, or the last one where all are."""
+        """Return the last token that is neither of the sink nor blank, or the last one where all
+        are.
+        """
         blank = np.array([not text.strip() for text in self.tokens.texts])
         content = np.flatnonzero(~self.at_sink & ~blank)
         return int(content[-1]) if content.size else len(self.tokens) - 1
 
     def without_sink(self) -> Matrix:
-        """The rollout (query, key) of which the sink's columns are left out, rows summing to one.
+        """Return the rollout (query, key) of which the sink's columns are left out, rows summing to
+        one.
 
         NaN in these columns, and in rows that come from the sink alone.
         """

@@ -67,7 +67,7 @@ def _asked(each: Explained) -> dict[str, Any]:
 
 
 def _sums(prompts: Sequence[Explained]) -> dict[str, Any]:
-    """The model's own logit, mean over the prompts, before its softcap too, and the sum."""
+    """Return the model's own logit, mean over the prompts, before its softcap too, and the sum."""
     found = [each.found for each in prompts]
     uncapped = [each.uncapped for each in found if each.uncapped is not None]
     return {
@@ -93,7 +93,9 @@ def _prompt(each: Explained) -> dict[str, Any]:
 
 
 def _part(report: WhyReport, part: Part, effects: Mapping[Any, HeadEffect]) -> dict[str, Any]:
-    """One part; a head with its sources, its label and what is known of its confidence interval."""
+    """Return one part; a head with its sources, its label and what is known of its confidence
+    interval.
+    """
     entry: dict[str, Any] = {"kind": part.kind, "layer": part.layer, "head": part.head}
     if part.attention is None or part.layer is None or part.head is None:
         mean = report.part(part.kind, part.layer) if part.layer is not None else part.contribution
@@ -153,7 +155,7 @@ def _maps(report: WhyReport) -> list[dict[str, Any]]:
 
 
 def why_rows(report: WhyReport) -> Iterator[tuple[object, ...]]:
-    """The header, and a row for each part."""
+    """Return the header, and a row for each part."""
     names = ("kind", "attention", "layer", "head", "contribution", "ci_low", "ci_high")
     parts = why_data(report)["parts"]
     entries = ({**part, "label": (part.get("label") or {}).get("name")} for part in parts)

@@ -95,7 +95,9 @@ def _hints(report: WhyReport, explained: bool) -> list[str]:
 
 
 def prediction_line(report: WhyReport) -> doc.Facts:
-    """The five most likely tokens in one line, and where; of many prompts what the answers are."""
+    """Return the five most likely tokens in one line, and where; of many prompts what the answers
+    are.
+    """
     if report.many:
         return doc.Facts([(answers(report), False)])
     words = [
@@ -108,7 +110,7 @@ def prediction_line(report: WhyReport) -> doc.Facts:
 
 
 def predictions(report: WhyReport) -> list[doc.Part]:
-    """The same as a table."""
+    """Return the same as a table."""
     if report.many:
         return []
     found = report.first.found
@@ -131,7 +133,7 @@ def _probability(value: float) -> str:
 
 
 def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
-    """What each head writes towards the answer, the feed-forward blocks next to them.
+    """Return what each head writes towards the answer, the feed-forward blocks next to them.
 
     scaled: with a colour bar; a first screen has the numbers alone.
     """
@@ -165,7 +167,9 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
 
 
 def _there(report: WhyReport, layer: int, kind: str) -> bool:
-    """Whether a layer has a row for this attention; one without heads has its feed-forward's."""
+    """Return whether a layer has a row for this attention; one without heads has its
+    feed-forward's.
+    """
     there = [effect.head[0] for effect in report.effects if effect.head[1] == layer]
     return kind in there or (not there and kind == report.kinds[0])
 
@@ -174,7 +178,7 @@ def _there(report: WhyReport, layer: int, kind: str) -> bool:
 
 
 def rankings(report: WhyReport, most: int | None = None) -> list[doc.Part]:
-    """The heads that write most for the answer and against it, in two tables."""
+    """Return the heads that write most for the answer and against it, in two tables."""
     titles = ("Write most for the answer", "Write most against it")
     return [
         _table(report, found, title)
@@ -184,12 +188,16 @@ def rankings(report: WhyReport, most: int | None = None) -> list[doc.Part]:
 
 
 def ranking_table(report: WhyReport, least: int) -> doc.Table:
-    """All heads in one, the largest of either sign first. least: rows that stay in any case."""
+    """Return all heads in one, the largest of either sign first. least: rows that stay in any
+    case.
+    """
     return _table(report, report.ordered, "")._replace(least=least)
 
 
 def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
-    """A row a head: bar, contribution, interval, base rate, copy score, label, source, share."""
+    """Return a row a head: bar, contribution, interval, base rate, copy score, label, source,
+    share.
+    """
     scale = NumberScale.over(effect.value for effect in effects)
     copies = {} if report.copying is None else report.copying.copying
     sources = [None if report.many else report.first.source(each.head) for each in effects]
@@ -215,7 +223,7 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
 
 
 def _of_whole(report: WhyReport, value: float) -> str:
-    """The share of the logit, where the parts are no more than that."""
+    """Return the share of the logit, where the parts are no more than that."""
     largest = max(abs(effect.value) for effect in report.effects)
     if report.logit <= largest or abs(value) < _LEAST_SHARE * report.logit:
         return ""
@@ -223,7 +231,7 @@ def _of_whole(report: WhyReport, value: float) -> str:
 
 
 def every_part(report: WhyReport) -> doc.Table:
-    """All parts, the largest first."""
+    """Return all parts, the largest first."""
     base = report.index_base
     parts = [(report.name(effect.head), effect.value) for effect in report.effects]
     for layer in report.layers:
@@ -242,14 +250,16 @@ def every_part(report: WhyReport) -> doc.Table:
 
 
 def mapped(report: WhyReport) -> list[HeadKey]:
-    """The heads that were asked for, or the one that writes most for the answer."""
+    """Return the heads that were asked for, or the one that writes most for the answer."""
     if report.shown:
         return list(report.shown[:_MOST_MAPPED])
     return [] if report.best is None else [report.best.head]
 
 
 def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:
-    """The first prompt, each token on the ground of what a head moves from it to the prediction."""
+    """Return the first prompt, each token on the ground of what a head moves from it to the
+    prediction.
+    """
     first, maps = report.first, []
     largest = max(abs(effect.value) for effect in report.effects) if report.many else 0.0
     for head in mapped(report)[: 1 if lines else _MOST_MAPPED]:
@@ -271,7 +281,7 @@ def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:
 
 
 def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Maps]:
-    """What the chosen heads move from where to where, towards the same answer everywhere."""
+    """Return what the chosen heads move from where to where, towards the same answer everywhere."""
     first = report.first
     found = [(head, first.found.maps[head]) for head in report.shown if head in first.found.maps]
     limit = max((float(np.abs(weights).max(initial=0.0)) for _, weights in found), default=0.0)
@@ -314,7 +324,7 @@ _WORDS, _WIDE_WORDS, _LEAST_TEXT = 5, 3, 3
 
 
 def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]:
-    """What ``lines`` of so many columns have room for; the outlet shortens the ranking."""
+    """Return what ``lines`` of so many columns have room for; the outlet shortens the ranking."""
     words = doc.Group([prediction_line(report), doc.Facts(sum_words(report))])
     if not report.tallies or not report.effects:
         return [words]

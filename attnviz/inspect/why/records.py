@@ -51,12 +51,12 @@ class HeadEffect(NamedTuple):
 
     @property
     def clear(self) -> bool:
-        """Whether it stands out from its base rate."""
+        """Return whether it stands out from its base rate."""
         return self.p is not None and self.p <= _SIGNIFICANT
 
     @property
     def unclear(self) -> bool:
-        """Whether the 95% interval includes zero; not where there is none."""
+        """Return whether the 95% interval includes zero; not where there is none."""
         low, high = self.interval or (1.0, 1.0)
         return low <= 0 <= high
 
@@ -93,15 +93,17 @@ class Explained:
 
     @property
     def predicts_answer(self) -> bool:
-        """Whether the answer is the model's top prediction."""
+        """Return whether the answer is the model's top prediction."""
         return self.found.top[0][0] == self.found.answer
 
     def keys(self, head: HeadKey) -> Tokens:
-        """The tokens that a head attends to."""
+        """Return the tokens that a head attends to."""
         return self.given.keys(head[0])
 
     def source(self, head: HeadKey) -> SourceToken | None:
-        """The token that most of what a head writes comes from; None where it is not known."""
+        """Return the token that most of what a head writes comes from; None where it is not
+        known.
+        """
         row = self.found.rows.get(head)
         if row is None or not len(row):
             return None
@@ -176,26 +178,28 @@ class WhyReport(Report):
 
     @property
     def tallies(self) -> bool:
-        """Whether every sum is the model's own logit but for rounding: else nothing is ranked."""
+        """Return whether every sum is the model's own logit but for rounding: else nothing is
+        ranked.
+        """
         return all(each.found.tallies for each in self.prompts)
 
     @property
     def logit(self) -> float:
-        """What is explained, mean over the prompts."""
+        """Return what is explained, mean over the prompts."""
         return self._mean([each.found.decomposed for each in self.prompts])
 
     @property
     def sum(self) -> float:
-        """The sum of all parts, mean over the prompts."""
+        """Return the sum of all parts, mean over the prompts."""
         return self._mean([each.found.sum for each in self.prompts])
 
     @property
     def apart(self) -> float:
-        """The largest difference of a sum and its logit."""
+        """Return the largest difference of a sum and its logit."""
         return max(abs(each.found.sum - each.found.decomposed) for each in self.prompts)
 
     def part(self, kind: PartKind, layer: int | None = None) -> float:
-        """The mean contribution of all parts of a kind, or of those in one layer."""
+        """Return the mean contribution of all parts of a kind, or of those in one layer."""
         return self._mean(
             [
                 fsum(
@@ -209,12 +213,12 @@ class WhyReport(Report):
 
     @property
     def layers(self) -> list[int]:
-        """Those that have a part."""
+        """Return those that have a part."""
         return sorted({part.layer for part in self.first.found.parts if part.layer is not None})
 
     @cached_property
     def effects(self) -> tuple[HeadEffect, ...]:
-        """Every head's, in the order of the parts."""
+        """Return every head's, in the order of the parts."""
         heads = list(self.first.found.heads)
         values = np.array([list(each.found.heads.values()) for each in self.prompts])
         ends: list[tuple[float, float] | None] = [None] * len(heads)
@@ -229,23 +233,25 @@ class WhyReport(Report):
 
     @property
     def ordered(self) -> list[HeadEffect]:
-        """The largest of either sign first."""
+        """Return the largest of either sign first."""
         return sorted(self.effects, key=lambda effect: -abs(effect.value))
 
     @property
     def best(self) -> HeadEffect | None:
-        """The first of the heads that were asked for, or of all; one that stands out if any."""
+        """Return the first of the heads that were asked for, or of all; one that stands out if
+        any.
+        """
         asked = [one for one in self.ordered if one.head in self.shown] or self.ordered
         return next((one for one in asked if one.clear), asked[0] if asked else None)
 
     @property
     def controlled(self) -> list[Explained]:
-        """The prompts in which the answer stands before, so that there is a base rate."""
+        """Return the prompts in which the answer stands before, so that there is a base rate."""
         return [each for each in self.prompts if len(each.base)]
 
     @property
     def tested(self) -> bool:
-        """Whether there are controls enough to tell a head from its base rate."""
+        """Return whether there are controls enough to tell a head from its base rate."""
         found = self.controlled
         if not found or self.model.weights == "random":
             return False
@@ -262,7 +268,7 @@ class WhyReport(Report):
         return [float(p) for p in adjusted_p(apart, self.seed)]
 
     def ranking(self, top: int | None = None) -> tuple[list[HeadEffect], list[HeadEffect]]:
-        """The ``top`` heads that write most for the answer, and half as many against it."""
+        """Return the ``top`` heads that write most for the answer, and half as many against it."""
         top = self.top if top is None else top
         order = sorted(self.effects, key=lambda effect: -effect.value)
         matter = [effect for effect in order if effect.value > 0]

@@ -192,7 +192,7 @@ def _attributed(
     given: Input,
     maps: Collection[HeadKey],
 ) -> Explained:
-    """The prompt's logit as a sum; UsageError names the prompt."""
+    """Return the prompt's logit as a sum; UsageError names the prompt."""
     try:
         answer, foil = answer_and_foil(model, prompt.answer, prompt.foil)
         found = attributor.attribute(
@@ -224,7 +224,7 @@ def _require_numbers(found: Attribution, model: Model) -> None:
 
 
 def _position(tokens: Tokens, typed: str | None) -> int | None:
-    """The place of a word's last token, or of an index."""
+    """Return the place of a word's last token, or of an index."""
     if typed is None:
         return None
     word = find_in(tokens, typed)
@@ -237,7 +237,7 @@ def _position(tokens: Tokens, typed: str | None) -> int | None:
 
 
 def _chosen(model: Model, found: Attribution, request: WhyRequest) -> tuple[HeadKey, ...]:
-    """The heads whose write maps are wanted; those of ``--layer`` and ``--head``."""
+    """Return the heads whose write maps are wanted; those of ``--layer`` and ``--head``."""
     info = model.info
     chosen = choose_heads(request.layer, request.head, info.layers, info.heads, request.index_base)
     if chosen is None:
@@ -282,7 +282,7 @@ def _labels(model: Model, found: Attribution) -> Mapping[HeadKey, HeadLabel]:
 def _controls(
     model: Model, plain: Explained, wanted: int, seed: tuple[int, int]
 ) -> Iterator[Input]:
-    """The prompt with another token in the answer's earlier places, each time another one.
+    """Yield the prompt with another token in the answer's earlier places, each time another one.
 
     None where the answer did not stand there, the vocabulary is not known, or parts do not tally.
     """
@@ -302,7 +302,7 @@ def _controls(
 
 
 def _earlier(tokens: Tokens, found: Attribution) -> list[int]:
-    """Where else the answer stands, as far as the model sees that."""
+    """Return where else the answer stands, as far as the model sees that."""
     own = [row for (kind, _, _), row in found.rows.items() if kind != "cross"]
     both = any(np.any(row[found.position + 1 :]) for row in own)  # a masked model sees all
     seen = len(tokens) if both else found.position

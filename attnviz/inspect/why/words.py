@@ -29,29 +29,29 @@ _ALL_OF_IT = 0.05
 
 
 def quoted(text: str) -> str:
-    """A token in quotes, cut where it is long."""
+    """Return a token in quotes, cut where it is long."""
     return f"“{cut(token_label(text), _LONGEST_TOKEN)}”"
 
 
 def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
-    """A token and its place, such as ``“Tom” (4)``."""
+    """Return a token and its place, such as ``“Tom” (4)``."""
     label = cut(token_labels(tokens)[place], _LONGEST_TOKEN)
     return f"“{label}” ({place})" if quotes else f"{label} ({place})"
 
 
 def logits(value: float) -> str:
-    """A contribution to a logit, such as ``+3.59``; small ones with two digits."""
+    """Return a contribution to a logit, such as ``+3.59``; small ones with two digits."""
     return f"{value:+.2f}" if abs(value) >= 0.01 or not value else f"{value:+.1g}"
 
 
 def label_of(report: WhyReport, head: HeadKey) -> str:
-    """What the head is called, and the score behind it."""
+    """Return what the head is called, and the score behind it."""
     label = report.labels.get(head)
     return "" if label is None else known_text(label)
 
 
 def explained_logit(report: WhyReport) -> str:
-    """What is taken apart, such as ``the logit of “Tom”``."""
+    """Return what is taken apart, such as ``the logit of “Tom”``."""
     first = report.first
     if len({(each.answer, each.foil) for each in report.prompts}) > 1:
         pairs = any(each.foil is not None for each in report.prompts)
@@ -68,7 +68,7 @@ def _size(report: WhyReport) -> str:
 
 
 def heading(report: WhyReport) -> Words:
-    """What was measured: the model, how, over how much, in one line."""
+    """Return what was measured: the model, how, over how much, in one line."""
     heads = counted(len(report.effects), "head")
     words = (heads, "direct logit attribution", _size(report))
     return [*named(report.model), *((word, False) for word in words)]
@@ -78,7 +78,7 @@ def heading(report: WhyReport) -> Words:
 
 
 def finding(report: WhyReport) -> str:
-    """The answer in a sentence, with no more in it than the prompts can carry."""
+    """Return the answer in a sentence, with no more in it than the prompts can carry."""
     if not report.tallies:
         return (
             f"The parts sum to {report.sum:.6g}, the model's own value is {report.logit:.6g}: they "
@@ -177,7 +177,7 @@ def answers(report: WhyReport) -> str:
 
 
 def about(report: WhyReport) -> list[Part]:
-    """Which model, prompt and question: what a reader needs to repeat the run."""
+    """Return which model, prompt and question: what a reader needs to repeat the run."""
     first, drawn = report.first, bool(report.controlled) or report.many
     facts = [_size(report), *[f"seed {report.seed}"] * drawn]
     text = f"the first: {first.text}" if report.many else first.text
@@ -197,7 +197,7 @@ def about(report: WhyReport) -> list[Part]:
 
 
 def sum_words(report: WhyReport) -> Words:
-    """The logit as a sum of kinds of part, and how far it is from the model's own."""
+    """Return the logit as a sum of kinds of part, and how far it is from the model's own."""
     parts = {
         "heads": report.part("head"),
         "FF": report.part("mlp"),
@@ -260,7 +260,7 @@ def caveats(report: WhyReport) -> list[str]:
 
 
 def explanation(report: WhyReport) -> list[str]:
-    """How to read the grid and the ranking."""
+    """Return how to read the grid and the ranking."""
     said = [
         "How to read this: a transformer adds what its parts write: the token's embedding, each "
         "attention head, each feed-forward block. The next token's logit is read from that sum, so "

@@ -25,7 +25,7 @@ _COLUMNS = (
 
 
 def scaling_data(report: ScalingReport) -> dict[str, Any]:
-    """The report as JSON values; layers and heads count from 0.
+    """Return the report as JSON values; layers and heads count from 0.
 
     ``model`` and ``text`` are null where queries and keys are random. An ``error`` is a standard
     error over the samples, null where there are no independent ones. ``expected_variance`` is that
@@ -75,7 +75,7 @@ def _side(side: ScaledSoftmax) -> dict[str, Any]:
 
 
 def scaling_rows(report: ScalingReport) -> Iterator[tuple[object, ...]]:
-    """The header, then a row a case, side and measure or bin; what does not apply is empty.
+    """Yield the header, then a row a case, side and measure or bin; what does not apply is empty.
 
     Layers and heads count from 0. A row whose measure is ``weights_in_bin`` is the number of
     weights from ``bin_from`` to ``bin_to``.

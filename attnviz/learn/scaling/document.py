@@ -37,7 +37,7 @@ _OVERVIEW = "Without → with the scale; gain of normalised entropy"
 def scaling_document(
     report: ScalingReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Each case without and with the scale.
+    """Return each case without and with the scale.
 
     Of a model with many layers or heads only the two between which the scale's effect is most
     different are there in full; pages have the others as well.
@@ -76,7 +76,7 @@ def _hints(report: ScalingReport, explained: bool) -> list[str]:
 
 
 def _in_full(report: ScalingReport) -> Sequence[ScalingCase]:
-    """The cases that every outlet has: all, or of many the two extremes."""
+    """Return the cases that every outlet has: all, or of many the two extremes."""
     cases = report.cases
     if report.model is None or len(cases) <= _MOST_IN_FULL:
         return cases
@@ -85,7 +85,7 @@ def _in_full(report: ScalingReport) -> Sequence[ScalingCase]:
 
 
 def entropy_gain(case: ScalingCase) -> float:
-    """The mean normalised entropy with the scale less that without it; in [−1, 1]."""
+    """Return the mean normalised entropy with the scale less that without it; in [−1, 1]."""
     name = "normalised_entropy"
     return case.scaled.measures[name].value - case.plain.measures[name].value
 
@@ -106,7 +106,7 @@ def _heading(report: ScalingReport) -> doc.Words:
 
 
 def _provenance(report: ScalingReport) -> list[doc.Part]:
-    """What a reader needs to repeat the run."""
+    """Return what a reader needs to repeat the run."""
     if report.model is None:
         words = [*_heading(report), ("entries independent, N(0, 1)", False), ("float64", False)]
         return [doc.Facts(words)]
@@ -135,7 +135,7 @@ _TOLD = (
 
 
 def _first_groups(report: ScalingReport, columns: int, lines: int) -> list[doc.Group]:
-    """A row of histograms without and one with the scale, then a table with a column a case.
+    """Return a row of histograms without and one with the scale, then a table with a column a case.
 
     Of a model with several layers or heads the overview, and the case that the scale changes most.
     """
@@ -163,14 +163,14 @@ def _first_groups(report: ScalingReport, columns: int, lines: int) -> list[doc.G
 
 
 def _spread(cases: Sequence[ScalingCase], most: int) -> Sequence[ScalingCase]:
-    """At most so many, the first and the last among them."""
+    """Return at most so many, the first and the last among them."""
     last = len(cases) - 1
     places = {round(place * last / (most - 1)) for place in range(most)}
     return cases if len(cases) <= most else [cases[place] for place in sorted(places)]
 
 
 def _compared(report: ScalingReport, cases: Sequence[ScalingCase]) -> doc.Table:
-    """A row for each measure, a column for each case: without → with the scale."""
+    """Return a row for each measure, a column for each case: without → with the scale."""
     rows = [doc.Row([LABELS[name], *(both_ways(name, case) for case in cases)]) for name in _TOLD]
     columns = [doc.Column("without → with", right=False)]
     columns += [doc.Column(report.name(case)) for case in cases]
@@ -178,7 +178,7 @@ def _compared(report: ScalingReport, cases: Sequence[ScalingCase]) -> doc.Table:
 
 
 def _overview(report: ScalingReport) -> doc.Table:
-    """A row a case."""
+    """Return a row a case."""
     measures = {
         "entropy": "normalised_entropy",
         "variance": "score_variance",
@@ -206,7 +206,9 @@ _BINS_A_DECADE = (len(BIN_EDGES) - 2) / -_LOWEST
 
 
 def _case(report: ScalingReport, case: ScalingCase) -> doc.Group:
-    """Both histograms over one vertical scale, and the measures, theory beside measurement."""
+    """Return both histograms over one vertical scale, and the measures, theory beside
+    measurement.
+    """
     both = (case.plain, case.scaled)
     rows = [
         doc.Row((LABELS[name], *(measured(name, side.measures[name]) for side in both)))
@@ -220,7 +222,7 @@ def _case(report: ScalingReport, case: ScalingCase) -> doc.Group:
 
 
 def _top(case: ScalingCase) -> float:
-    """The share at which a bar is full.
+    """Return the share at which a bar is full.
 
     The first bin has no lower end: without the scale it would hide all others.
     """
@@ -243,7 +245,7 @@ def _histogram(
     top: float,
     brief: bool = False,
 ) -> doc.Histogram:
-    """The weights of one side; brief without words and mark."""
+    """Return the weights of one side; brief without words and mark."""
     even = report.keys if report.model is None else None  # else queries see different numbers
     mark = None if even is None else (_bin(-math.log10(even)), f"uniform: 1/{even}")
     ticks = [(_bin(power), text) for power, text in _TICKS.items()]
@@ -255,12 +257,12 @@ def _histogram(
 
 
 def _bin(power: float) -> float:
-    """The place of a power of ten among the bins, of which the first has no lower end."""
+    """Return the place of a power of ten among the bins, of which the first has no lower end."""
     return 1 + _BINS_A_DECADE * (max(power, _LOWEST) - _LOWEST)
 
 
 def _title(report: ScalingReport, case: ScalingCase) -> doc.Words:
-    """Which case, and its scale."""
+    """Return which case, and its scale."""
     words = [] if report.model is None else [f"d_k {case.d_k}"]
     scale = case.scaled.scale
     usual = math.isclose(scale, 1 / math.sqrt(case.d_k))

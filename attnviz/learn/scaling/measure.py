@@ -65,14 +65,16 @@ def normalised_entropies(weights: Floats, seen: NDArray[np.integer] | int) -> Fl
 
 
 def histogram(weights: Floats) -> NDArray[np.intp]:
-    """How many weights lie in each bin of ``BIN_EDGES``."""
+    """Return how many weights lie in each bin of ``BIN_EDGES``."""
     # Rounding may carry a weight past one.
     counts, _ = np.histogram(np.minimum(weights, 1), np.array(BIN_EDGES))
     return counts
 
 
 def visible_rows(visible: Visible) -> NDArray[np.bool_]:
-    """The queries that see two keys or more; with a single one there is nothing to choose."""
+    """Return the queries that see two keys or more; with a single one there is nothing to
+    choose.
+    """
     chosen: NDArray[np.bool_] = visible.sum(-1) > 1
     return chosen
 
@@ -80,7 +82,7 @@ def visible_rows(visible: Visible) -> NDArray[np.bool_]:
 def matrix_measures(
     scores: Floats, weights: Floats, visible: Visible | None = None
 ) -> dict[str, Floats]:
-    """The measures of ``scaling.MEASURES`` of each matrix (..., query, key): (...).
+    """Return the measures of ``scaling.MEASURES`` of each matrix (..., query, key): (...).
 
     visible: (query, key), True where a query sees a key; None for everywhere. Every query of it
         sees two keys or more.
@@ -138,7 +140,7 @@ class _Side:
         self._histogram += histogram(weights if visible is None else weights[..., visible])
 
     def result(self, d_k: int, independent: bool) -> ScaledSoftmax:
-        """The means over all matrices; with standard errors where these are independent."""
+        """Return the means over all matrices; with standard errors where these are independent."""
         joined = {name: np.concatenate(parts) for name, parts in self._values.items()}
         return ScaledSoftmax(
             self.scale,
@@ -149,7 +151,7 @@ class _Side:
 
 
 def _estimate(values: Floats, independent: bool) -> Estimate:
-    """The mean of one number a matrix, its error the deviation of these over √matrices."""
+    """Return the mean of one number a matrix, its error the deviation of these over √matrices."""
     mean = float(values.mean())
     if not independent or len(values) < 2:
         return Estimate(mean)
@@ -171,7 +173,7 @@ _MEASURES_A_SAMPLE = 2 * 7
 
 
 def needed_bytes(sizes: Sequence[int], seq: int, samples: int) -> int:
-    """The memory that ``random_scaling`` takes at its height, in bytes."""
+    """Return the memory that ``random_scaling`` takes at its height, in bytes."""
     block = min(_samples_a_block(seq), samples)
     drawn = 2 * block * seq * max(sizes, default=0)
     matrices = _MATRICES_A_BLOCK * block * seq * seq
@@ -237,7 +239,7 @@ def _samples_a_block(seq: int) -> int:
 
 
 def _blocks(seq: int, samples: int) -> Iterator[int]:
-    """How many samples are taken at a time."""
+    """Return how many samples are taken at a time."""
     size = _samples_a_block(seq)
     for start in range(0, samples, size):
         yield min(size, samples - start)
@@ -250,7 +252,7 @@ _MATRICES_A_HEAD = 10
 
 
 def needed_text_bytes(tokens: int) -> int:
-    """The memory that ``model_scaling`` takes at its height for a text, in bytes.
+    """Return the memory that ``model_scaling`` takes at its height for a text, in bytes.
 
     The model itself, and what it computes while it runs, not counted.
     """

@@ -87,7 +87,7 @@ class ScaledSoftmax:
             )
 
     def shares(self) -> tuple[float, ...]:
-        """The histogram as shares of all weights."""
+        """Return the histogram as shares of all weights."""
         total = sum(self.histogram)
         return tuple(count / total for count in self.histogram)
 

@@ -26,7 +26,7 @@ _MOST_DECIMALS = 4
 
 
 def measured(name: str, estimate: Estimate) -> str:
-    """A measure with its standard error, such as ``64.0 ± 0.2`` or ``16.2 ± 0.5%``."""
+    """Return a measure with its standard error, such as ``64.0 ± 0.2`` or ``16.2 ± 0.5%``."""
     factor, unit = (100, "%") if name in PERCENTS else (1, "")
     value, error = factor * estimate.value, estimate.error
     if error is None:
@@ -39,14 +39,16 @@ def measured(name: str, estimate: Estimate) -> str:
 
 
 def both_ways(name: str, case: ScalingCase) -> str:
-    """A measure without → with the scale, such as ``64.0 → 1.00``."""
+    """Return a measure without → with the scale, such as ``64.0 → 1.00``."""
     show = percent if name in PERCENTS else plain
     before, after = (side.measures[name].value for side in (case.plain, case.scaled))
     return f"{show(before)} → {show(after)}"
 
 
 def error_digits(error: float) -> int:
-    """The decimals that show one digit of an error, two where the first is a one; at most four."""
+    """Return the decimals that show one digit of an error, two where the first is a one; at most
+    four.
+    """
     exponent = math.floor(math.log10(error))
     leading = error / 10.0**exponent
     return min(max(-exponent + (leading < 2), 0), _MOST_DECIMALS)
@@ -74,7 +76,7 @@ def whole(value: float) -> str:
 
 
 def finding(report: ScalingReport) -> str:
-    """How many queries put nearly all weight on one key without the scale, and with it."""
+    """Return how many queries put nearly all weight on one key without the scale, and with it."""
     cases = report.cases if report.model is not None else report.cases[-1:]
     where = f"at d_k = {cases[-1].d_k}" if report.model is None else f"in {report.name(cases[0])}"
     if len(cases) > 1:
@@ -90,7 +92,7 @@ _CERTAIN = 2.0
 
 
 def seen(report: ScalingReport) -> list[str]:
-    """What becomes of the score variance; each sentence begins with a word and a colon."""
+    """Return what becomes of the score variance; each sentence begins with a word and a colon."""
     if report.model is not None:
         return [_of_model(report)]
     return [*([_variance(report)] if len(report.cases) > 1 else []), _theory(report)]
@@ -121,7 +123,9 @@ def _variance(report: ScalingReport) -> str:
 
 
 def _theory(report: ScalingReport) -> str:
-    """How far the measured variances are from d_k; with the scale it is the same comparison."""
+    """Return how far the measured variances are from d_k; with the scale it is the same
+    comparison.
+    """
     off = [
         abs(estimate.value - case.plain.expected_variance) / estimate.error
         for case in report.cases
@@ -157,7 +161,7 @@ def _mean(cases: tuple[ScalingCase, ...], side: str, name: str) -> float:
 
 
 def bars_legend(report: ScalingReport) -> str:
-    """One paragraph on the histograms and the table."""
+    """Return one paragraph on the histograms and the table."""
     source = "± is one standard error over the samples. " * (report.samples > 1)
     if report.model is not None:
         source = "Queries that see a single key are left out. "

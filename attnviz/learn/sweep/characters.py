@@ -92,7 +92,7 @@ class Characters(Task):
         )
 
     def _behind(self, samples: Samples) -> Reference:
-        """The same behind each character; a window's first character has none before it."""
+        """Return the same behind each character; a window's first character has none before it."""
         size = self.vocabulary
         pairs = self._learned[:-1] * size + self._learned[1:]
         counts = 1.0 + np.bincount(pairs, minlength=size * size).reshape(size, size)

@@ -16,7 +16,9 @@ SCHEMA = "attnviz.sweep/1"
 
 
 def sweep_data(report: SweepReport) -> dict[str, Any]:
-    """The report as JSON values; losses are nats per counted prediction, indices start at 0."""
+    """Return the report as JSON values; losses are nats per counted prediction, indices start at
+    0.
+    """
     return {
         "schema": SCHEMA,
         "model": {
@@ -45,7 +47,7 @@ def sweep_data(report: SweepReport) -> dict[str, Any]:
 
 
 def _result(report: SweepReport, heads: int) -> dict[str, Any]:
-    """One number of heads, over its seeds."""
+    """Return one number of heads, over its seeds."""
 
     models = report.of(heads)
 
@@ -86,7 +88,7 @@ def _model(report: SweepReport, model: SweepModel) -> dict[str, Any]:
 
 
 def sweep_rows(report: SweepReport) -> Iterator[list[object]]:
-    """A row a trained model; losses are nats per counted prediction, indices start at 0.
+    """Yield a row a trained model; losses are nats per counted prediction, indices start at 0.
 
     Of each pattern the best head's score, layer and head.
     """

@@ -25,7 +25,7 @@ CurvesByHeads = Mapping[int, Sequence[Sequence[CurvePoint]]]
 def sweep_document(
     report: SweepReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """All that one sweep shows; at least one model is trained."""
+    """Return all that one sweep shows; at least one model is trained."""
     counts = ", ".join(map(str, report.measured))
     one = "head" if report.measured == (1,) else "heads"
     text = report.task.text
@@ -114,7 +114,7 @@ def _rows(lines: int) -> int:
 
 
 def _about(report: SweepReport) -> list[doc.Part]:
-    """The model, the task and the training."""
+    """Return the model, the task and the training."""
     model = [
         "attnviz's own decoder",
         f"{counted(report.layers, 'layer')} of width {report.d_model}",
@@ -139,7 +139,7 @@ def _about(report: SweepReport) -> list[doc.Part]:
 
 
 def _task_words(task: SweepTask) -> str:
-    """The task's name and what it asks for, in one sentence."""
+    """Return the task's name and what it asks for, in one sentence."""
     if task.text is None:
         return f"{task.name}: {task.words}"
     names = ", ".join(task.text.files)
@@ -150,7 +150,7 @@ def _task_words(task: SweepTask) -> str:
 
 
 def _parameter_words(report: SweepReport) -> str:
-    """How many numbers are trained, and whether that depends on the heads."""
+    """Return how many numbers are trained, and whether that depends on the heads."""
     counts = {model.heads: model.parameters for model in report.models}
     if len(set(counts.values())) > 1:
         each = ", ".join(f"{count:,} with {heads}" for heads, count in sorted(counts.items()))
@@ -173,7 +173,9 @@ def _curves(report: SweepReport) -> CurvesByHeads:
 
 
 def curves_plot(curves: CurvesByHeads, rows: int = 12) -> doc.Plot:
-    """A line a number of heads; each point is the mean over the seeds that have got there."""
+    """Return a line a number of heads; each point is the mean over the seeds that have got
+    there.
+    """
     drawn = [
         doc.Curve(counted(heads, "head"), _mean(seeds))
         for heads, seeds in sorted(curves.items())
@@ -194,7 +196,7 @@ def _mean(seeds: Sequence[Sequence[CurvePoint]]) -> list[tuple[float, float]]:
 
 
 def _results(report: SweepReport) -> doc.Table:
-    """A row a rule and a number of heads; a bar is as long as the loss."""
+    """Return a row a rule and a number of heads; a bar is as long as the loss."""
     task = report.task
     rules = [_rule(rule) for rule in (task.chance, *task.between)]
     trained = [_trained(report, heads) for heads in report.measured]
@@ -230,13 +232,13 @@ def _results(report: SweepReport) -> doc.Table:
 
 
 def _rule(rule: Reference) -> tuple[list[str], float]:
-    """The cells of what needs no training, and its loss."""
+    """Return the cells of what needs no training, and its loss."""
     cells = [rule.name, nats(rule.loss), "", f"{rule.accuracy:.1%}", "", "", "", "", ""]
     return cells, rule.loss
 
 
 def _trained(report: SweepReport, heads: int) -> tuple[list[str], float]:
-    """The cells of a number of heads, and its mean loss."""
+    """Return the cells of a number of heads, and its mean loss."""
 
     def both(measure: Callable[[SweepModel], float], show: Callable[[float], str]) -> Iterator[str]:
         spread = report.spread(heads, measure)
@@ -258,7 +260,7 @@ def _trained(report: SweepReport, heads: int) -> tuple[list[str], float]:
 
 
 def _patterns(report: SweepReport) -> doc.HeadGrid:
-    """A row a pattern, a column a number of heads: the best head, coloured by its score."""
+    """Return a row a pattern, a column a number of heads: the best head, coloured by its score."""
     first = report.of(report.measured[0])[0].patterns
     cells = {
         (row, column): cell
@@ -283,7 +285,7 @@ def _patterns(report: SweepReport) -> doc.HeadGrid:
 
 
 def _best(report: SweepReport, heads: int, pattern: PatternScore) -> doc.Cell:
-    """The mean score of the best heads, and the name of the first seed's."""
+    """Return the mean score of the best heads, and the name of the first seed's."""
     best = [model.pattern(pattern.name) for model in report.of(heads)]
     score = sum(one.score for one in best) / len(best)
     return _cell(score, f"L{best[0].layer}H{best[0].head}")

@@ -27,7 +27,7 @@ _SMALL = 0.0005
 
 
 def finding(report: SweepReport) -> str:
-    """The answer in a sentence."""
+    """Return the answer in a sentence."""
     ranked = _ranked(report)
     best, worst = ranked[0], ranked[-1]
     low = _loss(report, best)
@@ -85,7 +85,7 @@ def _differences(report: SweepReport, better: int, worse: int) -> list[float]:
 
 
 def _doubt(report: SweepReport, better: int, worse: int) -> str:
-    """Whether another set of seeds would show the difference too."""
+    """Return whether another set of seeds would show the difference too."""
     found = _differences(report, better, worse)
     if len(found) < 2:
         return "needs ≥ 2 seeds"
@@ -131,7 +131,7 @@ def _reached(report: SweepReport) -> list[str]:
 
 
 def _patterns(report: SweepReport, best: int, worst: int) -> list[str]:
-    """The pattern in which the two differ most, and patterns that had to share a head."""
+    """Return the pattern in which the two differ most, and patterns that had to share a head."""
     names = [pattern.name for pattern in report.of(best)[0].patterns]
     words = {pattern.name: pattern.words for pattern in report.of(best)[0].patterns}
 
@@ -166,12 +166,12 @@ def _shared(report: SweepReport, heads: int, pair: Sequence[str]) -> int:
 
 
 def nats(value: float) -> str:
-    """A loss, such as ``0.066``; one that would round to nothing as ``2e-05``."""
+    """Return a loss, such as ``0.066``; one that would round to nothing as ``2e-05``."""
     return f"{value:.0e}" if 0 < abs(value) < _SMALL else f"{value:.3f}"
 
 
 def with_spread(spread: Spread) -> str:
-    """A mean loss and its standard deviation over seeds, such as ``0.066 ± 0.012``."""
+    """Return a mean loss and its standard deviation over seeds, such as ``0.066 ± 0.012``."""
     if spread.deviation is None:
         return nats(spread.mean)
     return f"{nats(spread.mean)} ± {nats(spread.deviation)}"

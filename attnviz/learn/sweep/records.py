@@ -156,21 +156,21 @@ class SweepReport(Report):
 
     @property
     def complete(self) -> bool:
-        """Whether every model that was asked for is there."""
+        """Return whether every model that was asked for is there."""
         return len(self.models) == len(self.heads) * len(self.seeds)
 
     @property
     def trained_words(self) -> str:
-        """How many models are trained, such as ``3 of 12 models are trained``."""
+        """Return how many models are trained, such as ``3 of 12 models are trained``."""
         return f"{len(self.models)} of {len(self.heads) * len(self.seeds)} models are trained"
 
     @property
     def measured(self) -> tuple[int, ...]:
-        """The numbers of heads of which at least one model is there."""
+        """Return the numbers of heads of which at least one model is there."""
         return tuple(heads for heads in self.heads if self.of(heads))
 
     def of(self, heads: int) -> tuple[SweepModel, ...]:
-        """The models with so many heads, in the order of their seeds."""
+        """Return the models with so many heads, in the order of their seeds."""
         return tuple(model for model in self.models if model.heads == heads)
 
     def spread(self, heads: int, measure: Callable[[SweepModel], float]) -> Spread:

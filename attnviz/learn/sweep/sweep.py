@@ -50,7 +50,7 @@ class Progress:
 
     @property
     def plot(self) -> Plot | None:
-        """The curves so far."""
+        """Return the curves so far."""
         return curves_plot(self.curves) if any(map(any, self.curves.values())) else None
 
     @property
@@ -94,7 +94,7 @@ def sweep(
 def _train(
     plan: SweepPlan, device: torch.device, progress: Progress, on_step: OnStep
 ) -> tuple[SweepModel, ...]:
-    """All models seed by seed, or those that were finished when it was asked to stop."""
+    """Return all models seed by seed, or those that were finished when it was asked to stop."""
     samples = plan.measured_on()
     models: list[SweepModel] = []
     with between_steps() as stopped:

@@ -36,7 +36,7 @@ class Samples:
 
     @property
     def predictions(self) -> int:
-        """How many count."""
+        """Return how many count."""
         return int(self.counted.sum())
 
 
@@ -81,19 +81,19 @@ class Task(ABC):
         return self.draw(count, random)
 
     def chance(self, samples: Samples) -> Reference:
-        """What answers reach that are drawn evenly from all letters."""
+        """Return what answers reach that are drawn evenly from all letters."""
         return evenly(f"chance: {self.letters} {self.unit}", np.full(1, float(self.letters)))
 
     def best(self, samples: Samples) -> Reference | None:
-        """The least loss that is possible; None where nobody knows it."""
+        """Return the least loss that is possible; None where nobody knows it."""
         return Reference("best possible", 0.0, 1.0)
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """What rules reach that are simpler than the task."""
+        """Return what rules reach that are simpler than the task."""
         return ()
 
     def facts(self, samples: Samples) -> SweepTask:
-        """What a report says of the task, its references measured on ``samples``."""
+        """Return what a report says of the task, its references measured on ``samples``."""
         return SweepTask(
             self.name,
             self.words,
@@ -112,7 +112,7 @@ def evenly(name: str, choices: NDArray[np.floating]) -> Reference:
 
 
 def back(tokens: int) -> Pattern:
-    """The key that stands so many tokens before the query; one is the previous token."""
+    """Return the key that stands so many tokens before the query; one is the previous token."""
     name = "previous" if tokens == 1 else f"back_{tokens}"
     words = "previous token" if tokens == 1 else f"{tokens} tokens back"
 
@@ -123,7 +123,7 @@ def back(tokens: int) -> Pattern:
 
 
 def _everywhere(samples: Samples, keys: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The same keys (query, key) in every sequence."""
+    """Return the same keys (query, key) in every sequence."""
     return np.broadcast_to(keys, (len(samples.ids), *keys.shape))
 
 
@@ -211,7 +211,9 @@ class Induction(Task):
         return (evenly("a letter of its strand", counts),)
 
     def _different(self, samples: Samples) -> NDArray[np.float64]:
-        """The different letters that the strand of each predicted token has had: its period."""
+        """Return the different letters that the strand of each predicted token has had: its
+        period.
+        """
         answers = samples.ids[:, 1:]
         found = np.zeros(answers.shape)
         for strand in range(self._strands):
@@ -323,12 +325,12 @@ class Majority(Task):
         )
 
     def _frequencies(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How often each letter stands there: (sequence, token) to (sequence, letter)."""
+        """Return how often each letter stands there: (sequence, token) to (sequence, letter)."""
         letters = np.arange(1, self.letters + 1)
         return np.asarray((tokens[:, :, None] == letters).sum(1))
 
     def _before(self, samples: Samples) -> NDArray[np.bool_]:
-        """Which tokens but the last are letters of the string."""
+        """Return which tokens but the last are letters of the string."""
         sign = samples.counted.argmax(1)[:, None]
         at = np.arange(self.length)
         return np.asarray((at > 0) & (at < sign))
@@ -352,7 +354,7 @@ TASKS: Mapping[str, Callable[[], Task]] = {
 
 
 def named_task(name: str) -> Task:
-    """The task of this name, of its usual size; UsageError if there is none."""
+    """Return the task of this name, of its usual size; UsageError if there is none."""
     if name not in TASKS:
         raise UsageError(f"unknown task {name!r}: expected {', '.join(TASKS)}, or --text FILE")
     return TASKS[name]()

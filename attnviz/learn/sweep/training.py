@@ -95,7 +95,7 @@ class SweepPlan:
         return Optimiser(learning_rate=peak, warmup_steps=20, weight_decay=0.0)
 
     def config(self, heads: int) -> DecoderConfig:
-        """The decoder with so many heads."""
+        """Return the decoder with so many heads."""
         return DecoderConfig(
             vocabulary=self.task.vocabulary,
             d_model=self.d_model,
@@ -111,12 +111,12 @@ class SweepPlan:
         )
 
     def measured_on(self) -> Samples:
-        """The held-out sequences: the same for every model."""
+        """Return the held-out sequences: the same for every model."""
         random = np.random.default_rng((self.seeds[0], _HELD_OUT))
         return self.task.held_out(self.held_out, random)
 
     def drawn(self, seed: int, step: int) -> Samples:
-        """The batch of a step: the same for every number of heads."""
+        """Return the batch of a step: the same for every number of heads."""
         return self.task.draw(self.batch, np.random.default_rng((seed, _BATCHES, step)))
 
 
@@ -177,7 +177,7 @@ class HeadsTraining:
             yield self.points[-1]
 
     def measured(self, samples: Samples) -> SweepModel:
-        """What came of it, on sequences that it did not learn from."""
+        """Return what came of it, on sequences that it did not learn from."""
         self.model.eval()
         loss, accuracy = self._held_out(samples)
         return SweepModel(
@@ -208,7 +208,7 @@ class HeadsTraining:
 def best_heads(
     model: TorchDecoder, patterns: Sequence[Pattern], samples: Samples
 ) -> tuple[PatternScore, ...]:
-    """The best head of each pattern that the sequences show, over the first 64 of them."""
+    """Return the best head of each pattern that the sequences show, over the first 64 of them."""
     few = Samples(samples.ids[:_SEQUENCES], samples.counted[:_SEQUENCES])
     layers = _weights(model, few)
     tokens = few.counted.shape[1]
@@ -245,7 +245,7 @@ def weight_on(keys: NDArray[np.bool_], weights: NDArray[np.floating]) -> NDArray
 
 
 def _weights(model: TorchDecoder, samples: Samples) -> list[NDArray[np.floating]]:
-    """The attention of each layer, (sequence, head, query, key)."""
+    """Return the attention of each layer, (sequence, head, query, key)."""
     kept = _KeepAll()
     with observe_hook_points(model, kept), torch.inference_mode():
         model(torch.from_numpy(samples.ids[:, :-1]).to(next(model.parameters()).device))
@@ -270,7 +270,7 @@ class _KeepAll:
 
 
 def _divisors(d_model: int) -> str:
-    """The numbers of heads that a width allows, in words."""
+    """Return the numbers of heads that a width allows, in words."""
     found = [str(heads) for heads in range(1, d_model + 1) if d_model % (2 * heads) == 0]
     if not found:
         return "an even --d-model"

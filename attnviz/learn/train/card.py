@@ -29,7 +29,7 @@ transformers reads the same files: `LlamaForCausalLM.from_pretrained("THIS_DIREC
 
 
 def card_text(result: TrainReport, recipe: Recipe, train: Corpus, valid: Corpus) -> str:
-    """The whole card, Markdown with YAML in front."""
+    """Return the whole card, Markdown with YAML in front."""
     name = recipe.card.name or Path(result.directory).resolve().name
     parts = [
         _front(result, recipe, name),
@@ -77,7 +77,7 @@ def _front(result: TrainReport, recipe: Recipe, name: str) -> str:
 
 
 def _measured(dataset: str, kind: str, metrics: Sequence[tuple[str, float, str]]) -> Iterator[str]:
-    """The results on one dataset."""
+    """Yield the results on one dataset."""
     yield "  - task: {type: text-generation}"
     yield f"    dataset: {{name: {json.dumps(dataset)}, type: {kind}}}"
     yield "    metrics:"
@@ -197,7 +197,7 @@ def _time(seconds: float) -> str:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Those of a person, in which nothing acts as Markdown or HTML."""
+    """Return those of a person, in which nothing acts as Markdown or HTML."""
     return [_plain(part) for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 

@@ -16,7 +16,7 @@ _CURVE = ("step", "tokens", "seconds", "learning_rate", "loss", "valid_loss", "p
 
 
 def train_data(result: TrainReport) -> dict[str, Any]:
-    """The run as JSON values; losses are nats per token."""
+    """Return the run as JSON values; losses are nats per token."""
     last = result.points[-1]
     return {
         "schema": SCHEMA,
@@ -92,6 +92,8 @@ def _point(point: CurvePoint) -> dict[str, Any]:
 
 
 def train_rows(result: TrainReport) -> Iterator[tuple[object, ...]]:
-    """A row a point of the curve, losses in nats per token; what was not measured is empty."""
+    """Yield a row a point of the curve, losses in nats per token; what was not measured is
+    empty.
+    """
     yield _CURVE
     yield from map(astuple, result.points)

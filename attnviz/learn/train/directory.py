@@ -152,7 +152,7 @@ def write_state(
 
 
 def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any], list[CurvePoint]]:
-    """The state that ``write_state`` wrote last.
+    """Return the state that ``write_state`` wrote last.
 
     Raises LoadError where there is none or it is damaged, UsageError where it is of another run;
     the file stays as it is.

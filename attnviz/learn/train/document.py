@@ -62,7 +62,7 @@ _EXPLANATION = (
 def train_document(
     result: TrainReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """All that one run shows; pages have the scores of every head as well."""
+    """Return all that one run shows; pages have the scores of every head as well."""
     last = result.points[-1]
     return doc.Document(
         f"training of {result.model.name}",
@@ -101,7 +101,7 @@ def _hints(result: TrainReport) -> tuple[str, ...]:
 
 
 def _finding(result: TrainReport) -> str:
-    """Whether it learnt, and what speaks for it."""
+    """Return whether it learnt, and what speaks for it."""
     loss, unigram = f"{result.valid_loss:.2f} nats", f"{result.unigram_loss:.2f}"
     if not result.trained:
         return (
@@ -132,7 +132,7 @@ _BESIDE = 76
 
 
 def _first(result: TrainReport, room: int, lines: int) -> list[doc.Group]:
-    """The curve and the best heads, side by side where there is room; below, the run."""
+    """Return the curve and the best heads, side by side where there is room; below, the run."""
     heads = _heads(result.scores)
     facts = doc.Group(_facts(result), yields=1)
     tall = len(_BEST) + 1
@@ -156,7 +156,7 @@ def _rows(lines: int) -> int:
 
 
 def _about(result: TrainReport) -> list[doc.Part]:
-    """Which model, trained on which text, how: what a reader needs to repeat the run."""
+    """Return which model, trained on which text, how: what a reader needs to repeat the run."""
     parts: list[doc.Part] = [
         doc.Facts([*model_words(result.model), (f"seed {result.seed}", False)])
     ]
@@ -183,7 +183,7 @@ def _curve(result: TrainReport) -> doc.Plot:
 
 
 def curve_plot(points: Sequence[CurvePoint]) -> doc.Plot:
-    """Both losses by the tokens read, and where phases begin."""
+    """Return both losses by the tokens read, and where phases begin."""
     measured = [(one.tokens, one.valid_loss) for one in points if one.valid_loss is not None]
     curves = [
         doc.Curve("training", [(one.tokens, one.loss) for one in points]),
@@ -251,7 +251,7 @@ def _time(seconds: float) -> str:
 
 
 def _heads(scores: ModelScores) -> tuple[doc.Table, doc.Note, doc.Say]:
-    """A row a score: the best head, its score beside that of uniform attention."""
+    """Return a row a score: the best head, its score beside that of uniform attention."""
     rows = []
     for words, name, probe in _BEST:
         scored = scores.score(name, probe)
@@ -288,7 +288,7 @@ def _every_head(scores: ModelScores) -> doc.Group:
 
 
 def scores_table(scored: Sequence[ScoredHeads]) -> doc.Table:
-    """A row a head, a column a score with its standard error, the highest of each strong."""
+    """Return a row a head, a column a score with its standard error, the highest of each strong."""
     best: dict[str, dict[int, doc.Tone]] = defaultdict(dict)
     for place, one in enumerate(scored, start=1):
         layer, head, _ = one.best

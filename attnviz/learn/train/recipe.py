@@ -64,7 +64,9 @@ class DecoderShape(FieldTable):
         self.decoder(vocabulary=1, beginning=0)  # refuses what does not fit together
 
     def decoder(self, vocabulary: int, beginning: int) -> DecoderConfig:
-        """The decoder of this shape, its embedding tied; UsageError where the sizes do not fit."""
+        """Return the decoder of this shape, its embedding tied; UsageError where the sizes do not
+        fit.
+        """
         return DecoderConfig(
             vocabulary=vocabulary, tied=True, bos=beginning, eos=beginning, **asdict(self)
         )
@@ -139,7 +141,7 @@ class Phase(FieldTable):
         )
 
     def optimiser(self, common: Optimiser) -> Optimiser:
-        """The optimiser of all phases with what this one has of its own."""
+        """Return the optimiser of all phases with what this one has of its own."""
         return replace(common, **_given(beta2=self.beta2, weight_decay=self.weight_decay))
 
     @property
@@ -161,7 +163,7 @@ class TrainingBudget(FieldTable):
         super().__post_init__()
 
     def used(self, tokens: int, seconds: float, reserve: float = 0.0) -> float:
-        """The share that is used up, from 0; 1 or more ends the run.
+        """Return the share that is used up, from 0; 1 or more ends the run.
 
         reserve: seconds of a budget in minutes that what comes after the last step takes.
         """
@@ -300,7 +302,9 @@ class Recipe(FieldTable):
         return index
 
     def identity(self) -> dict[str, Any]:
-        """What a run that goes on must have in common with the one before, as JSON values."""
+        """Return what a run that goes on must have in common with the one before, as JSON
+        values.
+        """
         values = asdict(self)
         del values["card"]  # words about the model change nothing of it
         values["phases"] = [{**phase, "period": [*phase["period"]]} for phase in values["phases"]]
@@ -308,5 +312,7 @@ class Recipe(FieldTable):
 
 
 def read_recipe(path: Path) -> Recipe:
-    """The recipe in a TOML file, see ``read_table``; what it leaves out is as in ``Recipe()``."""
+    """Return the recipe in a TOML file, see ``read_table``; what it leaves out is as in
+    ``Recipe()``.
+    """
     return read_table(Recipe, path, "a recipe")

@@ -105,7 +105,7 @@ class ModelScores:
     second_copy: SequenceMean
 
     def of(self, probe: str) -> tuple[ScoredHeads, ...]:
-        """What was measured on ``text`` or on ``random`` tokens."""
+        """Return what was measured on ``text`` or on ``random`` tokens."""
         return tuple(scored for scored in self.scores if scored.probe == probe)
 
     def score(self, name: str, probe: str) -> ScoredHeads:
@@ -201,7 +201,7 @@ class TrainReport(Report):
 
     @property
     def whole(self) -> bool:
-        """Whether the loss is over all of the validation text."""
+        """Return whether the loss is over all of the validation text."""
         return self.valid_tokens == self.valid.tokens
 
     @property
@@ -211,20 +211,24 @@ class TrainReport(Report):
 
     @property
     def trained(self) -> bool:
-        """Whether there were enough steps for anything to form."""
+        """Return whether there were enough steps for anything to form."""
         return self.steps >= LEAST_STEPS
 
     @property
     def learnt(self) -> bool:
-        """Whether it predicts clearly better than token frequencies, which need no attention."""
+        """Return whether it predicts clearly better than token frequencies, which need no
+        attention.
+        """
         return self.trained and self.valid_loss <= CLEARLY * self.unigram_loss
 
     @property
     def valid_bits_per_byte(self) -> float:
-        """The validation loss as bits per byte of text, which compares across vocabularies."""
+        """Return the validation loss as bits per byte of text, which compares across
+        vocabularies.
+        """
         return bits_per_byte(self.valid_loss, self.valid)
 
 
 def bits_per_byte(nats_per_token: float, text: CorpusFacts) -> float:
-    """A loss in nats per token as bits per UTF-8 byte: loss · tokens / (bytes · ln 2)."""
+    """Return a loss in nats per token as bits per UTF-8 byte: loss · tokens / (bytes · ln 2)."""
     return nats_per_token * text.tokens / (text.bytes * math.log(2))

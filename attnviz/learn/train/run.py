@@ -196,7 +196,7 @@ class TrainingRun:
         return self.recipe.phases[-1].length
 
     def _stored_loss(self) -> float:
-        """The loss on the validation text, of the weights as they were stored."""
+        """Return the loss on the validation text, of the weights as they were stored."""
         stored = TorchDecoder.from_llama(
             self.trainer.model.config, open_checkpoint(self.directory).tensors
         )
@@ -252,7 +252,7 @@ def require_training_memory(config: DecoderConfig, recipe: Recipe, device: torch
 
 
 def _batch_bytes(config: DecoderConfig, phase: Phase) -> int:
-    """What one batch leaves for the backward pass, at two bytes a number."""
+    """Return what one batch leaves for the backward pass, at two bytes a number."""
     tokens = phase.batch * phase.length
     attended = config.heads * config.head_dim + 2 * config.kv_heads * config.head_dim
     layer = 4 * config.d_model + 2 * attended + 4 * config.d_ff
@@ -260,7 +260,7 @@ def _batch_bytes(config: DecoderConfig, phase: Phase) -> int:
 
 
 def with_known_precision(recipe: Recipe, device: torch.device) -> Recipe:
-    """The recipe, ``auto`` decided: bfloat16 where the device has instructions for it.
+    """Return the recipe, ``auto`` decided: bfloat16 where the device has instructions for it.
 
     Measured on two cores with AVX-512 BF16: 1.6 times the speed of float32. Without instructions
     it is emulated, and slower.

@@ -41,7 +41,7 @@ _SEQUENCES = 32
 
 
 def open_decoder(directory: Path) -> NumpyStack:
-    """The stored model in float32; LoadError where it is damaged."""
+    """Return the stored model in float32; LoadError where it is damaged."""
     checkpoint = open_checkpoint(directory)
     return llama_stack(checkpoint.config, checkpoint.tensors, np.float32)
 
@@ -49,8 +49,10 @@ def open_decoder(directory: Path) -> NumpyStack:
 def text_windows(
     ids: NDArray[np.integer], length: int, beginning: int, most: int = _SEQUENCES
 ) -> Ids:
-    """At most ``most`` windows of ``length`` tokens, evenly over a text, each begun: (window, 1 +
-    length). A shorter text is one window."""
+    """Return at most ``most`` windows of ``length`` tokens, evenly over a text, each begun:
+    (window, 1 +
+    length). A shorter text is one window.
+    """
     length = min(length, len(ids))
     count = min(most, len(ids) // length)
     starts = np.linspace(0, len(ids) - length, count).astype(np.int64)
@@ -112,7 +114,7 @@ _ON_RANDOM = {**_ON_TEXT, "induction": _second_copy}
 def _scored(
     decoder: NumpyStack, sequences: Ids, scores: Mapping[str, Formula], probe: str
 ) -> tuple[ScoredHeads, ...]:
-    """Each score of every head, and of uniform attention, averaged over the sequences."""
+    """Return each score of every head, and of uniform attention, averaged over the sequences."""
     config, tokens = decoder.shape, sequences.shape[1]
     shape = (config.layers + 1, config.heads, len(sequences))
     found = {name: np.full(shape, np.nan) for name in scores}
@@ -171,7 +173,7 @@ def _losses(decoder: NumpyStack, ids: Ids) -> Floats:
 
 
 def _batches(sequences: Ids) -> Iterator[tuple[int, Ids]]:
-    """Where each batch starts, and the batch."""
+    """Return where each batch starts, and the batch."""
     size = max(1, _TOKENS_AT_ONCE // sequences.shape[1])
     for start in range(0, len(sequences), size):
         yield start, sequences[start : start + size]

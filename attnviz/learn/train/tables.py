@@ -27,18 +27,18 @@ class FieldRule:
 
 
 def value(default: Any, rule: FieldRule) -> Any:
-    """A field that holds to a rule, unless it is None."""
+    """Return a field that holds to a rule, unless it is None."""
     return field(default=default, metadata={"rule": rule})
 
 
 def choice(default: str, *allowed: str) -> Any:
-    """A field that is one of these."""
+    """Return a field that is one of these."""
     *most, last = allowed
     return value(default, FieldRule(f"{', '.join(most)} or {last}", lambda one: one in allowed))
 
 
 def listed(default: tuple[FieldTable, ...], name: str) -> Any:
-    """A field of tables that a file writes one by one, as ``[[name]]``."""
+    """Return a field of tables that a file writes one by one, as ``[[name]]``."""
     return field(default=default, metadata={"name": name})
 
 
@@ -60,7 +60,7 @@ class FieldTable:
 
 
 def read_table(kind: type[_Read], path: Path, what: str) -> _Read:
-    """A whole file; what it leaves out is as in ``kind()``. what: such as ``a recipe``.
+    """Return a whole file; what it leaves out is as in ``kind()``. what: such as ``a recipe``.
 
     Raises LoadError where the file cannot be read or is no TOML, UsageError, naming the field,
     where it says something else.
@@ -75,7 +75,7 @@ def read_table(kind: type[_Read], path: Path, what: str) -> _Read:
 def _read(
     kind: type[_Read], values: Mapping[str, Any], place: str, root: type[FieldTable]
 ) -> _Read:
-    """A table at ``place`` of the file; UsageError for unknown names and other types."""
+    """Return a table at ``place`` of the file; UsageError for unknown names and other types."""
     own, types = _names(kind), get_type_hints(kind)
     read = {}
     for name, given in values.items():
@@ -89,12 +89,12 @@ def _read(
 
 
 def _names(kind: type[FieldTable]) -> dict[str, str]:
-    """The fields, by what a file calls them."""
+    """Return the fields, by what a file calls them."""
     return {one.metadata.get("name", one.name): one.name for one in fields(kind)}
 
 
 def _value(name: str, kind: Any, given: Any, place: str, root: type[FieldTable]) -> Any:
-    """What the file says, as a field of this type holds it."""
+    """Return what the file says, as a field of this type holds it."""
     if _is_table(kind):
         if not isinstance(given, dict):
             raise UsageError(f"{name} must be a table: [{name}]")
@@ -124,12 +124,12 @@ def _is_table(kind: Any) -> bool:
 
 
 def _listed(kind: Any) -> Any:
-    """What a list of tables holds; None for a field that is none."""
+    """Return what a list of tables holds; None for a field that is none."""
     return get_args(kind)[0] if get_origin(kind) is tuple and _is_table(get_args(kind)[0]) else None
 
 
 def _tables(root: type[FieldTable]) -> dict[str, type[FieldTable]]:
-    """The tables of a file, as they are written there."""
+    """Return the tables of a file, as they are written there."""
     kinds, found = get_type_hints(root), {}
     for name, own in _names(root).items():
         if _is_table(kinds[own]):
@@ -140,7 +140,7 @@ def _tables(root: type[FieldTable]) -> dict[str, type[FieldTable]]:
 
 
 def _hint(name: str, own: Mapping[str, str], root: type[FieldTable]) -> str:
-    """Where a field that is not known here may belong, or how it may be written."""
+    """Return where a field that is not known here may belong, or how it may be written."""
     tables = _tables(root)
     lists = {place.strip("[]"): place for place in tables if place.startswith("[[")}
     if close := difflib.get_close_matches(name, own, n=1, cutoff=0.5):
@@ -151,7 +151,9 @@ def _hint(name: str, own: Mapping[str, str], root: type[FieldTable]) -> str:
 
 
 def table_text(table: FieldTable) -> str:
-    """The whole file, what was left to defaults included; ``read_table`` reads the same from it."""
+    """Return the whole file, what was left to defaults included; ``read_table`` reads the same from
+    it.
+    """
     values: dict[str, Any] = {}
     tables: list[tuple[str, FieldTable]] = []
     lists: list[tuple[str, FieldTable]] = []
@@ -171,7 +173,7 @@ def table_text(table: FieldTable) -> str:
 
 
 def _pairs(values: Mapping[str, Any]) -> list[str]:
-    """What says nothing is left out: TOML has no null, and an empty text is the default."""
+    """Return what says nothing is left out: TOML has no null, and an empty text is the default."""
     return [
         f"{name} = {json.dumps(given, ensure_ascii=False)}"  # JSON's values are TOML's
         for name, given in values.items()

@@ -86,7 +86,7 @@ def read_corpus(paths: Iterable[Path]) -> Corpus:
 
 
 def hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
-    """The text without its last tenth, and that tenth, cut where a line ends if one does."""
+    """Return the text without its last tenth, and that tenth, cut where a line ends if one does."""
     left = sum(map(len, corpus.texts))
     left -= max(1, round(left * _HELD_OUT))
     index = 0
@@ -136,7 +136,7 @@ def _text(path: Path, content: bytes) -> str:
 
 
 def make_tokenizer(texts: Sequence[str], vocabulary: int | None) -> Tokenizer:
-    """A tokenizer of exactly ``vocabulary`` tokens that puts ``BEGINNING`` first.
+    """Return a tokenizer of exactly ``vocabulary`` tokens that puts ``BEGINNING`` first.
 
     vocabulary: None for 4,096, or fewer where the text does not allow as many.
     Raises UsageError where the text does not allow that many, with the number that it does.
@@ -180,7 +180,7 @@ def _pieces(texts: Iterable[str]) -> Iterator[str]:
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str], separator: int) -> NDArray[np.int32]:
-    """The ids of all texts in one row, ``separator`` between two of them: (token,)."""
+    """Return the ids of all texts in one row, ``separator`` between two of them: (token,)."""
     encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
     rows: list[NDArray[np.int32]] = []
     for encoding in encodings:
@@ -237,7 +237,7 @@ class Sampler:
         self.windows = 0
 
     def draw(self, phase: Phase) -> Batch:
-        """The next batch; UsageError where the text is shorter than a sequence."""
+        """Return the next batch; UsageError where the text is shorter than a sequence."""
         random = np.random.default_rng((self._seed, _SEQUENCES, self.position))
         self.position += 1
         rows = [self._sequence(phase, random) for _ in range(phase.batch)]
@@ -266,7 +266,9 @@ class Sampler:
     def _synthetic(
         self, kind: SequenceKind, phase: Phase, random: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """A sequence that is no plain text, and the weight of each of its tokens' prediction."""
+        """Return a sequence that is no plain text, and the weight of each of its tokens'
+        prediction.
+        """
         period = int(random.integers(phase.period[0], phase.period[1], endpoint=True))
         if kind == "recalled_pairs":
             return self._recalling(max(1, period // 2), phase, random)
@@ -303,7 +305,7 @@ class Sampler:
         return self._tokens[start : start + count].astype(np.int64)
 
     def _window(self, length: int) -> NDArray[np.int64]:
-        """The next window of the text; all of them come once before any comes again."""
+        """Return the next window of the text; all of them come once before any comes again."""
         self._demand(length)
         count = len(self._tokens) // length
         epoch, index = divmod(self.windows, count)
@@ -312,7 +314,9 @@ class Sampler:
         return self._tokens[start : start + length].astype(np.int64)
 
     def _starts(self, epoch: int, length: int) -> NDArray[np.int64]:
-        """Where the windows of an epoch begin: side by side from a random offset, shuffled."""
+        """Return where the windows of an epoch begin: side by side from a random offset,
+        shuffled.
+        """
         if self._order is None or self._order[0] != (epoch, length):
             random = np.random.default_rng((self._seed, _WINDOWS, epoch))
             count = len(self._tokens) // length

@@ -89,7 +89,9 @@ def _train(run: TrainingRun, pace: Pace, on_step: OnStep) -> bool:
 
 
 def finished(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
-    """What came of the run, whose state is saved; None where the process was asked to stop."""
+    """Return what came of the run, whose state is saved; None where the process was asked to
+    stop.
+    """
     try:
         with as_interrupt(), watcher.telling("measuring the trained model"):
             return run.finish()

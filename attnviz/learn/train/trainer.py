@@ -70,7 +70,7 @@ def change_optimiser(optimiser: torch.optim.Optimizer, wanted: Optimiser) -> Non
 
 
 def learning_rate(wanted: Optimiser, used: float, steps_in_phase: int) -> float:
-    """The rate of the next step: a linear warm-up in each phase, a cosine over the budget.
+    """Return the rate of the next step: a linear warm-up in each phase, a cosine over the budget.
 
     used: share of the budget that is used up. steps_in_phase: done since the phase began.
     """
@@ -155,7 +155,7 @@ def validation_loss(
 
 
 def unigram_loss(learned: NDArray[np.integer], held: NDArray[np.integer], vocabulary: int) -> float:
-    """What token frequencies alone predict: mean of −ln p, nats per token of ``held``.
+    """Return what token frequencies alone predict: mean of −ln p, nats per token of ``held``.
 
     p: of the token in ``learned``, every token of the vocabulary counted once more (Laplace).
     """
@@ -263,7 +263,7 @@ class Trainer:
             yield point
 
     def state(self) -> dict[str, Any]:
-        """All that ``restore`` needs to go on to the same weights, between any two steps.
+        """Return all that ``restore`` needs to go on to the same weights, between any two steps.
 
         Raises UsageError where a weight or a loss is no longer finite.
         """
@@ -296,7 +296,7 @@ class Trainer:
         self._losses = list(state["losses"].to(self.device))
 
     def validate(self, tokens: int | None = None) -> float:
-        """The loss on the first ``tokens`` of the validation text, or on all of it."""
+        """Return the loss on the first ``tokens`` of the validation text, or on all of it."""
         self.model.eval()
         loss = validation_loss(
             self.model, self._valid[:tokens], self.recipe.window, self._beginning, self.device

@@ -67,7 +67,7 @@ def backend_check(
 def _run_both(
     examinee: Examinee, ours: NumpyModel, passages: Sequence[Tokens]
 ) -> tuple[Backends, ComparedNumber]:
-    """The weights of each text by torch and by NumPy."""
+    """Return the weights of each text by torch and by NumPy."""
     info = examinee.info
     apart = np.zeros((info.layers, info.heads))
     spread = 1.0

@@ -70,7 +70,9 @@ class AttentionCase:
 
     @property
     def largest(self) -> float:
-        """The largest absolute number among inputs, projections and scaled scores; at least one."""
+        """Return the largest absolute number among inputs, projections and scaled scores; at least
+        one.
+        """
 
         def projected(name: str, x: NDArray[Any], parts: int) -> NDArray[Any]:
             weight, bias = (self.state[f"{name}_projection.{part}"] for part in ("weight", "bias"))
@@ -86,7 +88,7 @@ class AttentionCase:
 
 
 def attention_cases(sizes: Sizes, dtype: str) -> Iterator[AttentionCase]:
-    """The cases in the order in which they are shown; grouped only where heads can share."""
+    """Yield the cases in the order in which they are shown; grouped only where heads can share."""
     own, other = sizes.tokens, sizes.keys
     texts = "1 text" if sizes.batch == 1 else f"{sizes.batch} texts"
     yield _case(sizes, dtype, "self", f"{texts} of {_count(own)}, all visible")

@@ -115,7 +115,7 @@ def _step(step: ComputationStep, numbers: bool) -> dict[str, Any]:
 
 
 def _matrix(matrix: Matrix, numbers: bool) -> dict[str, Any]:
-    """A matrix; ``values`` only where they are few, null where a score is hidden."""
+    """Return a matrix; ``values`` only where they are few, null where a score is hidden."""
     found: dict[str, Any] = {"symbol": matrix.symbol, "shape": list(matrix.shape)}
     if numbers:
         found["values"] = _listed(matrix.values.tolist())
@@ -129,7 +129,7 @@ def _listed(values: Any) -> Any:
 
 
 def verification_rows(found: VerifyReport) -> Iterator[tuple[object, ...]]:
-    """A row a measure, or a check that was skipped; what is no number is empty."""
+    """Yield a row a measure, or a check that was skipped; what is no number is empty."""
     yield _COLUMNS
     for check in found.checks:
         start = (check.group, check.name, check.against, check.verdict)

@@ -35,7 +35,9 @@ _ROOMY, _TALL = 110, 40
 def verification_document(
     found: VerifyReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """What was checked, the verdict, the steps, every check, and where tolerances come from."""
+    """Return what was checked, the verdict, the steps, every check, and where tolerances come
+    from.
+    """
     about = _OWN_NAME if found.model is None else found.model.name
     heading = _heading(found)
     notes = () if found.model is None else found.model.notes
@@ -77,7 +79,7 @@ def _hints(found: VerifyReport, explained: bool) -> list[str]:
 
 
 def _heading(found: VerifyReport) -> doc.Words:
-    """What was checked, in few words."""
+    """Return what was checked, in few words."""
     if found.model is None:
         return [(_OWN_NAME, True), *((fact, False) for fact in _own_facts(found)[:3])]
     words = model_words(found.model)
@@ -89,7 +91,9 @@ def _heading(found: VerifyReport) -> doc.Words:
 
 
 def _first(found: VerifyReport, columns: int, lines: int) -> list[doc.Group]:
-    """A row a group of checks, what failed first; as much of everything as there is room for."""
+    """Return a row a group of checks, what failed first; as much of everything as there is room
+    for.
+    """
     if found.steps:
         return [doc.Group([_step_table(found, columns)]), *_worked_head(found)]
     rows = _summary(found)
@@ -101,7 +105,7 @@ def _first(found: VerifyReport, columns: int, lines: int) -> list[doc.Group]:
 
 
 def _summary(found: VerifyReport) -> doc.Table:
-    """A row a case of the own attention, or a property of a model: its worst error."""
+    """Return a row a case of the own attention, or a property of a model: its worst error."""
     rows = []
     for name, words, checks in _by_group(found):
         measures = [measure for check in checks for measure in check.measures]
@@ -127,7 +131,7 @@ def _summary(found: VerifyReport) -> doc.Table:
 
 
 def _by_group(found: VerifyReport) -> Iterator[tuple[str, str, Sequence[Check]]]:
-    """The name of each group of checks, what it is about, and its checks."""
+    """Yield the name of each group of checks, what it is about, and its checks."""
     if found.model is not None:
         for check in found.checks:
             yield check.name, check.skipped or check.claim, [check]
@@ -142,13 +146,13 @@ def _by_group(found: VerifyReport) -> Iterator[tuple[str, str, Sequence[Check]]]
 
 
 def _of_all(checks: Sequence[Check]) -> Check:
-    """The check whose verdict is that of all: one that failed, else one that was made."""
+    """Return the check whose verdict is that of all: one that failed, else one that was made."""
     order: tuple[Verdict, ...] = ("fail", "pass", "skipped")
     return min(checks, key=lambda check: order.index(check.verdict))
 
 
 def _about(found: VerifyReport) -> list[doc.Part]:
-    """What a reader needs to repeat the run."""
+    """Return what a reader needs to repeat the run."""
     if found.model is None:
         return [doc.Facts([(_OWN_NAME, True), *((fact, False) for fact in _own_facts(found))])]
     counts = " and ".join(f"{count} tokens" for count in found.tokens)
@@ -159,7 +163,7 @@ def _about(found: VerifyReport) -> list[doc.Part]:
 
 
 def _own_facts(found: VerifyReport) -> list[str]:
-    """The sizes of the own attention and the libraries that took part."""
+    """Return the sizes of the own attention and the libraries that took part."""
     sizes = found.sizes
     assert sizes is not None
     texts = f"{counted(sizes.batch, 'text')} of {sizes.tokens} tokens"
@@ -201,7 +205,9 @@ def _comparisons(found: VerifyReport) -> Iterator[doc.Table]:
 
 
 def _properties(checks: Sequence[Check]) -> doc.Table:
-    """A heading a check with what it claims, and a row a measure with why it may be so large."""
+    """Return a heading a check with what it claims, and a row a measure with why it may be so
+    large.
+    """
     rows = []
     for check in checks:
         why = check.claim if check.skipped is None else check.skipped
@@ -236,7 +242,7 @@ def _properties(checks: Sequence[Check]) -> doc.Table:
 
 
 def _steps(found: VerifyReport) -> doc.Group:
-    """Every step in order: shapes always, numbers where they fit on paper."""
+    """Return every step in order: shapes always, numbers where they fit on paper."""
     numbers = found.numbers_shown
     told = (
         f"decimals are rounded to {_DECIMALS}: on paper the last one may differ by one or two"
@@ -265,13 +271,15 @@ def _step(place: int, step: ComputationStep, numbers: bool) -> Iterator[doc.Part
 
 
 def _axes(step: ComputationStep) -> str:
-    """The names of the axes and their lengths; of several shapes the last."""
+    """Return the names of the axes and their lengths; of several shapes the last."""
     names = " × ".join(f"({name})" if "×" in name else name for name in step.axes)
     return f"{names}: {' × '.join(map(str, step.found[-1].shape))}"
 
 
 def _step_table(found: VerifyReport, columns: int) -> doc.Table:
-    """A row a step: what is computed, its shape, and where there is room the names of its axes."""
+    """Return a row a step: what is computed, its shape, and where there is room the names of its
+    axes.
+    """
     titles = ["step", "shape", "computes", *["axes"] * (columns >= _ROOMY)]
     rows = []
     for place, step in enumerate(found.steps, 1):
@@ -282,7 +290,7 @@ def _step_table(found: VerifyReport, columns: int) -> doc.Table:
 
 
 def _worked_head(found: VerifyReport) -> list[doc.Group]:
-    """The first head's numbers: its scores, its weights and what it puts out."""
+    """Return the first head's numbers: its scores, its weights and what it puts out."""
     if not found.numbers_shown:
         return []
     chosen = [step.found[0] for step in found.steps if step.name in ("scores", "weights", "mixed")]
@@ -307,14 +315,14 @@ def _matrices(matrices: Sequence[Matrix]) -> doc.Table:
 
 
 def _by_head(matrix: Matrix) -> list[Matrix]:
-    """An array (head, row, column) as matrices, one a head."""
+    """Return an array (head, row, column) as matrices, one a head."""
     return [
         Matrix(f"{matrix.symbol} head {head}", values) for head, values in enumerate(matrix.values)
     ]
 
 
 def _texts(values: NDArray[np.floating]) -> list[list[str]]:
-    """A matrix as texts: whole numbers as such, else all with the same decimals."""
+    """Return a matrix as texts: whole numbers as such, else all with the same decimals."""
     finite = values[np.isfinite(values)]
     decimals = 0 if (finite == np.round(finite)).all() else _DECIMALS
     return [[_number(float(value), decimals) for value in row] for row in values]

@@ -56,7 +56,9 @@ class KeepAll:
 
 
 def apart(one: Maps, other: Maps) -> Difference:
-    """The largest difference of two runs; infinite where they have other layers or shapes."""
+    """Return the largest difference of two runs; infinite where they have other layers or
+    shapes.
+    """
     if set(one) != set(other):
         return math.inf, "other layers"
     return furthest((place, differences(one[place], other[place])) for place in one)
@@ -71,7 +73,9 @@ def differences(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def furthest(found: Iterable[tuple[tuple[Kind, int], NDArray[Any]]]) -> Difference:
-    """The largest of absolute numbers whose first axis is the head; a NaN is larger than all."""
+    """Return the largest of absolute numbers whose first axis is the head; a NaN is larger than
+    all.
+    """
     worst, where = 0.0, ""
     for (kind, layer), numbers in found:
         by_head = numbers.reshape(len(numbers), -1)
@@ -88,7 +92,8 @@ def furthest(found: Iterable[tuple[tuple[Kind, int], NDArray[Any]]]) -> Differen
 
 
 def score_spread(maps: Maps) -> float:
-    """How far scores are apart, as the smallest weight above zero tells: -ln of it, at least one.
+    """Return how far scores are apart, as the smallest weight above zero tells: -ln of it, at least
+    one.
 
     An error of a score becomes a relative error of its weight, and scores round as they are large.
     """
@@ -157,37 +162,39 @@ class Examinee(ABC):
 
     @property
     def dropout(self) -> float:
-        """The largest probability of dropout in training."""
+        """Return the largest probability of dropout in training."""
         return dropout_of(self.root)
 
     @property
     def parameters(self) -> int:
-        """How many numbers it has learned, tied ones once."""
+        """Return how many numbers it has learned, tied ones once."""
         return sum(weight.numel() for weight in self.root.parameters())
 
     @abstractmethod
     def capture(self, passage: Input) -> Maps:
-        """The weights of a run, by the library's own way of observing."""
+        """Return the weights of a run, by the library's own way of observing."""
 
     @abstractmethod
     def outputs(self, passage: Input) -> Outputs:
-        """The outputs of a run while it is observed."""
+        """Return the outputs of a run while it is observed."""
 
     @abstractmethod
     def references(self) -> tuple[ReferenceRun[Maps], ...]:
-        """The weights of the same run made otherwise."""
+        """Return the weights of the same run made otherwise."""
 
     @abstractmethod
     def unobserved(self) -> tuple[ReferenceRun[Outputs], ...]:
-        """The outputs of the same run while nobody observes."""
+        """Return the outputs of the same run while nobody observes."""
 
     def sinks(self) -> Maps:
-        """What a learned sink takes of each row, (head, query, 1); empty if there is none."""
+        """Return what a learned sink takes of each row, (head, query, 1); empty if there is
+        none.
+        """
         return {}
 
     @abstractmethod
     def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
-        """The modules whose heads can be added up, and why others cannot; empty for all."""
+        """Return the modules whose heads can be added up, and why others cannot; empty for all."""
 
     def padded(self) -> tuple[tuple[Padded, ...], str]:
         """Runs over the text with padding; where there are none, why."""
@@ -197,15 +204,15 @@ class Examinee(ABC):
         return tuple(self.run_padded(side) for side in sides), reason
 
     def sides(self) -> tuple[tuple[Side, ...], str]:
-        """Where padding can stand, and why not elsewhere."""
+        """Return where padding can stand, and why not elsewhere."""
         return ("right", "left"), ""
 
     @abstractmethod
     def run_padded(self, side: Side) -> Padded:
-        """A run over the text with padding there."""
+        """Return a run over the text with padding there."""
 
     def with_padding(self, padding: tuple[int, ...], side: Side) -> tuple[tuple[int, ...], slice]:
-        """The text's ids with padding on one side, and where the real ones are."""
+        """Return the text's ids with padding on one side, and where the real ones are."""
         ids = self.passage.ids
         if side == "right":
             return (*ids, *padding), slice(0, len(ids))
@@ -227,5 +234,5 @@ class Examinee(ABC):
                 module.training = mode
 
     def state(self) -> dict[str, str]:
-        """A digest of each part that observing must leave alone."""
+        """Return a digest of each part that observing must leave alone."""
         return module_state(self.root)

@@ -21,7 +21,7 @@ from attnviz.records import Input, Tokens
 
 
 def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) -> Examinee:
-    """A loaded model and the tokens that it reads, ready to be verified.
+    """Return a loaded model and the tokens that it reads, ready to be verified.
 
     Raises UnsupportedError for a model that does not read text.
     """
@@ -37,7 +37,7 @@ def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) ->
 
 
 def count_check(examinee: Examinee, model: Model, name: str | None, options: LoadOptions) -> Check:
-    """Whether it has as many parameters as ``attnviz params`` counts, as whole numbers.
+    """Return whether it has as many parameters as ``attnviz params`` counts, as whole numbers.
 
     Skipped where the config tells of no count.
     """
@@ -54,7 +54,7 @@ def count_check(examinee: Examinee, model: Model, name: str | None, options: Loa
 
 
 def _expected(model: Model, name: str | None, options: LoadOptions) -> tuple[int, str]:
-    """The count, and the command that shows it."""
+    """Return the count, and the command that shows it."""
     if isinstance(model, OwnAttention):
         shape = model.attention.shape
         sizes = {"d_model": shape.d_model, "heads": shape.heads, "kv_heads": shape.kv_heads}

@@ -57,15 +57,17 @@ class _NativeExaminee(Examinee):
 
     @abstractmethod
     def _run(self, ids: tuple[int, ...], mask: Tensor | None = None) -> Tensor:
-        """The twin's outputs (1, token, width), under a mask as ``MultiHeadAttention`` takes it."""
+        """Return the twin's outputs (1, token, width), under a mask as ``MultiHeadAttention`` takes
+        it.
+        """
 
     @abstractmethod
     def _in_numpy(self) -> Outputs:
-        """The NumPy model's own outputs."""
+        """Return the NumPy model's own outputs."""
 
     @abstractmethod
     def _other_reference(self) -> ReferenceRun[Maps]:
-        """A further way to the same weights."""
+        """Return a further way to the same weights."""
 
     def capture(self, passage: Input) -> Maps:
         record = capture(self._model, passage.text, kind="self")
@@ -76,7 +78,7 @@ class _NativeExaminee(Examinee):
 
     @torch.inference_mode()
     def _watched(self, ids: tuple[int, ...], mask: Tensor | None = None) -> tuple[Maps, Outputs]:
-        """The twin's weights and outputs while its hook points are observed."""
+        """Return the twin's weights and outputs while its hook points are observed."""
         keep = KeepAll()
         with observe_hook_points(self.root, keep):
             outputs = self._run(ids, mask)

@@ -141,7 +141,7 @@ def layer_answer(case: AttentionCase) -> Answer:
 
 
 def _per_query_head(case: AttentionCase, name: str) -> Tensor:
-    """A projection's rows, those of a shared head once for each query head."""
+    """Return a projection's rows, those of a shared head once for each query head."""
     rows: NDArray[Any] = case.state[name]
     if name.startswith("query"):
         return torch.from_numpy(rows)
@@ -185,7 +185,8 @@ _KERAS = "keras"
 
 
 def find_keras() -> Any:
-    """The Keras package on its torch backend, or on ``KERAS_BACKEND``'s; None where it is missing.
+    """Return the Keras package on its torch backend, or on ``KERAS_BACKEND``'s; None where it is
+    missing.
 
     Its settings file is neither read nor written: what is computed must not depend on it.
     """

@@ -40,7 +40,7 @@ def own_checks(
     keras: bool | None = None,
     on_case: Callable[[AttentionCase], None] = lambda case: None,
 ) -> tuple[Check, ...]:
-    """Every comparison of every case; outputs and weights, or what the other side hands out.
+    """Return every comparison of every case; outputs and weights, or what the other side hands out.
 
     keras: whether to hold it against Keras; None for yes if it is installed.
     on_case: called before each case is computed.
@@ -105,7 +105,7 @@ def _check(case: AttentionCase, name: str, ours: Answer, against: str, theirs: A
 
 
 def _own_answers(case: AttentionCase) -> Mapping[str, Answer]:
-    """The answers by the names that a screen shows: ``NumPy``, ``torch`` and ``fused``."""
+    """Return the answers by the names that a screen shows: ``NumPy``, ``torch`` and ``fused``."""
     attention = _module(case)
     given = [torch.from_numpy(case.query)]
     given += [] if case.key is case.query else [torch.from_numpy(case.key)]

@@ -40,7 +40,7 @@ _HIDDEN = "masked means none at all"
 
 
 def exact(name: str, difference: float, where: str = "", reason: str = "") -> ComparedNumber:
-    """A measure of what must be equal bit for bit."""
+    """Return a measure of what must be equal bit for bit."""
     words = reason or "bit for bit: the same operations on the same numbers"
     return ComparedNumber(name, difference, Tolerance(0.0, 0, 0.0), words, where)
 
@@ -153,7 +153,7 @@ class Property(NamedTuple):
 def model_checks(
     examinee: Examinee, on_check: Callable[[str], None] = lambda name: None
 ) -> Iterator[Check]:
-    """Every property of a model, in the order in which they are shown.
+    """Yield every property of a model, in the order in which they are shown.
 
     on_check: called with the name of each before it is tested.
     Raises UnsupportedError where the architecture's attention cannot be observed.
@@ -203,7 +203,7 @@ def _causality(run: ObservedRun) -> _Found | str:
         return "one token has no later one"
 
     def until(maps: Maps, place: int) -> Maps:
-        """The rows of the queries before ``place``."""
+        """Return the rows of the queries before ``place``."""
         return {key: weights[:, :place] for key, weights in maps.items() if key[0] in kinds}
 
     causal = until(run.maps, length)
@@ -230,7 +230,7 @@ def _number(value: float) -> float:
 
 
 def _changed(examinee: Examinee, place: int) -> Input:
-    """The text that is predicted with other tokens from ``place`` on."""
+    """Return the text that is predicted with other tokens from ``place`` on."""
     passage = examinee.passage
     text = passage.predicted.ids
     offered = examinee.other_ids(2 * len(text))
@@ -245,7 +245,7 @@ def _changed(examinee: Examinee, place: int) -> Input:
 
 
 def _heads_sum(run: ObservedRun) -> _Found | str:
-    """A module's output is what its heads put out, each through its part of W_O, and b_O."""
+    """Return a module's output is what its heads put out, each through its part of W_O, and b_O."""
     sums, reason = run.examinee.head_sums()
     if not sums:
         return reason
@@ -270,7 +270,7 @@ def _heads_sum(run: ObservedRun) -> _Found | str:
 
 
 def _eager_weights(run: ObservedRun) -> _Found:
-    """What was captured is what the same model computes when it is asked plainly."""
+    """Return what was captured is what the same model computes when it is asked plainly."""
     return [
         _held(reference, *apart(run.maps, reference.found), run.of_weights)
         for reference in run.examinee.references()

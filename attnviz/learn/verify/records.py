@@ -54,7 +54,7 @@ class Tolerance:
 
     @property
     def words(self) -> str:
-        """How it comes about, such as ``4ε·√152·6.3``."""
+        """Return how it comes about, such as ``4ε·√152·6.3``."""
         if not self.value:
             return "exactly 0"
         if self.value == self.most:
@@ -84,7 +84,7 @@ class ComparedNumber:
 
     @property
     def words(self) -> str:
-        """How its tolerance comes about, and why."""
+        """Return how its tolerance comes about, and why."""
         return f"{self.tolerance.words}: {self.reason}"
 
 
@@ -120,7 +120,7 @@ class Check:
 
     @property
     def word(self) -> str:
-        """The verdict in four letters: SKIP of what is missing, N/A of what cannot be."""
+        """Return the verdict in four letters: SKIP of what is missing, N/A of what cannot be."""
         if self.skipped is not None:
             return "N/A" if self.claim else "SKIP"
         return self.verdict.upper()
@@ -260,12 +260,12 @@ class VerifyReport(Report):
             raise AttnvizError(failure_words(self))
 
     def count(self, verdict: Verdict) -> int:
-        """How many checks ended so."""
+        """Return how many checks ended so."""
         return sum(check.verdict == verdict for check in self.checks)
 
     @property
     def numbers_shown(self) -> bool:
-        """Whether the steps are small enough for their numbers."""
+        """Return whether the steps are small enough for their numbers."""
         return self.sizes is not None and max(self.sizes.tokens, self.sizes.d_model) <= MOST
 
     @property

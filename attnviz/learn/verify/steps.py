@@ -38,7 +38,7 @@ _SHARED = ("tokens", "kv_heads × head_dim")
 
 
 def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[ComputationStep, ...]:
-    """Every step from the input to the output, for one text without biases.
+    """Return every step from the input to the output, for one text without biases.
 
     The input has whole numbers from -1 to 2. Each column of a projection picks one number of a
     token, or takes its negative, so that queries, keys, values and scores are whole as well.
@@ -91,7 +91,7 @@ def _projection(
 def _weighing(
     query: Floats, key: Floats, value: Floats, attention: NumpyAttention
 ) -> tuple[ComputationStep, ...]:
-    """The steps from split heads (head, token, head_dim) to the output."""
+    """Return the steps from split heads (head, token, head_dim) to the output."""
     square = ("heads", "queries", "keys")
     root = math.sqrt(query.shape[-1])
     scores = attention_scores(query, key, 1.0)
@@ -137,7 +137,7 @@ def _weighing(
 def steps_check(
     sizes: Sizes, dtype: str, causal: bool, steps: tuple[ComputationStep, ...]
 ) -> Check:
-    """The steps against the same attention in one call."""
+    """Return the steps against the same attention in one call."""
     text, attention = _whole_numbers(sizes, dtype, causal)
     output, weights = attention(text)
     found = {step.name: step.found[0].values for step in steps}
@@ -153,7 +153,7 @@ def steps_check(
 
 
 def _whole_numbers(sizes: Sizes, dtype: str, causal: bool) -> tuple[Floats, NumpyAttention]:
-    """A text (token, d_model) and an attention without biases over it."""
+    """Return a text (token, d_model) and an attention without biases over it."""
     generator = np.random.default_rng(sizes.seed)
     text = generator.integers(-1, 3, (sizes.tokens, sizes.d_model)).astype(dtype)
     shared = sizes.kv_heads or sizes.heads

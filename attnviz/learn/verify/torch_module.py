@@ -37,7 +37,7 @@ class HeadSum:
 def sum_heads(
     root: nn.Module, points: HookPoints, run: Callable[[], object]
 ) -> tuple[tuple[HeadSum, ...], str]:
-    """The sums of one ``run`` of ``root``, and why some module has none; empty if all have.
+    """Return the sums of one ``run`` of ``root``, and why some module has none; empty if all have.
 
     The output projection is the first linear map that ends after a module's heads are mixed, and
     it must read them unchanged.
@@ -79,7 +79,7 @@ class _Watch:
 
 
 def _summed(point: HookedCall, heads: Tensor, projection: nn.Module, output: Tensor) -> HeadSum:
-    """The sum in float64: heads (token, head, dim), one at a time."""
+    """Return the sum in float64: heads (token, head, dim), one at a time."""
     stored: Any = projection.weight
     weight = _wide(
         stored if isinstance(projection, nn.Linear) else stored.T
@@ -116,7 +116,7 @@ _HOOKS = (
 
 
 def module_state(root: nn.Module) -> dict[str, str]:
-    """A SHA-256 of every part of ``root`` that observing must leave alone."""
+    """Return a SHA-256 of every part of ``root`` that observing must leave alone."""
     modules = list(root.named_modules())
     return {
         "parameters": _digest(_tensors(root.named_parameters())),
@@ -159,7 +159,7 @@ def _configs(modules: Iterable[tuple[str, nn.Module]]) -> Iterable[bytes]:
 
 
 def dropout_of(root: nn.Module) -> float:
-    """The largest probability of dropout that any module of ``root`` has."""
+    """Return the largest probability of dropout that any module of ``root`` has."""
     found = [0.0]
     for module in root.modules():
         if isinstance(module, nn.Dropout):

@@ -142,7 +142,7 @@ class TransformersExaminee(Examinee):
 
 
 def _plan(whole: Any, passage: Input, attention_mask: Tensor | None = None) -> ForwardPass:
-    """A run over one text that computes every kind of attention."""
+    """Return a run over one text that computes every kind of attention."""
     target = None if passage.target is None else torch.tensor([passage.target.ids])
     planned = plan_pass(whole, KINDS, torch.tensor([passage.ids]), attention_mask, target)
     return replace(planned, compare=False)  # the checks themselves do
@@ -150,7 +150,9 @@ def _plan(whole: Any, passage: Input, attention_mask: Tensor | None = None) -> F
 
 @torch.inference_mode()
 def _eager_maps(forward: ForwardPass, like: Maps) -> Maps:
-    """What the model itself reports with eager attention, numbered as the layers of ``like``."""
+    """Return what the model itself reports with eager attention, numbered as the layers of
+    ``like``.
+    """
     keep = KeepAll()
     for kind, reported in run_reporting(forward)[1].items():
         # Layers without attention report nothing, but are counted.
@@ -179,7 +181,8 @@ def _last_hidden(stack: nn.Module) -> Iterator[list[NDArray[np.float64]]]:
 
 @torch.inference_mode()
 def _sink_shares(forward: ForwardPass) -> Maps:
-    """What a learned sink takes of each row, (head, query, 1), worked out from queries and keys.
+    """Return what a learned sink takes of each row, (head, query, 1), worked out from queries and
+    keys.
 
     transformers hands the sinks of a layer, a score for each head, to its attention function.
     """

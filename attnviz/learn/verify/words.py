@@ -9,7 +9,7 @@ from attnviz.learn.verify.records import Check, ComparedNumber, VerifyReport
 
 
 def difference(value: float) -> str:
-    """A difference or a tolerance in at most seven characters, such as ``1.2e-07``."""
+    """Return a difference or a tolerance in at most seven characters, such as ``1.2e-07``."""
     if value == 0:
         return "0"
     if math.isnan(value):
@@ -20,7 +20,9 @@ def difference(value: float) -> str:
 
 
 def severity(measure: ComparedNumber) -> tuple[float, float, float]:
-    """A difference as a share of its tolerance, then both as numbers; NaN is worst of all."""
+    """Return a difference as a share of its tolerance, then both as numbers; NaN is worst of
+    all.
+    """
     found, allowed = measure.difference, measure.tolerance.value
     if math.isnan(found):
         return math.inf, math.inf, allowed
@@ -29,7 +31,7 @@ def severity(measure: ComparedNumber) -> tuple[float, float, float]:
 
 
 def verdict_words(found: VerifyReport) -> str:
-    """How many checks ended how."""
+    """Return how many checks ended how."""
     passed, failed, skipped = (found.count(one) for one in ("pass", "fail", "skipped"))
     words = [f"{passed} check{'s' * (passed != 1)} pass{'es' * (passed == 1)}"]
     if failed:
@@ -41,7 +43,7 @@ def verdict_words(found: VerifyReport) -> str:
 
 
 def worst_words(found: VerifyReport) -> str:
-    """The worst error and what was allowed, as the end of a sentence."""
+    """Return the worst error and what was allowed, as the end of a sentence."""
     places = [(check, measure) for check in found.checks for measure in check.measures]
     if not places:
         return ""
@@ -58,7 +60,7 @@ def _named(check: Check) -> str:
 
 
 def tolerance_words(found: VerifyReport) -> str:
-    """Where tolerances come from, in one sentence."""
+    """Return where tolerances come from, in one sentence."""
     least = (
         "" if found.rounds_in == found.dtype else ", in which its least exact steps are computed"
     )
@@ -70,7 +72,7 @@ def tolerance_words(found: VerifyReport) -> str:
 
 
 def failure_words(found: VerifyReport) -> str:
-    """The failed checks in one line."""
+    """Return the failed checks in one line."""
     named = []
     for check in found.failed:
         worst = max(check.measures, key=severity)

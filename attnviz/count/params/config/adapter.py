@@ -36,7 +36,7 @@ class Fields:
         self._asked: set[str] = set()
 
     def get(self, key: str) -> Any:
-        """The field, or the default where it is not there; a null is a null."""
+        """Return the field, or the default where it is not there; a null is a null."""
         for spelling in (*self._spellings.get(key, ()), key):
             self._asked.add(spelling)
             if spelling in self._config:
@@ -44,7 +44,9 @@ class Fields:
         return self._defaults.get(key)
 
     def whole(self, key: str, least: int = 1) -> int:
-        """A field that is a whole number; LoadError where it is none, or less than ``least``."""
+        """Return a field that is a whole number; LoadError where it is none, or less than
+        ``least``.
+        """
         value = self.get(key)
         if (
             not isinstance(value, int)
@@ -58,15 +60,15 @@ class Fields:
         return value
 
     def optional(self, key: str, least: int = 1) -> int | None:
-        """A whole number, or None where the field is null or missing."""
+        """Return a whole number, or None where the field is null or missing."""
         return None if self.get(key) is None else self.whole(key, least)
 
     def flag(self, key: bool | str) -> bool:
-        """A switch: itself where it is fixed in the family, else the field of that name."""
+        """Return a switch: itself where it is fixed in the family, else the field of that name."""
         return key if isinstance(key, bool) else bool(self.get(key))
 
     def listed(self, key: str, length: int) -> list[Any] | None:
-        """A list with an entry per layer, or None if there is none."""
+        """Return a list with an entry per layer, or None if there is none."""
         value = self.get(key)
         if value is None:
             return None
@@ -75,13 +77,13 @@ class Fields:
         return value[:length]
 
     def divided(self, width: int, heads: int) -> int:
-        """The width of a head; LoadError where heads do not divide the model's width."""
+        """Return the width of a head; LoadError where heads do not divide the model's width."""
         if width % heads:
             raise self._wrong(f"{heads} heads, which do not divide its width {width}")
         return width // heads
 
     def grouped(self, heads: int, kv_heads: int) -> int:
-        """The key/value heads; LoadError where they do not divide the query heads."""
+        """Return the key/value heads; LoadError where they do not divide the query heads."""
         if heads % kv_heads:
             raise self._wrong(f"{kv_heads} key/value heads, which do not divide its {heads} heads")
         return kv_heads
@@ -90,7 +92,9 @@ class Fields:
         return LoadError(f"the config of {self.name!r} has {what}")
 
     def misspelt(self) -> tuple[str, str] | None:
-        """A field that was not asked for, with the one that it resembles; None without one."""
+        """Return a field that was not asked for, with the one that it resembles; None without
+        one.
+        """
         for key in self._config:
             if key not in self._asked:
                 close = difflib.get_close_matches(key, self._asked, n=1, cutoff=_SIMILAR)
@@ -119,7 +123,7 @@ class Adapter(NamedTuple):
 
 
 def layer_norm(label: str, width: int) -> specs.Norm:
-    """A layer norm with scale and shift."""
+    """Return a layer norm with scale and shift."""
     return specs.Norm(label, width, shift=True)
 
 
@@ -144,7 +148,7 @@ def block(
     shift: bool = True,
     parts: tuple[specs.Part, ...] = (),
 ) -> specs.LayerSpec:
-    """A layer with so many norms of the model's width."""
+    """Return a layer with so many norms of the model's width."""
     width = attentions[0].d_model
     labels = ("attention norm", "feed-forward norm", "cross attention norm")
     return specs.LayerSpec(
@@ -156,7 +160,7 @@ def block(
 
 
 def tables(vocab: int, width: int, positions: int | None = None) -> tuple[specs.LookupTable, ...]:
-    """A token table, and a position table of so many rows."""
+    """Return a token table, and a position table of so many rows."""
     token = specs.LookupTable("token embedding", vocab, width)
     if positions is None:
         return (token,)
@@ -164,7 +168,7 @@ def tables(vocab: int, width: int, positions: int | None = None) -> tuple[specs.
 
 
 def head(fields: Fields, width: int, bias: bool | str = False) -> specs.Dense:
-    """The matrix onto the vocabulary, tied or not."""
+    """Return the matrix onto the vocabulary, tied or not."""
     tied = fields.flag("tie_word_embeddings")
     return specs.Dense("head", width, fields.whole("vocab_size"), bias=fields.flag(bias), tied=tied)
 
@@ -172,5 +176,5 @@ def head(fields: Fields, width: int, bias: bool | str = False) -> specs.Dense:
 def model(
     fields: Fields, *stacks: specs.StackSpec, embeddings: tuple[specs.Part, ...] = ()
 ) -> specs.ModelSpec:
-    """The stacks as a model of the config's name."""
+    """Return the stacks as a model of the config's name."""
     return specs.ModelSpec(fields.name, "", stacks, embeddings)

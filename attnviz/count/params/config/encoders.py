@@ -31,7 +31,7 @@ class _Row(NamedTuple):
 
 
 def _read_encoder(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> ModelSpec:
-    """An encoder alone, with its masked head, or with both pre-training heads."""
+    """Return an encoder alone, with its masked head, or with both pre-training heads."""
     row = _Row(**switches)
     if fields.flag("add_cross_attention") or fields.flag("is_decoder"):
         raise adapter.UnclaimedError
@@ -110,7 +110,7 @@ class _VisionRow(NamedTuple):
 def _read_vision(
     fields: adapter.Fields, *, purpose: Literal["bare", "classifying"], **switches: Any
 ) -> ModelSpec:
-    """The backbone, or the classifier on it."""
+    """Return the backbone, or the classifier on it."""
     row = _VisionRow(**switches)
     width, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     if fields.flag("use_swiglu_ffn"):

@@ -93,7 +93,7 @@ def _stacked(
     limited: bool = True,
     final: Norm | None = None,
 ) -> ModelSpec:
-    """A decoder of these layers.
+    """Return a decoder of these layers.
 
     table: rows of its position table; None without one.
     norms: what stands behind the token table.

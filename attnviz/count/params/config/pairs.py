@@ -27,7 +27,7 @@ class _BartRow(NamedTuple):
 
 
 def _read_bart(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> specs.ModelSpec:
-    """Both stacks, which share one token table with the head."""
+    """Return both stacks, which share one token table with the head."""
     row = _BartRow(**switches)
     width, vocab = fields.whole("d_model"), fields.whole("vocab_size")
     separate = fields.get("share_encoder_decoder_embeddings") is False
@@ -124,7 +124,7 @@ def _read_t5(
     purpose: Literal["bare", "generating", "encoder"],
     biased_layers: bool = False,
 ) -> specs.ModelSpec:
-    """Both stacks, or the encoder alone.
+    """Return both stacks, or the encoder alone.
 
     biased_layers: each layer has its own table of position biases (UMT5), not the first alone.
     """

@@ -18,7 +18,7 @@ _READERS = {**decoder.READERS, **gpt.READERS, **encoders.READERS, **pairs.READER
 
 @cache
 def families(kind: str = "") -> dict[str, Adapter]:
-    """What reads each model type that the arithmetic claims; those of one kind, or all."""
+    """Return what reads each model type that the arithmetic claims; those of one kind, or all."""
     table = read_toml(_FAMILIES, "the families of models")
     kinds = table.pop("kinds")
     return {
@@ -39,7 +39,7 @@ def _adapter(
     spellings: Mapping[str, Sequence[str]] | None = None,
     **switches: Any,
 ) -> Adapter:
-    """The adapter of a family, of which the arguments from ``prefix`` on are the table."""
+    """Return the adapter of a family, of which the arguments from ``prefix`` on are the table."""
     named = {purpose: name.format(prefix) for purpose, name in kind["classes"].items()}
     named |= classes or {}
     filled = dict(zip(kind.get("order", ()), sizes, strict=False))
@@ -58,7 +58,7 @@ def spec_from_config(
     source: str = "",
     architecture: str | None = None,
 ) -> ModelSpec | None:
-    """The spec of a Hugging Face config; None where the arithmetic does not claim it.
+    """Return the spec of a Hugging Face config; None where the arithmetic does not claim it.
 
     architecture: the class to count; None for the config's own, or the usual one where it names
         none: the one with the head that predicts tokens, the bare one of encoders.
@@ -74,13 +74,17 @@ def spec_from_config(
 
 
 def stored_dtype(config: Mapping[str, Any]) -> str:
-    """The dtype that a config names for the checkpoint's weights; empty where it names none."""
+    """Return the dtype that a config names for the checkpoint's weights; empty where it names
+    none.
+    """
     stored = config.get("torch_dtype") or config.get("dtype")
     return stored if isinstance(stored, str) else ""
 
 
 def misspelt_field(config: Mapping[str, Any]) -> tuple[str, str] | None:
-    """A field that resembles one that counts and is missing, and that one; None without such."""
+    """Return a field that resembles one that counts and is missing, and that one; None without
+    such.
+    """
     read = _read(config, "", None)
     return None if read is None else read[1].misspelt()
 

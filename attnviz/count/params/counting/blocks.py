@@ -32,7 +32,7 @@ class Term(NamedTuple):
 
 
 def product(label: str, factors: Iterable[int], *, role: str = "other", symbols: str = "") -> Term:
-    """The product of ``factors``, written out."""
+    """Return the product of ``factors``, written out."""
     factors = tuple(factors)
     number = math.prod(factors)
     formula = f"{number:,}"
@@ -42,12 +42,12 @@ def product(label: str, factors: Iterable[int], *, role: str = "other", symbols:
 
 
 def total(terms: Iterable[Term], *roles: str) -> int:
-    """The sum of the terms, or of those with one of the ``roles``."""
+    """Return the sum of the terms, or of those with one of the ``roles``."""
     return sum(term.number for term in terms if not roles or term.role in roles)
 
 
 def of_part(part: specs.Part, role: str = "other") -> tuple[Term, ...]:
-    """The terms of a matrix, a table or a norm; norms keep their own role.
+    """Return the terms of a matrix, a table or a norm; norms keep their own role.
 
     A tied matrix counts where it belongs, its bias here.
     """
@@ -149,7 +149,9 @@ def _projections(spec: specs.AttentionSpec) -> tuple[Term, ...]:
 
 
 def _latent(spec: specs.AttentionSpec, latent: specs.LatentSpec) -> tuple[Term, ...]:
-    """The matrices of latent attention: down, then up to the heads (DeepSeek-V2, section 2.1)."""
+    """Return the matrices of latent attention: down, then up to the heads (DeepSeek-V2, section
+    2.1).
+    """
     d, heads, narrow = spec.d_model, spec.heads, latent.kv_lora
     width, values = heads * (latent.nope_dim + latent.rope_dim), heads * spec.value_dim
     wide = "(heads × (nope_dim + rope_dim))"

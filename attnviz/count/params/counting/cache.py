@@ -68,14 +68,14 @@ class Lengths(NamedTuple):
     source: int
 
     def of(self, stack: StackSpec) -> int:
-        """The tokens that a stack sees."""
+        """Return the tokens that a stack sees."""
         if stack.tokens is not None:
             return stack.tokens
         return self.target if stack.reads == "target" else self.source
 
 
 def lengths(spec: ModelSpec, tokens: int, source_tokens: int | None = None) -> Lengths:
-    """The lengths for ``tokens``; the source is as long unless it is given or fixed."""
+    """Return the lengths for ``tokens``; the source is as long unless it is given or fixed."""
     for name, number in (("tokens", tokens), ("source tokens", source_tokens)):
         if number is not None and number < 1:
             raise UsageError(f"{name} must be 1 or more, not {number}")
@@ -271,7 +271,7 @@ def longest_context(
     source_tokens: int | None = None,
     others: Mapping[str, int] = NO_OTHERS,
 ) -> MemoryFit:
-    """The longest context that ``memory`` bytes hold next to the weights, exactly.
+    """Return the longest context that ``memory`` bytes hold next to the weights, exactly.
 
     others: how many weights are stored in which other dtypes.
 
@@ -305,7 +305,7 @@ def longest_context(
 
 
 def _settled(spec: ModelSpec) -> int:
-    """A length from which on every sliding window is full."""
+    """Return a length from which on every sliding window is full."""
     windows = (
         attention.window or 1
         for stack in spec.stacks
@@ -316,7 +316,7 @@ def _settled(spec: ModelSpec) -> int:
 
 
 def _longest(cache: Callable[[int], int], room: int, settled: int) -> int | None:
-    """The largest n with ``cache(n) <= room``; None where it fits and never grows again."""
+    """Return the largest n with ``cache(n) <= room``; None where it fits and never grows again."""
     if cache(1) > room:
         return 0
     if cache(settled) <= room and cache(settled) == cache(2 * settled + 1):

@@ -60,7 +60,7 @@ class FlopCount(NamedTuple):
 
     @property
     def total_visible(self) -> int:
-        """What a program computes that leaves masked pairs out."""
+        """Return what a program computes that leaves masked pairs out."""
         return self.total - self.attention_scores + self.attention_scores_visible
 
 
@@ -173,7 +173,7 @@ scores that no mask hides."""
 
 
 def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: int) -> FlopCount:
-    """The forward pass of ``batch`` sequences."""
+    """Return the forward pass of ``batch`` sequences."""
     stacks = [
         (stack, _stack(stack, length.of(stack.spec), length.source)) for stack in parameters.stacks
     ]
@@ -195,7 +195,7 @@ def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: 
 
 
 def _stack(stack: StackCount, tokens: int, source: int) -> Counter[str]:
-    """One stack's operations for one sequence, by role."""
+    """Return one stack's operations for one sequence, by role."""
     found: Counter[str] = Counter()
     for group in stack.groups:
         for attention in group.layer.attentions:
@@ -226,7 +226,7 @@ def _scores(spec: AttentionSpec, tokens: int, keys: int) -> int:
 
 
 def _visible(spec: AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
-    """The share of ``_scores`` that no mask hides: n²/2 pairs, less (n − window)²/2."""
+    """Return the share of ``_scores`` that no mask hides: n²/2 pairs, less (n − window)²/2."""
     if spec.linear or spec.cross or (not causal and spec.window is None):
         return _scores(spec, tokens, keys)
     hidden = 0 if spec.window is None else max(tokens - spec.window, 0)
@@ -237,7 +237,7 @@ def _visible(spec: AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
 
 
 def _feed_forward(count: FeedForwardCount) -> int:
-    """One token through the feed-forward part, or through its active experts."""
+    """Return one token through the feed-forward part, or through its active experts."""
     spec = count.spec
     if not isinstance(spec, ExpertsSpec):
         return 2 * (count.up + count.gate + count.down)
@@ -248,7 +248,7 @@ def _feed_forward(count: FeedForwardCount) -> int:
 
 
 def _dense(parts: Iterable[Part], tokens: int) -> int:
-    """What multiplies among the parts."""
+    """Return what multiplies among the parts."""
     return sum(
         2 * (tokens if part.places is None else part.places) * part.inputs * part.outputs
         for part in parts
@@ -261,7 +261,9 @@ def _grows(spec: StackSpec) -> bool:
 
 
 def _linear_step(stack: StackCount) -> int:
-    """One token more through a stack, without scores and without the source's keys and values."""
+    """Return one token more through a stack, without scores and without the source's keys and
+    values.
+    """
     two, one = (_stack(stack, tokens, 0) for tokens in (2, 1))
     return sum(two[role] - one[role] for role in _LINES if role != "scores")
 
@@ -282,7 +284,7 @@ def _score_step(stack: StackCount, length: Lengths) -> int:
 def _terms(
     stack: StackCount, item: Mapping[str, int], length: Lengths, batch: int
 ) -> Iterator[Term]:
-    """The lines of one stack, as 2 × batch × tokens × what each token is multiplied with."""
+    """Yield the lines of one stack, as 2 × batch × tokens × what each token is multiplied with."""
     tokens = length.of(stack.spec)
     for role, label in _LINES.items():
         operations = item[role]

@@ -37,16 +37,16 @@ class Shares(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return all of them."""
         return sum(self)
 
     def times(self, copies: int) -> Shares:
-        """The shares of so many copies."""
+        """Return the shares of so many copies."""
         return Shares(*(copies * number for number in self))
 
     @classmethod
     def summed(cls, shares: Iterable[Shares]) -> Shares:
-        """Each share added up."""
+        """Return each share added up."""
         return cls(*map(sum, zip(*shares, strict=True)))
 
     @classmethod
