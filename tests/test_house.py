@@ -63,3 +63,14 @@ def test_no_part_grows_without_a_word() -> None:
     allowed = tomllib.loads(SIZES.read_text(encoding="utf-8"))
     assert set(lines) == set(allowed), ROOT
     assert {name: count for name, count in lines.items() if count > allowed[name]} == {}
+
+
+def test_a_call_of_many_arguments_names_them() -> None:
+    calls = [
+        f"{module}:{node.lineno}"
+        for module in PATHS
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Call)
+        and sum(not isinstance(argument, ast.Starred) for argument in node.args) >= 7
+    ]
+    assert not calls, calls

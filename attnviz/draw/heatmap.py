@@ -46,7 +46,9 @@ def heatmap(
     theme = theme.signed if limit else theme
     cells = _plan(axes, room, values, lines)
     if cells is None:
-        return _dense(weights, axes, theme, room, values, lines, limit)
+        return _dense(
+            weights, axes, theme=theme, room=room, values=values, lines=lines, limit=limit
+        )
     steps = cell_steps(weights, (1, 1), axes.causal, limit)
     drawn: list[Line] = []
     for query, row in enumerate(steps):

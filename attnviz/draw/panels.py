@@ -76,7 +76,15 @@ def _full(part: Maps, theme: Theme, room: int) -> Block:
     most = part.lines or MOST_LINES
     wide = _map_room(part, axes, theme, room)
     drawn = [
-        heatmap(shown.weights, labels, theme, wide, part.values, most, shown.limit)
+        heatmap(
+            shown.weights,
+            labels,
+            theme=theme,
+            room=wide,
+            values=part.values,
+            lines=most,
+            limit=shown.limit,
+        )
         for shown, labels in zip(part.maps, axes, strict=True)
     ]
     titles = []
@@ -120,7 +128,15 @@ def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, room: int, width: 
     """Return the lines that maps of ``room`` columns each take, with their titles."""
     across = (width + _GAP) // (room + _GAP)
     drawn = [
-        heatmap(shown.weights, labels, theme, room, part.values, part.lines, shown.limit)
+        heatmap(
+            shown.weights,
+            labels,
+            theme=theme,
+            room=room,
+            values=part.values,
+            lines=part.lines,
+            limit=shown.limit,
+        )
         for shown, labels in zip(part.maps, axes, strict=True)
     ]
     rows = [drawn[start : start + across] for start in range(0, len(drawn), across)]

@@ -35,7 +35,7 @@ def png(steps: NDArray[np.intp], palette: str) -> bytes:
     return b"".join(
         [
             b"\x89PNG\r\n\x1a\n",
-            _chunk(b"IHDR", struct.pack(">IIBBBBB", columns, rows, 8, 3, 0, 0, 0)),
+            _chunk(b"IHDR", struct.pack(">II", columns, rows) + bytes((8, 3, 0, 0, 0))),
             _chunk(b"PLTE", table),
             _chunk(b"tRNS", b"\0"),
             _chunk(b"IDAT", zlib.compress(lines.tobytes(), 9)),

@@ -156,7 +156,17 @@ def _attend(
     attention_mask: Tensor | None = None,
     **options: Any,
 ) -> Attended:
-    return attend(AttentionCall(module, query, key, value, attention_mask, options, found))
+    return attend(
+        AttentionCall(
+            module=module,
+            query=query,
+            key=key,
+            value=value,
+            mask=attention_mask,
+            options=options,
+            found=found,
+        )
+    )
 
 
 _SOFTMAX = {functional.softmax, torch.softmax, torch.Tensor.softmax}

@@ -135,7 +135,9 @@ def generate(
     reader = _reader(model, tokens, prompt, kind, removed)
     ends = model.end_ids if isinstance(model, HasEnds) else frozenset()
     room = sampling.tokens if context is None else min(sampling.tokens, context - len(prompt))
-    return _steps(model, reader, prompt.ids, sampling, room, ends, cancelled)
+    return _steps(
+        model, reader, ids=prompt.ids, sampling=sampling, room=room, ends=ends, cancelled=cancelled
+    )
 
 
 def written_kind(model: Model, kind: Kind | None = None) -> Kind:

@@ -82,7 +82,17 @@ class Measure(NamedTuple):
 def _relation(name: str, letter: str, colour: str, short: str, meaning: str) -> Measure:
     """Return a relation between words has no formula by rows: see ``patterns.relations``."""
     text = f"whether the largest weight is on the word of its {name}"
-    return Measure(name, "relation", text, meaning, letter, colour, short, name, ("one text",))
+    return Measure(
+        name=name,
+        family="relation",
+        text=text,
+        meaning=meaning,
+        letter=letter,
+        colour=colour,
+        short=short,
+        said=name,
+        needs=("one text",),
+    )
 
 
 def _between(dependent: str, head: str) -> str:
@@ -94,53 +104,59 @@ MEASURES: Mapping[str, Measure] = {
     measure.name: measure
     for measure in (
         Measure(
-            "previous", "position", "weight on the token before",
-            "attends to the token just before",
-            "P", "56b4e9", "prev", "previous token", needs=("one text",),
+            name="previous", family="position", text="weight on the token before",
+            meaning="attends to the token just before",
+            letter="P", colour="56b4e9", short="prev", said="previous token", needs=("one text",),
         ),
         Measure(
-            "first", "position", "weight on the first token",
-            "attends to the very first token: an attention sink, often a no-op",
-            "F", "a8adb5", "sink", "sink", needs=("the first token",),
+            name="first", family="position", text="weight on the first token",
+            meaning="attends to the very first token: an attention sink, often a no-op",
+            letter="F", colour="a8adb5", short="sink", said="sink", needs=("the first token",),
         ),
         Measure(
-            "self", "position", "weight on the token itself", "attends to the token itself",
-            "S", "f0e442", "self", "current token", needs=("one text",),
+            name="self", family="position",
+            text="weight on the token itself", meaning="attends to the token itself",
+            letter="S", colour="f0e442", short="self", said="current token", needs=("one text",),
         ),
         Measure(
-            "next", "position", "weight on the token after", "attends to the token just after",
-            "N", "009e73", "next", "next token", needs=("one text", "the future"),
+            name="next", family="position",
+            text="weight on the token after", meaning="attends to the token just after",
+            letter="N", colour="009e73",
+            short="next", said="next token", needs=("one text", "the future"),
         ),
         Measure(
-            "duplicate", "identity", "weight on earlier tokens equal to this one",
-            "attends to earlier copies of the same token",
-            "D", "e69f00", "dup", "duplicate token", needs=("one text",),
+            name="duplicate", family="identity", text="weight on earlier tokens equal to this one",
+            meaning="attends to earlier copies of the same token",
+            letter="D", colour="e69f00", short="dup", said="duplicate token", needs=("one text",),
             absent="no token of {text} repeats",
         ),
         Measure(
-            "induction", "identity",
-            "weight on the tokens that followed earlier equals of this one",
-            "attends to the token after an earlier occurrence of the current one, and so can "
-            "repeat it",
-            "I", "ff6a3d", "ind", "induction", needs=("one text",),
+            name="induction", family="identity",
+            text="weight on the tokens that followed earlier equals of this one",
+            meaning="attends to the token after an earlier occurrence of the current one, and so "
+            "can repeat it",
+            letter="I", colour="ff6a3d", short="ind", said="induction", needs=("one text",),
             absent="no token of {text} repeats far enough",
         ),
         Measure(
-            "separator", "content", "weight on the special tokens but the first",
-            "attends to the special tokens that open, close or part a text: an attention "
+            name="separator", family="content", text="weight on the special tokens but the first",
+            meaning="attends to the special tokens that open, close or part a text: an attention "
             "sink, like the first token",
-            "E", "6f7f99", "sep", "separator", absent="the text has no separator token",
+            letter="E", colour="6f7f99",
+            short="sep", said="separator", absent="the text has no separator token",
         ),
         Measure(
-            "delimiter", "content", "weight on punctuation and special tokens",
-            "attends to punctuation, where a clause or a sentence ends",
-            "L", "a0794a", "punc", "punctuation",
+            name="delimiter", family="content", text="weight on punctuation and special tokens",
+            meaning="attends to punctuation, where a clause or a sentence ends",
+            letter="L", colour="a0794a", short="punc", said="punctuation",
             absent="{text} has no punctuation and no special token",
         ),
         Measure(
-            "rare", "content", "weight on the rarest tokens, less their share of what is seen",
-            "attends to the rarest words of the text, more than their share",
-            "R", "cc79a7", "rare", "rare token", needs=("one text", "ranks"),
+            name="rare", family="content",
+            text="weight on the rarest tokens, less their share of what is seen",
+            meaning="attends to the rarest words of the text, more than their share",
+            letter="R", colour="cc79a7",
+            short="rare", said="rare token", needs=("one text", "ranks"),
             absent="{text} has too few different tokens to call some rare",
         ),
         _relation("subject", "s", "b18cf2", "subj", _between("subject", "verb")),
@@ -150,9 +166,9 @@ MEASURES: Mapping[str, Measure] = {
         _relation("auxiliary", "x", "2f86d6", "aux", _between("auxiliary", "verb")),
         _relation("coreference", "c", "ff4f9a", "cor", "pronoun → its noun (highest attention)"),
         Measure(
-            "alignment", "alignment", "nearness to the diagonal of two texts",
-            "moves through the other text step by step as the output is written",
-            "A", "4fe0d0", "algn", "alignment", needs=("two texts",),
+            name="alignment", family="alignment", text="nearness to the diagonal of two texts",
+            meaning="moves through the other text step by step as the output is written",
+            letter="A", colour="4fe0d0", short="algn", said="alignment", needs=("two texts",),
         ),
         Measure(
             "monotone", "alignment",

@@ -43,7 +43,9 @@ def prepared(
     with third_party(f"{name!r} cannot be moved to {device}"):
         model = model.to(device).eval().requires_grad_(False)
     weights: Literal["checkpoint", "random"] = "checkpoint" if seed is None else "random"
-    described = _described(name, model, tokenizer, revision, weights, seed, notes)
+    described = _described(
+        name, model, tokenizer=tokenizer, revision=revision, weights=weights, seed=seed, notes=notes
+    )
     return replace(described, trained_tokens=trained_tokens, stored=stored)
 
 
@@ -70,7 +72,9 @@ def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> Transforme
     path = Path(known).resolve() if known else None
     name = path.name if path and path.is_dir() else known or type(model).__name__
     revision = getattr(model.config, "_commit_hash", None)
-    return _described(name, model, tokenizer, revision, "loaded", None, ())
+    return _described(
+        name, model, tokenizer=tokenizer, revision=revision, weights="loaded", seed=None, notes=()
+    )
 
 
 def redrawn(model: TransformersModel, seed: int) -> TransformersModel:

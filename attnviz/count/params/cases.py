@@ -332,16 +332,16 @@ def _built(found: FoundSpec, running: Running) -> BuiltCount:
         length = Lengths(tokens, tokens)
         cache = count_kept(kept, length, batch=running.batch, dtype=types.cache)
     return BuiltCount(
-        found.name,
-        found.source,
-        found.revision,
-        made.architecture,
-        made.total,
-        made.buffers,
-        made.parts,
-        types.dtype,
-        byte_count(made.total, types.dtype, types.others),
-        cache,
-        types.others,
-        types.stated,
+        name=found.name,
+        source=found.source,
+        revision=found.revision,
+        architecture=made.architecture,
+        total=made.total,
+        buffers=made.buffers,
+        parts=made.parts,
+        dtype=types.dtype,
+        weight_bytes=byte_count(made.total, types.dtype, types.others),
+        cache=cache,
+        others=types.others,
+        stated=types.stated,
     )

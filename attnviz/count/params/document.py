@@ -131,20 +131,20 @@ def _single(case: Case, cost: CostReport, view: ParamsRequest) -> _Told:
     layers = [layer_table(cost)] if view.per_layer else []
     revision = [f"revision: {case.revision}"] if case.revision else []
     return _Told(
-        title_words(cost),
-        [*revision, *origin_lines(cost)],
-        [
+        title=title_words(cost),
+        notes=[*revision, *origin_lines(cost)],
+        tables=[
             overview_table(case, cost),
             parameter_table(cost, view.formula),
             *layers,
             detail_table(cost, view.formula),
             *length_table(case, cost, LENGTHS),
         ],
-        list(readings(cost)),
-        heading_words(cost),
-        finding(cost, case.fit),
-        partial(_first_groups, case, cost, view),
-        explanation(cost),
+        sentences=list(readings(cost)),
+        heading=heading_words(cost),
+        finding=finding(cost, case.fit),
+        first=partial(_first_groups, case, cost, view),
+        explanation=explanation(cost),
     )
 
 
@@ -203,14 +203,14 @@ def _built(built: BuiltCount) -> _Told:
     size = bytes_text(built.weight_bytes)
     source = (f"source: {built.source}",) if built.source else ()
     return _Told(
-        (built.name, built.architecture, built.dtype),
-        (*source, *dtype_notes(built)),
-        (parts, running),
-        (),
-        (built.name, built.architecture, dtype_words(built)),
-        f"{short(built.total)} parameters: {size} of weights. Counted by building "
+        title=(built.name, built.architecture, built.dtype),
+        notes=(*source, *dtype_notes(built)),
+        tables=(parts, running),
+        sentences=(),
+        heading=(built.name, built.architecture, dtype_words(built)),
+        finding=f"{short(built.total)} parameters: {size} of weights. Counted by building "
         f"{built.architecture}: the arithmetic does not know this class, nor its {unknown}.",
-        lambda columns, lines: [Group([running, parts._replace(least=3)], beside=_BESIDE)],
+        first=lambda columns, lines: [Group([running, parts._replace(least=3)], beside=_BESIDE)],
     )
 
 
@@ -227,17 +227,17 @@ def _compared(counted: Counted, costs: Sequence[CostReport]) -> _Told:
         notes.append("attention and feed-forward: of one layer")
     reasons = change_reasons(options, cases)
     return _Told(
-        title,
-        (*origin_lines(costs[0]), *notes),
-        (compared_table(options, cases, metrics),),
-        reasons,
-        title,
-        change_finding(options, cases, metrics),
-        lambda columns, lines: [
+        title=title,
+        notes=(*origin_lines(costs[0]), *notes),
+        tables=(compared_table(options, cases, metrics),),
+        sentences=reasons,
+        heading=title,
+        finding=change_finding(options, cases, metrics),
+        first=lambda columns, lines: [
             Group([compared_table(options, cases, brief or metrics, True)]),
             Group([Say(text) for text in reasons]),
         ],
-        explanation(costs[0]),
+        explanation=explanation(costs[0]),
     )
 
 
@@ -248,14 +248,15 @@ def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport]) -> _Told:
     note = [f"dtype not stated, counted as bfloat16: {', '.join(assumed)}"] if assumed else []
     full = side_by_side_table(cases)
     return _Told(
-        title,
-        [f"{case.name}: {cost.spec.source}" for case, cost in pairs if cost.spec.source] + note,
-        (full,),
-        (),
-        title,
-        " ".join(size_sentences(cases)),
-        lambda columns, lines: [
+        title=title,
+        notes=[f"{case.name}: {cost.spec.source}" for case, cost in pairs if cost.spec.source]
+        + note,
+        tables=(full,),
+        sentences=(),
+        heading=title,
+        finding=" ".join(size_sentences(cases)),
+        first=lambda columns, lines: [
             Group([full if len(full.rows) < lines else model_table(cases), *map(Note, note)])
         ],
-        explanation(costs[0]),
+        explanation=explanation(costs[0]),
     )

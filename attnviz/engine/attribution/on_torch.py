@@ -206,7 +206,15 @@ def _follow(model: PatchableModel, given: Input, place: int, whole: frozenset[in
         raise lost(model) from error
     row = place if whole else 0
     squeezed = None if flow.squeezed is None else flow.squeezed.flatten(0, -2)[row]
-    return _Run(model, flow.leaves, logits, row, place, squeezed, keep.mixing)
+    return _Run(
+        model=model,
+        leaves=flow.leaves,
+        logits=logits,
+        row=row,
+        place=place,
+        squeezed=squeezed,
+        mixing=keep.mixing,
+    )
 
 
 def _logits(model: PatchableModel, given: Input, place: int | None) -> Tensor:

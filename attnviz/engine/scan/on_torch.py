@@ -371,7 +371,15 @@ def _answers(
     if plan.strategy is not None:
         rows = intervention(dict(enumerate(variants, start=1)))
         kept = ENDING if plan.ends_short and len(given.predicted) > ENDING else None
-        return run_expanded(plan, plan.strategy, given, variants, rows, plan.at_once(given), kept)
+        return run_expanded(
+            plan,
+            plan.strategy,
+            given=given,
+            variants=variants,
+            intervention=rows,
+            at_once=plan.at_once(given),
+            kept=kept,
+        )
     each = [run_pass(plan.model, given, intervention({}))]
     each += [run_pass(plan.model, given, intervention({0: variant})) for variant in variants]
     return ForwardOutput.of_rows(each)

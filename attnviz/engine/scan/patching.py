@@ -251,7 +251,17 @@ class TorchPatching:
                     f"have it elsewhere: patch outputs, values, mlp or residual"
                 )
             other = {key: values[list(places)] for key, values in other.items()}
-        work = _Work(pair, way, clean, corrupt, base, own, other, answer, foil)
+        work = _Work(
+            pair=pair,
+            way=way,
+            clean=clean,
+            corrupt=corrupt,
+            base=base,
+            own=own,
+            held=other,
+            answer=answer,
+            foil=foil,
+        )
         if places is None:
             return work, None
         return work, tuple(at for at, place in enumerate(places) if place >= 0)
@@ -335,7 +345,15 @@ def _measured(plan: ScanPlan, work: _Work, patches: Sequence[Patch]) -> _Found:
     tokens = len(base.given.predicted)
     short = way.ends_short and ENDING < tokens <= base.position + ENDING
     kept = ENDING if short else None
-    answer = run_patched(plan, way, base.given, patches, work.held, plan.at_once(base.given), kept)
+    answer = run_patched(
+        plan,
+        way,
+        given=base.given,
+        patches=patches,
+        held=work.held,
+        at_once=plan.at_once(base.given),
+        kept=kept,
+    )
     check_clean_row(plan, answer.hidden[0], base.hidden[0], short=short)
     assert answer.projected is not None
     rows = answer.projected[:, base.position]

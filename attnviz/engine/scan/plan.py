@@ -98,7 +98,9 @@ def make_plan(model: PatchableModel, given: Input, positions: Positions = "all")
     found = fitting(
         STRATEGIES if plan.entries else (),
         plainly[:-1],
-        lambda *way: run_expanded(plan, way[0], probe, trials, rows, 2, way[1]).hidden[1:],
+        lambda *way: run_expanded(
+            plan, way[0], given=probe, variants=trials, intervention=rows, at_once=2, kept=way[1]
+        ).hidden[1:],
         short=positions == "last" and plan.causal,
     )
     return plan if found is None else replace(plan, strategy=found[0], ends_short=found[1])
@@ -190,7 +192,14 @@ def run_expanded(
         added[call] = added.get(call, 0) + 1
     inside = inside or Inside()
     expansion = BatchExpansion(
-        plan.calls, plan.entries, added, strategy, intervention, at_once, kept, inside
+        calls=plan.calls,
+        entries=plan.entries,
+        added=added,
+        strategy=strategy,
+        intervention=intervention,
+        at_once=at_once,
+        kept=kept,
+        inside=inside,
     )
     with expansion.expanding():
         return run_pass(

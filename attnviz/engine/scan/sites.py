@@ -72,7 +72,13 @@ def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
         expected,
         lambda strategy, kept: (
             run_patched(
-                plan, replace(way, strategy=strategy), plan.probe, trials, held, 2, kept
+                plan,
+                replace(way, strategy=strategy),
+                given=plan.probe,
+                patches=trials,
+                held=held,
+                at_once=2,
+                kept=kept,
             ).hidden
         ),
         short=plan.ends_short,
@@ -109,7 +115,16 @@ def run_patched(
             each.append(run_alone(plan, way.inside, given, PutIn(kind, {0: patch}, held)))
         return ForwardOutput.of_rows(each)
     rows = PutIn(kind, dict(enumerate(patches, start=1)), held)
-    return run_expanded(plan, way.strategy, given, patches, rows, at_once, kept, way.inside)
+    return run_expanded(
+        plan,
+        way.strategy,
+        given=given,
+        variants=patches,
+        intervention=rows,
+        at_once=at_once,
+        kept=kept,
+        inside=way.inside,
+    )
 
 
 def _inside(plan: ScanPlan, what: frozenset[What]) -> Inside:

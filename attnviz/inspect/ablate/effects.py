@@ -89,7 +89,15 @@ def _effect(
     intervals = {name: ends[index, name] for name in values if (index, name) in ends}
     adjusted = {name: chances[index, name] for name in values if (index, name) in chances}
     losses = tuple(piece.token_losses[at] for piece, at in parts if piece.token_losses is not None)
-    return Effect(variant, len(parts), values, intervals, errors, losses, adjusted)
+    return Effect(
+        variant=variant,
+        texts=len(parts),
+        values=values,
+        intervals=intervals,
+        errors=errors,
+        token_losses=losses,
+        adjusted=adjusted,
+    )
 
 
 # For a resume file ---------------------------------------------------------------------------

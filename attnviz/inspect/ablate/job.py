@@ -116,19 +116,19 @@ class AblationJob:
                     "have none to remove",
                 )
         return cls(
-            model,
-            request,
-            kind,
-            tuple(texts.texts[place] for place in kept),
-            tokens,
-            targets,
-            references,
-            reference_targets,
-            words,
-            choose_ablations(request, model.info, heads),
-            pair,
-            options,
-            notes,
+            model=model,
+            request=request,
+            kind=kind,
+            written=tuple(texts.texts[place] for place in kept),
+            texts=tokens,
+            targets=targets,
+            references=references,
+            reference_targets=reference_targets,
+            reference_words=words,
+            variants=choose_ablations(request, model.info, heads),
+            pair=pair,
+            options=options,
+            notes=notes,
         )
 
     def scan(self, control: bool = False) -> Scan:

@@ -47,20 +47,20 @@ def check_document(
         if outcome.detail
     ]
     return doc.Document(
-        f"rules about {report.name}",
-        f"Rules about {report.name}",
-        [
+        name=f"rules about {report.name}",
+        title=f"Rules about {report.name}",
+        groups=[
             doc.Group(facts),
             notes_group(report.notes, Tokens((), (), ())),
             doc.Group([rule_table(report)]),
             doc.Group(beyond),
         ],
-        [doc.Say(text, 100) for text in EXPLANATION] if explain else (),
-        [doc.Facts([(hint, False) for hint in advice], tone="faint")] if advice else (),
-        heading(report),
-        "",
-        finding(report),
-        partial(_first, report),
+        explain=[doc.Say(text, 100) for text in EXPLANATION] if explain else (),
+        hints=[doc.Facts([(hint, False) for hint in advice], tone="faint")] if advice else (),
+        heading=heading(report),
+        quoted="",
+        finding=finding(report),
+        first=partial(_first, report),
     )
 
 

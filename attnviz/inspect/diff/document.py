@@ -60,9 +60,9 @@ def diff_document(
     every = [head_table(report, report.changes, [("Every head", True)])]
     cause = earliest(report)
     return doc.Document(
-        f"heads of {report.a.name} and {report.b.name}",
-        f"{report.a.name} and {report.b.name}",
-        [
+        name=f"heads of {report.a.name} and {report.b.name}",
+        title=f"{report.a.name} and {report.b.name}",
+        groups=[
             doc.Group(facts),
             notes_group(report.notes, tokens),
             doc.Group([*_predicted(report), *([doc.Note(cause)] if cause else [])]),
@@ -71,12 +71,12 @@ def diff_document(
             doc.Group(example_maps(report, report.example) if report.example else []),
             doc.Group(every, full=True),
         ],
-        [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
-        [doc.Facts([(hint, False) for hint in advice])] if advice else (),
-        heading(report),
-        "",
-        finding(report),
-        partial(_first, report),
+        explain=[doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
+        heading=heading(report),
+        quoted="",
+        finding=finding(report),
+        first=partial(_first, report),
     )
 
 

@@ -97,13 +97,13 @@ def model_maps(
         kept = np.arange(0, len(queries), stride)
         texts.append(
             TextMaps(
-                queries,
-                keys,
-                kept,
-                sink_keys(keys, causal),
-                {layer: _some(rows, kept) for layer, rows in seen.weights.items()},
-                {layer: _some(rows, kept) for layer, rows in seen.outputs.items()},
-                None if seen.logits is None else log_softmax(seen.logits[kept]),
+                queries=queries,
+                keys=keys,
+                kept=kept,
+                sink=sink_keys(keys, causal),
+                rows={layer: _some(rows, kept) for layer, rows in seen.weights.items()},
+                outputs={layer: _some(rows, kept) for layer, rows in seen.outputs.items()},
+                predictions=None if seen.logits is None else log_softmax(seen.logits[kept]),
             )
         )
         progress((number + 1) / len(inputs))

@@ -290,8 +290,24 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
     row, column = weights[query], weights[:, key]
     lines = [
         cell,
-        _ranked(f"from {queries[query]}", lead, row, keys, theme, room, signed),
-        _ranked(f"to {keys[key]}", lead, column, queries, theme, room, signed),
+        _ranked(
+            f"from {queries[query]}",
+            lead,
+            weights=row,
+            names=keys,
+            theme=theme,
+            room=room,
+            signed=signed,
+        ),
+        _ranked(
+            f"to {keys[key]}",
+            lead,
+            weights=column,
+            names=queries,
+            theme=theme,
+            room=room,
+            signed=signed,
+        ),
     ]
     likely = _predicted(view)
     if likely:
@@ -316,7 +332,15 @@ def _written_lines(view: View, written: Written, theme: Theme, room: int) -> lis
     words += [(_likely(each), False) for each in step.likely if each.id != step.id]
     return [
         *_tail(view, row, theme, room),
-        _ranked(f"from {queries[step.place]}", lead, row, keys, theme, room, False),
+        _ranked(
+            f"from {queries[step.place]}",
+            lead,
+            weights=row,
+            names=keys,
+            theme=theme,
+            room=room,
+            signed=False,
+        ),
         [_lead("wrote", lead, theme), *parts(words, theme, room - lead)],
     ]
 

@@ -312,7 +312,15 @@ def _grid(view: View, cells: Mapping[Head, HeadCell]) -> Heads:
     numbers = sorted({head for _, head in scene.heads})
     rows = [scene.name((layer, 0)).partition("H")[0] for layer in layers]
     columns = [f"H{number + scene.index_base}" for number in numbers]
-    return Heads(rows, columns, layers, numbers, cells, scene.head, scene.removed)
+    return Heads(
+        rows=rows,
+        columns=columns,
+        layers=layers,
+        numbers=numbers,
+        cells=cells,
+        chosen=scene.head,
+        removed=scene.removed,
+    )
 
 
 @lru_cache(maxsize=4)

@@ -183,7 +183,9 @@ def _picture(
     drawn: list[Line] = []
     if gutter:
         drawn.append(_tag(axes, cursor, gutter + lit.key * form.wide, columns, theme))
-    for line, (row, cells) in enumerate(_cells(part, form, lit, shown, size, corner, theme)):
+    for line, (row, cells) in enumerate(
+        _cells(part, form, lit=lit, shown=shown, size=size, corner=corner, theme=theme)
+    ):
         start = corner.query + row * size.zoom
         span = range(start, min(start + form.rows * size.zoom, len(axes.queries)))
         named = line % form.tall == (form.tall - 1) // 2
@@ -192,7 +194,15 @@ def _picture(
             drawn.append([name, *cells])
         else:
             drawn.append([*cells[: start + 1], *_on_diagonal(axes, start, cursor, theme) * named])
-    return MapPicture(drawn, gutter, top, corner, size, form, part.shape == steps.shape)
+    return MapPicture(
+        lines=drawn,
+        left=gutter,
+        top=top,
+        corner=corner,
+        size=size,
+        form=form,
+        whole=part.shape == steps.shape,
+    )
 
 
 def _first(corner: int, place: int, window: int, total: int) -> int:
@@ -238,11 +248,13 @@ def _cells(
     """Yield the cells of a part line by line, each with the row of its first cell."""
     if form.rows == 1:
         for row, each in enumerate(steps.tolist()):
-            bare = _wide(each, row, form, lit, shown, None, theme)
+            bare = _wide(each, row, form=form, lit=lit, shown=shown, corner=None, theme=theme)
             values = corner if size.zoom == 1 else None
             middle = (form.tall - 1) // 2
             for line in range(form.tall):
-                valued = _wide(each, row, form, lit, shown, values, theme)
+                valued = _wide(
+                    each, row, form=form, lit=lit, shown=shown, corner=values, theme=theme
+                )
                 yield row, valued if line == middle else bare
         return
     if len(steps) % 2:

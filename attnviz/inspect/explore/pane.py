@@ -351,13 +351,13 @@ class MapPane(Pane, can_focus=True):
         theme = self.look
         room = rows - 2
         shown = Shown(
-            view.weights,
-            view.axes(theme.encoding),
-            Place(view.scene.query, view.scene.key),
-            self.corner,
-            self.size_chosen,
-            view.limit,
-            self.joined,
+            weights=view.weights,
+            axes=view.axes(theme.encoding),
+            cursor=Place(view.scene.query, view.scene.key),
+            corner=self.corner,
+            size=self.size_chosen,
+            limit=view.limit,
+            joined=self.joined,
         )
         picture = draw_map(shown, theme, room, columns)
         body = list(picture.lines[:room])

@@ -64,15 +64,15 @@ def heads_document(found: HeadsComparison, view: HeadsView) -> doc.Document:
     groups.append(doc.Group([_scores(found, names)], full=True))
     name = info.name if info.is_array else f"attention heads of {info.name}"
     return doc.Document(
-        name,
-        name[:1].upper() + name[1:],
-        groups,
-        [doc.Say(text, _LONGEST) for text in explanation(found)] if view.explain else (),
-        [doc.Facts(_hints(found, view), tone="faint")] if view.hints else (),
-        heading(found, _changed(found.first), [*shared, *_left_out(found.first)]),
-        found.first.text,
-        finding(found, view),
-        advised(partial(first_groups, found, view), records[0].keys),
+        name=name,
+        title=name[:1].upper() + name[1:],
+        groups=groups,
+        explain=[doc.Say(text, _LONGEST) for text in explanation(found)] if view.explain else (),
+        hints=[doc.Facts(_hints(found, view), tone="faint")] if view.hints else (),
+        heading=heading(found, _changed(found.first), [*shared, *_left_out(found.first)]),
+        quoted=found.first.text,
+        finding=finding(found, view),
+        first=advised(partial(first_groups, found, view), records[0].keys),
     )
 
 

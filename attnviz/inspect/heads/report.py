@@ -71,7 +71,16 @@ def heads_report(
         record = _norm_weighted(record, norms)
     if not sink:
         record = _without_sink(record)
-    found = HeadsReport(record, heads, notable, selected, index_base, sort, text, target)
+    found = HeadsReport(
+        record=record,
+        heads=heads,
+        notable=notable,
+        selected=selected,
+        index_base=index_base,
+        sorted_by=sort,
+        text=text,
+        target=target,
+    )
     return replace(
         found,
         sinks=sinks,

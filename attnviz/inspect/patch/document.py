@@ -66,15 +66,15 @@ def patch_document(
         doc.Group([every], full=True),
     ]
     return doc.Document(
-        f"patched activations of {report.model.name}",
-        " ".join(report.text.split()),
-        groups,
-        [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
-        [doc.Facts([(hint, False) for hint in advice])] if advice else (),
-        heading(report),
-        report.text if report.pairs_wanted == 1 else "",
-        finding(report),
-        advised(partial(first_groups, report), tokens),
+        name=f"patched activations of {report.model.name}",
+        title=" ".join(report.text.split()),
+        groups=groups,
+        explain=[doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
+        heading=heading(report),
+        quoted=report.text if report.pairs_wanted == 1 else "",
+        finding=finding(report),
+        first=advised(partial(first_groups, report), tokens),
     )
 
 

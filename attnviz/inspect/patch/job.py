@@ -216,25 +216,27 @@ def prepare(model: Model, given: PromptPairs, request: PatchRequest) -> PatchJob
     )
     measured = {one.index: one for one in asked.values()}
     copies = len(encoded) - len(kept)
+    places, together = _chosen(patching, request, model)
     return PatchJob(
-        model,
-        request,
-        kind,
-        given.prompts[next(iter(asked))].clean,
-        given.source,
-        len(given.prompts),
-        tuple(measured.values()),
-        tuple(
+        model=model,
+        request=request,
+        kind=kind,
+        text=given.prompts[next(iter(asked))].clean,
+        source=given.source,
+        wanted=len(given.prompts),
+        asked=tuple(measured.values()),
+        controls=tuple(
             replace(measured[number], index=len(tokens) + at, tokens=pair)
             for at, (number, pair) in enumerate(controls.pairs)
             if number in measured
         ),
-        controls.drawn,
-        *_chosen(patching, request, model),
-        _threshold(model, patching, request),
-        (*left_out, *copies_note(copies, len(encoded), "pairs"), *unasked),
-        patching,
-        opened,
+        drawn=controls.drawn,
+        places=places,
+        together=together,
+        threshold=_threshold(model, patching, request),
+        notes=(*left_out, *copies_note(copies, len(encoded), "pairs"), *unasked),
+        patching=patching,
+        opened=opened,
     )
 
 

@@ -200,11 +200,11 @@ def _listener(
         low, high = mean_interval(shares[:, None], seed)
         interval = float(low[0]), float(high[0])
     return Listener(
-        what,
-        (key[1], key[2]),
-        float(shares.mean()),
-        interval,
-        float(np.mean(others)) if others else float("nan"),
-        float(np.mean([effects[0].explained[what][key] for effects in there])),
-        float(np.mean([effects[0].moved[what][key] for effects in there])),
+        into=what,
+        place=(key[1], key[2]),
+        share=float(shares.mean()),
+        interval=interval,
+        others=float(np.mean(others)) if others else float("nan"),
+        explained=float(np.mean([effects[0].explained[what][key] for effects in there])),
+        moved=float(np.mean([effects[0].moved[what][key] for effects in there])),
     )

@@ -126,25 +126,25 @@ class MeasuredPatches:
             found, correlation = self._with_gradients(kept, runs, found, not close)
         controlled = job.metric != "kl" and np.isfinite(runs.control).any()
         return PatchReport(
-            job.model.info,
-            job.kind,
-            tuple(map(_runs, kept, clean.tolist(), corrupt.tolist())),
-            job.what,
-            direction,
-            request.where,
-            job.metric,
-            request.method,
-            found[: len(job.places)],
-            found[-1] if job.together else None,
-            self._by_token(runs, not close),
-            float(clean.mean()),
-            float(corrupt.mean()),
-            not close,
-            _why(close, job.threshold, job.metric, runs.difference),
-            _control_words(job) if controlled else "",
-            job.group,
-            correlation,
-            self._labels(),
+            model=job.model.info,
+            kind=job.kind,
+            pairs=tuple(map(_runs, kept, clean.tolist(), corrupt.tolist())),
+            what=job.what,
+            direction=direction,
+            at=request.where,
+            metric=job.metric,
+            method=request.method,
+            effects=found[: len(job.places)],
+            together=found[-1] if job.together else None,
+            by_token=self._by_token(runs, not close),
+            clean_metric=float(clean.mean()),
+            corrupt_metric=float(corrupt.mean()),
+            ratio=not close,
+            why=_why(close, job.threshold, job.metric, runs.difference),
+            control=_control_words(job) if controlled else "",
+            group=job.group,
+            rank_correlation=correlation,
+            labels=self._labels(),
             text=job.text,
             source=job.source,
             pairs_wanted=job.wanted,
@@ -339,14 +339,14 @@ def effects(
         q = benjamini_hochberg(sign_flip_p(above, seed)) if fdr else q
     return tuple(
         PatchEffect(
-            each.places,
-            each.metric,
-            each.change,
-            float(found[at]),
-            None if math.isnan(low[at]) else (float(low[at]), float(high[at])),
-            float(base[at]),
-            float(adjusted[at]),
-            float(q[at]),
+            places=each.places,
+            metric=each.metric,
+            change=each.change,
+            effect=float(found[at]),
+            interval=None if math.isnan(low[at]) else (float(low[at]), float(high[at])),
+            base_rate=float(base[at]),
+            adjusted=float(adjusted[at]),
+            q=float(q[at]),
         )
         for at, each in enumerate(made)
     )
@@ -358,7 +358,13 @@ def effects(
 def _runs(asked: AskedPair, clean: float, corrupt: float) -> PairRuns:
     tokens = asked.tokens
     return PairRuns(
-        tokens.clean, tokens.corrupt, tokens.changed, asked.answer, asked.foil, clean, corrupt
+        clean=tokens.clean,
+        corrupt=tokens.corrupt,
+        changed=tokens.changed,
+        answer=asked.answer,
+        foil=asked.foil,
+        clean_metric=clean,
+        corrupt_metric=corrupt,
     )
 
 

@@ -174,7 +174,16 @@ def described(
         for relation, _, _ in text.words.pairs() if text.words is not None else ():
             pairs[relation] = pairs.get(relation, 0) + 1
     seeds = tuple(dict.fromkeys(text.seed for text in mine if text.seed is not None))
-    return Probe(probe, len(mine), min(lengths), max(lengths), scores, seeds, pairs, skipped)
+    return Probe(
+        name=probe,
+        texts=len(mine),
+        shortest=min(lengths),
+        longest=max(lengths),
+        scores=scores,
+        seeds=seeds,
+        pairs=pairs,
+        skipped=skipped,
+    )
 
 
 # Files ---------------------------------------------------------------------------------------

@@ -61,15 +61,15 @@ def why_document(report: WhyReport, *, explain: bool = False, hints: bool = Fals
     if report.tallies:
         groups.append(doc.Group([every_part(report)], full=True))
     return doc.Document(
-        f"direct logit attribution in {report.model.name}",
-        " ".join(report.first.text.split()),
-        groups,
-        [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
-        [doc.Facts([(hint, False) for hint in advice])] if advice else (),
-        heading(report),
-        "" if report.many else report.first.text,
-        finding(report),
-        advised(partial(first_groups, report), tokens),
+        name=f"direct logit attribution in {report.model.name}",
+        title=" ".join(report.first.text.split()),
+        groups=groups,
+        explain=[doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
+        heading=heading(report),
+        quoted="" if report.many else report.first.text,
+        finding=finding(report),
+        first=advised(partial(first_groups, report), tokens),
     )
 
 

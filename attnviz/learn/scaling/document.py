@@ -253,7 +253,16 @@ def _histogram(
     if brief:
         return doc.Histogram(name, shares, BIN_EDGES, top, tint, ticks)
     words = f"{percent(shares[0]) if shares[0] else 'none'} below {_TICKS[_LOWEST]}"
-    return doc.Histogram(name, shares, BIN_EDGES, top, tint, ticks, words, mark)
+    return doc.Histogram(
+        name=name,
+        shares=shares,
+        edges=BIN_EDGES,
+        top=top,
+        tint=tint,
+        ticks=ticks,
+        words=words,
+        mark=mark,
+    )
 
 
 def _bin(power: float) -> float:

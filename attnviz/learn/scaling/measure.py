@@ -324,12 +324,12 @@ def _model_case(found: QueriesKeys, heads: list[int], by_head: bool) -> ScalingC
         queries += int(rows.sum())
         weights += int(seen[rows].sum())
     return ScalingCase(
-        d_k,
-        plain.result(d_k, independent=False),
-        scaled.result(d_k, independent=False),
-        queries,
-        weights,
-        found.layer,
-        heads[0] if by_head else None,
-        len(heads),
+        d_k=d_k,
+        plain=plain.result(d_k, independent=False),
+        scaled=scaled.result(d_k, independent=False),
+        queries=queries,
+        weights=weights,
+        layer=found.layer,
+        head=heads[0] if by_head else None,
+        heads=len(heads),
     )

@@ -95,14 +95,14 @@ class Task(ABC):
     def facts(self, samples: Samples) -> SweepTask:
         """Return what a report says of the task, its references measured on ``samples``."""
         return SweepTask(
-            self.name,
-            self.words,
-            self.vocabulary,
-            self.length,
-            self.chance(samples),
-            self.best(samples),
-            self.between(samples),
-            self.text,
+            name=self.name,
+            words=self.words,
+            vocabulary=self.vocabulary,
+            length=self.length,
+            chance=self.chance(samples),
+            best=self.best(samples),
+            between=self.between(samples),
+            text=self.text,
         )
 
 

@@ -142,4 +142,14 @@ def _case(
     every = [key.shape[1]] * sizes.batch
     if real is not None:
         every[-1] = real
-    return AttentionCase(name, words, state, query, key, sizes.heads, shared, causal, tuple(every))
+    return AttentionCase(
+        name=name,
+        words=words,
+        state=state,
+        query=query,
+        key=key,
+        heads=sizes.heads,
+        kv_heads=shared,
+        causal=causal,
+        real_keys=tuple(every),
+    )

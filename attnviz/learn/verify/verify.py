@@ -103,7 +103,15 @@ def _sizes(request: VerifyRequest) -> Sizes:
         8 * (_COPIES * _BATCH * heads * tokens * keys + 12 * d_model * d_model),
         "choose a smaller --seq or --d-model",
     )
-    return Sizes(d_model, heads, kv_heads, tokens, keys, _BATCH, request.seed)
+    return Sizes(
+        d_model=d_model,
+        heads=heads,
+        kv_heads=kv_heads,
+        tokens=tokens,
+        keys=keys,
+        batch=_BATCH,
+        seed=request.seed,
+    )
 
 
 def _shared(heads: int) -> int | None:

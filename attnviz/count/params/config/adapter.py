@@ -133,7 +133,17 @@ def square_attention(
     """Attention whose heads share the model's width."""
     dim = fields.divided(width, heads)
     kv_heads = fields.grouped(heads, kv_heads or heads)
-    return specs.AttentionSpec(width, heads, kv_heads, dim, dim, bias, bias, bias, bias)
+    return specs.AttentionSpec(
+        d_model=width,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=dim,
+        value_dim=dim,
+        query_bias=bias,
+        key_bias=bias,
+        value_bias=bias,
+        output_bias=bias,
+    )
 
 
 def plain_feed_forward(width: int, inner: int, bias: bool = True) -> specs.FeedForwardSpec:

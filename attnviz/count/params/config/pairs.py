@@ -41,7 +41,9 @@ def _read_bart(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) ->
     return adapter.model(
         fields,
         _bart_stack(fields, row, "encoder", rows, limit),
-        _bart_stack(fields, row, "decoder", rows, limit, ending, buffers),
+        _bart_stack(
+            fields, row, side="decoder", rows=rows, limit=limit, ending=ending, buffers=buffers
+        ),
         embeddings=adapter.tables(vocab, width),
     )
 

@@ -232,7 +232,16 @@ def _lines(
         values = layers * one.per_token * held
         formula = f"{layers} × {one.per_token} × {held} = {values:,}"
         own = one.dtype or dtype
-        yield CacheLine(one.kind, layers, one.per_token, one.window, held, values, formula, own)
+        yield CacheLine(
+            kind=one.kind,
+            layers=layers,
+            per_token=one.per_token,
+            window=one.window,
+            held=held,
+            values=values,
+            formula=formula,
+            dtype=own,
+        )
 
 
 class MemoryFit(NamedTuple):
@@ -288,7 +297,17 @@ def longest_context(
     room = memory - weights
     limit = spec.main.max_positions
     if room < 0:
-        return MemoryFit(memory, weights, batch, 0, "weights", 0, room, 0, limit)
+        return MemoryFit(
+            memory=memory,
+            weights=weights,
+            batch=batch,
+            tokens=0,
+            binds="weights",
+            cache=0,
+            left=room,
+            by_memory=0,
+            max_positions=limit,
+        )
 
     def cache(tokens: int) -> int:
         length = lengths(spec, tokens, source_tokens)
@@ -301,7 +320,17 @@ def longest_context(
     if by_memory is None or (limit is not None and limit <= by_memory):
         tokens, binds = limit, "nothing" if limit is None else "positions"
     used = cache(tokens or settled) if tokens != 0 else 0
-    return MemoryFit(memory, weights, batch, tokens, binds, used, room - used, by_memory, limit)
+    return MemoryFit(
+        memory=memory,
+        weights=weights,
+        batch=batch,
+        tokens=tokens,
+        binds=binds,
+        cache=used,
+        left=room - used,
+        by_memory=by_memory,
+        max_positions=limit,
+    )
 
 
 def _settled(spec: ModelSpec) -> int:

@@ -168,7 +168,15 @@ def count_layer(spec: LayerSpec) -> LayerCount:
     wide, idle = (0, 0) if forward is None else (forward.total, forward.total - forward.active)
     inner = Shares(sum(attention.total for attention in attentions), wide)
     shares = Shares.summed([inner, Shares.outside(terms)])
-    return LayerCount(spec, attentions, forward, shares, shares.total, shares.total - idle, terms)
+    return LayerCount(
+        spec=spec,
+        attentions=attentions,
+        feed_forward=forward,
+        shares=shares,
+        total=shares.total,
+        active=shares.total - idle,
+        terms=terms,
+    )
 
 
 def _buffers(spec: ModelSpec) -> Iterator[Term]:
