@@ -74,3 +74,14 @@ def test_a_call_of_many_arguments_names_them() -> None:
         and sum(not isinstance(argument, ast.Starred) for argument in node.args) >= 7
     ]
     assert not calls, calls
+
+
+def test_no_class_has_many_methods() -> None:
+    wrong = {
+        f"{module}:{node.name}"
+        for module in PATHS
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.ClassDef)
+        and sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body) > 25
+    }
+    assert wrong == set()

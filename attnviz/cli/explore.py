@@ -20,7 +20,7 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.options import Options, argument, flag, option
 
 if TYPE_CHECKING:
-    from attnviz.inspect.explore.dialogs import SideSource
+    from attnviz.inspect.explore.desk import SideSource
     from attnviz.inspect.explore.session import LiveSession
 
 EXAMPLES = """
@@ -98,9 +98,9 @@ def explore(
     from attnviz.engine.capture import Choice
     from attnviz.engine.selection import choose_heads
     from attnviz.inspect.explore.app import Explorer
-    from attnviz.inspect.explore.dialogs import SideSource
+    from attnviz.inspect.explore.desk import SideSource
     from attnviz.inspect.explore.saved import SavedSession, open_saved
-    from attnviz.inspect.explore.scene import Written
+    from attnviz.inspect.explore.scene import Scene, View, Written
     from attnviz.inspect.explore.session import open_session
     from attnviz.texts import read_text
 
@@ -137,17 +137,17 @@ def explore(
     other = None if second is None else second.session.frame(second.text or first.text)
     console = text_console(None, screen.colour)
     look = Theme.of(console, screen.palette, screen.ascii)
-    app = Explorer(first, frame, look, screen.palette, second, other)
+    view = View(Scene.of(frame, screen.palette), frame, frame, other)
     info = first.session.info
     heads = choose_heads(shown.layer, shown.head, info.layers, info.heads, counted.index_base)
     if heads is not None:
         begin = min(heads), min(heads[min(heads)])
-        app.view = replace(app.view, scene=app.view.scene.with_head(begin))
+        view = replace(view, scene=view.scene.with_head(begin))
     if opened.text is not None and isinstance(first.session, SavedSession) and first.session.run:
         run = first.session.run
         written = Written(run.sampling, run.steps, at=len(run.steps), running=False)
-        app.view = app.view.with_written(written)
-    app.joined = console.color_system == "256"
+        view = view.with_written(written)
+    app = Explorer(first, view, look, second, joined=console.color_system == "256")
     app.run_to_its_end()
 
 
@@ -161,7 +161,7 @@ def _second(typed: str, first: SideSource, live: Callable[[str, str], LiveSessio
     """Return the other side: a saved file, a model over the same text, or a text in the same
     model.
     """
-    from attnviz.inspect.explore.dialogs import SideSource
+    from attnviz.inspect.explore.desk import SideSource
     from attnviz.inspect.explore.saved import open_saved
 
     if _is_saved(typed):

@@ -1,30 +1,23 @@
-"""The screen of ``attnviz explore``: its panes, its keys, and what they change.
-
-What is seen is one ``View``; a key makes another one, and the panes draw what differs. Whatever may
-take long runs in a thread, and only the answer to what was asked last is shown.
-"""
+"""The screen of ``attnviz explore``: its panes, where they stand, and which key does what."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-from typing import Any, ClassVar
+import asyncio
+from typing import ClassVar
 
 from textual import events, geometry
+from textual.actions import parse
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from attnviz.draw.labels import width
 from attnviz.draw.theme import Theme
-from attnviz.engine.generation import Sampling, Step
-from attnviz.engine.removals import Effects
 from attnviz.errors import AttnvizError
-from attnviz.inspect.explore.background import Waiting
-from attnviz.inspect.explore.dialogs import KEYS, Asking, KeysPane, SideSource
+from attnviz.inspect.explore.ablating import Ablating
+from attnviz.inspect.explore.desk import Desk, SideSource
+from attnviz.inspect.explore.dialogs import KEYS, AskedLine, Field, Help, KeysPane, Palette
+from attnviz.inspect.explore.moves import Moves
 from attnviz.inspect.explore.pane import (
     GridPane,
     HeadingPane,
@@ -33,17 +26,25 @@ from attnviz.inspect.explore.pane import (
     WordsPane,
     grid_columns,
 )
-from attnviz.inspect.explore.scene import SIDES, Scene, View, Written
-from attnviz.inspect.explore.session import Frame, weighed
+from attnviz.inspect.explore.questions import Questions
+from attnviz.inspect.explore.scene import View
+from attnviz.inspect.explore.terminal_app import TerminalApp
+from attnviz.inspect.explore.writing import Writing
 
 _SPACED, _TALL = 24, 36
 """Lines of a terminal from which empty lines part the panes, and the finding may take two."""
 
 _WORDS = 4
 
+_ACTIONS = {name: key.action for key in KEYS for name in key.keys.split(",") if name != "tab"}
+"""By textual's name of a key what it does; Tab goes from pane to pane in every screen."""
 
-class Explorer(Asking):
-    """One or two sides, live."""
+
+class Explorer(TerminalApp):
+    """One or two sides, live.
+
+    desk: what is seen. joined: whether neighbours of one colour are drawn as one run.
+    """
 
     CSS = """
     Screen { layout: vertical; }
@@ -59,56 +60,55 @@ class Explorer(Asking):
     #help, #commands { width: auto; height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(key.keys, key.action, key.said) for key in KEYS if key.keys != "tab"),
         Binding("ctrl+c", "interrupt", priority=True),
         Binding("ctrl+q", "leave", priority=True),
     ]
-    tokens = 40
-    """How many are written at a time."""
-    pace = 0.08
-    """Seconds that a written token stays alone, so that one can follow."""
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
 
     def __init__(
         self,
         source: SideSource,
-        first: Frame,
+        view: View,
         look: Theme,
-        palette: str,
         second: SideSource | None = None,
-        other: Frame | None = None,
+        *,
+        joined: bool = False,
     ) -> None:
-        super().__init__(source, View(Scene.of(first, palette), first, first, other), look)
-        self.second = second
-        self.joined = False
-        self._going = threading.Event()
-
-    # The panes -------------------------------------------------------------------------------
-
-    def compose(self) -> ComposeResult:
-        drawn = self.view, self.drawn_with
+        super().__init__()
+        self.desk = Desk(source, view, look, second, jobs=self.jobs, display=self)
+        drawn = view, self.desk.drawn_with
         self._panes = {
             "heading": HeadingPane("heading", *drawn),
             "grid": GridPane("grid", *drawn),
             "words": WordsPane("words", *drawn),
         }
         self.map_pane, self.keys_pane = MapPane("map", *drawn), KeysPane("keys", *drawn)
+        self.map_pane.joined = joined
+        self.writing = Writing(self.desk)
+        self._moves = Moves(self.desk, self.writing, self.map_pane, self._in_grid)
+        questions = Questions(
+            self.desk, self.keys_pane, lambda: self.size.width, self.copy_to_clipboard
+        )
+        self._parts = (self._moves, Ablating(self.desk), self.writing, questions)
+
+    # The panes -------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
         self._body = Horizontal(self._panes["grid"], self.map_pane, id="body")
         self._arrange(self.size)
         yield from (self._panes["heading"], self._body, self._panes["words"], self.keys_pane)
 
     def on_mount(self) -> None:
-        self.map_pane.joined = self.joined
         self.map_pane.focus()
 
     def on_resize(self, event: events.Resize) -> None:
         self._arrange(event.size)
 
     def _arrange(self, size: geometry.Size) -> None:
-        """The room of each pane: the map's is what the others leave."""
+        """Set the room of each pane: the map's is what the others leave."""
         columns, lines = size
-        view = self.view
+        view = self.desk.view
         top = 3 if lines >= _TALL else 2
         rest = lines - top - _WORDS - 1 - 2  # the lines of a map, but for its title and its scores
         rows = len(view.shown.report.record.queries)
@@ -117,37 +117,21 @@ class Explorer(Asking):
         self._panes["heading"].styles.height = top
         self._panes["words"].styles.height = _WORDS
         room = lines - top - _WORDS - 1 - 2 * spaced
-        self._panes["grid"].styles.width = grid_columns(view, self.drawn_with, columns, room)
+        self._panes["grid"].styles.width = grid_columns(view, self.desk.drawn_with, columns, room)
 
-    def show(self, **changed: Any) -> None:
-        """The view with something changed."""
-        self.put(replace(self.view, **changed))
-
-    def put(self, view: View) -> None:
-        """Another view; every pane draws what is new in it."""
-        before, self.view = self.view, view
-        if before.shown.report is not self.view.shown.report or (
-            (before.written is None) != (self.view.written is None)
+    def draw(self, before: View) -> None:
+        """Draw what is new in the desk's view."""
+        view = self.desk.view
+        if before.shown.report is not view.shown.report or (
+            (before.written is None) != (view.written is None)
         ):
             self._arrange(self.size)
         for pane in self.query(Pane):
-            pane.show(self.view, self.drawn_with)
-
-    def see(self, scene: Scene) -> None:
-        """Another scene; what it takes to see it is asked for."""
-        view = replace(self.view, scene=scene)
-        removed = scene.removed != self.view.scene.removed
-        if removed and view.written is not None:
-            self.drop("write")
-            view = replace(view, written=None)
-            self.say("what was written with other heads is gone: g writes anew")
-        self.put(view if view.written is not None else view.fitted(scene.removed))
-        if removed:
-            self.read(view.frame.text)
+            pane.show(view, self.desk.drawn_with)
 
     def say(self, note: str) -> None:
-        """A note in place of the keys until the next key, of the words too where it is long."""
-        long = width(self.look.spell(note)) > self.size.width
+        """Show a note in place of the keys until the next key, of the words too if it is long."""
+        long = width(self.desk.look.spell(note)) > self.size.width
         words = self._panes["words"]
         for pane, said in ((self.keys_pane, note * (not long)), (words, note * long)):
             if pane.note != said:
@@ -155,262 +139,90 @@ class Explorer(Asking):
                 pane.redraw()
 
     def failed(self, name: str, error: AttnvizError) -> None:
-        if name == "scan":
-            self.show(scanned=None)
-        elif name == "write":
-            self.leave_written()
-        elif name == "frame":  # what is seen is still the frame before
-            self.put(self.view.fitted())
-        self.say(str(error).replace(repr(self.source.session.info.name), "this model"))
-
-    def read(self, text: str) -> None:
-        """Another text, or other heads removed: one pass, and one more for a second side."""
-        scene, other = self.view.scene, self.second
-        if text != self.view.frame.text and self.drop("scan"):
-            self.show(scanned=None)
-        whole = None if text != self.view.whole.text else self.view.whole
-
-        def work(waiting: Waiting) -> tuple[Frame, Frame, Frame | None]:
-            session = self.source.session
-            frame, against = session.frame(text, scene.removed), None
-            if other is not None:
-                heads = scene.removed if other.session.live else frozenset()
-                against = other.session.frame(other.text or text, heads)
-            for each in (frame, against):
-                weighed(each, scene.head, scene.mode)
-            if not scene.removed:
-                return frame, frame, against
-            return frame, whole or session.frame(text), against
-
-        self.later("frame", work, self._arrived)
-
-    def _arrived(self, found: tuple[Frame, Frame, Frame | None]) -> None:
-        frame, whole, other = found
-        effects = self.view.effects if frame.text == self.view.frame.text else None
-        view = replace(self.view, frame=frame, whole=whole, other=other, effects=effects)
-        self.put(view.fitted())
+        self.desk.failed(name, error)
 
     # Keys ------------------------------------------------------------------------------------
+
+    async def on_event(self, event: events.Event) -> None:
+        """Do what a key is for, here, before the next is looked at.
+
+        A widget would do it later, when keys that were typed ahead have gone past what it opens.
+        """
+        if self._exit:  # what was typed behind the end would only delay it
+            return
+        if isinstance(event, events.Paste) and not event.is_forwarded:
+            self._paste(event.text)
+        elif isinstance(event, events.Key) and not event.is_forwarded:
+            await asyncio.sleep(0)  # or a signal waits for all that was typed ahead
+            self.say("")
+            if not await self._check_bindings(event.key, priority=True):
+                await self._answer(event)
+        else:
+            await super().on_event(event)
+
+    def _paste(self, text: str) -> None:
+        sheet, asked = self.screen, self.keys_pane.asked
+        if isinstance(sheet, Palette):
+            sheet.narrow(sheet.field.with_text(text))
+        elif asked is not None:
+            self._edited(asked, asked.field.with_text(text))
+
+    async def _answer(self, event: events.Key) -> None:
+        sheet, asked = self.screen, self.keys_pane.asked
+        if isinstance(sheet, Help):
+            sheet.dismiss()
+        elif isinstance(sheet, Palette):
+            action = sheet.taken(event)
+            if action is not None:
+                sheet.dismiss()
+                if action:
+                    await self.do(action)
+        elif asked is not None and event.key in ("enter", "escape"):
+            self.keys_pane.ask(None)
+            asked.answered(asked.field.text) if event.key == "enter" else asked.left()
+        elif asked is not None:
+            self._edited(asked, asked.field.typed(event.key, event.character))
+        elif event.key in _ACTIONS:
+            await self.do(_ACTIONS[event.key])
+        else:
+            await self._check_bindings(event.key)
+
+    def _edited(self, asked: AskedLine, field: Field) -> None:
+        self.keys_pane.ask(asked._replace(field=field))
+        if field.text != asked.field.text:
+            asked.typing(field.text)
+
+    async def do(self, action: str) -> None:
+        """Do an action of ``KEYS``, such as ``move(-1, 0)``: one of a part's, or of the app's."""
+        _, name, values = parse(action)
+        for part in self._parts:
+            if hasattr(part, name):
+                getattr(part, name)(*values)
+                return
+        await self.run_action(action)
 
     def action_pane(self) -> None:
         self.screen.focus_next()
 
-    def action_move(self, right: int, down: int) -> None:
-        scene = self.view.scene
-        if self.view.written is not None and right:
-            self._walk(right)
-            return
-        if self.focused is not None and self.focused.id == "grid":
-            self.see(scene.in_layer(right) if right else scene.next_layer(down))
-            return
-        picture = self.map_pane.drawn
-        zoom = picture.size.zoom if picture is not None else 1
-        self._point(scene.query + down * zoom, scene.key + right * zoom)
+    def action_keys(self) -> None:
+        self.push_screen(Help(self.desk.drawn_with))
 
-    def _point(self, query: int, key: int) -> None:
-        """The cursor on a cell; of a causal map on none that is hidden."""
-        key = min(key, max(query, 0)) if self.view.record.causal else key
-        self.see(self.view.scene.at(query, key))
+    def action_commands(self) -> None:
+        self.push_screen(Palette(self.desk.drawn_with))
 
-    def action_layer(self, step: int) -> None:
-        self.see(self.view.scene.next_layer(step))
-
-    def action_head(self, step: int) -> None:
-        self.see(self.view.scene.next_head(step))
-
-    def action_same(self, step: int) -> None:
-        scene = self.view.scene.next_same_label(step)
-        if scene == self.view.scene:
-            self.say("no other head has this label")
-        self.see(scene)
-
-    def action_zoom(self, step: int) -> None:
-        self.map_pane.zoom(step)
-
-    def action_fit(self) -> None:
-        self.map_pane.zoom(0)
-
-    def action_mode(self, mode: Any) -> None:
-        """Another way to see the weights; what values move takes a pass."""
-        if self._writes():
-            return
-        scene, frames = self.view.scene.with_mode(mode), (self.view.frame, self.view.against)
-
-        def work(waiting: Waiting) -> None:
-            for frame in frames:
-                weighed(frame, scene.head, scene.mode)
-
-        self.later("mode", work, lambda _: self.see(self.view.scene.with_mode(mode)))
-
-    def action_side(self) -> None:
-        view = self.view
-        if view.against is None:
-            self.say("one side only: ablate a head, or start with --with TEXT|MODEL")
-            return
-        if self._writes():
-            return
-        step = 1 if view.comparable or view.scene.side == "a" else 2
-        side = SIDES[(SIDES.index(view.scene.side) + step) % len(SIDES)]
-        self.say(view.unlike if step == 2 else "")
-        self.put(replace(view, scene=view.scene.with_side(side)).fitted())
-
-    def _writes(self) -> bool:
-        """Return whether a text is written, with one way to see it; that is said."""
-        if writes := self.view.written is not None:
-            self.say("a text that is written has one side, weights as they are: Esc leaves it")
-        return writes
-
-    def action_palette(self) -> None:
-        self.see(self.view.scene.next_palette())
-
-    # Removing heads --------------------------------------------------------------------------
-
-    def action_ablate(self) -> None:
-        if not self.live("removes no heads"):
-            return
-        self.see(self.view.scene.toggled())
-        self._scan()
-
-    def action_restore(self) -> None:
-        self.see(self.view.scene.cleared())
-
-    def _scan(self) -> None:
-        """What each single removal costs, once for a text."""
-        if self.view.effects is not None or self.view.scanned is not None:
-            return
-        text = self.view.frame.text
-
-        def work(waiting: Waiting) -> Effects:
-            told = 0
-
-            def advance(share: float) -> None:
-                nonlocal told
-                if not waiting() or int(100 * share) > told:
-                    told = int(100 * share)
-                    waiting.tell(lambda: self.show(scanned=share))
-
-            return self.source.session.effects(text, advance)
-
-        self.show(scanned=0.0)
-        self.later("scan", work, self._scanned)
-
-    def _scanned(self, effects: Effects) -> None:
-        self.show(effects=effects, scanned=None)
-        if self.view.by_effect:
-            self.see(self.view.scene.with_head(effects.ranking()[0]))
-
-    def action_important(self, step: int) -> None:
-        effects = self.view.effects
-        if effects is None:
-            if self.live("has no effects of removals"):
-                self.show(by_effect=True)
-                self._scan()
-        elif self.view.by_effect:
-            self.see(self.view.scene.next_of(effects.ranking(), step))
-        else:
-            self.show(by_effect=True)
-            self.see(self.view.scene.with_head(effects.ranking()[0]))
-
-    def action_by_effect(self) -> None:
-        if self.view.effects is None and self.live("has no effects of removals"):
-            self._scan()
-        self.show(by_effect=not self.view.by_effect)
-
-    def action_stop(self) -> None:
-        """Esc: what runs is stopped; else what was written is left."""
-        if self.drop("scan"):
-            self.show(scanned=None)
-            self.say("the scan was stopped; i starts it anew")
-        elif self.view.written is not None:
-            self.leave_written()
-
-    # Writing on ------------------------------------------------------------------------------
-
-    def action_generate(self) -> None:
-        if self.view.written is None:
-            self._write(self.source.session.sampling or Sampling(tokens=self.tokens))
-        else:
-            self.leave_written()
-
-    def _write(self, sampling: Sampling) -> None:
-        """Let the model write on behind the text, from its beginning."""
-        text, removed = self.view.frame.text, self.view.scene.removed
-        self._going.set()
-        self.drop("mode")
-        scene = self.view.scene.with_mode("raw").with_side("a")
-        self.put(replace(self.view, scene=scene, written=Written(sampling)).fitted())
-
-        def work(waiting: Waiting) -> None:
-            began = time.monotonic()
-            for step in self.source.session.generation(text, sampling, removed):
-                time.sleep(max(self.pace - (time.monotonic() - began), 0))
-                while not self._going.wait(0.05) and waiting():
-                    pass
-                waiting.tell(partial(self._stepped, step))
-                began = time.monotonic()
-
-        self.later("write", work, lambda _: self._written(running=False))
-
-    def _stepped(self, step: Step) -> None:
-        written = self.view.written
-        if written is not None:
-            steps = (*written.steps, step)
-            last = written.at == len(written.steps)
-            self._written(steps=steps, at=len(steps) if last else written.at)
-
-    def _written(self, **changed: Any) -> None:
-        """What was written, and the cursor where the newest token looked."""
-        if self.view.written is not None:
-            self.put(self.view.with_written(replace(self.view.written, **changed)))
-
-    def leave_written(self) -> None:
-        self.drop("write")
-        if self.view.written is not None:
-            self.put(replace(self.view, written=None).fitted())
-
-    def action_pause(self) -> None:
-        written = self.view.written
-        if written is not None and written.running:
-            (self._going.clear if self._going.is_set() else self._going.set)()
-            self._written(paused=not self._going.is_set(), at=len(written.steps))
-
-    def _walk(self, step: int) -> None:
-        """A token back or on in what was written."""
-        written = self.view.written
-        if written is None:
-            return
-        self._going.clear()
-        at = min(max(written.at + step, 0), len(written.steps))
-        self._written(at=at, paused=True)
-
-    def action_temperature(self, change: float) -> None:
-        self._resample(
-            lambda old: replace(old, temperature=max(round(old.temperature + change, 2), 0.0))
-        )
-
-    def action_reseed(self) -> None:
-        written = self.view.written
-        if written is not None and not written.sampling.temperature:
-            self.say("greedy: a seed changes nothing, t makes it warmer")
-            return
-        self._resample(lambda old: replace(old, seed=old.seed + 1))
-
-    def _resample(self, changed: Callable[[Sampling], Sampling]) -> None:
-        if self.view.written is None:
-            self.say("g lets the model write; then t, T and r change how")
-        elif self.live("is written already"):
-            self._write(changed(self.view.written.sampling))
+    def _in_grid(self) -> bool:
+        return self.focused is not None and self.focused.id == "grid"
 
     # The mouse -------------------------------------------------------------------------------
 
     def on_grid_pane_chosen(self, message: GridPane.Chosen) -> None:
-        self.see(self.view.scene.with_head(message.head))
+        self.desk.see(self.desk.view.scene.with_head(message.head))
 
     def on_grid_pane_wheeled(self, message: GridPane.Wheeled) -> None:
-        self.see(self.view.scene.next_head(message.steps))
+        self._moves.head(message.steps)
 
     def on_map_pane_pointed(self, message: MapPane.Pointed) -> None:
-        self._point(*message.cell)
+        self._moves.point(*message.cell)
 
     def on_map_pane_wheel_turned(self, message: MapPane.WheelTurned) -> None:
-        self.action_move(0, message.steps)
+        self._moves.move(0, message.steps)

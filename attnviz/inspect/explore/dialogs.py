@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -18,13 +16,8 @@ from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, stack, widest
 from attnviz.draw.labels import cut, fit, visible, width
 from attnviz.draw.theme import Theme
 from attnviz.inspect.explore import facts
-from attnviz.inspect.explore.background import Background
 from attnviz.inspect.explore.map import accent
-from attnviz.inspect.explore.pane import Lines, MapPane, Pane
-from attnviz.inspect.explore.saving import save_view
-from attnviz.inspect.explore.scene import Scene, View, command_line, places_of
-from attnviz.inspect.explore.session import ExploreSession
-from attnviz.measures.words import joined
+from attnviz.inspect.explore.pane import Lines, Pane
 
 
 class KeyBinding(NamedTuple):
@@ -273,154 +266,3 @@ class Palette(ModalScreen[None]):
         self._line.tell([self.field.line(56, self._look)])
         self._list.tell(lines or [[Segment(" no such command", DIM)]])
         self._list.refresh(layout=True)
-
-
-@dataclass(frozen=True)
-class SideSource:
-    """Where a side comes from.
-
-    text: that it begins with; of a second side nothing where it reads what the first one does.
-    options: that chose the model, as they are typed.
-    """
-
-    session: ExploreSession
-    text: str
-    options: tuple[str, ...] = ()
-
-
-class Asking(Background):
-    """Asks for a token, a text, a file or a command, and shows all keys.
-
-    source, second: the sides, if there are two. look: how things are drawn, but for the palette.
-    """
-
-    map_pane: MapPane
-    keys_pane: KeysPane
-
-    def __init__(self, source: SideSource, view: View, look: Theme) -> None:
-        super().__init__()
-        self.source, self.view, self.look = source, view, look
-        self.second: SideSource | None = None
-        self._searched = ""
-        self._looks: dict[str, Theme] = {}
-
-    @property
-    def drawn_with(self) -> Theme:
-        """Return what things are drawn with; one a palette, for each keeps its styles."""
-        palette = self.view.scene.palette
-        return self._looks.setdefault(palette, replace(self.look, palette=palette))
-
-    def see(self, scene: Scene) -> None:
-        raise NotImplementedError
-
-    def read(self, text: str) -> None:
-        raise NotImplementedError
-
-    def leave_written(self) -> None:
-        raise NotImplementedError
-
-    def live(self, cannot: str) -> bool:
-        """Return whether there is a model that runs; else that is said."""
-        if not self.source.session.live:
-            self.say(f"what was saved {cannot}: explore the model itself")
-        return self.source.session.live
-
-    async def on_event(self, event: events.Event) -> None:
-        if isinstance(event, events.Paste) and not event.is_forwarded:
-            sheet, asked = self.screen, self.keys_pane.asked
-            if isinstance(sheet, Palette):
-                sheet.narrow(sheet.field.with_text(event.text))
-            elif asked is not None:
-                self._edited(asked, asked.field.with_text(event.text))
-        else:
-            await super().on_event(event)
-
-    async def answer(self, event: events.Key) -> None:
-        sheet, asked = self.screen, self.keys_pane.asked
-        if isinstance(sheet, Help):
-            sheet.dismiss()
-        elif isinstance(sheet, Palette):
-            action = sheet.taken(event)
-            if action is not None:
-                sheet.dismiss()
-                if action:
-                    await self.run_action(action)
-        elif asked is None:
-            await super().answer(event)
-        elif event.key in ("enter", "escape"):
-            self.keys_pane.ask(None)
-            asked.answered(asked.field.text) if event.key == "enter" else asked.left()
-        else:
-            self._edited(asked, asked.field.typed(event.key, event.character))
-
-    def _edited(self, asked: AskedLine, field: Field) -> None:
-        self.keys_pane.ask(asked._replace(field=field))
-        if field.text != asked.field.text:
-            asked.typing(field.text)
-
-    def action_keys(self) -> None:
-        self.push_screen(Help(self.drawn_with))
-
-    def action_commands(self) -> None:
-        self.push_screen(Palette(self.drawn_with))
-
-    def action_find(self) -> None:
-        start = self.view.scene
-
-        def typing(typed: str) -> None:
-            scene = start.found(self.view.record.queries, typed) if typed else start
-            self.see(scene)
-
-        def answered(typed: str) -> None:
-            if not typed and self._searched:
-                self.see(start.found(self.view.record.queries, self._searched))
-            if typed and not places_of(self.view.record.queries, typed):
-                self.say(f"no token has “{visible(typed)}” in it")
-            self._searched = typed or self._searched
-
-        self.keys_pane.ask(AskedLine("/", Field(), answered, typing, lambda: self.see(start)))
-
-    def action_edit(self) -> None:
-        if not self.live("has no other text"):
-            return
-
-        def answered(typed: str) -> None:
-            self.leave_written()
-            if self.second is not None and self.second.text and self.view.scene.side == "b":
-                self.second = replace(self.second, text=typed)
-                typed = self.view.frame.text
-            self.read(typed)
-
-        view = self.view
-        text = view.shown.text if view.written is None else joined(view.record.queries)
-        self.keys_pane.ask(AskedLine("text ", Field(text), answered))
-
-    def action_save(self) -> None:
-        def write(path: Path) -> None:
-            view, look, columns = self.view, self.drawn_with, self.size.width
-            self.later(
-                "save",
-                lambda _: save_view(path, view, look, columns),
-                lambda _: self.say(f"saved {visible(str(path))}"),
-            )
-
-        def answered(typed: str) -> None:
-            path = Path(os.path.expanduser(typed.strip()))
-            if typed.strip() and os.path.exists(path):
-                question = f"{visible(path.name)} is there: replace it? y, or Esc "
-                yes = AskedLine(
-                    question, Field(), lambda said: write(path) if said == "y" else None
-                )
-                self.keys_pane.ask(yes)
-            elif typed.strip():
-                write(path)
-
-        name = f"{self.view.scene.name(self.view.scene.head)}.svg"
-        name = "written.jsonl" if self.view.written is not None else name
-        self.keys_pane.ask(AskedLine("save as ", Field(name), answered))
-
-    def action_yank(self) -> None:
-        scene, shown = self.view.scene, self.view.shown
-        line = command_line(scene.without(shown.removed), shown.text, self.source.options)
-        self.copy_to_clipboard(line)
-        self.say(f"copied: {line}")

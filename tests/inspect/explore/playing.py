@@ -12,8 +12,9 @@ from textual.pilot import Pilot
 
 from attnviz.draw.theme import Theme
 from attnviz.inspect.explore.app import Explorer
-from attnviz.inspect.explore.dialogs import Field, SideSource
-from attnviz.inspect.explore.scene import View
+from attnviz.inspect.explore.desk import SideSource
+from attnviz.inspect.explore.dialogs import Field
+from attnviz.inspect.explore.scene import Scene, View
 from attnviz.inspect.explore.session import LiveSession
 from attnviz.models.bundled import Bundled
 
@@ -56,8 +57,9 @@ def explorer(
     """The app over one text."""
     other = None if second is None else second.session.frame(second.text or text)
     source = SideSource(session, text, options)
-    app = Explorer(source, session.frame(text), look, palette, second, other)
-    app.pace, app.tokens = 0.0, 8
+    frame = session.frame(text)
+    app = Explorer(source, View(Scene.of(frame, palette), frame, frame, other), look, second)
+    app.writing.pace, app.writing.tokens = 0.0, 8
     return app
 
 
@@ -90,7 +92,7 @@ def play(app: Explorer, *acts: Act, size: tuple[int, int] = (80, 24)) -> Played:
             strips = app.screen._compositor.render_strips()
             lines = tuple(strip.text.rstrip() for strip in strips)
             styled = "\n".join(str([(text, str(style)) for text, style, _ in s]) for s in strips)
-            return Played(app, app.view, lines, app.export_screenshot(), styled)
+            return Played(app, app.desk.view, lines, app.export_screenshot(), styled)
 
     return asyncio.run(run())
 

@@ -18,8 +18,9 @@ from textual import events
 
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UnsupportedError
-from attnviz.inspect.explore import dialogs
-from attnviz.inspect.explore.dialogs import KEYS, Field, SideSource
+from attnviz.inspect.explore import questions
+from attnviz.inspect.explore.desk import SideSource
+from attnviz.inspect.explore.dialogs import KEYS, Field
 from attnviz.inspect.explore.map import Size
 from attnviz.inspect.explore.saving import ENDINGS, save_view
 from attnviz.inspect.explore.session import LiveSession
@@ -94,7 +95,7 @@ def test_the_next_head_of_the_same_label() -> None:
     seen = []
 
     async def note(pilot) -> None:
-        seen.append(app.view.scene.head)
+        seen.append(app.desk.view.scene.head)
 
     play(app, "[", "[", "<", note, "n", note, "N", note)
     assert labels[seen[0]] == labels[seen[1]] == "induction"
@@ -165,7 +166,9 @@ def test_every_command_of_the_palette_is_an_action() -> None:
     app = explorer()
     for key in KEYS:
         name = key.action.partition("(")[0]
-        assert hasattr(app, f"action_{name}"), key
+        assert any(hasattr(part, name) for part in app._parts) or hasattr(app, f"action_{name}"), (
+            key
+        )
 
 
 def test_palettes_go_round() -> None:
@@ -209,7 +212,7 @@ def test_a_mode_that_cannot_be_had_is_said() -> None:
 
 def test_a_removed_head_goes_dark_and_everything_follows() -> None:
     app = explorer()
-    head = app.view.scene.head
+    head = app.desk.view.scene.head
     played = play(app, "x", size=(120, 40))
     expected = SESSION.frame(SENTENCE, frozenset({head}))
     assert played.view.frame.loss == expected.loss
@@ -236,7 +239,7 @@ def test_the_scan_is_made_once_and_heads_are_walked_by_importance() -> None:
     walked = []
 
     async def note(pilot) -> None:
-        walked.append(app.view.scene.head)
+        walked.append(app.desk.view.scene.head)
 
     played = play(app, "x", "i", note, "i", note, "i", note, "I", note, "v", size=(120, 40))
     ranking = SESSION.effects(SENTENCE, lambda share: None).ranking()
@@ -268,13 +271,13 @@ def test_keys_are_answered_while_a_scan_runs_and_escape_stops_it() -> None:
             await pilot.press("i")
             while not going.is_set():
                 await pilot.pause(0.005)
-            before = app.view.scene.key
+            before = app.desk.view.scene.key
             await pilot.press("left")
-            assert app.view.scene.key == before - 1
-            assert app.view.scanned is not None
+            assert app.desk.view.scene.key == before - 1
+            assert app.desk.view.scanned is not None
             await pilot.press("escape")
             await settled(pilot)
-            assert app.view.scanned is None
+            assert app.desk.view.scanned is None
 
     asyncio.run(run())
     assert stopped.wait(5)
@@ -282,7 +285,7 @@ def test_keys_are_answered_while_a_scan_runs_and_escape_stops_it() -> None:
 
 def test_a_difference_by_ablation_is_the_third_map() -> None:
     app = explorer()
-    head = app.view.scene.head
+    head = app.desk.view.scene.head
     played = play(app, "x", "]", "d", "d")
     removed = SESSION.frame(SENTENCE, frozenset({head}))
     after = (head[0] + 1, head[1])
@@ -377,16 +380,16 @@ def test_space_pauses_and_goes_on() -> None:
     async def run() -> None:
         async with app.run_test() as pilot:
             await pilot.press("g")
-            while not (app.view.written and len(app.view.written.steps) == 2):
+            while not (app.desk.view.written and len(app.desk.view.written.steps) == 2):
                 await pilot.pause(0.005)
             await pilot.press("space")
-            assert app.view.written.paused
-            gate.release(app.tokens)
+            assert app.desk.view.written.paused
+            gate.release(app.writing.tokens)
             await pilot.pause(0.1)
-            assert len(app.view.written.steps) == 2
+            assert len(app.desk.view.written.steps) == 2
             await pilot.press("space")
             await settled(pilot)
-            assert len(app.view.written.steps) == app.tokens
+            assert len(app.desk.view.written.steps) == app.writing.tokens
 
     asyncio.run(run())
 
@@ -542,16 +545,16 @@ def test_an_answer_to_an_earlier_question_is_dropped() -> None:
             await pilot.press("e", "ctrl+u", *typed("Tom saw"), "enter")
             release.set()
             await settled(pilot)
-            assert app.view.frame.text == "Tom saw"
-            assert app.view.written is None
+            assert app.desk.view.frame.text == "Tom saw"
+            assert app.desk.view.written is None
             await pilot.press("g")
             await settled(pilot)
 
     asyncio.run(run())
     assert app.failure is None
-    written = app.view.written
+    written = app.desk.view.written
     assert written is not None
-    assert written.steps[0].place == len(app.view.frame.report.record.queries) - 1
+    assert written.steps[0].place == len(app.desk.view.frame.report.record.queries) - 1
 
 
 def test_leaving_waits_for_a_save_that_was_begun(
@@ -563,7 +566,7 @@ def test_leaving_waits_for_a_save_that_was_begun(
         release.wait(20)
         save_view(*given)
 
-    monkeypatch.setattr(dialogs, "save_view", slow)
+    monkeypatch.setattr(questions, "save_view", slow)
     app = explorer()
 
     async def run() -> None:
@@ -589,7 +592,7 @@ def test_a_save_that_fails_while_it_is_left_is_told(
         release.wait(20)
         raise LoadError("the disk is full")
 
-    monkeypatch.setattr(dialogs, "save_view", slow)
+    monkeypatch.setattr(questions, "save_view", slow)
     app = explorer()
 
     async def run() -> None:

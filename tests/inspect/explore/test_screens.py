@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import Choice
 from attnviz.inspect.explore.app import Explorer
-from attnviz.inspect.explore.dialogs import SideSource
+from attnviz.inspect.explore.desk import SideSource
 from attnviz.inspect.explore.saved import SavedSession
 from attnviz.inspect.explore.session import Frame, LiveSession
 from attnviz.inspect.heads.report import heads_report

@@ -129,8 +129,8 @@ def test_it_is_interrupted(opened, way: str | signal.Signals) -> None:
 
 
 BROKEN = """
-from attnviz.inspect.explore.app import Explorer
-Explorer.action_palette = lambda self: 1 / 0
+from attnviz.inspect.explore.moves import Moves
+Moves.palette = lambda self: 1 / 0
 from attnviz.cli.main import main
 main()
 """

@@ -13,7 +13,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.capture import Choice
 from attnviz.engine.generation import Sampling
 from attnviz.inspect.explore import facts
-from attnviz.inspect.explore.dialogs import SideSource
+from attnviz.inspect.explore.desk import SideSource
 from attnviz.inspect.explore.grid import heads_of
 from attnviz.inspect.explore.saved import open_saved
 from attnviz.inspect.explore.session import LiveSession

@@ -1,0 +1,140 @@
+"""What is seen in ``attnviz explore`` and how it changes, whatever draws it.
+
+What is seen is one ``View``; a change makes another one, and the display draws what differs.
+Whatever may take long is a job, and only the answer to what was asked last is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from attnviz.draw.theme import Theme
+from attnviz.errors import AttnvizError
+from attnviz.inspect.explore.jobs import Jobs, Waiting
+from attnviz.inspect.explore.scene import Scene, View
+from attnviz.inspect.explore.session import ExploreSession, Frame, weighed
+
+
+@dataclass(frozen=True)
+class SideSource:
+    """Where a side comes from.
+
+    text: that it begins with; of a second side nothing where it reads what the first one does.
+    options: that chose the model, as they are typed.
+    """
+
+    session: ExploreSession
+    text: str
+    options: tuple[str, ...] = ()
+
+
+class Display(Protocol):
+    """Shows views and notes."""
+
+    def draw(self, before: View) -> None:
+        """Draw what is new in the desk's view."""
+        ...
+
+    def say(self, note: str) -> None:
+        """Show a note until the next key."""
+        ...
+
+
+class Desk:
+    """One or two sides of a model, live, and what is seen of them.
+
+    source, second: the sides, if there are two. look: how things are drawn, but for the palette.
+    """
+
+    def __init__(
+        self,
+        source: SideSource,
+        view: View,
+        look: Theme,
+        second: SideSource | None,
+        *,
+        jobs: Jobs,
+        display: Display,
+    ) -> None:
+        self.source, self.view, self.look, self.second = source, view, look, second
+        self.jobs = jobs
+        self._display = display
+        self.say = display.say
+        self._looks: dict[str, Theme] = {}
+
+    @property
+    def drawn_with(self) -> Theme:
+        """Return what things are drawn with; one a palette, for each keeps its styles."""
+        palette = self.view.scene.palette
+        return self._looks.setdefault(palette, replace(self.look, palette=palette))
+
+    def show(self, **changed: Any) -> None:
+        """Show the view with some of its fields changed."""
+        self.put(replace(self.view, **changed))
+
+    def put(self, view: View) -> None:
+        """Show another view."""
+        before, self.view = self.view, view
+        self._display.draw(before)
+
+    def see(self, scene: Scene) -> None:
+        """Show another scene, and run the model if other heads are ablated in it."""
+        view = replace(self.view, scene=scene)
+        removed = scene.removed != self.view.scene.removed
+        if removed and view.written is not None:
+            self.jobs.drop("write")
+            view = replace(view, written=None)
+            self.say("what was written with other heads is gone: g writes anew")
+        self.put(view if view.written is not None else view.fitted(scene.removed))
+        if removed:
+            self.read(view.frame.text)
+
+    def live(self, cannot: str) -> bool:
+        """Return whether there is a model that runs; if there is none, say what it ``cannot``."""
+        if not self.source.session.live:
+            self.say(f"what was saved {cannot}: explore the model itself")
+        return self.source.session.live
+
+    def leave_written(self) -> None:
+        """Stop writing, and show the prompt again."""
+        self.jobs.drop("write")
+        if self.view.written is not None:
+            self.put(replace(self.view, written=None).fitted())
+
+    def failed(self, name: str, error: AttnvizError) -> None:
+        """Say what the job of this name could not do, and show what was seen before it."""
+        if name == "scan":
+            self.show(scanned=None)
+        elif name == "write":
+            self.leave_written()
+        elif name == "frame":  # what is seen is still the frame before
+            self.put(self.view.fitted())
+        self.say(str(error).replace(repr(self.source.session.info.name), "this model"))
+
+    def read(self, text: str) -> None:
+        """Read a text with the scene's heads ablated: one pass, and one more for a second side."""
+        scene, other = self.view.scene, self.second
+        if text != self.view.frame.text and self.jobs.drop("scan"):
+            self.show(scanned=None)
+        whole = None if text != self.view.whole.text else self.view.whole
+
+        def work(waiting: Waiting) -> tuple[Frame, Frame, Frame | None]:
+            session = self.source.session
+            frame, against = session.frame(text, scene.removed), None
+            if other is not None:
+                heads = scene.removed if other.session.live else frozenset()
+                against = other.session.frame(other.text or text, heads)
+            for each in (frame, against):
+                weighed(each, scene.head, scene.mode)
+            if not scene.removed:
+                return frame, frame, against
+            return frame, whole or session.frame(text), against
+
+        self.jobs.later("frame", work, self._arrived)
+
+    def _arrived(self, found: tuple[Frame, Frame, Frame | None]) -> None:
+        frame, whole, other = found
+        effects = self.view.effects if frame.text == self.view.frame.text else None
+        view = replace(self.view, frame=frame, whole=whole, other=other, effects=effects)
+        self.put(view.fitted())

@@ -1,0 +1,100 @@
+"""The keys that move: the cursor, from head to head, and between the ways to see the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from attnviz.inspect.explore.desk import Desk
+from attnviz.inspect.explore.jobs import Waiting
+from attnviz.inspect.explore.pane import MapPane
+from attnviz.inspect.explore.scene import SIDES
+from attnviz.inspect.explore.session import weighed
+from attnviz.inspect.explore.writing import Writing
+
+
+class Moves:
+    """Each method is the action of a key.
+
+    in_grid: returns whether the keys of the cursor move in the grid of heads, not in the map.
+    """
+
+    def __init__(
+        self, desk: Desk, writing: Writing, map_pane: MapPane, in_grid: Callable[[], bool]
+    ) -> None:
+        self._desk, self._writing, self._map, self._in_grid = desk, writing, map_pane, in_grid
+
+    def move(self, right: int, down: int) -> None:
+        desk, scene = self._desk, self._desk.view.scene
+        if desk.view.written is not None and right:
+            self._writing.walk(right)
+            return
+        if self._in_grid():
+            desk.see(scene.in_layer(right) if right else scene.next_layer(down))
+            return
+        picture = self._map.drawn
+        zoom = picture.size.zoom if picture is not None else 1
+        self.point(scene.query + down * zoom, scene.key + right * zoom)
+
+    def point(self, query: int, key: int) -> None:
+        """Put the cursor on a cell; of a causal map on none that is hidden."""
+        key = min(key, max(query, 0)) if self._desk.view.record.causal else key
+        self._desk.see(self._desk.view.scene.at(query, key))
+
+    def layer(self, step: int) -> None:
+        self._desk.see(self._desk.view.scene.next_layer(step))
+
+    def head(self, step: int) -> None:
+        self._desk.see(self._desk.view.scene.next_head(step))
+
+    def same(self, step: int) -> None:
+        scene = self._desk.view.scene.next_same_label(step)
+        if scene == self._desk.view.scene:
+            self._desk.say("no other head has this label")
+        self._desk.see(scene)
+
+    def zoom(self, step: int) -> None:
+        self._map.zoom(step)
+
+    def fit(self) -> None:
+        self._map.zoom(0)
+
+    def mode(self, mode: Any) -> None:
+        """Show the weights in another way; what values move takes a pass."""
+        if self._writes():
+            return
+        view = self._desk.view
+        scene, frames = view.scene.with_mode(mode), (view.frame, view.against)
+
+        def work(waiting: Waiting) -> None:
+            for frame in frames:
+                weighed(frame, scene.head, scene.mode)
+
+        def then(_: None) -> None:
+            self._desk.see(self._desk.view.scene.with_mode(mode))
+
+        self._desk.jobs.later("mode", work, then)
+
+    def side(self) -> None:
+        view = self._desk.view
+        if view.against is None:
+            self._desk.say("one side only: ablate a head, or start with --with TEXT|MODEL")
+            return
+        if self._writes():
+            return
+        step = 1 if view.comparable or view.scene.side == "a" else 2
+        side = SIDES[(SIDES.index(view.scene.side) + step) % len(SIDES)]
+        self._desk.say(view.unlike if step == 2 else "")
+        self._desk.put(replace(view, scene=view.scene.with_side(side)).fitted())
+
+    def _writes(self) -> bool:
+        """Return whether a text is written, which is seen in one way only; then say so."""
+        if writes := self._desk.view.written is not None:
+            self._desk.say(
+                "a text that is written has one side, weights as they are: Esc leaves it"
+            )
+        return writes
+
+    def palette(self) -> None:
+        self._desk.see(self._desk.view.scene.next_palette())

@@ -1,0 +1,95 @@
+"""The keys that ask in a line: a token to find, a text, a file; and the command that is copied."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from attnviz.draw.labels import visible
+from attnviz.inspect.explore.desk import Desk
+from attnviz.inspect.explore.dialogs import AskedLine, Field, KeysPane
+from attnviz.inspect.explore.saving import save_view
+from attnviz.inspect.explore.scene import command_line, places_of
+from attnviz.measures.words import joined
+
+
+class Questions:
+    """Each method is the action of a key.
+
+    line: where questions are asked. columns: returns the width of the screen. copy: puts a text on
+    the clipboard.
+    """
+
+    def __init__(
+        self, desk: Desk, line: KeysPane, columns: Callable[[], int], copy: Callable[[str], None]
+    ) -> None:
+        self._desk, self._line, self._columns, self._copy = desk, line, columns, copy
+        self._searched = ""
+
+    def find(self) -> None:
+        desk = self._desk
+        start = desk.view.scene
+
+        def typing(typed: str) -> None:
+            scene = start.found(desk.view.record.queries, typed) if typed else start
+            desk.see(scene)
+
+        def answered(typed: str) -> None:
+            if not typed and self._searched:
+                desk.see(start.found(desk.view.record.queries, self._searched))
+            if typed and not places_of(desk.view.record.queries, typed):
+                desk.say(f"no token has “{visible(typed)}” in it")
+            self._searched = typed or self._searched
+
+        self._line.ask(AskedLine("/", Field(), answered, typing, lambda: desk.see(start)))
+
+    def edit(self) -> None:
+        desk = self._desk
+        if not desk.live("has no other text"):
+            return
+
+        def answered(typed: str) -> None:
+            desk.leave_written()
+            if desk.second is not None and desk.second.text and desk.view.scene.side == "b":
+                desk.second = replace(desk.second, text=typed)
+                typed = desk.view.frame.text
+            desk.read(typed)
+
+        view = desk.view
+        text = view.shown.text if view.written is None else joined(view.record.queries)
+        self._line.ask(AskedLine("text ", Field(text), answered))
+
+    def save(self) -> None:
+        desk = self._desk
+
+        def write(path: Path) -> None:
+            view, look, columns = desk.view, desk.drawn_with, self._columns()
+            desk.jobs.later(
+                "save",
+                lambda _: save_view(path, view, look, columns),
+                lambda _: desk.say(f"saved {visible(str(path))}"),
+            )
+
+        def answered(typed: str) -> None:
+            path = Path(os.path.expanduser(typed.strip()))
+            if typed.strip() and os.path.exists(path):
+                question = f"{visible(path.name)} is there: replace it? y, or Esc "
+                yes = AskedLine(
+                    question, Field(), lambda said: write(path) if said == "y" else None
+                )
+                self._line.ask(yes)
+            elif typed.strip():
+                write(path)
+
+        name = f"{desk.view.scene.name(desk.view.scene.head)}.svg"
+        name = "written.jsonl" if desk.view.written is not None else name
+        self._line.ask(AskedLine("save as ", Field(name), answered))
+
+    def yank(self) -> None:
+        desk = self._desk
+        scene, shown = desk.view.scene, desk.view.shown
+        line = command_line(scene.without(shown.removed), shown.text, desk.source.options)
+        self._copy(line)
+        desk.say(f"copied: {line}")
