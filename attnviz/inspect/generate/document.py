@@ -70,7 +70,7 @@ def run_document(
         doc.Quote("prompt", run.text),
         doc.Quote("written", run.text_written, 8),
     ]
-    in_prompt = run.source is None  # which the text itself then shows
+    in_prompt = run.source is None  # then the text itself shows it
     next_steps = [] if report.chosen else [f"--head {run.name(_another(report))}"]
     next_steps += ["--temperature 0.8"] * run.sampling.greedy + ["--save run.jsonl"]
     next_steps += [] if explain else ["--explain"]
@@ -206,7 +206,7 @@ def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -
     if run.kind == "cross":
         parts = [("text", peaks, run.keys)]
     else:
-        peaks = np.append(peaks, np.nan)  # of the last token, which nothing saw
+        peaks = np.append(peaks, np.nan)  # the last token, which no query saw
         behind = run.tokens.taken(range(begun, len(run.tokens)))
         parts = [("prompt", peaks[:begun], run.begun), ("written", peaks[begun:], behind)]
         parts = [("text", peaks, run.tokens)] if whole else parts

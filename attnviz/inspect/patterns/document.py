@@ -222,7 +222,7 @@ def _ranking(
         columns[doc.Column("random")] = [score(entry.control.get(name)) for entry in heads]
     if everyone:
         columns[doc.Column("label", right=False)] = [_said(entry) for entry in heads]
-    elif any(entry.agreement is not None for entry in heads):  # of a single text there is none
+    elif any(entry.agreement is not None for entry in heads):  # a single text gives none
         columns[doc.Column("in agreement")] = [percent(entry.agreement) for entry in heads]
     columns[doc.Column("above chance")] = [signed(_margin(entry, name)) for entry in heads]
     for other, title in _BESIDE.get(name, {}).items():

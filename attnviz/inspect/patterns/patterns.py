@@ -45,7 +45,7 @@ def reckoned_tokens(
 ) -> int | None:
     """Return about how many tokens are run, which decides what runs them; None: torch must."""
     if request.control and name not in ("tiny", "mha"):
-        return None  # torch draws the twin
+        return None  # torch draws the random twin
     return reckoned_probe_tokens(text, sentences)
 
 

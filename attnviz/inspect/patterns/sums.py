@@ -77,7 +77,7 @@ class ScoreSums:
         mask: see ``RowBlock``.
         """
         block = RowBlock(self._text, weights, start, mask)
-        # A row that attended to nothing but key 0 has nothing left to be scored without it.
+        # Without key 0, a row that attended to key 0 alone has no weight left to score.
         alive = None if self._text.attention.view == "raw" else weights.sum(-1) != 0
         for name, formula in self._formulas.items():
             values, counts = formula(block)

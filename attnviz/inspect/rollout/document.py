@@ -193,7 +193,7 @@ def _first(found: RolloutReport, kept: _Kept, columns: int, lines: int) -> Seque
     if count > _LONG or count + _CHROME > lines or count + _LABEL > columns:
         each = (lines - 2) // 2 - 1
         return [doc.Group([_texts(found, kept, max(each, 1))])]
-    # Three columns where cells keep two characters there, two where they keep one.
+    # Three columns if the cells have two characters, two if they have one.
     fits = {beside: (columns + _BESIDE) // beside - _BESIDE - _LABEL for beside in (3, 2)}
     beside = 3 if fits[3] >= 2 * count else 2 if fits[2] >= count else 1
     if beside == 1:

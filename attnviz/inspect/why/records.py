@@ -20,7 +20,7 @@ from attnviz.records import HeadLabel, Input, ModelInfo, Tokens
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
-    from attnviz.engine.attribution.copying import CopyingScores  # brings torch
+    from attnviz.engine.attribution.copying import CopyingScores  # imports torch
 
 _SIGNIFICANT = 0.05
 
