@@ -67,9 +67,7 @@ class Looked(NamedTuple):
 
     @property
     def named_here(self) -> bool:
-        """Return whether the name is a measure on this text alone: the one furthest above
-        uniform.
-        """
+        """Return whether a measure on this text gives the name: the one furthest above uniform."""
         return not self.known and self.name in _NAMES
 
 

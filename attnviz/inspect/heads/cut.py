@@ -230,7 +230,6 @@ def cut_report(
 
 
 def _ends(record: AttentionRecord, edge: tuple[str, str]) -> tuple[Word, Word]:
-    """Return the first word as a query and the second as a key."""
     query, key = find_word(record, edge[0])[0], find_word(record, edge[1])[1]
     if query is None or key is None:
         missing, axis = (edge[0], "query") if query is None else (edge[1], "key")

@@ -179,7 +179,6 @@ def _single(report: HeadsReport, view: HeadsView) -> Iterator[doc.Group]:
 
 
 def _few_heads(report: HeadsReport) -> bool:
-    """Return whether the heads are few and the text short enough to draw all heads in full."""
     return len(report.heads) <= _FEW_HEADS and len(report.record.queries) <= _FEW_QUERIES
 
 
@@ -227,7 +226,7 @@ def _overview(report: HeadsReport) -> Iterator[doc.Group]:
 def _compared(
     found: HeadsComparison, names: list[list[str]], view: HeadsView
 ) -> Iterator[doc.Group]:
-    """Yield each head's maps side by side, and before them an overview if heads are many."""
+    """Yield each head's maps side by side, after an overview if there are many heads."""
     if not _whole(found):
         for report, name in zip(found.reports, names, strict=True):
             yield _headed(name, [*_overview(report)])
@@ -236,10 +235,7 @@ def _compared(
 
 
 def shown_heads(found: HeadsComparison) -> tuple[tuple[int, int], ...]:
-    """Return the heads (layer, head) with full maps: all if chosen or few, else notable ones.
-
-    A head is notable if it is notable in any of the runs.
-    """
+    """Return the (layer, head) with full maps: all if chosen or few, else the notable ones."""
     if _whole(found):
         return tuple((entry.layer, entry.head) for entry in found.first.heads)
     ranked = zip(*(report.notable for report in found.reports), strict=False)

@@ -38,8 +38,8 @@ _SOURCES = {"card": "The model card", "patterns": "attnviz patterns ({date})", "
 class Described(NamedTuple):
     """The words for a head on a first screen: its label, or a description.
 
-    said, short: the words in full, and short for a table cell. score: see ``HeadLabel``.
-    finding: whether it is a label with evidence, not only a description of this text.
+    said, short: in full, and short for a table cell. score: see ``HeadLabel``. finding: whether it
+    is a label with evidence, not only a description of this text.
     """
 
     said: str
@@ -160,7 +160,6 @@ def _of_labels(report: HeadsReport) -> str:
 
 
 def _no_label(report: HeadsReport) -> str:
-    """Return a sentence on why no head has a label."""
     if report.record.model.weights == "random":
         return "No labels: untrained random weights, patterns are arbitrary."
     if len(report.record.queries) < _FEW_TOKENS:

@@ -52,7 +52,7 @@ Groups = list[doc.Group]
 
 
 def first_groups(found: HeadsComparison, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return the groups below the finding, in about so many columns and lines."""
+    """Return the groups below the finding, to fit about so many columns and lines."""
     report = found.first
     if view.pairs:
         pair = view.pairs[0]

@@ -149,12 +149,10 @@ def heatmap(
 ) -> HeadMaps:
     """Return the maps of attention weights: of one head, or of the heads of one layer.
 
-    weights: (query, key) or (head, query, key), apart from leading axes of length one: a NumPy
-        array, a torch tensor, a JAX array, any object with ``__array__`` or DLPack, or nested
-        lists;
-        finite and not negative.
-    tokens: one for each query, as a list or as a text that is split at white space; by default
-        their indices.
+    weights: (query, key) or (head, query, key), after leading axes of length one: a NumPy array, a
+        torch tensor, a JAX array, any object with ``__array__`` or DLPack, or nested lists; finite
+        and not negative.
+    tokens: one for each query, as a list or a text to split at white space; by default indices.
     key_tokens: one for each key; by default ``tokens``, in self-attention.
     title: the name of the maps.
     causal: whether a query sees no later key, whose cells then stay blank; by default whether
@@ -162,7 +160,7 @@ def heatmap(
     scale: the weight with the last colour; by default 1 if rows sum to one, else the largest
         weight, with a note.
 
-    Each head's label and entropy are those of ``attnviz heads``; if rows do not sum to one, they
+    Each head's label and entropy are as in ``attnviz heads``; if rows do not sum to one, they
     are computed after each row is divided by its sum.
 
     Raises UsageError (also a ValueError) if the arguments do not fit together.

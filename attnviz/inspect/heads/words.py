@@ -37,7 +37,7 @@ _SOURCES: dict[Score, str] = {
 
 
 def _words(record: AttentionRecord) -> tuple[str, str, str]:
-    """Return the kind, mask and score; an empty word if the model has no other."""
+    """Return words for the kind, mask and score; empty if the model has no choice of them."""
     kind, score = f"{record.kind} attention", record.model.score
     if score is None:
         return "" if record.kind == "self" else kind, "", ""
@@ -72,7 +72,7 @@ def variant_names(
 
 
 def kind_reading(records: Iterable[AttentionRecord]) -> list[str]:
-    """Return a sentence on each kind, mask and score among the records, for newcomers."""
+    """Return a sentence for newcomers on each kind, mask and score among the records."""
     sentences: dict[str, None] = {}
     for record in records:
         score = record.model.score

@@ -96,8 +96,8 @@ def patterns_rows(report: PatternReport, watch: str | None) -> Iterator[tuple[ob
     """Yield a row for each head, ranked if one label is watched; indices start at 0.
 
     The columns ``score.NAME``, ``base.NAME``, ``strength.NAME`` and, with a control,
-    ``random.NAME``
-    belong to the score NAME; statistics have their own names. A cell is empty if not measured.
+    ``random.NAME`` belong to the score NAME; statistics have their own names.
+    A cell is empty if it was not measured.
     """
     names = dict.fromkeys(name for entry in report.heads for name in entry.scores)
     kinds = ("score", "base", "strength", *(["random"] if report.control else []))

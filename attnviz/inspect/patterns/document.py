@@ -345,12 +345,10 @@ def _map(report: PatternReport, entry: PatternScores, name: str, example: Exampl
 
 
 def _label_maps(report: PatternReport, names: Sequence[str]) -> list[doc.Map]:
-    """Return the map of the best head of each label."""
     best = [(name, report.labelled(name)[0]) for name in names]
     return [_map(report, head, name, head.example) for name, head in best if head.example]
 
 
 def _watched_maps(report: PatternReport, name: str) -> list[doc.Map]:
-    """Return the maps of the best heads of the label."""
     heads = [entry for entry in report.labelled(name) if entry.example][:_MAPPED]
     return [_map(report, head, name, head.example) for head in heads if head.example]

@@ -24,7 +24,6 @@ def label_tint(name: str, strength: float) -> Tint:
 
 
 def _scale(name: str) -> Scale:
-    """Return the colour scale of a label's strength."""
     return Scale(_TICKS, "strength", palette=shades(label_named(name).colour))
 
 

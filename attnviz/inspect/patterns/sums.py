@@ -187,10 +187,9 @@ class LayerScores:
     heads: the heads that were scored.
     scores, shuffled: (head,) by name, over the text and over shuffled tokens.
     uniform: each score of attention that is even over what the layer lets a query see.
-    reach: the share of the queries that could show each score; few see what is outside their
-        window.
-    delimiters: by token, (head,) how much more of the mean query's attention it gets than even
-        attention gives.
+    reach: the share of the queries that could show each score; a window may hide it from most.
+    delimiters: by token, (head,) how much more of the mean query's attention it gets than from
+        even attention.
     found: the pairs of an annotated sentence.
     """
 

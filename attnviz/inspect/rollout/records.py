@@ -62,7 +62,7 @@ class RolloutReport(Report):
 
     @property
     def last(self) -> int:
-        """Return the index of the last token that is neither sink nor blank, if there is one."""
+        """Return the place of the last token outside sink and blanks, or of the very last one."""
         blank = np.array([not text.strip() for text in self.tokens.texts])
         content = np.flatnonzero(~self.at_sink & ~blank)
         return int(content[-1]) if content.size else len(self.tokens) - 1

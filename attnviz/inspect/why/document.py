@@ -165,7 +165,7 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
 
 
 def _there(report: WhyReport, layer: int, kind: str) -> bool:
-    """Return whether a layer has a row for this attention; a layer without heads has one row."""
+    """Return whether a layer has a row for this attention; without heads it has only one."""
     there = [effect.head[0] for effect in report.effects if effect.head[1] == layer]
     return kind in there or (not there and kind == report.kinds[0])
 

@@ -68,8 +68,7 @@ class Explained:
     text: as given. given: its tokens, with those of a decoder. found: the sum.
     words: the texts of the token ids in ``found``. asked: whether the answer was requested, or is
     the model's own top prediction.
-    base: (control, head) contributions to the same answer with another token in the answer's
-        earlier
+    base: (control, head) contributions to the same answer with another token in its earlier
     places, heads in the order of ``found.heads``; (0, head) if there are none.
     """
 

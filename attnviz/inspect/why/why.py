@@ -215,8 +215,7 @@ def _attributed(
 def _require_numbers(found: Attribution, model: Model) -> None:
     """Raise an error if weights that are not finite have reached the logit.
 
-    Fused attention may turn weights of NaN into zeros: then the logit is finite, but a row is
-        missing.
+    Fused attention may turn weights of NaN into zeros: the logit is finite, but a row is missing.
     """
     info = model.info
     lost = info.not_finite and len(found.rows) < len(found.heads)
