@@ -1,1 +1,1 @@
-"""``attnviz generate``: the model writes on, and what its heads look at meanwhile."""
+"""``attnviz generate``: the model writes a text, and the report shows where its heads attend."""

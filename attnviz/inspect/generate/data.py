@@ -1,7 +1,7 @@
-"""A run for programs: one JSON object, a table of its steps, and a file that it is read back from.
+"""A run for programs: one JSON object, a table of its steps, and a file that can be read back.
 
-The file of a run (``.jsonl``) has weights of four significant digits. Anyone may have written what
-is read: all of it is checked.
+The file of a run (``.jsonl``) has weights of four significant digits. Anyone may have written a
+file that is read, so all of it is checked.
 
     {"schema": "attnviz.generate/1", "model": …, "prompt": …, "sampling": …, …, "tokens": …}
     {"prompt_rows": {"0": [[[w], [w, w], …], …], …}}     by layer: head, query, keys up to the query
@@ -37,10 +37,10 @@ SCHEMA = "attnviz.generate/1"
 
 _DIGITS = 4
 _SOURCES = 5
-"""Tokens of each step that it attended to most."""
+"""The number of most attended tokens that are listed for each step."""
 
 _MOST_PROMPT = 2**23
-"""Weights of the prompt, of all heads, beyond which a file leaves them out."""
+"""The most weights of the prompt, over all heads, that a file holds; more are left out."""
 
 _ANEW = "save the run anew"
 
@@ -49,7 +49,7 @@ _ROUNDING = 0.02
 
 
 def _header(run: WrittenRun) -> dict[str, Any]:
-    """Return the model, the prompt, and how tokens were chosen."""
+    """Return the model, the prompt, and the sampling options."""
     source = run.begun if run.source is None else run.source
     header = {
         "schema": SCHEMA,
@@ -93,9 +93,9 @@ def _step(step: Step) -> dict[str, Any]:
 
 
 def run_data(report: GenerateReport) -> dict[str, Any]:
-    """Return everything as JSON values; indices start at 0.
+    """Return the whole report as JSON values; indices start at 0.
 
-    Of the heads that are shown the weights are among it; ``sources`` of a step are the first one's.
+    Weights are included for the shown heads; the ``sources`` of a step are those of the first one.
     """
     run, shown = report.run, report.heads
     weights = {layer: run.weights(layer) for layer, _ in shown}
@@ -124,7 +124,7 @@ def run_data(report: GenerateReport) -> dict[str, Any]:
 
 
 def _told(run: WrittenRun, head: Head, place: int) -> dict[str, Any]:
-    """Return a step, with what one head attended to at it."""
+    """Return a step, with the tokens that one head attended to most."""
     keys = run.keys
     sources = [
         {"index": at, "token": keys.texts[at], "weight": weight}
@@ -135,7 +135,7 @@ def _told(run: WrittenRun, head: Head, place: int) -> dict[str, Any]:
 
 
 def run_rows(run: WrittenRun, shown: Sequence[Head]) -> Iterator[tuple[object, ...]]:
-    """Yield the header, and a row for each step and each head that is shown."""
+    """Yield the header, then a row for each step and each shown head."""
     yield (
         *("step", "token", "id", "probability", "entropy", "layer", "head"),
         *("source_index", "source_token", "weight", "sink_weight"),
@@ -152,7 +152,7 @@ def run_rows(run: WrittenRun, shown: Sequence[Head]) -> Iterator[tuple[object, .
 
 
 def write_run_lines(run: WrittenRun, stream: SupportsWrite[str]) -> None:
-    """The file that ``read_run`` and ``attnviz explore`` take."""
+    """Write the file that ``read_run`` and ``attnviz explore`` read."""
 
     def line(value: Mapping[str, Any]) -> None:
         stream.write(json.dumps(value, allow_nan=False) + "\n")
@@ -170,7 +170,7 @@ def _kept(run: WrittenRun) -> Sequence[LayerWeights]:
 
 
 def _prompt(run: WrittenRun, layer: LayerWeights) -> list[list[list[float | None]]]:
-    """Return a layer's weights over the prompt; of self-attention without later keys."""
+    """Return a layer's weights over the prompt; in self-attention without later keys."""
     whole = _rounded(layer.weights)
     if run.kind == "cross":
         return whole
@@ -178,7 +178,7 @@ def _prompt(run: WrittenRun, layer: LayerWeights) -> list[list[list[float | None
 
 
 def _rounded(weights: Floats) -> list[Any]:
-    """Weights with four significant digits; None for what is no number."""
+    """Return weights with four significant digits; None for NaN and infinity."""
     exact = np.asarray(weights, np.float64)
     finite = np.isfinite(exact)
     numbers = np.where(finite, exact, 0.0)
@@ -197,10 +197,9 @@ def _rounded(weights: Floats) -> list[Any]:
 
 
 def read_run(content: bytes, name: str) -> WrittenRun:
-    """Return the run in a file of ``attnviz generate --save NAME.jsonl``, which a message calls
-    ``name``.
+    """Return the run in a file of ``attnviz generate --save NAME.jsonl``. name: for messages.
 
-    Raises LoadError, in one line, for a file that is damaged or holds something else.
+    Raises LoadError, in one line, if the file is damaged or holds something else.
     """
     lines = enumerate(io.BytesIO(content), start=1)
     header = _object(next(lines, (1, b""))[1], f"{name} line 1")
@@ -232,7 +231,7 @@ def _object(line: bytes, name: str) -> dict[str, Any]:
 
 
 class _Header:
-    """The first line, which says what the others must be."""
+    """The first line of the file, with which the other lines must agree."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self._info = model_of(header["model"])
@@ -342,7 +341,7 @@ def _read_tokens(given: Mapping[str, Any]) -> Tokens:
 
 
 def _weights(rows: Any, keys: int) -> Floats:
-    """(row, key) shares of one; NaN where a weight is null."""
+    """Return weights (row, key), NaN if null; raise ValueError if they cannot be shares of one."""
     found = np.asarray(rows, np.float32)
     if found.ndim != 2 or found.shape[1] != keys:
         raise ValueError(f"rows of shape {found.shape} where each has {keys} keys")

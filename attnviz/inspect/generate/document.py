@@ -1,4 +1,4 @@
-"""What ``attnviz generate`` has to say: the text, what the heads did, and each step."""
+"""The document of ``attnviz generate``: the text, what the heads did, and each step."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _SOURCES = 3
 _LONGEST_TOKEN, _SHORT_TOKEN = 14, 10
 _LEAST_STEPS, _LEAST_BESIDE = 4, 72
 _LEAST_MAP, _LEAST_WIDE, _BETWEEN = 9, 50, 13
-"""Lines and columns that a map needs, and lines that other parts take."""
+"""The least lines and columns of a map, and the lines that other parts take."""
 
 _GAP = 3
 _CELL, _NUMBERED, _INDENT = 5, 9, 3
-"""Columns of a head's letters in a grid, of these with a number, and of the names of layers."""
+"""The columns of a grid cell with letters, of one with a number too, and of the layer names."""
 
 _STEPS, _SOURCE = 46, 24
-"""Columns that the table of the steps needs, and each further source in it."""
+"""The columns of the table of the steps, and of each further source in it."""
 
 _OTHERS = 12
-"""Lines that a longer text leaves to the heads and the steps."""
+"""The lines that a long text leaves to the heads and the steps."""
 
 _EXPLANATION = (
     "How to read this: the model reads the prompt and writes one token after another; each time "
@@ -63,14 +63,14 @@ _EXPLANATION = (
 def run_document(
     report: GenerateReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return everything of one run."""
+    """Return the document of one run."""
     run, info = report.run, report.run.model
     about: list[doc.Part] = [
         doc.Facts([*model_words(info), *((word, False) for word in _how(run))]),
         doc.Quote("prompt", run.text),
         doc.Quote("written", run.text_written, 8),
     ]
-    in_prompt = run.source is None  # which the text itself then shows
+    in_prompt = run.source is None  # then the text itself shows it
     next_steps = [] if report.chosen else [f"--head {run.name(_another(report))}"]
     next_steps += ["--temperature 0.8"] * run.sampling.greedy + ["--save run.jsonl"]
     next_steps += [] if explain else ["--explain"]
@@ -95,9 +95,7 @@ def run_document(
 
 
 def _another(report: GenerateReport) -> Head:
-    """Return a head to look at next: the clearest one that is called otherwise than the shown
-    one.
-    """
+    """Return a head to look at next: the clearest one whose name differs from the shown one's."""
     name = report.found[report.head].name
     others = [head for head in report.found if head != report.head] or [report.head]
     clear = [
@@ -107,7 +105,7 @@ def _another(report: GenerateReport) -> Head:
 
 
 def _first(report: GenerateReport, columns: int, lines: int) -> Sequence[doc.Group]:
-    """Return the text; then the heads and a map next to the steps."""
+    """Return the first screen: the text, then the heads and a map next to the steps."""
     run, grids = report.run, [] if report.chosen else [_grid(report)]
     told = [doc.Quote("written", run.text_written, 8)] if run.kind == "cross" else []
     text = doc.Group([*told, texts(run, report.head, max(lines // 2, lines - _OTHERS))])
@@ -134,7 +132,7 @@ def _first(report: GenerateReport, columns: int, lines: int) -> Sequence[doc.Gro
 
 
 def sampling_words(sampling: Sampling) -> str:
-    """Such as ``greedy`` or ``temperature 0.8, top-p 0.9, seed 3``."""
+    """Return words such as ``greedy`` or ``temperature 0.8, top-p 0.9, seed 3``."""
     if sampling.greedy:
         return "greedy"
     words = [f"temperature {sampling.temperature:g}"]
@@ -152,7 +150,7 @@ _ENDINGS = {
 
 
 def _how(run: WrittenRun) -> list[str]:
-    """Return how it was written, and how much."""
+    """Return words on the sampling, the length, the ending and the ablated heads."""
     words = [] if run.kind == "self" else [f"{run.kind} attention"]
     words += [sampling_words(run.sampling)]
     words += [f"{len(run.source or run.begun)} + {len(run.steps)} tokens"]
@@ -165,7 +163,7 @@ def _how(run: WrittenRun) -> list[str]:
 
 
 def finding(report: GenerateReport) -> str:
-    """Return what the head did while the model wrote, beside uniform attention."""
+    """Return a sentence on what the head did while the model wrote, next to uniform attention."""
     run, one = report.run, report.found[report.head]
     over = f"the {counted(len(run.steps), 'step')}"
     if one.steps < len(run.steps):
@@ -183,7 +181,7 @@ def _labelled(one: Looked) -> str:
 
 
 def looked_words(one: Looked) -> str:
-    """Such as ``induction .43 (uniform .04)``."""
+    """Return words such as ``induction .43 (uniform .04)``."""
     if math.isnan(one.score):
         return "no numbers"
     base = "1 = uniform" if one.name == "spread" else f"uniform {share(one.uniform)}"
@@ -198,15 +196,15 @@ def _over_steps(one: Looked) -> str:
 
 
 def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -> doc.Maps:
-    """Return what was read, and what was written, each token on the ground of the weight it got.
+    """Return the text that was read and written, each token coloured by its largest weight.
 
-    whole: both as one text. lines: of a terminal, for all; 0 for as many as it takes.
+    whole: both as one text. lines: of a terminal, for all; 0 for no limit.
     """
     peaks, begun = run.peaks(head), len(run.begun)
     if run.kind == "cross":
         parts = [("text", peaks, run.keys)]
     else:
-        peaks = np.append(peaks, np.nan)  # of the last token, which nothing saw
+        peaks = np.append(peaks, np.nan)  # the last token, which no query saw
         behind = run.tokens.taken(range(begun, len(run.tokens)))
         parts = [("prompt", peaks[:begun], run.begun), ("written", peaks[begun:], behind)]
         parts = [("text", peaks, run.tokens)] if whole else parts
@@ -218,7 +216,7 @@ def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -
 
 
 def _grid(report: GenerateReport) -> doc.HeadGrid:
-    """Return what each head did; what only describes this text is faint."""
+    """Return a grid of what each head did; a mere description of this text has no colour."""
     layers = sorted({layer for layer, _ in report.found})
     heads = 1 + max(head for _, head in report.found)
     base = report.run.index_base
@@ -242,15 +240,14 @@ def _cell(name: str, one: Looked) -> doc.Cell:
 
 
 def _lettered(grid: doc.HeadGrid) -> doc.HeadGrid:
-    """Without numbers, for which there is no room."""
     cells = {place: cell._replace(text="") for place, cell in grid.cells.items()}
     return grid._replace(cells=cells)
 
 
 def _steps(report: GenerateReport, room: int = 0) -> doc.Table:
-    """Return each query, the token that was written behind it, and what the query attended to.
+    """Return a table of the steps: the query, the token written after it, its most attended keys.
 
-    room: columns of a first screen, which has what fits there; 0 for everything.
+    room: the columns of a first screen, which shows what fits; 0 for everything.
     """
     run, labels = report.run, token_labels(report.run.keys)
     queries = token_labels(run.queries)
@@ -277,9 +274,9 @@ def _steps(report: GenerateReport, room: int = 0) -> doc.Table:
 
 
 def _maps(report: GenerateReport, most: int | None = None, lines: int = 0) -> doc.Maps:
-    """Return the rows of the heads that are shown: a row a step, a column a token.
+    """Return maps of the shown heads: a row for each step, a column for each token.
 
-    most: of the heads, None for all. lines: of a terminal that a map takes, 0 for what it needs.
+    most: the number of heads, None for all. lines: of a terminal for a map, 0 for no limit.
     """
     run = report.run
     looking = run.queries.taken(range(run.start, len(run.queries)))

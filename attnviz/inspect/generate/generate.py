@@ -1,4 +1,4 @@
-"""From a request to a report: a prompt is read, and the model writes on step by step."""
+"""From a request to a report: reads a prompt and lets the model write step by step."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from attnviz.models.third_party import ErrorsAs
 from attnviz.records import AttentionRecord, Input, Kind
 
 Advance = Callable[[float, Callable[[], WrittenRun]], None]
-"""Told after each step of the share that is done, and what gives the run so far."""
+"""Called after each step with the share that is done and a function that returns the run."""
 
 
 @dataclass(frozen=True, eq=False)
 class WritingJob:
-    """What is to be written.
+    """A text to be written.
 
-    steps: the tokens, as they come. so_far: makes the run of some of them and how it ends.
-    heads: those that are shown, the first one in the text; chosen: whether a person chose them, or
-    they are the most distinctive ones of the prompt.
+    steps: yields the tokens. so_far: makes a run from some of them and the reason of its end.
+    heads: the shown heads, the first one in the text; chosen: whether a person chose them, or they
+    are the most distinctive ones of the prompt.
     """
 
     model: Model
@@ -50,8 +50,8 @@ class WritingJob:
     ) -> WritingJob:
         """Read the prompt. cancelled: whether a person asked to stop.
 
-        Raises UsageError for heads that are not there and a prompt that leaves no room,
-        UnsupportedError for a model that does not write.
+        Raises UsageError if a head does not exist or the prompt leaves no room, UnsupportedError if
+        the model does not write.
         """
         sampling, index_base = request.sampling, request.index_base
 
@@ -91,10 +91,10 @@ class WritingJob:
     def write(
         self, asked: Callable[[], bool], advance: Advance = lambda share, run: None
     ) -> tuple[GenerateReport | None, BaseException | None]:
-        """Let the model write to its end, or until ``asked``.
+        """Let the model write to its end, or until ``asked`` is true.
 
-        Return what was written, None if that is nothing, and what ended it before its time: the
-        error of a step, or KeyboardInterrupt. It is returned so that what was written is kept.
+        Returns the report, None if nothing was written, and what ended the text early: the error of
+        a step, or KeyboardInterrupt. It is returned, not raised, to keep what was written.
         """
         steps: list[Step] = []
         early: BaseException | None = None
@@ -126,7 +126,7 @@ class WritingJob:
 
 
 def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) -> None:
-    """UsageError for rows, of the prompt or of what is written, that the memory does not hold."""
+    """Raise UsageError if the rows of the prompt or of the written text exceed the memory."""
     heads, keys = model.info.layers * model.info.heads, len(given.keys(kind))
     require_maps(heads, len(given.queries(kind)), keys, "shorten the prompt")
     most = min(sampling.tokens, written_context(model, kind) or sampling.tokens)
@@ -134,9 +134,7 @@ def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) ->
 
 
 def _distinctive(record: AttentionRecord, known: KnownLabels | None) -> Head:
-    """Return the head that says most: by its label if the text can show one, else by its
-    weights.
-    """
+    """Return the most distinctive head: by its label if the text shows one, else by weights."""
     scores = head_scores(record, known)
     named = {
         label.score: (layer, head)

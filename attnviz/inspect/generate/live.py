@@ -26,20 +26,20 @@ from attnviz.records import Tokens
 
 _LINES = 12
 _PAUSE = 0.1
-"""Seconds between two pictures at least."""
+"""The least seconds between two pictures."""
 
 _SOURCES = 3
 
 _BYTES, _END = re.compile("<0x([0-9A-F]{2})>"), re.compile("(?:<0x[0-9A-F]{2}>)*$")
 _LONGEST_CHARACTER = 4
-"""Bytes that it has in UTF-8 at most."""
+"""The most bytes of a character in UTF-8."""
 
 
 @contextmanager
 def shown_live(
     console: Console, theme: Theme, head: Head, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Advance]:
-    """Draws a run after each of its steps; the picture is gone at the end."""
+    """Draw a run after each of its steps; the picture is removed at the end."""
     drawn = -_PAUSE
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
@@ -54,9 +54,7 @@ def shown_live(
 
 
 def picture(run: WrittenRun, head: Head, theme: Theme, room: int, lines: int) -> Block:
-    """Return the end of the text in at most so many lines, each token on the ground of what it
-    got.
-    """
+    """Return the end of the text in at most ``lines``, each token coloured by its weight."""
     words = [(run.name(head), True), (f"{len(run.steps)} of {run.sampling.tokens} tokens", False)]
     top = part_block(doc.Facts(words), theme, room)
     tall = max(min(lines - 4, _LINES) // (1 if theme.colour else 2), 1)
@@ -65,7 +63,7 @@ def picture(run: WrittenRun, head: Head, theme: Theme, room: int, lines: int) ->
 
 
 def _ending(run: WrittenRun, head: Head, theme: Theme, room: int, rows: int) -> Block:
-    """Return the last rows of the text that grows."""
+    """Return the last rows of the growing text."""
     shown = texts(run, head, whole=True).maps[0]
     if run.kind != "cross":
         whole = range(len(run.tokens) - unfinished(run.tokens))
@@ -78,9 +76,7 @@ def _ending(run: WrittenRun, head: Head, theme: Theme, room: int, rows: int) -> 
 
 
 def unfinished(tokens: Tokens) -> int:
-    """Return how many tokens at the end are the beginning of a character that others may
-    complete.
-    """
+    """Return how many tokens at the end form only the beginning of a character."""
     found = _END.search("".join(tokens.texts[-_LONGEST_CHARACTER:]))
     ending = _BYTES.findall(found[0]) if found else []
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -93,7 +89,7 @@ def unfinished(tokens: Tokens) -> int:
 
 
 def _sources(run: WrittenRun, head: Head) -> doc.Words:
-    """Return the last token, and what it came from: ``“mat” ← “cat” .53``."""
+    """Return the last token and the tokens it attended to, such as ``“mat” ← “cat” .53``."""
     place = len(run.steps) - 1
     labels, step = token_labels(run.keys), run.steps[-1]
     asking = token_labels(run.queries)[step.place]

@@ -1,4 +1,4 @@
-"""What a model wrote, where its heads looked meanwhile, and what each of them did."""
+"""The text that a model wrote, where its heads attended meanwhile, and what each of them did."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ Ending = Literal["tokens", "end", "context", "interrupted", "failed"]
 context is full, Ctrl-C was pressed, or the next step failed."""
 
 _NAMES = ("previous", "self", "first", "duplicate", "induction", "separator", "delimiter")
-"""Measures that say what a head attends to, token by token."""
+"""The measures of what a head attends to, token by token."""
 
 TELLING = ("previous", "duplicate", "induction", "delimiter")
-"""Those of labels that tell where a head looks while it writes: not at itself, nor at the sink."""
+"""The labels that show where a head attends while it writes: not at itself, nor at the sink."""
 
 _SPREAD, _PEAKED = ("spread", "normalised_entropy"), ("peaked", "confidence")
 _DIFFUSE = 0.6
-"""The normalised entropy from which a head that nothing names is called diffuse."""
+"""The normalised entropy from which a head without another name is called diffuse."""
 
 
 class Looked(NamedTuple):
     """What one head did while the model wrote.
 
-    name: of a label, or of what describes it. score: the mean of its measure, in [0, 1], over so
-    many ``steps``. uniform: the same of uniform attention.
-    label: what the card of the model, or ``patterns``, calls the head; None where neither does.
+    name: of its label, or of the measure that describes it. score: the mean of that measure, in
+    [0, 1], over ``steps`` steps. uniform: the score of uniform attention.
+    label: the head's label in the model's card or from ``patterns``; None without one.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Looked(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Return whether the name is that of the label, which these steps could show."""
+        """Return whether the name is that of the label, because these steps could show it."""
         return self.label is not None and self.label.name == self.name
 
     @property
@@ -67,7 +67,7 @@ class Looked(NamedTuple):
 
     @property
     def named_here(self) -> bool:
-        """Return whether a measure of this text alone names it, the one furthest above uniform."""
+        """Return whether a measure on this text gives the name: the one furthest above uniform."""
         return not self.known and self.name in _NAMES
 
 
@@ -76,12 +76,12 @@ class WrittenRun:
     """A text that a model wrote.
 
     kind: the attention that is shown. text: the prompt, as it was given.
-    source: the tokens that an encoder read; None of a model that has none.
+    source: the tokens that an encoder read; None if the model has none.
     begun: the tokens that writing began with: the prompt, or a decoder's start.
-    prompt: the weights over these, all heads; empty where they were not kept.
-    removed: heads whose outputs were zero. steps: the tokens, in order.
+    prompt: the weights over these, all heads; empty if they were not kept.
+    removed: heads whose outputs were set to zero. steps: the tokens, in order.
     known: labels of the model's heads that were measured before it wrote.
-    Raises ValueError where rows do not fit the tokens.
+    Raises ValueError if the rows do not fit the tokens.
     """
 
     model: ModelInfo
@@ -109,19 +109,17 @@ class WrittenRun:
 
     @cached_property
     def tokens(self) -> Tokens:
-        """Return what was begun with, and what was written."""
+        """Return the tokens that writing began with, and the written ones."""
         return written(self.begun, self.steps)
 
     @property
     def text_written(self) -> str:
-        """Return what was written, as a text; half of a character at its end is U+FFFD."""
+        """Return the written text; an incomplete character at its end becomes U+FFFD."""
         return text_of([step.text for step in self.steps if not step.ended])
 
     @property
     def queries(self) -> Tokens:
-        """Return the tokens that looked, and those before them: all but the last one that was
-        written.
-        """
+        """Return the tokens that were queries: all but the last one that was written."""
         return self.tokens.cut(len(self.tokens) - 1)
 
     @property
@@ -131,7 +129,7 @@ class WrittenRun:
 
     @property
     def start(self) -> int:
-        """Return the index of the first query that wrote."""
+        """Return the index of the first query after which a token was written."""
         return self.steps[0].place
 
     @property
@@ -140,11 +138,11 @@ class WrittenRun:
         return tuple((layer, head) for layer in sorted(rows) for head in range(len(rows[layer])))
 
     def name(self, head: Head) -> str:
-        """Such as ``L2H5``."""
+        """Return a head's name, such as ``L2H5``."""
         return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
 
     def weights(self, layer: int) -> Floats:
-        """(head, step, key) of a layer, zero where a step did not have a key yet."""
+        """Return the weights (head, step, key) of a layer, zero for keys that came after a step."""
         rows = [step.rows[layer] for step in self.steps]
         whole = np.zeros((len(rows[0]), len(rows), len(self.keys)), rows[0].dtype)
         for place, row in enumerate(rows):
@@ -153,32 +151,32 @@ class WrittenRun:
 
     @property
     def sink(self) -> NDArray[np.bool_]:
-        """(key,) the attention sink."""
+        """Return which keys (key,) belong to the attention sink."""
         return sink_keys(self.keys, self.kind != "cross")
 
     def peaks(self, head: Head) -> Floats:
-        """(key,) the largest weight that a step gave to each token, in [0, 1]; NaN for the sink.
+        """Return the largest weight (key,) of each token in any step, in [0, 1]; NaN for the sink.
 
-        Means over steps would not compare tokens: the last ones are there for a few steps only.
+        Means over steps would not be comparable: the last tokens are there for a few steps only.
         """
         return np.where(self.sink, np.nan, self.weights(head[0])[head[1]].max(0))
 
     def sources(self, head: Head, place: int, count: int) -> list[tuple[int, float]]:
-        """Return the keys that a step weighed most, sink left out, as (index, weight)."""
+        """Return the keys with the largest weights in a step, without the sink: (index, weight)."""
         row = np.where(self.sink[: self.steps[place].rows[head[0]].shape[1]], 0.0, 1.0)
         row = row * self.steps[place].rows[head[0]][head[1]]
         order = np.argsort(-row, kind="stable")[:count].tolist()
         return [(at, float(row[at])) for at in order if row[at] > 0]
 
     def sink_weight(self, head: Head, place: int) -> float:
-        """Return what a step gave to the attention sink."""
+        """Return the weight of a step on the attention sink."""
         row = self.steps[place].rows[head[0]][head[1]]
         return float(row[self.sink[: len(row)]].sum())
 
 
 @dataclass(frozen=True, repr=False)
 class GenerateReport(Report):
-    """What a model wrote, and where its heads looked meanwhile; iterating yields the steps.
+    """What a model wrote, and where its heads attended; iterating yields the steps.
 
     found: what each head did. heads: those that are shown in full, the first one in the text.
     chosen: whether a person chose them.
@@ -225,9 +223,9 @@ class GenerateReport(Report):
 def looked(run: WrittenRun) -> dict[Head, Looked]:
     """Return what every head did while the model wrote, by measures of those steps alone.
 
-    A head is called by the label that is known of it, where the text can show that; else by the
-    measure that gained most over uniform attention, as ``best_label`` decides. A query sees the
-    keys that some head of the layer gives any weight.
+    A head is named by its known label, if the text can show it; else by the measure that gained
+    most over uniform attention, as ``best_label`` decides. A query is taken to see each key to
+    which some head of the layer gives any weight.
     """
     causal = run.kind != "cross"
     facts = TextFacts(run.queries, run.keys, Conditions(run.kind, causal))
@@ -257,7 +255,7 @@ def looked(run: WrittenRun) -> dict[Head, Looked]:
 def _called(
     scores: Mapping[str, float], uniform: Mapping[str, float | None], known: str | None
 ) -> tuple[str, str]:
-    """Return what a head is called, and the measure behind it."""
+    """Return a head's name and the measure behind it."""
     if known is not None and not math.isnan(scores.get(known, math.nan)):
         return known, known
     gained = {

@@ -1,4 +1,4 @@
-"""What a person asks of ``generate``."""
+"""The options of ``generate``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Written(Options, panel="What is written"):
 
 @dataclass(frozen=True)
 class _Kind(Options):
-    """Which attention of a decoder that attends to an encoder as well."""
+    """Which attention of a decoder that also attends to an encoder is shown."""
 
     kind: Literal["decoder", "cross"] | None = option(
         "KIND", "Of an encoder–decoder: the heads of decoder (default) or cross attention."
@@ -43,7 +43,7 @@ class _Kind(Options):
 
 @dataclass(frozen=True)
 class GenerateRequest(_Written, HeadChoice, _Kind, Known, IndexBase, Seed):
-    """Everything that a person asked of a text that is to be written."""
+    """All options of ``generate``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,7 +51,7 @@ class GenerateRequest(_Written, HeadChoice, _Kind, Known, IndexBase, Seed):
 
     @property
     def sampling(self) -> Sampling:
-        """Return how tokens are chosen."""
+        """Return the sampling options."""
         from attnviz.engine.generation import Sampling
 
         return Sampling(self.tokens, self.temperature, self.top_k, self.top_p, self.seed)

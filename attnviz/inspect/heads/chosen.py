@@ -1,4 +1,4 @@
-"""Which heads of a report Python code means."""
+"""The heads of a report that a Python caller chooses."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from attnviz.options import spelled_head
 from attnviz.records import HeadsReport
 
 HeadChoice: TypeAlias = str | int | tuple[int, int]
-"""A head as the command line writes it (``L2H5``, ``2.*``, ``0-3.1,4``), the number of a head of
-every layer, or (layer, head)."""
+"""A head as on the command line (``L2H5``, ``2.*``, ``0-3.1,4``), the number of a head in every
+layer, or (layer, head)."""
 
 _NAMED = 4
 
@@ -21,9 +21,9 @@ _NAMED = 4
 def chosen_heads(
     report: HeadsReport, heads: Sequence[HeadChoice], layer: str | int | None
 ) -> frozenset[tuple[int, int]]:
-    """Return the chosen (layer, head) that the report has; all of them where nothing is chosen.
+    """Return the chosen (layer, head) that the report has, or all its heads if none is chosen.
 
-    Raises UsageError for what is no choice, and where the report has none of these heads.
+    Raises UsageError if a choice is not valid, or the report has none of the chosen heads.
     """
     info = report.record.model
     here = frozenset((at, head) for at, head, _ in report.record)
@@ -40,7 +40,7 @@ def chosen_heads(
 
 
 def one_head(report: HeadsReport, head: HeadChoice) -> tuple[int, int]:
-    """Return the one (layer, head) that is meant; UsageError where it is none or several."""
+    """Return the one chosen (layer, head); raise UsageError if the choice is none or several."""
     chosen = chosen_heads(report, (head,), None)
     if len(chosen) != 1:
         raise UsageError(
@@ -51,7 +51,7 @@ def one_head(report: HeadsReport, head: HeadChoice) -> tuple[int, int]:
 
 
 def only(report: HeadsReport, chosen: Iterable[tuple[int, int]]) -> HeadsReport:
-    """Return the report of these of its heads, as if they had been chosen from the start."""
+    """Return the report with only the chosen heads, as if they had been chosen from the start."""
     kept, layers = frozenset(chosen), []
     for layer in report.record.layers:
         places = [at for at, head in enumerate(layer.heads) if (layer.layer, head) in kept]

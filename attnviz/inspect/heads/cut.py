@@ -1,7 +1,7 @@
-"""``heads --cut``: one attention edge knocked out in chosen heads, and what is predicted then.
+"""``heads --cut``: cuts one attention edge in chosen heads and compares the predictions.
 
-Geva et al. 2023, "Dissecting Recall of Factual Associations in Auto-Regressive Language Models":
-attention knockout. What is measured stands in ``engine.edges``.
+Attention knockout, from Geva et al. 2023, "Dissecting Recall of Factual Associations in
+Auto-Regressive Language Models". The measurements are in ``engine.edges``.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from attnviz.draw.document import Document
 
 MOST_ALONE = 64
-"""Heads up to which each is cut alone; of more, those of each layer together."""
+"""Up to this many heads are each cut alone; if there are more, each layer's heads together."""
 
 
 class CutPrediction(NamedTuple):
     """What is predicted at one position of the text, before and after the cut.
 
-    place: the position; what follows it is predicted, by a masked model the token itself.
-    before, after: the most likely tokens then, the likeliest first. kept: how likely the first of
-    ``before`` is after the cut. kl: KL(before ‖ after) in nats.
+    place: the position; the token after it is predicted, by a masked model the token itself.
+    before, after: the most likely tokens, the likeliest first. kept: the probability of the first
+    token of ``before`` after the cut. kl: KL(before ‖ after) in nats.
     """
 
     place: int
@@ -46,10 +46,10 @@ class CutPrediction(NamedTuple):
 
 
 class CutAlone(NamedTuple):
-    """The edge cut in one head alone, or in the chosen heads of one layer.
+    """The effect of the cut in one head alone, or in the chosen heads of one layer.
 
-    heads: (layer, head) of each. weight: what they give the edge, mean over heads.
-    kl: at the first position that is compared. loss_delta: nats per token; None if not measured.
+    heads: (layer, head) of each. weight: their attention weight on the edge, mean over heads.
+    kl: at the first compared position. loss_delta: nats per token; None if not measured.
     """
 
     heads: tuple[tuple[int, int], ...]
@@ -63,14 +63,14 @@ class CutReport(Report):
     """What the knockout of one edge changes.
 
     model, kind, causal, text, target: of the run. queries, keys: the tokens of the axes.
-    predicted: the text whose tokens are predicted; masked: whether one by one, each hidden.
+    predicted: the text whose tokens are predicted; masked: whether each is hidden in its turn.
     query, key: the words at the ends of the edge. edges: its (query, key) positions.
-    heads: (layer, head) in which it is cut; every: whether these are all. weight: that they give
-    the edge before, mean over heads.
-    loss_before, loss_after: nats per token over ``measured`` tokens. loss_deltas: (token,) what the
-    cut adds to each one's loss, NaN where none was measured.
-    predictions: at the query's own position first, where something is predicted there, and at the
-    end of a causal text. alone: one head or layer at a time, the largest KL first.
+    heads: (layer, head) in which it is cut; every: whether these are all heads. weight: their
+    weight on the edge before the cut, mean over heads.
+    loss_before, loss_after: nats per token over ``measured`` tokens. loss_deltas: (token,) the
+    change of each token's loss, NaN if not measured.
+    predictions: at the query first, if something is predicted there, and at the end of a causal
+    text. alone: the cut in one head or layer at a time, the largest KL first.
     """
 
     model: ModelInfo
@@ -115,7 +115,7 @@ class CutReport(Report):
         return cut_document(self, explain=explain, hints=hints)
 
     def name(self, heads: Sequence[tuple[int, int]]) -> str:
-        """Return one head's name, such as ``L2H5``; of several that of their layer."""
+        """Return the name of one head, such as ``L2H5``, or of its layer if layers were cut."""
         layer, head = heads[0]
         layer_name = f"L{layer + self.index_base}"
         return layer_name if self.by_layer else f"{layer_name}H{head + self.index_base}"
@@ -127,7 +127,7 @@ class CutReport(Report):
 
 
 def read_edge(typed: str) -> tuple[str, str]:
-    """Return the two words of ``it→animal`` or ``it->animal``; UsageError for anything else."""
+    """Return the two words of ``it→animal`` or ``it->animal``, or raise UsageError."""
     words = [word.strip() for word in re.split(r"→|->", typed)]
     if len(words) != 2 or not all(words):
         raise UsageError(
@@ -146,8 +146,8 @@ def cut_report(
 ) -> CutReport:
     """Cut the edge between two words in the chosen heads of ``model``, and measure what changes.
 
-    Raises UsageError for words that are not there or leave a query without a key, UnsupportedError
-    for a model that predicts nothing or whose attention cannot be edited.
+    Raises UsageError if a word is not in the text or a query is left without a key,
+    UnsupportedError if the model predicts nothing or its attention cannot be edited.
     """
     if isinstance(model, OwnAttention):
         raise UnsupportedError(
@@ -169,7 +169,7 @@ def cut_report(
     from attnviz.engine.edges import CutScan, EdgePrediction  # torch only where needed
     from attnviz.engine.patchable import open_patchable
 
-    causal = record.causal or record.kind != "self"  # what a decoder writes is predicted in order
+    causal = record.causal or record.kind != "self"  # a decoder predicts in order
     scan = CutScan(open_patchable(model, record.kind, given), given, causal)
     places = _places(given, record.kind, query, scan.causal)
     groups = _alone(heads)
@@ -196,7 +196,7 @@ def cut_report(
     alone = sorted(map(cut_alone, groups), key=lambda each: -each.kl)
     kl = before.kl(after)
     return CutReport(
-        model=replace(record.model, backend="torch"),  # the weights may be NumPy's, no more
+        model=replace(record.model, backend="torch"),  # NumPy may have only given the weights
         kind=record.kind,
         causal=record.causal,
         text=text,
@@ -230,7 +230,6 @@ def cut_report(
 
 
 def _ends(record: AttentionRecord, edge: tuple[str, str]) -> tuple[Word, Word]:
-    """Return the first word among the queries, the second among the keys."""
     query, key = find_word(record, edge[0])[0], find_word(record, edge[1])[1]
     if query is None or key is None:
         missing, axis = (edge[0], "query") if query is None else (edge[1], "key")
@@ -239,9 +238,9 @@ def _ends(record: AttentionRecord, edge: tuple[str, str]) -> tuple[Word, Word]:
 
 
 def _edges(record: AttentionRecord, query: Word, key: Word) -> tuple[tuple[int, int], ...]:
-    """Return the (query, key) positions between two words that a query sees.
+    """Return the (query, key) positions between two words where the query sees the key.
 
-    Raises UsageError where it sees none of them, or nothing else.
+    Raises UsageError if there are none, or if a query sees no other key.
     """
     names = [_quoted(record.queries, query), _quoted(record.keys, key)]
     edges = []
@@ -269,13 +268,13 @@ def _quoted(tokens: Tokens, word: Word) -> str:
 
 
 def _edge_weight(weights: NDArray[np.floating], query: Word, key: Word) -> np.floating:
-    """Return the weight from word to word: the sum over its keys, mean over its queries."""
+    """Return the weight between two words: the sum over keys, then the mean over queries."""
     total: np.floating = weights[np.ix_(query.span, key.span)].sum(-1).mean()
     return total
 
 
 def _alone(heads: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]]:
-    """Return what is cut by itself: each head, or of many those of each layer."""
+    """Return the groups of heads to cut alone: single heads, or whole layers if heads are many."""
     if len(heads) <= MOST_ALONE:
         return [(head,) for head in heads]
     layers = sorted({layer for layer, _ in heads})
@@ -286,7 +285,7 @@ def _alone(heads: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, int], ...]
 
 
 def _places(given: Input, kind: Kind, query: Word, causal: bool) -> tuple[int, ...]:
-    """Return where predictions are compared: at the query, and at the end of a causal text."""
+    """Return the positions where predictions are compared: the query, and a causal text's end."""
     read, last = given.predicted, query.span.stop - 1
     end = len(read) - 1
     if causal:

@@ -1,4 +1,4 @@
-"""What ``heads --cut`` writes for programs: the object of ``--json`` and the rows of a table."""
+"""The output of ``heads --cut`` for programs: the object of ``--json`` and the rows of a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCHEMA = "attnviz.cut/1"
 
 
 def cut_data(found: CutReport) -> dict[str, Any]:
-    """Return everything as JSON values; indices start at 0."""
+    """Return the whole report as JSON values; indices start at 0."""
     ends = {
         name: {
             "text": "".join(tokens.texts[word.span.start : word.span.stop]).strip(),
@@ -67,7 +67,7 @@ def cut_data(found: CutReport) -> dict[str, Any]:
 
 
 def cut_rows(found: CutReport) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each head, or layer of heads, in which the edge was cut alone."""
+    """Yield the header, then a row for each head or layer in which the edge was cut alone."""
     yield ("layer", "head", "weight", "kl", "loss_delta")
     for each in found.alone:
         layer, head = each.heads[0]

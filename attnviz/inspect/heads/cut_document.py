@@ -1,4 +1,4 @@
-"""What ``heads --cut`` has to say: what is predicted without an edge, and which heads carry it."""
+"""The document of ``heads --cut``: the prediction without an edge, and the heads that carry it."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from attnviz.records import Tokens
 
 _LEAST_ROWS = 3
 _TABLE, _GAP = 36, 4
-"""Columns that a table of predictions takes, and those between two."""
+"""The width of a table of predictions, and of the gap between two, in columns."""
 
 _HALF = 76
-"""Columns from which the heads stand next to the predictions."""
+"""The least columns of each half if the heads stand next to the predictions."""
 
 _TEXT_LINES = 6
 
 _SMALL = 0.0005
-"""A probability below which its power of ten is written."""
+"""A probability below this is written as a power of ten."""
 
 _NOTHING = 0.00005
-"""Nats per token below which a change of the loss is not written."""
+"""A change of the loss below this, in nats per token, is written as 0."""
 
 _ROUNDING = 1e-9
-"""Nats below which a KL is rounding."""
+"""A KL below this, in nats, is rounding and is written as 0."""
 
 _EXPLANATION = (
     "How to read this: an edge is the attention of one word (query) to another (key). In the "
@@ -47,7 +47,7 @@ _EXPLANATION = (
 
 
 def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False) -> doc.Document:
-    """Return one edge cut in the chosen heads together, then in each of them alone."""
+    """Return the document: the edge cut in the chosen heads together, then in each alone."""
     info = found.model
     words = [] if found.kind == "self" else [f"{found.kind} attention"]
     words += [f"{len(found.queries)} tokens"]
@@ -86,9 +86,7 @@ def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False
 
 
 def _first(found: CutReport, columns: int) -> Sequence[doc.Group]:
-    """Return the predictions, the heads one by one, and the text; in a wide terminal beside each
-    other.
-    """
+    """Return the first screen: predictions, single heads and text; in two columns if it is wide."""
     wide = columns >= 2 * _HALF + _GAP
     half = (columns - _GAP) // 2 if wide else columns
     fit = max((half + _GAP) // (_TABLE + _GAP), 1)
@@ -120,7 +118,7 @@ def _where(found: CutReport) -> str:
 
 
 def _finding(found: CutReport) -> str:
-    """Return the likeliest token before and after, how far the prediction moves, and the loss."""
+    """Return a sentence on the likeliest token before and after the cut, the KL and the loss."""
     asked = found.predictions[0]
     old, new = asked.before[0], asked.after[0]
     change = f"stays {_name(old)} ({_share(old.probability)} → {_share(asked.kept)})"
@@ -141,7 +139,7 @@ def _at(found: CutReport, asked: CutPrediction) -> str:
 
 
 def _facts(found: CutReport) -> doc.Facts:
-    """Return the loss before and after, over how much, and what the heads gave the edge."""
+    """Return the loss before and after the cut, its number of tokens, and the edge's weight."""
     over = counted(found.measured, "token") + ", each masked in turn" * found.masked
     loss = f"loss {found.loss_before:.3f} → {found.loss_after:.3f} nats/token ({over})"
     return doc.Facts([(loss, False), (f"mean weight on the edge {_share(found.weight)}", False)])
@@ -170,7 +168,7 @@ def _change(value: float) -> str:
 
 
 def _predicted(found: CutReport, asked: CutPrediction) -> doc.Table:
-    """Return the likeliest tokens before the cut beside those after it."""
+    """Return a table of the likeliest tokens before the cut and after it."""
     rows = [
         doc.Row(
             [
@@ -194,9 +192,7 @@ def _predicted(found: CutReport, asked: CutPrediction) -> doc.Table:
 
 
 def _alone(found: CutReport, least: int = 0) -> doc.Table:
-    """Return the heads, or the layers, in which the edge was cut by itself, the largest KL
-    first.
-    """
+    """Return a table of the heads or layers in which the edge was cut alone, by KL."""
     unit = "layer" if found.by_layer else "head"
     measured = not found.masked
     columns = [
@@ -224,7 +220,7 @@ def _alone(found: CutReport, least: int = 0) -> doc.Table:
 
 
 def _text(found: CutReport, lines: int = 0) -> doc.Maps:
-    """Return the text, each token on the ground of what the cut adds to its loss."""
+    """Return the text, each token coloured by the change of its loss."""
     deltas, tokens = found.loss_deltas, found.predicted
     limit = float(np.nanmax(np.abs(deltas), initial=0.0)) or 1.0
     asking = Tokens.bare((0,))

@@ -1,7 +1,7 @@
-"""What ``attnviz heads`` has to say to programs: JSON, a table, arrays.
+"""The output of ``attnviz heads`` for programs: JSON, a table, arrays.
 
-Indices start at 0 whatever the names show. Where several runs are compared each head has an entry
-for each run; what differs between these stands as null and is found in ``variants``.
+Indices start at 0 whatever the names show. If several runs are compared, each head has an entry
+for each run; facts that differ between the runs are null and are given in ``variants``.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _run_facts(report: HeadsReport, target: str | None = None) -> dict[str, Any]
 
 
 def _varied(report: HeadsReport) -> dict[str, Any]:
-    """In what one run may differ from another."""
+    """Return the facts in which one run may differ from another."""
     record = report.record
     return {"kind": record.kind, "causal": record.causal, "score": record.model.score}
 
@@ -92,7 +92,7 @@ def _varied(report: HeadsReport) -> dict[str, Any]:
 def _entries(found: HeadsComparison) -> Iterator[tuple[dict[str, Any], HeadsReport, HeadScores]]:
     """Yield each head of the first run, once for each run that kept it, without its weights.
 
-    Where runs are compared, ``variant`` is the place in ``variants``, ``moved`` the share of
+    If runs are compared, ``variant`` is the index in ``variants``, ``moved`` the share of
     attention on other keys than in variant 0.
     """
     for first in found.first.heads:
@@ -108,7 +108,7 @@ def _entries(found: HeadsComparison) -> Iterator[tuple[dict[str, Any], HeadsRepo
 
 
 def _head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
-    """Return where a head sits, its scores (None: not measured), its label."""
+    """Return a head's place, its scores (None: not measured) and its label."""
     group = report.record.model.group(scores.head)
     return {
         "layer": scores.layer,
@@ -122,9 +122,7 @@ def _head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
 
 
 def _asked(found: HeadsComparison, view: HeadsView) -> dict[str, Any]:
-    """Return what was asked of one word, or of two, a list with an entry a run where there are
-    several.
-    """
+    """Return the facts on a requested word or pair; with several runs, a list of them by run."""
     asked: dict[str, list[Any]] = {}
     runs = zip(found.reports, view.words, strict=False)
     if view.words:
@@ -146,8 +144,8 @@ def _word_facts(report: HeadsReport, word: WordPlaces, sink: bool) -> dict[str, 
 
 
 def _pair_facts(pair: PairLinks) -> dict[str, Any]:
-    """Return the pair's weights in the text and in the shuffled ones, clearest of chance first."""
-    from attnviz.inspect.heads.pair import SEED  # it runs models: only where one was asked
+    """Return the pair's weights in the text and in shuffled texts, furthest from chance first."""
+    from attnviz.inspect.heads.pair import SEED  # imports the engine: only if needed
 
     directions = [
         {"queries": list(each.queries), "keys": list(each.keys)} for each in pair.directions
@@ -164,7 +162,7 @@ def _pair_facts(pair: PairLinks) -> dict[str, Any]:
 
 
 def weight_rows(weights: NDArray[np.floating]) -> list[list[float | None]]:
-    """Weights (query, key) as lists; what is not a finite number becomes None."""
+    """Return weights (query, key) as lists; a number that is not finite becomes None."""
     rows: list[list[float | None]] = shortest(weights).tolist()
     if np.isfinite(weights).all():
         return rows
@@ -176,15 +174,15 @@ def weight_rows(weights: NDArray[np.floating]) -> list[list[float | None]]:
 
 
 def _encode(value: object) -> str:
-    """ASCII because tokens come from strangers: an escape sequence must not reach a terminal."""
+    """Return ASCII JSON: an escape sequence in a token must not reach a terminal."""
     return json.dumps(value, allow_nan=False)
 
 
 def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
     """Yield each row of ``weight_rows`` as JSON.
 
-    ``%.9g`` prints a number of at most nine digits as its repr does, in half the time; but not
-    the point of a whole number, nor null: rows with such cells go the long way.
+    ``%.9g`` prints a number of at most nine digits as its repr does, in half the time. It cannot
+    print null or the ``.0`` of a whole number: rows with such cells go through ``_encode``.
     """
     visible = visible_cells(weights.shape[0], weights.shape[1], causal)
     special = (weights == np.rint(weights)) | ~np.isfinite(weights)
@@ -203,11 +201,11 @@ def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
 def write_heads_json(
     found: HeadsComparison, stream: SupportsWrite[str], view: HeadsView | None = None
 ) -> None:
-    """Write everything as one JSON object, a row of weights at a time: all would not fit twice.
+    """Write one JSON object, a row of weights at a time: memory may not hold all weights twice.
 
-    ``heads`` holds an entry a kept head and run, in the order of the first report; weights have
-    the fewest digits that give the same float32. A single run has a line for each row of weights,
-    a comparison one for each entry.
+    ``heads`` holds an entry for each kept head and run, in the order of the first report; weights
+    have the fewest digits that give the same float32. A single run has a line for each row of
+    weights, a comparison a line for each entry.
     """
     facts = {**_facts(found), **_asked(found, view or HeadsView())}
     stream.write(_encode(facts).removesuffix("}") + ', "heads": [')
@@ -227,11 +225,11 @@ def write_heads_json(
 def heads_rows(
     found: HeadsComparison, view: HeadsView | None = None
 ) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then a row for each head, query and key, of several runs for each run.
+    """Yield the header, then a row for each head, query and key, and for each run if several.
 
-    Cells that a causal query cannot see are left out, and without the sink its cells. Where a word
-    was asked for, only its rows and columns stand; where two words were, a row for each head and
-    direction in their place.
+    Cells that a causal query cannot see are left out, and so is the sink if it is not shown. For a
+    requested word, only its rows and columns are listed; for two, a row for each head and
+    direction.
     """
     several = len(found.reports) > 1
     if view is not None and view.pairs:
@@ -259,7 +257,7 @@ def heads_rows(
 
 
 def _cells(report: HeadsReport, word: WordPlaces | None) -> NDArray[np.bool_]:
-    """(query, key) which weights are listed: all, or those from a word and to it."""
+    """Return which cells (query, key) are listed: all, or the rows and columns of a word."""
     chosen = np.full((len(report.record.queries), len(report.record.keys)), word is None)
     for axis, place in enumerate(word or ()):
         if place is not None:
@@ -270,7 +268,7 @@ def _cells(report: HeadsReport, word: WordPlaces | None) -> NDArray[np.bool_]:
 def write_heads_csv(
     found: HeadsComparison, stream: SupportsWrite[str], view: HeadsView | None = None
 ) -> None:
-    """Write ``heads_rows``; of a single run with every token quoted, and in half the time."""
+    """Write ``heads_rows`` as CSV; a single run in half the time, with every token quoted."""
     asked = view is not None and (view.pairs or view.words)
     if len(found.reports) > 1 or not found.first.sink or asked:
         CsvTable(stream).writerows(heads_rows(found, view))
@@ -288,7 +286,7 @@ def write_heads_csv(
 
 
 def _numbered(texts: tuple[str, ...]) -> list[str]:
-    """Return each token with its index, as two fields; what acts on a terminal is written out."""
+    """Return each token as two CSV fields, index and text, with control characters escaped."""
     quoted = [csv_text(text).replace('"', '""') for text in texts]
     return [f'{index},"{text}"' for index, text in enumerate(quoted)]
 
@@ -308,8 +306,8 @@ def write_heads_npz(found: HeadsComparison, stream: BinaryIO) -> None:
     give each one's indices from 0, so that ``weights[(layers == 2) & (heads == 5)]`` is L2H5;
     ``tokens``, ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``;
     ``provenance``: the JSON document without the weights. NumPy drops NUL characters at the end
-    of a string: the tokens in ``provenance`` keep them. Where runs are compared the names end in
-    ``_VARIANT``, as in ``weights_1``; ``provenance`` is there once.
+    of a string: the tokens in ``provenance`` keep them. If runs are compared, the other names end
+    in ``_VARIANT``, such as ``weights_1``.
     """
     arrays: dict[str, Any] = {"provenance": np.array(_provenance(found))}
     for index, report in enumerate(found.reports):
@@ -329,7 +327,7 @@ def write_heads_safetensors(found: HeadsComparison, stream: BinaryIO) -> None:
 
     Metadata, all JSON: ``heads`` (the head indices of each layer's tensor, by layer), ``tokens``,
     ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``; ``provenance``: the
-    JSON document without the weights. ``schema`` is plain text. Where runs are compared the names
+    JSON document without the weights. ``schema`` is plain text. If runs are compared, the names
     begin with ``variant.V.``, ``heads`` is by tensor, and the tokens are in ``provenance``.
     """
     from safetensors.numpy import save
@@ -353,7 +351,7 @@ def write_heads_safetensors(found: HeadsComparison, stream: BinaryIO) -> None:
 
 
 def array_files(found: HeadsComparison, view: HeadsView | None = None) -> dict[str, Writer]:
-    """Return what writes weights to a file, by the ending of its name."""
+    """Return the functions that write the weights to a file, by the ending of its name."""
     return {
         ".csv": text_file(partial(write_heads_csv, found, view=view)),
         ".npz": partial(write_heads_npz, found),

@@ -1,4 +1,4 @@
-"""What ``attnviz heads`` has to say: every head small, notable ones in full, or lists of pairs."""
+"""The document of ``attnviz heads``: all heads small, notable ones in full, or lists of pairs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _CAPTION = 14  # letters below a small map of a picture
 
 
 def heads_document(found: HeadsComparison, view: HeadsView) -> doc.Document:
-    """Return one run, or several side by side: each head's maps then stand next to each other.
+    """Return the document of one run, or of several with each head's maps next to each other.
 
     Tables, words and the small maps of all heads stand below each other, a group for each run.
     """
@@ -77,7 +77,7 @@ def heads_document(found: HeadsComparison, view: HeadsView) -> doc.Document:
 
 
 def _hints(found: HeadsComparison, view: HeadsView) -> doc.Words:
-    """Return what to try next."""
+    """Return the options to try next."""
     report = found.first
     place = distinctive(report)[0]
     if view.pairs:
@@ -96,7 +96,7 @@ def _hints(found: HeadsComparison, view: HeadsView) -> doc.Words:
 def _provenance(
     found: HeadsComparison, shared: list[str], names: list[list[str]]
 ) -> list[doc.Part]:
-    """Return which model, which weights, which text: what a reader needs to repeat the run."""
+    """Return the model, the weights and the text: what a reader needs to repeat the run."""
     info = found.first.record.model
     sizes = [size_words(report.record) for report in found.reports]
     alike = len(set(sizes)) == 1
@@ -120,7 +120,7 @@ def _provenance(
 
 
 def _changed(report: HeadsReport) -> list[str]:
-    """Return which heads are ablated, and whether the weights are others than the model's own."""
+    """Return words for the ablated heads, and for weights that are norm-weighted."""
     names = [report.name(*head) for head in report.ablated]
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
     without = [f"without {', '.join([*names[:_NAMED], *more])}"] if names else []
@@ -128,7 +128,7 @@ def _changed(report: HeadsReport) -> list[str]:
 
 
 def _left_out(report: HeadsReport) -> list[str]:
-    """That the sink was left out, and how many rows have nothing left without it."""
+    """Return words for a sink that was left out, and for the rows that are empty without it."""
     if report.sink:
         return []
     rows = [np.isnan(weights).all(-1) for _, _, weights in report.record]
@@ -138,13 +138,13 @@ def _left_out(report: HeadsReport) -> list[str]:
 
 
 def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.Group:
-    """Parts under the words in which a run differs from the others."""
+    """Return the parts of one run, under the words in which it differs from the others."""
     head = [doc.Facts([(word, True) for word in name])] if name else []
     return doc.Group([*head, *parts], spaced=True)
 
 
 def _listed(found: HeadsComparison, view: HeadsView, index: int) -> list[doc.Part]:
-    """Return what a run has to say of one word, of two, or each head's strongest pairs."""
+    """Return tables on the requested word or pair, or of each head's strongest pairs."""
     report = found.reports[index]
     if view.pairs:
         return [pair_table(report.name, view.pairs[index])]
@@ -179,7 +179,6 @@ def _single(report: HeadsReport, view: HeadsView) -> Iterator[doc.Group]:
 
 
 def _few_heads(report: HeadsReport) -> bool:
-    """Return whether all heads can be shown in full at once, as a textbook's figure does."""
     return len(report.heads) <= _FEW_HEADS and len(report.record.queries) <= _FEW_QUERIES
 
 
@@ -188,7 +187,7 @@ def _full(maps: Sequence[doc.Map], report: HeadsReport, view: HeadsView) -> doc.
 
 
 def _map(report: HeadsReport, scores: HeadScores) -> doc.Map:
-    """Return one head's weights under its name and its scores."""
+    """Return the map of one head, with its name and scores as the title."""
     record, (label, *rest) = report.record, score_words(report, scores)
     title = [*name_words(report, scores), (label, True), *((word, False) for word in rest)]
     return doc.Map(
@@ -202,7 +201,7 @@ def _map(report: HeadsReport, scores: HeadScores) -> doc.Map:
 
 
 def _overview(report: HeadsReport) -> Iterator[doc.Group]:
-    """Yield every head's label, and every head small: in a picture rows are layers."""
+    """Yield the labels of all heads and a small map of each; in a picture each row is a layer."""
     maps = []
     for scores in report.heads:
         caption = label_text(scores.label, _CAPTION)
@@ -227,7 +226,7 @@ def _overview(report: HeadsReport) -> Iterator[doc.Group]:
 def _compared(
     found: HeadsComparison, names: list[list[str]], view: HeadsView
 ) -> Iterator[doc.Group]:
-    """Yield each head's maps side by side, where there are many heads below those of all."""
+    """Yield each head's maps side by side, after an overview if there are many heads."""
     if not _whole(found):
         for report, name in zip(found.reports, names, strict=True):
             yield _headed(name, [*_overview(report)])
@@ -236,11 +235,7 @@ def _compared(
 
 
 def shown_heads(found: HeadsComparison) -> tuple[tuple[int, int], ...]:
-    """Return the heads (layer, head) whose full maps are shown: all if chosen or few, else the
-    notable.
-
-    A head is notable where it is in any of the runs.
-    """
+    """Return the (layer, head) with full maps: all if chosen or few, else the notable ones."""
     if _whole(found):
         return tuple((entry.layer, entry.head) for entry in found.first.heads)
     ranked = zip(*(report.notable for report in found.reports), strict=False)
@@ -254,7 +249,7 @@ def _whole(found: HeadsComparison) -> bool:
 def _side_by_side(
     found: HeadsComparison, place: tuple[int, int], names: list[list[str]], view: HeadsView
 ) -> doc.Group:
-    """Return one head's maps under its name, each with what it moved against the first."""
+    """Return one head's maps in all runs, each with the share of attention it moved."""
     maps = []
     for index in found.kept_by(*place):
         report, moved = found.reports[index], found.moved[index]
@@ -277,7 +272,7 @@ def _side_by_side(
 
 
 def _scores(found: HeadsComparison, names: list[list[str]]) -> doc.Table:
-    """Return every score of every kept head in every run; a dash where the text cannot show it."""
+    """Return a table of all scores of each kept head in each run; a dash means not measured."""
     grouped, several = found.first.record.model.group(0) is not None, len(names) > 1
     measures = list(found.first.heads[0].scores)
     columns = [

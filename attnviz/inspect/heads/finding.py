@@ -1,4 +1,4 @@
-"""The answer of ``attnviz heads`` in a sentence, and how the heads of one run are counted."""
+"""The answer of ``attnviz heads`` in a sentence, and the counts of heads by label."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _SOURCES = {"card": "The model card", "patterns": "attnviz patterns ({date})", "
 
 
 class Described(NamedTuple):
-    """What a head is called on a first screen.
+    """The words for a head on a first screen: its label, or a description.
 
-    said, short: in full, and in a cell. score: see ``HeadLabel``. finding: whether it is more than
-    a description of this text.
+    said, short: in full, and short for a table cell. score: see ``HeadLabel``. finding: whether it
+    is a label with evidence, not only a description of this text.
     """
 
     said: str
@@ -49,13 +49,13 @@ class Described(NamedTuple):
 
 
 def described(entry: HeadScores) -> Described:
-    """Return what a head is called."""
+    """Return the words for a head."""
     label = entry.label
     return Described(label.said, label.short, label.score, label.is_finding)
 
 
 class Count(NamedTuple):
-    """How many heads are called so, and the one with the highest score."""
+    """How many heads have the same words, and the one of them with the highest score."""
 
     what: Described
     heads: int
@@ -63,20 +63,18 @@ class Count(NamedTuple):
 
 
 def scored(name: str, score: float) -> str:
-    """Return a name and its score; the name where this text shows none."""
+    """Return a name and its score; the name alone if the score is NaN."""
     return name if math.isnan(score) else f"{name} {share(score)}"
 
 
 def best_of(report: HeadsReport, count: Count) -> str:
-    """Return the clearest head and its score; nothing if this text shows no score."""
+    """Return the head with the highest score, and that score; empty if the score is NaN."""
     score = count.what.score
     return "" if math.isnan(score) else scored(report.name(*count.place), score)
 
 
 def counts(report: HeadsReport) -> list[Count]:
-    """Return the heads by what they are called: labels first, then descriptions, most heads
-    first.
-    """
+    """Return the heads counted by their words: labels before descriptions, most heads first."""
     found: dict[str, list[tuple[Described, tuple[int, int]]]] = {}
     for entry in report.heads:
         what = described(entry)
@@ -89,9 +87,9 @@ def counts(report: HeadsReport) -> list[Count]:
 
 
 def heading(found: HeadsComparison, changed: Sequence[str], names: Sequence[str]) -> Words:
-    """Return which model, which of its attention and how much text, in one line.
+    """Return the name of the model, its attention and the length of the text, in one line.
 
-    changed: what is not as in the model itself, which no narrow line may lose.
+    changed: what differs from the model itself; even a narrow line must keep it.
     """
     info = found.first.record.model
     words: list[tuple[str, bool]] = [(info.name, True), *((word, False) for word in changed)]
@@ -101,7 +99,7 @@ def heading(found: HeadsComparison, changed: Sequence[str], names: Sequence[str]
 
 
 def finding(found: HeadsComparison, view: HeadsView) -> str:
-    """Return one sentence or two, at most two lines of 80 columns."""
+    """Return the answer in one sentence or two, at most two lines of 80 columns."""
     report = found.first
     if view.pairs:
         return _of_pair(report, view.pairs[0])
@@ -162,7 +160,6 @@ def _of_labels(report: HeadsReport) -> str:
 
 
 def _no_label(report: HeadsReport) -> str:
-    """Why no head has a label."""
     if report.record.model.weights == "random":
         return "No labels: untrained random weights, patterns are arbitrary."
     if len(report.record.queries) < _FEW_TOKENS:
@@ -231,7 +228,7 @@ def _of_order(report: HeadsReport, measure: str) -> str:
 
 
 def _of_runs(found: HeadsComparison) -> str:
-    """Return which head differs most between the first run and another."""
+    """Return a sentence on the head that differs most between the first run and another."""
     moved = [
         (value, place) for each in found.moved if each is not None for place, value in each.items()
     ]

@@ -1,6 +1,6 @@
-"""The first screen of ``attnviz heads``: as much as the terminal has lines for, width spent beside.
+"""The first screen of ``attnviz heads``, fitted to the lines and columns of the terminal.
 
-The overview stands left, examples right; where the heads of a layer need more than half of the
+The overview stands left, examples right; if the heads of a layer need more than half of the
 columns, the overview stands above.
 """
 
@@ -39,7 +39,7 @@ from attnviz.records import HeadScores, HeadsReport, Tokens
 _GAP = 2
 _LEAST_BESIDE = 72
 _SHORT_TEXT = 40
-"""The longest text in tokens of which maps are shown; a longer one is shown as a text."""
+"""The longest text, in tokens, that is shown as maps; a longer one is shown as coloured text."""
 
 _INDENT, _CELL, _FULL_CELL = 3, 5, 10
 _MOST_MAPS = 6
@@ -52,7 +52,7 @@ Groups = list[doc.Group]
 
 
 def first_groups(found: HeadsComparison, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return what stands below the finding, in about so many columns and lines."""
+    """Return the groups below the finding, to fit about so many columns and lines."""
     report = found.first
     if view.pairs:
         pair = view.pairs[0]
@@ -73,9 +73,9 @@ def first_groups(found: HeadsComparison, view: HeadsView, columns: int, lines: i
 def _halves(
     columns: int, left: Sequence[doc.Part], right: Sequence[doc.Part], wanted: int = 0
 ) -> doc.Group:
-    """Two columns of one width, or below each other where that is too narrow.
+    """Return the parts in two columns of one width, or below each other if that is too narrow.
 
-    wanted: of the left, which has more than half where a single map at the right needs less.
+    wanted: the width of the left, which may exceed half if a single map at the right needs less.
     """
     if columns < _LEAST_BESIDE:
         return doc.Group([*left, *right], spaced=True)
@@ -87,9 +87,7 @@ def _halves(
 
 
 def _map_width(parts: Sequence[doc.Part]) -> int:
-    """Return the columns of a single causal map, whose tokens stand on its diagonal; else very
-    many.
-    """
+    """Return the width of a lone causal map, with tokens on its diagonal; 999 if there is none."""
     for part in parts:
         if isinstance(part, doc.Maps) and len(part.maps) == 1 and part.maps[0].causal:
             labels = token_labels(part.maps[0].keys)
@@ -106,7 +104,7 @@ def _overview(report: HeadsReport, view: HeadsView, columns: int, lines: int) ->
     if report.sorted_by is not None:
         left: list[doc.Part] = [_ranking(report, report.sorted_by, max(lines - 2, 3))]
         return [_halves(columns, left, _examples(report, view, half, lines))]
-    if report.selected and view.values:  # which need all the room that there is
+    if report.selected and view.values:  # values need all the room
         maps = _examples(report, view, columns, lines)
         return [doc.Group(maps), doc.Group(_links(report, view, _LEAST_LINKS), yields=1)]
     if report.selected:
@@ -132,7 +130,7 @@ def _overview(report: HeadsReport, view: HeadsView, columns: int, lines: int) ->
 
 
 def label_grid(report: HeadsReport) -> doc.HeadGrid:
-    """Return each head's label and score; what only describes this text is faint."""
+    """Return each head's label and score; a mere description of this text has no colour."""
     layers = sorted({entry.layer for entry in report.heads})
     heads = sorted({entry.head for entry in report.heads})
     base, array = report.index_base, report.record.model.is_array
@@ -159,7 +157,7 @@ def _cell(report: HeadsReport, entry: HeadScores) -> doc.Cell:
 
 
 def _lists(report: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
-    """Return how many heads are called what, and the strongest links, in so many lines."""
+    """Return a table of heads by label, and the strongest links, in so many lines."""
     rows = [
         doc.Row(
             [_counted(each.what), str(each.heads), best_of(report, each)],
@@ -169,7 +167,7 @@ def _lists(report: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
     ]
     columns = [doc.Column("", right=False), doc.Column("heads"), doc.Column("best", right=False)]
     room = lines - len(rows) - 2
-    if room < _LEAST_LINKS:  # the finding has the counts too
+    if room < _LEAST_LINKS:  # the finding gives the counts too
         return _links(report, view, lines)
     return [doc.Table(columns, rows, least=2), *_links(report, view, room)]
 
@@ -179,7 +177,7 @@ def _counted(what: Described) -> str:
 
 
 def _repeats(report: HeadsReport) -> bool:
-    """Return whether the text could show induction, or the attention has none."""
+    """Return whether the text can show induction, or the attention is not causal."""
     scores = [entry.scores.get("induction") for entry in report.heads]
     return not report.record.causal or any(score is not None for score in scores)
 
@@ -218,7 +216,7 @@ def _ranking(report: HeadsReport, measure: str, most: int) -> doc.Table:
 
 
 def _examples(report: HeadsReport, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
-    """Maps of the most distinctive heads, as many as there is room for; of a long text the text."""
+    """Return maps of the most distinctive heads that fit; for a long text the coloured text."""
     record = report.record
     queries, keys = len(record.queries), len(record.keys)
     places = distinctive(report)
@@ -236,7 +234,7 @@ def _examples(report: HeadsReport, view: HeadsView, room: int, lines: int) -> li
 
 
 def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
-    """Heads with a label, then those with the strongest links; chosen or sorted ones as given."""
+    """Return the heads: labelled ones, then strongest links; chosen or sorted heads in order."""
     order = [(entry.layer, entry.head) for entry in report.heads]
     if report.selected or report.sorted_by is not None:
         return order
@@ -262,7 +260,7 @@ def _maps(report: HeadsReport, places: Sequence[tuple[int, int]], view: HeadsVie
 
 
 def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
-    """Return a small map a head, a row a layer; nothing if words say more."""
+    """Return a small map of each head, a row for each layer; empty if they do not fit."""
     record = report.record
     queries, keys = len(record.queries), len(record.keys)
     layers = sorted({entry.layer for entry in report.heads})
@@ -282,9 +280,7 @@ def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
 def _texts(
     report: HeadsReport, view: HeadsView, room: int, lines: int, chosen: Word | None = None
 ) -> list[doc.Part]:
-    """Return the text coloured by what one token attends to: mean of the heads, and the clearest
-    head.
-    """
+    """Return the text coloured by attention from one word: mean of heads, and clearest head."""
     if lines < _LEAST_TEXT:
         return []
     word = chosen or _last_word(report)
@@ -297,7 +293,7 @@ def _texts(
     if np.isnan(weights).all():
         return []
     far = np.nan_to_num(weights)
-    far[:, max(word.span.start - 1, 0) : word.span.stop + 1] = 0  # neighbours are linked anyway
+    far[:, max(word.span.start - 1, 0) : word.span.stop + 1] = 0  # neighbours are always linked
     best = int(far.max(1).argmax())
     names = [report.name(layer, head) for layer, head, _ in report.record]
     token = named_word(report.record.queries, word)
@@ -316,7 +312,7 @@ def _texts(
 
 
 def _text(report: HeadsReport, name: str, values: NDArray[np.floating]) -> doc.Map:
-    """Return a map of one query."""
+    """Return a map with one row of weights over the text."""
     full = float(np.nanmax(values, initial=0.0)) or 1.0
     one = Tokens((0,), (name,), (False,))
     words = [(name, True), (f"full colour {share(full)}", False)]
@@ -339,7 +335,7 @@ def _last_word(report: HeadsReport) -> Word:
 
 
 def _goes_on(text: str, blanks: bool) -> bool:
-    """Return whether a token continues the word before it; blanks: whether tokens show theirs."""
+    """Return whether a token continues a word; blanks: whether tokens keep their leading space."""
     return text.startswith("##") or (blanks and not text.startswith(" "))
 
 
@@ -347,7 +343,7 @@ def _goes_on(text: str, blanks: bool) -> bool:
 
 
 def _word(report: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return the heads with the most weight from the word and to it, then where it attends."""
+    """Return tables of the strongest links from and to the word, then the text it attends to."""
     word = view.words[0]
     tables = [
         links_table(report, links[:_LISTED], f"attention {way}", view.sink, least=3)
@@ -362,7 +358,7 @@ def _word(report: HeadsReport, view: HeadsView, columns: int, lines: int) -> Gro
 
 
 def _runs(found: HeadsComparison, view: HeadsView, lines: int) -> Groups:
-    """Return the heads that differ most, their maps side by side."""
+    """Return the maps of the heads that differ most between the runs, side by side."""
     moved = [each for each in found.moved if each is not None]
 
     def distance(place: tuple[int, int]) -> float:
@@ -384,7 +380,7 @@ def _runs(found: HeadsComparison, view: HeadsView, lines: int) -> Groups:
 
 
 def _run_words(found: HeadsComparison, index: int, place: tuple[int, int]) -> doc.Words:
-    """In what a run differs from the others, and what a head moved against the first."""
+    """Return how a run differs from the others, and how much attention the head moved."""
     names = variant_names([report.record for report in found.reports])[1]
     moved = found.moved[index]
     words = [*names[index], *([] if moved is None else [f"moved {share(moved[place])}"])]

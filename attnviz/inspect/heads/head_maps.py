@@ -1,4 +1,4 @@
-"""The maps of attention heads as a value of Python: to look at, to choose from, to save."""
+"""The maps of attention heads as a Python value: to print, to choose from, to save."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class HeadMaps(Report):
 
     report: the weights and every head's scores; indices start at 0.
     look: how it is drawn; see ``view``.
-    limit: the weight that gets the last colour. Where it is not 1 the drawings show each weight's
-        share of it; the numbers stay as they are.
+    limit: the weight with the last colour. If it is not 1, the drawings show each weight's share
+        of it; the numbers stay as they are.
     palette, ascii: see ``view``.
     """
 
@@ -56,7 +56,7 @@ class HeadMaps(Report):
 
     @property
     def text(self) -> str:
-        """Return what was read; empty for an array that came without."""
+        """Return the text that was read; empty for an array without one."""
         return self.report.text
 
     @property
@@ -66,12 +66,12 @@ class HeadMaps(Report):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """Return the tokens that look, one a query."""
+        """Return the tokens of the queries."""
         return self.report.record.queries.texts
 
     @property
     def key_tokens(self) -> tuple[str, ...]:
-        """Return the tokens that are looked at, one a key; in self-attention the same."""
+        """Return the tokens of the keys; in self-attention the same as ``tokens``."""
         return self.report.record.keys.texts
 
     @property
@@ -82,9 +82,7 @@ class HeadMaps(Report):
         )
 
     def __getitem__(self, head: HeadChoice) -> NDArray[np.floating]:
-        """Return the weights (query, key) of one head. UsageError where ``head`` is not exactly
-        one.
-        """
+        """Return the weights (query, key) of the one head chosen, or raise UsageError."""
         return self.report.weights(*one_head(self.report, head))
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -103,16 +101,16 @@ class HeadMaps(Report):
         return stacked if dtype is None else stacked.astype(dtype)
 
     def scores(self, head: HeadChoice) -> HeadScores:
-        """Return one head's label and every score. UsageError where ``head`` is not exactly one."""
+        """Return the label and scores of the one head chosen, or raise UsageError."""
         return self.report.scores(*one_head(self.report, head))
 
     def heads(self, *head: HeadChoice, layer: str | int | None = None) -> HeadMaps:
         """Return the maps of the chosen heads alone, each drawn in full.
 
-        head: one choice or several, which add up; all heads where there is none. layer: such as
-        ``2`` or ``"0-3"``.
+        head: one choice or several, which add up; without any, all heads. layer: such as ``2`` or
+        ``"0-3"``.
 
-        Raises UsageError for what is no choice, and for heads that are not here.
+        Raises UsageError if a choice is not valid, or names no head of these maps.
         """
         return replace(self, report=only(self.report, chosen_heads(self.report, head, layer)))
 
@@ -127,11 +125,11 @@ class HeadMaps(Report):
     ) -> HeadMaps:
         """Return the same maps drawn in another way.
 
-        values: write the weights into the cells. top: instead of maps, each head's so many
-        strongest pairs. explain: add a reading for newcomers. palette: ``viridis``, ``magma``,
+        values: write the weights into the cells. top: instead of maps, list so many strongest pairs
+        of each head. explain: add a reading for newcomers. palette: ``viridis``, ``magma``,
         ``blues`` or ``grey``. ascii: draw with ASCII only.
 
-        Raises UsageError for another palette and for no pairs.
+        Raises UsageError for another palette, and if ``top`` is below 1.
         """
         if palette not in PALETTES:
             raise UsageError(f"no palette {palette!r}: expected one of {', '.join(PALETTES)}")
@@ -162,7 +160,7 @@ class HeadMaps(Report):
         return self._comparison.rows()
 
     def arrays(self) -> Mapping[str, Writer]:
-        """Return what writes the weights to ``.csv .npz .safetensors``."""
+        """Return the functions that write the weights to ``.csv``, ``.npz``, ``.safetensors``."""
         return self._comparison.arrays()
 
     @property
@@ -171,7 +169,7 @@ class HeadMaps(Report):
         return compare_heads([replace(self.report, text=named)])
 
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        """Return everything that there is to see; the weights are shares of the last colour's."""
+        """Return the whole document; its weights are shares of ``limit``."""
         report = self.report
         if self.limit != 1.0:
             record = report.record

@@ -1,4 +1,4 @@
-"""From a request to a report: a text is read, and the weights of every head kept, run by run."""
+"""From a request to a report: reads a text and keeps the weights of every head, run by run."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from attnviz.models.resolve import reckoned_tokens
 from attnviz.records import AttentionRecord, HeadsReport
 
 Opening = Callable[[dict[str, Any]], Model]
-"""Opens the model, with what is changed of the library's own attention: a mask, a score."""
+"""Opens the model, with changes to the library's own attention: its mask, its score."""
 
 
 def reckoned(text: str, request: HeadsRequest) -> int:
-    """Return about how many tokens are run, which decides what runs a checkpoint."""
+    """Return about how many tokens are run, by which the backend of a checkpoint is chosen."""
     return reckoned_tokens(text) * (1 if request.pair is None else 1 + DRAWS)
 
 
 def heads(opening: Opening, text: str, request: HeadsRequest) -> HeadsComparison:
-    """Show where each head attends, over one text, in one run or in several side by side.
+    """Return where each head attends over one text, in one run or in several side by side.
 
-    Raises UsageError for a choice, a word or a text that does not fit the model, and for runs that
-    are all the same; UnsupportedError where its attention cannot be observed.
+    Raises UsageError if a choice, a word or the text does not fit the model, or if two runs are
+    the same; UnsupportedError if the attention cannot be observed.
     """
     reports: list[HeadsReport] = []
     pairs: list[PairLinks] = []
@@ -72,7 +72,7 @@ def heads(opening: Opening, text: str, request: HeadsRequest) -> HeadsComparison
 def _captured(
     model: Model, text: str, choice: Choice, request: HeadsRequest
 ) -> tuple[AttentionRecord, bool, dict[str, Any]]:
-    """Return the record, whether heads were chosen, and what ``heads_report`` is told of it."""
+    """Return the record, whether heads were chosen, and more arguments for ``heads_report``."""
     if not (request.ablate or request.norm_weighted):
         return *capture_text(model, text, choice), {}
     info = model.info
@@ -87,6 +87,5 @@ def _captured(
 def _pair(
     model: Model, record: AttentionRecord, text: str, choice: Choice, words: tuple[str, str]
 ) -> PairLinks:
-    """Raise UsageError where a word is not in the text, or nothing is left to shuffle."""
     first, second = (find_word(record, word) for word in words)
     return pair_links(model, record, (first, second), encoded(model, text, choice.truncate))

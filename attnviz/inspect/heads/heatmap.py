@@ -1,4 +1,4 @@
-"""``attnviz.heatmap``: the attention weights of anyone's model, drawn."""
+"""``attnviz.heatmap``: draws the attention weights of any model."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from attnviz.inspect.heads.report import heads_report
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 
 ArrayLike: TypeAlias = Any
-"""A NumPy array, a torch tensor, a JAX array, whatever offers ``__array__`` or DLPack, or lists."""
+"""A NumPy array, a torch tensor, a JAX array, an object with ``__array__`` or DLPack, or lists."""
 
 _NUMBER = (int, float, np.number)
 
 
 def as_numpy(array: ArrayLike) -> NDArray[np.floating]:
-    """Return the numbers as float32 or float64, on the CPU; narrower ones as float32, integers as
-    float64.
+    """Return the numbers on the CPU, as float32 or float64; integers become float64.
 
-    Raises UsageError for what is no array of real numbers.
+    Raises UsageError if it is not an array of real numbers.
     """
     try:
         found = _converted(array)
@@ -36,7 +35,7 @@ def as_numpy(array: ArrayLike) -> NDArray[np.floating]:
         ) from error
     if found.dtype.kind in "biu":
         return found.astype(np.float64)
-    if found.dtype.kind == "V":  # bfloat16 and its like, of which NumPy knows only the width
+    if found.dtype.kind == "V":  # bfloat16 and similar types: NumPy knows only their width
         try:
             return found.astype(np.float32)
         except (TypeError, ValueError) as error:
@@ -47,7 +46,7 @@ def as_numpy(array: ArrayLike) -> NDArray[np.floating]:
 
 
 def _converted(array: ArrayLike) -> NDArray[Any]:
-    if hasattr(array, "detach"):  # of torch, which gives no array while gradients are recorded
+    if hasattr(array, "detach"):  # torch gives no array while gradients are recorded
         return to_numpy(array)
     if isinstance(array, list | tuple) and not all(isinstance(row, _NUMBER) for row in array):
         return np.stack([_converted(row) for row in array])
@@ -57,11 +56,11 @@ def _converted(array: ArrayLike) -> NDArray[Any]:
 
 
 def weight_matrices(array: ArrayLike) -> NDArray[np.floating]:
-    """Attention weights as an array (head, query, key) of finite numbers that are not negative.
+    """Return attention weights as an array (head, query, key) of finite numbers, each at least 0.
 
     array: (query, key), (head, query, key), or either with leading axes of length one.
 
-    Raises UsageError for another shape, an empty axis, and the first number that is none.
+    Raises UsageError for another shape, an empty axis, or a number that is negative or not finite.
     """
     weights = as_numpy(array)
     shape = weights.shape
@@ -91,15 +90,15 @@ def weight_matrices(array: ArrayLike) -> NDArray[np.floating]:
 # Labels --------------------------------------------------------------------------------------
 
 TokenLabels = str | Iterable[str]
-"""A list of tokens, or a text whose words, split at white space, are the tokens."""
+"""A list of tokens, or a text that is split into tokens at white space."""
 
 
 def axis_tokens(labels: TokenLabels | None, name: str, axis: str, length: int) -> Tokens:
-    """Return the tokens of one axis; without labels their places. Equal tokens have equal ids.
+    """Return the tokens of one axis, by default their indices. Equal tokens have equal ids.
 
     name: of the argument. axis: ``query`` or ``key``. length: of that axis of the weights.
 
-    Raises UsageError where the labels are no texts, or not as many as the axis is long.
+    Raises UsageError if the labels are not texts, or not as many as ``length``.
     """
     texts = _texts(labels, name) if labels is not None else tuple(map(str, range(length)))
     if len(texts) != length:
@@ -125,9 +124,7 @@ def _texts(labels: TokenLabels, name: str) -> tuple[str, ...]:
 
 
 def _joined(tokens: Tokens) -> str:
-    """Return the tokens as one text: as they are where they bring their own blanks, else set
-    apart.
-    """
+    """Return the tokens as one text, with a blank between them if none begins with one."""
     spaced = any(text[:1].isspace() for text in tokens.texts)
     return ("" if spaced else " ").join(tokens.texts).strip()
 
@@ -135,10 +132,10 @@ def _joined(tokens: Tokens) -> str:
 # Maps ----------------------------------------------------------------------------------------
 
 _ROUNDING = 0.02
-"""How far a row of 16-bit weights may be from one by rounding alone."""
+"""How far the sum of a row of 16-bit weights may be from one by rounding alone."""
 
 _FEW_HEADS = 8
-"""So many are all drawn in full."""
+"""Up to this many heads are all drawn in full."""
 
 
 def heatmap(
@@ -152,21 +149,21 @@ def heatmap(
 ) -> HeadMaps:
     """Return the maps of attention weights: of one head, or of the heads of one layer.
 
-    weights: (query, key) or (head, query, key), leading axes of length one aside: a NumPy array, a
-        torch tensor, a JAX array, anything that offers ``__array__`` or DLPack, or nested lists;
-        finite and not negative.
-    tokens: one for each query, in a list, or a text whose words they are; without them, places.
+    weights: (query, key) or (head, query, key), after leading axes of length one: a NumPy array, a
+        torch tensor, a JAX array, any object with ``__array__`` or DLPack, or nested lists; finite
+        and not negative.
+    tokens: one for each query, as a list or a text to split at white space; by default indices.
     key_tokens: one for each key; by default ``tokens``, in self-attention.
-    title: what the maps are called.
+    title: the name of the maps.
     causal: whether a query sees no later key, whose cells then stay blank; by default whether
-        there is nothing but zeros above the diagonal.
-    scale: the weight that gets the last colour; by default 1 where rows sum to one, else the
-        largest weight, and a note says so.
+        all weights above the diagonal are zero.
+    scale: the weight with the last colour; by default 1 if rows sum to one, else the largest
+        weight, with a note.
 
-    Each head's label and entropy are those of ``attnviz heads``; where rows do not sum to one they
-    are of rows divided by their sums.
+    Each head's label and entropy are as in ``attnviz heads``; if rows do not sum to one, they
+    are computed after each row is divided by its sum.
 
-    Raises UsageError (also a ValueError) where these do not fit together.
+    Raises UsageError (also a ValueError) if the arguments do not fit together.
     """
     matrices = weight_matrices(weights)
     _, rows, columns = matrices.shape
@@ -191,7 +188,7 @@ def heatmap(
 
 
 def _report(record: AttentionRecord, text: str) -> HeadsReport:
-    """Return the record's scores, of rows that sum to one."""
+    """Return the report of the record, with scores of rows that are rescaled to sum to one."""
     (layer,) = record.layers
     sums = layer.weights.sum(-1, keepdims=True)
     shares = np.divide(layer.weights, sums, out=np.zeros_like(layer.weights), where=sums > 0)
@@ -201,7 +198,7 @@ def _report(record: AttentionRecord, text: str) -> HeadsReport:
 
 
 def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, tuple[str, ...]]:
-    """Return the weight of the last colour, and what a reader must know of the rows."""
+    """Return the weight of the last colour, and notes on the rows for the reader."""
     if scale is not None and not (scale > 0 and math.isfinite(scale)):
         raise UsageError(f"expected a scale above 0, got {scale}")
     sums = weights.sum(-1)
@@ -224,7 +221,7 @@ def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, 
 
 
 def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
-    """Return whether a query sees no later key. UsageError where it is claimed and is not so."""
+    """Return whether no query sees a later key; raise UsageError if that is claimed but false."""
     _, rows, columns = weights.shape
     found = rows == columns > 1 and not np.triu(weights, 1).any()
     if claimed and not found:
@@ -238,7 +235,7 @@ def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
 
 
 def _origin(weights: NDArray[np.floating], title: str, notes: tuple[str, ...]) -> ModelInfo:
-    """Return what is known of the model behind an array: nothing but its number of heads."""
+    """Return the facts on a model of which only an array of weights is known."""
     return ModelInfo(
         name=title,
         revision=None,

@@ -1,9 +1,8 @@
-"""Links between tokens: which head carries the most weight from one to another.
+"""Links between tokens: which head gives the most weight from one token to another.
 
-A link stands between two different places, and the attention sink is left out: special tokens, and
-of causal attention the first one, carry most of the weight and say least. Its weight is the model's
-own: rescaled, a head that gives .97 to the sink would have the strongest links of all, in what is
-left.
+A link joins two different places. The attention sink is left out: special tokens, and the first
+token of causal attention, get most of the weight and say least. The weights are the model's own:
+rescaled, a head that gives .97 to the sink would have the strongest links of all, in the rest.
 """
 
 from __future__ import annotations
@@ -23,16 +22,15 @@ from attnviz.measures.words import Word, WordPlaces
 from attnviz.records import AttentionRecord, HeadsReport, Tokens
 
 LONGEST = 14
-"""Columns of a token in a link on a first screen."""
+"""The most columns of a token in a link on a first screen."""
 
 _LONGEST_IN_TABLES = 24
 _A_HEAD = 2
-"""Links of one head among the strongest of all: a head that attends to the token before would fill
-the list."""
+"""The most links of one head in a list, which a previous-token head would fill otherwise."""
 
 
 class Link(NamedTuple):
-    """``weight`` of a head from a query to a key, all by their index."""
+    """The attention weight of a head from a query to a key, with their indices."""
 
     layer: int
     head: int
@@ -42,9 +40,9 @@ class Link(NamedTuple):
 
 
 def linking(record: AttentionRecord, sink: bool) -> NDArray[np.bool_]:
-    """(query, key) which weights are links: between different places, without the sink.
+    """Return which cells (query, key) are links: between different places, without the sink.
 
-    sink: count links with the sink as well.
+    sink: also count links with the sink.
     """
     queries, keys = sink_of(record)
     shape = len(queries), len(keys)
@@ -59,7 +57,8 @@ def strongest_links(
 ) -> list[Link]:
     """Return the ``count`` strongest links of all heads, strongest first.
 
-    Each pair of tokens stands once, with the head that links it most; at most ``each`` of a head.
+    Each pair of tokens is listed once, with the head that links it most; at most ``each`` of a
+    head.
     """
     allowed = linking(report.record, sink)
     found = [
@@ -81,9 +80,7 @@ def strongest_links(
 
 
 def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, float]]:
-    """Return the ``count`` largest weights as (query, key, weight), largest first; no zero, no
-    NaN.
-    """
+    """Return the ``count`` largest positive weights as (query, key, weight), largest first."""
     flat = np.nan_to_num(weights).ravel()
     order = np.argsort(-flat, kind="stable")[:count] if flat.size < 2**14 else _ends(flat, count)
     keys = weights.shape[1]
@@ -95,18 +92,16 @@ def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, 
 
 
 def _ends(flat: NDArray[np.floating], count: int) -> NDArray[np.intp]:
-    """Return the same of many: sorting a million weights of each of 384 heads takes half a
-    minute.
-    """
+    """Return the indices of the ``count`` largest numbers, without sorting the others: too slow."""
     places = np.argpartition(flat, -count)[-count:] if count < len(flat) else np.arange(len(flat))
     return np.asarray(places[np.argsort(-flat[places], kind="stable")])
 
 
 def head_links(report: HeadsReport, layer: int, head: int, count: int, sink: bool) -> list[Link]:
-    """Return the ``count`` largest weights of one head, the token's own among them, largest first.
+    """Return the ``count`` largest weights of one head, also from a token to itself.
 
-    Query 0 of a causal map, which sees itself alone, stands only where nothing else is there.
-    sink: with the sink's keys.
+    In a causal map query 0, which sees only itself, is left out unless it is the only query.
+    sink: include the sink's keys.
     """
     record = report.record
     weights = report.weights(layer, head).copy()
@@ -121,20 +116,19 @@ def head_links(report: HeadsReport, layer: int, head: int, count: int, sink: boo
 
 
 def attention_from(report: HeadsReport, span: range) -> NDArray[np.floating]:
-    """Weights from a word: the mean over its tokens as queries; (head, key) (Clark et al. 2019)."""
+    """Return the weights (head, key) from a word: the mean over its tokens (Clark et al. 2019)."""
     return np.stack([weights[list(span)].mean(0) for _, _, weights in report.record])
 
 
 def attention_to(report: HeadsReport, span: range) -> NDArray[np.floating]:
-    """Weights to a word: the sum over its tokens as keys; (head, query) (Clark et al. 2019)."""
+    """Return the weights (head, query) to a word: the sum over its tokens (Clark et al. 2019)."""
     return np.stack([weights[:, list(span)].sum(1) for _, _, weights in report.record])
 
 
 def word_links(report: HeadsReport, word: WordPlaces, sink: bool = False) -> list[list[Link]]:
-    """Return each head's strongest link from the word and to it, strongest first: two lists.
+    """Return two lists of each head's strongest link, from the word and to it, strongest first.
 
-    A link's end at the word is the word's first token. A list is empty where the word is not on
-    that axis.
+    The word stands in a link as its first token. A list is empty if the word is not on that axis.
     """
     record = report.record
     query_sink, key_sink = sink_of(record)
@@ -160,7 +154,7 @@ def word_links(report: HeadsReport, word: WordPlaces, sink: bool = False) -> lis
 
 
 def named_word(tokens: Tokens, word: Word) -> str:
-    """Return the word in quotes, its place, and the places that were passed over."""
+    """Return the word in quotes, its place, and the other places where it occurs."""
     text = word_label(tokens.texts[word.span.start : word.span.stop])
     first, last = word.span.start, word.span.stop - 1
     place = f"token {first}" if first == last else f"tokens {first}-{last}"
@@ -170,7 +164,7 @@ def named_word(tokens: Tokens, word: Word) -> str:
 
 
 def word_maps(report: HeadsReport, word: WordPlaces, values: bool) -> Maps:
-    """Two maps with a row a head: the word as a query, and the word as a key.
+    """Return two maps with a row for each head: the word as a query, and the word as a key.
 
     In cross attention a word may be on one axis only; the other map is left out.
     """
@@ -198,7 +192,7 @@ def word_maps(report: HeadsReport, word: WordPlaces, values: bool) -> Maps:
 
 
 def sink_words(report: HeadsReport, sink: bool) -> str:
-    """Return what a list of links says of the sink; nothing if there is none."""
+    """Return words on the weights of a list of links: norm-weighted, with or without the sink."""
     words = ["norm-weighted"] * report.norm_weighted
     if sink_of(report.record)[1].any():
         kept = "sink included" if sink else "sink left out"
@@ -209,9 +203,7 @@ def sink_words(report: HeadsReport, sink: bool) -> str:
 def links_table(
     report: HeadsReport, links: Sequence[Link], title: str, sink: bool, least: int = 1
 ) -> Table:
-    """Return a link a row: query → key, weight, head. least: the rows that stay on a short
-    screen.
-    """
+    """Return a table of links: query → key, weight, head. least: the rows of a short screen."""
     queries, keys = link_names(report.record, LONGEST)
     rows = [
         Row(
@@ -231,9 +223,9 @@ def links_table(
 
 
 def pairs_table(report: HeadsReport, count: int, sink: bool = False) -> Table:
-    """Return each kept head's strongest pairs, query → key and weight; see ``head_links``.
+    """Return a table of each head's strongest pairs, query → key and weight; see ``head_links``.
 
-    A token that the text repeats carries its place, or nobody could tell which one is meant.
+    A token that occurs several times is shown with its place.
     """
     queries, keys = link_names(report.record, _LONGEST_IN_TABLES)
     rows = []
@@ -252,9 +244,7 @@ def pairs_table(report: HeadsReport, count: int, sink: bool = False) -> Table:
 
 
 def link_names(record: AttentionRecord, longest: int) -> tuple[list[str], list[str]]:
-    """Return the tokens of both axes in at most ``longest`` columns; one that repeats with its
-    place.
-    """
+    """Return the tokens of both axes in at most ``longest`` columns, repeated ones with a place."""
     return _unique(record.queries, longest), _unique(record.keys, longest)
 
 

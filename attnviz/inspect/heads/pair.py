@@ -1,8 +1,8 @@
-"""Which heads link two words, against the same two places in texts of the same tokens, shuffled.
+"""Which heads link two words, compared with the same two places in shuffled texts.
 
 A head may link two places whatever stands there: the token before, the first one. So all other
-tokens are permuted, special ones aside, and the model reads each such text: what the pair gets
-there is chance.
+tokens except special ones are permuted, and the model reads each such text: the weight of the
+pair there is chance.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from attnviz.records import AttentionRecord, Input, Kind, Tokens
 
 DRAWS, SEED = 50, 0
 _BATCH_CELLS = 2**23
-"""Weights of a layer that are computed at once: 32 MB."""
+"""The most weights of a layer that are computed at once: 32 MB."""
 
 _ROUNDING = 1e-6
-"""The last bits of a weight differ between a batch and a single text."""
+"""How far a weight in a batch may be from the same weight in a single text by rounding."""
 
 
 class Direction(NamedTuple):
-    """From one word to another: their tokens as queries and as keys."""
+    """The places of one word as queries and of another as keys."""
 
     queries: range
     keys: range
 
 
 class PairLink(NamedTuple):
-    """What one head gives a direction.
+    """The attention of one head in one direction between the two words.
 
-    direction: which of ``PairLinks.directions``. weight: mean over the first word's tokens of what
-    they give all tokens of the second, in [0, 1]. chance: its mean over shuffled texts. reached:
-    the share of these in which it is as large; NaN where some weight is no number.
+    direction: the index in ``PairLinks.directions``. weight: from the first word to all tokens of
+    the second, mean over the tokens of the first, in [0, 1]. chance: the mean weight over shuffled
+    texts. reached: the share of these with at least this weight; NaN if some weight is NaN.
     """
 
     layer: int
@@ -61,15 +61,15 @@ class PairLink(NamedTuple):
 
     @property
     def rank(self) -> tuple[bool, float, float]:
-        """Return a sort key: the fewest shuffled texts that reach the weight, then the largest."""
+        """Return a sort key: the fewest shuffled texts that reach the weight, then the weight."""
         return math.isnan(self.reached), self.reached, -self.weight
 
 
 class PairLinks(NamedTuple):
-    """The heads that link two words, what lies clearest of chance first.
+    """The heads that link two words, furthest from chance first.
 
-    names: of each direction, such as ``it → animal``. draws: how many shuffled texts. moved: how
-    many tokens were shuffled.
+    names: of each direction, such as ``it → animal``. draws: the number of shuffled texts. moved:
+    the number of tokens that were shuffled.
     """
 
     names: Sequence[str]
@@ -79,7 +79,7 @@ class PairLinks(NamedTuple):
     moved: int
 
     def reached(self, link: PairLink) -> str:
-        """Return in how many shuffled texts a link is as strong, in words."""
+        """Return how many shuffled texts reach the weight of a link, such as ``3 of 50``."""
         if math.isnan(link.reached):
             return f"? of {self.draws}"
         return f"{round(link.reached * self.draws)} of {self.draws}"
@@ -95,10 +95,10 @@ def pair_links(
 ) -> PairLinks:
     """Measure the two words in ``record``, and in ``draws`` texts whose other tokens are permuted.
 
-    text: what the encoder reads, where ``record`` is of a decoder; else it is not used.
+    text: what the encoder reads if ``record`` is of a decoder; else it is not used.
     progress: called with the share that is done.
 
-    Raises UsageError where no query sees the key, or nothing is left to shuffle.
+    Raises UsageError if no query sees the key, or fewer than two tokens can be shuffled.
     """
     directions = _directions(record, words)
     inputs, moved = _shuffled(record, directions, text, draws)
@@ -130,7 +130,7 @@ def pair_links(
 
 
 def _reached(shuffled: NDArray[np.float64], weight: float) -> float:
-    """Return the share of shuffled texts that give the weight; NaN where one gives no number."""
+    """Return the share of shuffled texts with at least this weight; NaN if a weight is NaN."""
     if math.isnan(weight) or np.isnan(shuffled).any():
         return math.nan
     return float((shuffled >= weight - _ROUNDING).mean())
@@ -139,7 +139,7 @@ def _reached(shuffled: NDArray[np.float64], weight: float) -> float:
 def _directions(
     record: AttentionRecord, words: tuple[WordPlaces, WordPlaces]
 ) -> tuple[Direction, ...]:
-    """From the first word to the second and back, where the query sees the key."""
+    """Return the directions between the two words in which a query sees a key."""
     (first_query, first_key), (second_query, second_key) = words
     found = []
     for query, key in ((first_query, second_key), (second_query, first_key)):
@@ -166,9 +166,9 @@ def _name(record: AttentionRecord, direction: Direction) -> str:
 def _shuffled(
     record: AttentionRecord, directions: Sequence[Direction], text: Tokens, draws: int
 ) -> tuple[list[Input], int]:
-    """Return the inputs, and how many tokens were permuted in each.
+    """Return the shuffled inputs, and the number of tokens permuted in each.
 
-    Raises UsageError for fewer than two.
+    Raises UsageError if that is less than two.
     """
     queries = {place for each in directions for place in each.queries}
     keys = {place for each in directions for place in each.keys}
@@ -205,7 +205,7 @@ def _shuffled(
 
 
 class _PairWeights:
-    """Keeps what each head of each text gives each direction."""
+    """Observer that keeps each head's weights for each text and direction."""
 
     norms = False
 
@@ -235,7 +235,7 @@ def _of_record(
 
 
 def _given(weights: NDArray[np.floating], directions: Sequence[Direction]) -> NDArray[np.floating]:
-    """(direction,) of weights (query, key): to a word the sum, from it the mean (Clark 2019)."""
+    """Return the weight in each direction: the sum over the keys, the mean over the queries."""
     return np.array(
         [weights[np.ix_(each.queries, each.keys)].sum(1).mean() for each in directions], float
     )
@@ -245,7 +245,7 @@ def _given(weights: NDArray[np.floating], directions: Sequence[Direction]) -> ND
 
 
 def pair_table(report_name: Callable[[int, int], str], pair: PairLinks, least: int = 0) -> Table:
-    """Return a row a head and direction. least: the rows that stay on a short screen."""
+    """Return a table with a row for each head and direction. least: the rows of a short screen."""
     title = [("Heads that link the two words", True), (f"chance: {pair_control(pair)}", False)]
     columns = [
         Column("", right=False),
@@ -270,5 +270,5 @@ def pair_table(report_name: Callable[[int, int], str], pair: PairLinks, least: i
 
 
 def pair_control(pair: PairLinks) -> str:
-    """Return what chance is, in words."""
+    """Return words for what chance means here."""
     return f"mean over {pair.draws} texts with the other {pair.moved} tokens shuffled"

@@ -1,7 +1,4 @@
-"""From records of weights to the report of their heads: scored, in order, side by side.
-
-And what is shown of it.
-"""
+"""From records of weights to reports of their heads: scored, sorted, compared."""
 
 from __future__ import annotations
 
@@ -47,17 +44,17 @@ def heads_report(
     ablated: Collection[tuple[int, int]] = (),
     norms: Mapping[int, NDArray[np.floating]] | None = None,
 ) -> HeadsReport:
-    """Return the scores of the record's heads, by the measure ``sort`` or as they come.
+    """Return the report of the record's heads, sorted by the measure ``sort`` if it is given.
 
     selected: whether the heads were chosen. index_base: 0 or 1, of their names.
-    text, target: as they were given; a decoder's text that the model wrote is found by itself.
-    sink: False leaves the attention sink out of the weights that are kept; scores are always those
-        of the model's own.
+    text, target: the texts as given; the target that a model wrote is taken from the record.
+    sink: False leaves the attention sink out of the kept weights; scores are always computed on
+        the model's own weights.
     known: labels of the model's heads that were measured before.
-    ablated: (layer, head) whose outputs were zero. norms: by layer what the values of all its heads
-        move, (head, key), by which the weights that are kept are to be weighted.
+    ablated: (layer, head) whose outputs were set to zero. norms: by layer, (head, key): the norms
+        of the moved values, with which the kept weights are multiplied.
 
-    Raises UsageError for an order that this text or model does not have.
+    Raises UsageError if this text or model has no such measure, or no sink to leave out.
     """
     heads = head_scores(record, known)
     sinks = _sinks(record)
@@ -92,7 +89,7 @@ def heads_report(
 
 
 def _sinks(record: AttentionRecord) -> dict[tuple[int, int], float]:
-    """Return the weight of each head (layer, head) on the sink; empty if there is none."""
+    """Return the weight on the sink of each head (layer, head); empty if there is no sink."""
     queries, keys = sink_of(record)
     if not keys.any() or queries.all():
         return {}
@@ -116,7 +113,7 @@ def _norm_weighted(
 
 
 def _without_sink(record: AttentionRecord) -> AttentionRecord:
-    """Raises UsageError if there is none."""
+    """Return the record without the sink, rows rescaled; raise UsageError if there is no sink."""
     keys = sink_of(record)[1]
     if not keys.any():
         raise UsageError(
@@ -130,7 +127,7 @@ def _without_sink(record: AttentionRecord) -> AttentionRecord:
 def _sorted(
     heads: tuple[HeadScores, ...], measure: str, smallest_first: bool
 ) -> tuple[HeadScores, ...]:
-    """Return the heads by a measure; those that it does not apply to come last."""
+    """Return the heads sorted by a measure; heads without a value come last."""
     measured = [entry for entry in heads if entry.scores[measure] is not None]
     if not measured:
         raise UsageError(
@@ -148,9 +145,9 @@ class HeadsView(NamedTuple):
     """What is shown of a report.
 
     values: write the weights into the cells.
-    top: strongest pairs of each head, or None.
-    words: for each run the chosen word among the queries and among the keys; none for no word.
-    pairs: for each run the heads that link two words; none where that was not asked.
+    top: how many of the strongest pairs of each head are listed, or None.
+    words: for each run the requested word among the queries and the keys; empty if no word.
+    pairs: for each run the heads that link two words; empty if not requested.
     sink: whether links with the attention sink are listed as well.
     explain: add a reading for newcomers.
     hints: say what to try next.
@@ -167,11 +164,11 @@ class HeadsView(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class HeadsComparison(Report):
-    """Runs of one model over one text, to be seen side by side; a single run is one of one.
+    """Runs of one model over one text to be shown side by side; there may be only one.
 
     reports: at least one; they differ in the kind of attention, its mask or its score.
     moved: for each report, the share of attention that each head (layer, head) has on other keys
-        than in the first one, in [0, 1]; None for the first, and where texts differ.
+        than in the first one, in [0, 1]; None for the first, and if the texts differ.
     view: what is shown of them.
     """
 
@@ -217,16 +214,16 @@ class HeadsComparison(Report):
 
     @property
     def first(self) -> HeadsReport:
-        """Return the report that stands for all in what they share, and in the order of heads."""
+        """Return the first report, which gives the shared facts and the order of heads."""
         return self.reports[0]
 
     @property
     def target(self) -> str | None:
-        """Return the target text of the runs that have one."""
+        """Return the target text of the first run that has one, or None."""
         return next((each.target for each in self.reports if each.target is not None), None)
 
     def kept_by(self, layer: int, head: int) -> tuple[int, ...]:
-        """Return which of the reports kept a head."""
+        """Return the indices of the reports that kept a head."""
         return tuple(
             index
             for index, report in enumerate(self.reports)
@@ -237,18 +234,18 @@ class HeadsComparison(Report):
 def total_variation(
     weights: NDArray[np.floating], other: NDArray[np.floating]
 ) -> NDArray[np.floating]:
-    """Mean over queries of ½ Σⱼ |A[i, j] − B[i, j]|, of weights (..., query, key); in [0, 1].
+    """Return the mean over queries of ½ Σⱼ |A[i, j] − B[i, j]| for weights (..., query, key).
 
-    The total variation distance: the share of its attention that a query moves to other keys.
+    The total variation distance, in [0, 1]: the share of attention that moves to other keys.
     """
     moved: NDArray[np.floating] = np.abs(weights - other).sum(-1).mean(-1) / 2
     return moved
 
 
 def compare_heads(reports: Sequence[HeadsReport]) -> HeadsComparison:
-    """Return the reports side by side, each with what its heads moved against those of the first.
+    """Return the reports side by side, with the attention each head moved since the first one.
 
-    Nothing is moved where the two look from or at different texts.
+    ``moved`` is None if the two reports are over different texts.
     """
     first, *others = reports
     kept = {(entry.layer, entry.head) for entry in first.heads}

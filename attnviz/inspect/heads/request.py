@@ -1,4 +1,4 @@
-"""What a person asks of ``heads``, and of ``heads --cut``."""
+"""The options of ``heads`` and of ``heads --cut``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from attnviz.options import (
 
 @dataclass(frozen=True)
 class Kinds(Options):
-    """Which attention of a model that has several; several of them stand side by side."""
+    """Which kinds of attention are shown; several stand side by side."""
 
     kind: str | None = option(
         "KIND",
@@ -37,7 +37,7 @@ class Kinds(Options):
 
 @dataclass(frozen=True)
 class ViewOptions(Options, panel="View"):
-    """What is shown."""
+    """What is shown of the attention."""
 
     values: bool = flag("Write the weights in the cells.")
     top: int | None = option("N", "List the N strongest token pairs of each head.", min=1)
@@ -88,7 +88,7 @@ class ViewOptions(Options, panel="View"):
 
 @dataclass(frozen=True)
 class Compared(Options, panel="The library's own attention (--model mha)"):
-    """What of the library's own attention stands side by side."""
+    """Which variants of the library's own attention stand side by side."""
 
     compare_mask: bool = flag("The same heads without and with the causal mask, side by side.")
     score: str | None = option(
@@ -99,10 +99,10 @@ class Compared(Options, panel="The library's own attention (--model mha)"):
 
     @property
     def changed(self) -> list[str]:
-        """Return the options of these that were given."""
+        """Return the names of these options that were given."""
         return ["compare_mask"] * self.compare_mask + ["score"] * bool(self.score)
 
 
 @dataclass(frozen=True)
 class HeadsRequest(HeadChoice, Kinds, Truncation, ViewOptions, Compared, Known, IndexBase):
-    """Everything that a person asked of the attention of heads."""
+    """All options of ``heads``."""

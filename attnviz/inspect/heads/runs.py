@@ -1,4 +1,4 @@
-"""The runs of a model that a request of ``heads`` names; several are shown side by side."""
+"""The runs of a model that ``heads`` is asked for; several are shown side by side."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.records import Kind, Score
 
 RequestedRun = tuple[dict[str, Any], Choice]
-"""One run: what of the library's own attention is changed for it, and which attention is kept."""
+"""One run: the changes to the library's own attention, and which attention is kept."""
 
 _Name = TypeVar("_Name", bound=str)
 
 
 def requested_runs(request: HeadsRequest) -> tuple[RequestedRun, ...]:
-    """Return a run for each kind and score, and either mask where masks are compared.
+    """Return a run for each kind and score, and for each mask if masks are compared.
 
-    A causal mask is for self-attention: next to it, cross attention goes without. The target is
-    only for the kinds that have one.
+    A causal mask is for self-attention: cross attention next to it has none. The target is only
+    for the kinds that have one.
 
-    Raises UsageError where a name is unknown or given twice, or a mask is compared where none
-    belongs.
+    Raises UsageError if a name is unknown or given twice, or masks of cross attention are compared.
     """
     return tuple(_each_run(request))
 
@@ -61,7 +60,7 @@ def _each_run(request: HeadsRequest) -> Iterator[RequestedRun]:
 
 
 def _chosen(option: str, typed: str | None, known: tuple[_Name, ...]) -> tuple[_Name, ...]:
-    """Return the names between the commas."""
+    """Return the names between the commas; raise UsageError if one is unknown or repeated."""
     names = [] if typed is None else [name.strip() for name in typed.split(",")]
     for place, name in enumerate(names):
         if name not in known:

@@ -1,4 +1,4 @@
-"""What is said of heads in words: which attention it is, what each head does, how to read it."""
+"""The words about heads: which attention it is, what each head does, how to read it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SOURCES: dict[Score, str] = {
 
 
 def _words(record: AttentionRecord) -> tuple[str, str, str]:
-    """Kind, mask and score; nothing of a mask or score where a model has no other."""
+    """Return words for the kind, mask and score; empty if the model has no choice of them."""
     kind, score = f"{record.kind} attention", record.model.score
     if score is None:
         return "" if record.kind == "self" else kind, "", ""
@@ -52,10 +52,10 @@ def _score(record: AttentionRecord, score: Score) -> str:
 def variant_names(
     records: Sequence[AttentionRecord],
 ) -> tuple[list[str], list[list[str]]]:
-    """Return what all of the records share, and for each the words in which it differs.
+    """Return the words that all records share, and for each the words in which it differs.
 
-    Of one alone all that there is to say, where kind, mask and score can be chosen; else only a
-    kind that is not usual.
+    A single record shares all its words: kind, mask and score if they can be chosen, else only an
+    unusual kind.
     """
     columns = list(zip(*map(_words, records), strict=True))
     differs = [len({word for word in words if word}) > 1 for words in columns]
@@ -72,7 +72,7 @@ def variant_names(
 
 
 def kind_reading(records: Iterable[AttentionRecord]) -> list[str]:
-    """Return a sentence on each kind, mask and score among the records, for newcomers."""
+    """Return a sentence for newcomers on each kind, mask and score among the records."""
     sentences: dict[str, None] = {}
     for record in records:
         score = record.model.score
@@ -102,14 +102,14 @@ def kind_reading(records: Iterable[AttentionRecord]) -> list[str]:
 
 
 def name_words(report: HeadsReport, scores: HeadScores) -> Words:
-    """Return a head's name and the key/value head that it shares."""
+    """Return a head's name, and its key/value head if heads share one."""
     group = report.record.model.group(scores.head)
     shared = [] if group is None else [(f"key/value head {group + report.index_base}", False)]
     return [(report.name(scores.layer, scores.head), True), *shared]
 
 
 def score_words(report: HeadsReport, scores: HeadScores) -> list[str]:
-    """Return a head's label, its sink weight, its entropy, and what it is sorted by."""
+    """Return a head's label, its sink weight, its entropy, and the measure of the sort order."""
     words, measure = label_words(scores.label), report.sorted_by
     sink = report.sinks.get((scores.layer, scores.head))
     if sink is not None and scores.label.name not in SINKS and scores.label is not NO_LABEL:
@@ -126,7 +126,7 @@ def score_words(report: HeadsReport, scores: HeadScores) -> list[str]:
 
 
 def explanation(found: HeadsComparison) -> list[str]:
-    """Paragraphs for someone new to attention, each of which begins with words and a colon."""
+    """Return paragraphs for someone new to attention; each begins with a term and a colon."""
     reports = found.reports
     causal = [each.record.causal for each in reports]
     hidden = "a token sees no later token, so that half is blank"
@@ -184,7 +184,7 @@ def _sink_reading(reports: Sequence[HeadsReport]) -> list[str]:
 
 
 def _label_reading(reports: Sequence[HeadsReport]) -> list[str]:
-    """Return what each label among the heads means, and the head it is clearest in."""
+    """Return the meaning of each label among the heads, and the head with its highest score."""
     clearest: dict[str, tuple[HeadLabel, str]] = {}
     for report in reports:
         for entry in report.heads:

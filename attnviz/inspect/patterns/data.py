@@ -1,4 +1,4 @@
-"""What ``attnviz patterns`` writes for programs: the object of ``--json``, the rows of a table."""
+"""The output of ``attnviz patterns`` for programs: the object of ``--json``, rows of a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 def _head(entry: PatternScores) -> dict[str, Any]:
-    """Return one head; ``null`` is what was not measured."""
+    """Return the facts on one head; a value that was not measured is ``null``."""
     found: dict[str, Any] = {
         "layer": entry.layer,
         "head": entry.head,
@@ -54,8 +54,8 @@ def _probe(probe: Probe) -> dict[str, Any]:
 def patterns_data(report: PatternReport) -> dict[str, Any]:
     """Return everything but the example maps; indices start at 0 whatever the names show.
 
-    ``heads`` holds an entry a head, layer by layer; where one label is watched the same heads by
-    its score, highest first, those without it left out.
+    ``heads`` holds an entry for each head, layer by layer; if one label is watched, only the heads
+    that have its score, highest first.
     """
     control, watch = report.control, report.watch
     heads = report.heads if watch is None else report.ranked(watch)
@@ -93,10 +93,11 @@ def patterns_data(report: PatternReport) -> dict[str, Any]:
 
 
 def patterns_rows(report: PatternReport, watch: str | None) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each head, ranked where one label is watched; indices start at 0.
+    """Yield a row for each head, ranked if one label is watched; indices start at 0.
 
-    ``score.NAME``, ``base.NAME``, ``strength.NAME`` and, with a control, ``random.NAME`` are of the
-    score of that name; the statistics stand under their own names. What was not measured is empty.
+    The columns ``score.NAME``, ``base.NAME``, ``strength.NAME`` and, with a control,
+    ``random.NAME`` belong to the score NAME; statistics have their own names.
+    A cell is empty if it was not measured.
     """
     names = dict.fromkeys(name for entry in report.heads for name in entry.scores)
     kinds = ("score", "base", "strength", *(["random"] if report.control else []))

@@ -1,4 +1,4 @@
-"""What ``attnviz patterns`` has to say: the grid, the best of each label, one label watched."""
+"""The document of ``attnviz patterns``: the grid, the best of each label, one label watched."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _LEAD = 8
 _LONGEST = 100
 _LISTED, _RANKED = 4, 24
 _MOST_ROWS = 4096
-"""Heads whose every number a page has room for."""
+"""The most heads that a page lists with all their numbers."""
 
 
 def patterns_document(
     report: PatternReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return what each head does and the best of each label, or how all rank by the one watched."""
+    """Return the document: labels and the best heads of each, or a ranking by one label."""
     model, watch, top = report.model.name, report.watch, report.top
     advice = [*_hints(report, explain)] if hints else []
     notes = [doc.Note(note) for note in (*report.model.notes, *report.notes)]
@@ -76,7 +76,7 @@ def patterns_document(
 
 
 def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
-    """Yield what to try next on the command line."""
+    """Yield the options to try next on the command line."""
     named = [name for name in report.labels if report.labelled(name)]
     if report.watch is None and named:
         known = "induction" if "induction" in named else named[0]
@@ -93,7 +93,7 @@ def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
 
 
 def _same(report: PatternReport) -> Iterator[str]:
-    """Yield the options with which another command looks at the same heads over the same text."""
+    """Yield the options that give another command the same model, attention and text."""
     if report.model.name != "tiny":
         yield from ("--model", report.model.name)
     if report.kind not in ("self", "encoder"):
@@ -109,15 +109,13 @@ def _same(report: PatternReport) -> Iterator[str]:
 
 
 def _short(text: str) -> str:
-    """Return a text that a hint can hold and a shell takes as one; a word in place of others."""
+    """Return the text if a shell can take it in one short argument, else ``TEXT``."""
     typed = text.isprintable() and len(text) <= _LONGEST and not text.startswith("-")
     return text if typed else "TEXT"
 
 
 def _about(report: PatternReport) -> list[doc.Part]:
-    """Return which model, over which probes, in which view: what a reader needs to repeat the
-    run.
-    """
+    """Return the model, the probes and the view: what a reader needs to repeat the run."""
     words: list[tuple[str, bool]] = model_words(report.model)
     words += [] if report.kind == "self" else [(f"{report.kind} attention", False)]
     seed = report.model.seed
@@ -133,23 +131,23 @@ def _about(report: PatternReport) -> list[doc.Part]:
 # The first screen ----------------------------------------------------------------------------
 
 _CELL, _NAMES = 9, 3
-"""Columns of a terminal that a cell of the grid takes with its score, and the layers' names."""
+"""The columns of a cell of the grid with its score, and of the names of the layers."""
 
 _LEAST_TABLE = 70
 _LEAST_ROWS = 4
 _AROUND, _AROUND_MAP = 2, 4
-"""Lines that a grid or a table, and a map, take beside their rows."""
+"""The lines around the rows of a grid or table, and of a map."""
 
 _MAP_COLUMNS = {True: 48, False: 150}
-"""Of a causal map, whose tokens stand on its diagonal, and of one with words above its columns."""
+"""The columns of a causal map, with tokens on its diagonal, and of one with tokens above."""
 
 
 def _first(
     report: PatternReport, watch: str | None, maps: Sequence[doc.Map], room: int, lines: int
 ) -> list[doc.Group]:
-    """Return the overview and the best head of each label, or all heads by the watched one.
+    """Return the overview and the best head of each label, or all heads by the watched label.
 
-    They stand next to each other where there is room, and then a map below has some.
+    They stand next to each other if there is room; maps stand below if there are lines left.
     """
     if watch is not None and not report.ranked(watch):
         return []
@@ -176,7 +174,7 @@ def _first(
 
 
 def _leaders(report: PatternReport) -> doc.Table:
-    """Return a row a label: its best head, against what chance gives, over how much."""
+    """Return a table with a row for each label: its best head, score, chance and sample size."""
     told = any(entry.intervals for entry in report.heads)
     titles = ("score", "chance", *(["95%"] if told else []), "n", "heads")
     columns = [doc.Column("", right=False), doc.Column("best", right=False)]
@@ -201,15 +199,15 @@ def _leaders(report: PatternReport) -> doc.Table:
 # Tables --------------------------------------------------------------------------------------
 
 _BESIDE = {"alignment": {"monotone": "monotone"}, "induction": {"prefix_matching": "prefix match"}}
-"""Of a label, further scores that tell of the same, with the titles of their columns."""
+"""For a label, related scores and the titles of their columns."""
 
 
 def _ranking(
     report: PatternReport, name: str, heads: Sequence[PatternScores], everyone: bool
 ) -> doc.Table:
-    """Return a row a head: the bar of its score, what it is compared with, its statistics.
+    """Return a table with a row for each head: its score as a bar, the base rate, statistics.
 
-    everyone: the heads need not have the label: its own one stands next to the score.
+    everyone: whether heads without the label are listed too; then each one's label is shown.
     """
     columns = {
         doc.Column("score"): [score(entry.scores.get(name)) for entry in heads],
@@ -222,7 +220,7 @@ def _ranking(
         columns[doc.Column("random")] = [score(entry.control.get(name)) for entry in heads]
     if everyone:
         columns[doc.Column("label", right=False)] = [_said(entry) for entry in heads]
-    elif any(entry.agreement is not None for entry in heads):  # of a single text there is none
+    elif any(entry.agreement is not None for entry in heads):  # a single text gives none
         columns[doc.Column("in agreement")] = [percent(entry.agreement) for entry in heads]
     columns[doc.Column("above chance")] = [signed(_margin(entry, name)) for entry in heads]
     for other, title in _BESIDE.get(name, {}).items():
@@ -243,7 +241,7 @@ def _margin(entry: PatternScores, name: str) -> float | None:
 
 
 def _statistic_columns(heads: Sequence[PatternScores]) -> dict[doc.Column, list[str]]:
-    """Return what is informed about every head beside its label, where it was measured."""
+    """Return a column for each statistic that was measured in some head."""
     columns = {}
     for name in STATISTICS:
         if name == "normalised_entropy":  # the bar of ``--stats``
@@ -269,7 +267,7 @@ def _head_table(
 
 
 def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
-    """Return the best heads of a label: how strong, and against what base rate."""
+    """Return a table of the best heads of a label, with scores and base rates."""
     heads = report.labelled(name)
     listed = heads[:top]
     rest = len(heads) - len(listed)
@@ -284,7 +282,7 @@ def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
 
 
 def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
-    """Yield the grid of one score and the ranking of all heads; nothing if there is none."""
+    """Yield the grid of one score and the ranking of all heads; nothing if no head has it."""
     ranked = report.ranked(name)
     if not ranked:
         return
@@ -305,7 +303,7 @@ _STATISTICS = "Statistics of every head; the bar is its normalised entropy (1 = 
 
 
 def _statistics(report: PatternReport) -> doc.Table:
-    """Return a row a head: evenness, entropy (nats), distance (tokens), confidence, sink weight."""
+    """Return a table of each head's evenness, entropy, distance, confidence and sink weight."""
     heads = report.heads
     evenness = [entry.statistics.get("normalised_entropy") for entry in heads]
     columns = {
@@ -319,7 +317,7 @@ def _statistics(report: PatternReport) -> doc.Table:
 
 
 def _every_number(report: PatternReport) -> doc.Table:
-    """Return every number of every head; a dash where nothing was measured."""
+    """Return a table of all numbers of all heads; a dash means not measured."""
     header, *rows = patterns_rows(report, None)
     words = [doc.Column("head", right=False), doc.Column("label", right=False)]
     columns = words + [doc.Column(str(name)) for name in header[3:]]
@@ -338,7 +336,7 @@ _MAPPED = 2
 
 
 def _map(report: PatternReport, entry: PatternScores, name: str, example: Example) -> doc.Map:
-    """Draw a head over a text on which its label can be seen."""
+    """Return the map of a head over a text on which its label can be seen."""
     head = report.name(entry.layer, entry.head)
     value = entry.score if name == entry.label else entry.scores.get(name)
     words = [(head, True), (f"{label_named(name).said} {score(value)}", False)]
@@ -347,12 +345,10 @@ def _map(report: PatternReport, entry: PatternScores, name: str, example: Exampl
 
 
 def _label_maps(report: PatternReport, names: Sequence[str]) -> list[doc.Map]:
-    """Return the best head of each label."""
     best = [(name, report.labelled(name)[0]) for name in names]
     return [_map(report, head, name, head.example) for name, head in best if head.example]
 
 
 def _watched_maps(report: PatternReport, name: str) -> list[doc.Map]:
-    """Return the best heads of the label."""
     heads = [entry for entry in report.labelled(name) if entry.example][:_MAPPED]
     return [_map(report, head, name, head.example) for head in heads if head.example]

@@ -1,4 +1,4 @@
-"""Small maps to look at: for the best heads of each label, on a text that the label shows on."""
+"""Small example maps for the best heads of each label, on a text where the label shows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from attnviz.records import Input, Kind
 
 _SENTENCE = "The cat sat on the mat, and the dog slept by the door."
 _COPIES = (8, 2, 0)
-"""Distinct tokens, copies and seed of the random text."""
+"""The number of distinct tokens, the copies and the seed of the random text."""
 
 _LONGEST = 32
 _LABELLED = 6
 _OTHERS = 3
-"""Heads of each label that get a map, and best heads of its score that have no label."""
+"""How many of the best heads of a score get a map if they have no label."""
 
 Place = tuple[int, int]
 
@@ -47,14 +47,14 @@ def _place(head: PatternScores) -> Place:
 
 
 def _best(report: PatternReport, label: str, taken: dict[Place, Example]) -> list[PatternScores]:
-    """Return those that have the label first; a head shows its own label if it has one."""
+    """Return the best heads of a label that have no map yet, those that have the label first."""
     labelled = report.labelled(label)[:_LABELLED]
     others = [head for head in report.ranked(label)[:_OTHERS] if head.label is None]
     return [head for head in (*labelled, *others) if _place(head) not in taken]
 
 
 def _passage(probing: Probing, texts: Sequence[ProbeText], label: str) -> Input | None:
-    """Return a short text on which the label can be seen."""
+    """Return a short text on which the label can be seen, or None."""
     own = [text for text in texts if text.probe == OWN]
     if label_named(label).family == "relation":
         fitting = [
@@ -85,7 +85,7 @@ def _maps(
 
 
 class _Keep:
-    """Keeps the maps of a few heads over one short text, in a view."""
+    """Observer that keeps the maps of a few heads over one short text, in a view."""
 
     def __init__(self, kind: Kind, view: View, places: Sequence[Place], passage: Input) -> None:
         self._kind = kind

@@ -1,6 +1,6 @@
-"""The grid of all heads: what each one is called, or its score of one label.
+"""The grid of all heads: the label of each head, or its score for one label.
 
-A label has its colour and its short form; the stronger it is, the brighter.
+A label has its own colour and short form; the stronger the label, the brighter the colour.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ _TICKS = [(0.0, "0"), (0.25, ".25"), (0.5, ".50"), (0.75, ".75"), (1.0, "1")]
 
 
 def label_tint(name: str, strength: float) -> Tint:
-    """Return a label's colour, from dark but seen at strength 0 to full at 1."""
+    """Return a label's colour, from dark but visible at strength 0 to full at 1."""
     return Tint(round(min(max(strength, 0.0), 1.0) * (STEPS - 1)), shades(label_named(name).colour))
 
 
 def _scale(name: str) -> Scale:
-    """Return the share of what a score could gain over its base rate."""
     return Scale(_TICKS, "strength", palette=shades(label_named(name).colour))
 
 
@@ -35,7 +34,7 @@ def _grid(
     key: Sequence[Key],
     scale: Scale | None,
 ) -> HeadGrid:
-    """Return a cell for each of the report's heads."""
+    """Return the grid with a cell for each of the report's heads."""
     base = report.index_base
     layers = sorted({entry.layer for entry in report.heads})
     heads = sorted({entry.head for entry in report.heads})
@@ -51,7 +50,7 @@ def _grid(
 
 
 def label_grid(report: PatternReport) -> HeadGrid:
-    """Return every head's label, under how many have one."""
+    """Return the grid of all labels, with the number of heads for each label."""
     counts = {name: len(report.labelled(name)) for name in report.labels}
     labelled, total = sum(counts.values()), len(report.heads)
     title = f"What each head does: {labelled} of {counted(total, 'head')} labelled"
@@ -71,13 +70,13 @@ def _cell(report: PatternReport, entry: PatternScores) -> Cell:
     tip = _tip(report, entry)
     if entry.label is None:
         return Cell(0.0, None, "", _NONE, tip)
-    strength = max(entry.strength.get(entry.label, 0.0), 0.0)  # of a text that does not show it
+    strength = max(entry.strength.get(entry.label, 0.0), 0.0)  # missing if the text cannot show it
     tint = label_tint(entry.label, strength)
     return Cell(strength, tint, short(entry.score), label_named(entry.label).short, tip)
 
 
 def score_grid(report: PatternReport, name: str) -> HeadGrid:
-    """Return every head's score of one label, coloured by its strength."""
+    """Return the grid of the scores for one label, coloured by strength."""
     cells = []
     for entry in report.heads:
         value, strength = entry.scores.get(name), max(entry.strength.get(name, 0.0), 0.0)
@@ -89,7 +88,7 @@ def score_grid(report: PatternReport, name: str) -> HeadGrid:
 
 
 def _tip(report: PatternReport, entry: PatternScores) -> str:
-    """Return every score of a head with its base rate."""
+    """Return a tooltip with every score of a head and its base rate."""
     said = "no label" if entry.label is None else label_named(entry.label).said
     lines = [f"{report.name(entry.layer, entry.head)}: {said}"]
     lines += [

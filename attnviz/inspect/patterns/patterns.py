@@ -1,4 +1,4 @@
-"""From a request to a report: what is scored is read, every head scored, and its label kept."""
+"""From a request to a report: reads the texts, scores every head, and keeps the labels."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from attnviz.models.model import Model, TwoStackModel
 from attnviz.records import Advance, Tokens
 
 Sentences = Sequence[AnnotatedSentence] | None
-"""Annotated by a person; None for those that ship with attnviz."""
+"""The sentences that a person annotated; None for those that ship with attnviz."""
 
 
 def read_sentences(request: PatternsRequest, text: str | None) -> Sentences:
     """Return the annotated sentences of the request's files, before a model is loaded.
 
-    text: that is scored in place of the built-in probes, or None. Raises LoadError for a file that
-    cannot be read, UsageError for a label or a target that what is scored cannot have.
+    text: what is scored in place of the built-in probes, or None. Raises LoadError if a file cannot
+    be read, UsageError if the watched label is unknown or a target is given without a text.
     """
     if request.target is not None and text is None:
         raise UsageError("--target is the decoder's text of one text: give TEXT or --file")
@@ -43,9 +43,9 @@ def read_sentences(request: PatternsRequest, text: str | None) -> Sentences:
 def reckoned_tokens(
     name: str, text: str | None, request: PatternsRequest, sentences: Sentences
 ) -> int | None:
-    """Return about how many tokens are run, which decides what runs them; None: torch must."""
+    """Return about how many tokens are run, to choose the backend; None if it must be torch."""
     if request.control and name not in ("tiny", "mha"):
-        return None  # torch draws the twin
+        return None  # torch draws the random twin
     return reckoned_probe_tokens(text, sentences)
 
 
@@ -61,11 +61,11 @@ def patterns(
     """Score what every head does over a text, or over the built-in probes, and label it.
 
     sentences: see ``read_sentences``. file: where the text comes from, if a person did not type it.
-    advance: is told the share of the work that is done.
+    advance: called with the share of the work that is done.
 
-    Labels that the usual probes gave are kept for single texts; see ``engine.known_labels``.
-    Raises UsageError where a text is too short or a choice does not fit the model, UnsupportedError
-    where its attention, or what a view needs of it, cannot be observed.
+    Labels from the usual probes are stored for later runs; see ``engine.known_labels``.
+    Raises UsageError if a text is too short or a choice does not fit the model, UnsupportedError if
+    its attention, or what a view needs of it, cannot be observed.
     """
     info, base = model.info, request.index_base
     choice = Choice(kind=request.kind, target=request.target, truncate=request.truncate)
@@ -107,10 +107,9 @@ def patterns(
 
 
 def keep_labels(model: Model, report: PatternReport) -> list[str]:
-    """Keep the labels of these weights, for ``heads`` and ``ablate`` over single texts.
+    """Store the labels of these weights, for ``heads`` and ``ablate`` over single texts.
 
-    Return what a reader must know: where the user's cache cannot be written, that labels are not
-    kept.
+    Returns a note for the reader if the user's cache cannot be written.
     """
     place = label_file(model, report.kind)
     if place is None or report.model.not_finite:
@@ -134,12 +133,12 @@ def keep_labels(model: Model, report: PatternReport) -> list[str]:
 
 
 def _labels(sentences: Sequence[AnnotatedSentence]) -> list[str]:
-    """Return what can be watched: the labels, and the relations that a person annotated."""
+    """Return the labels that can be watched: the known ones, and the annotated relations."""
     return [*LABELS, *(pair.relation for sentence in sentences for pair in sentence.pairs)]
 
 
 def _control_seed(request: PatternsRequest, drawn: int | None) -> int | None:
-    """Return the control's seed, another than that of a model that is random itself."""
+    """Return the seed of the control, which differs from that of a model with random weights."""
     if request.control is None:
         return None
     return request.seed + 1 if drawn == request.seed else request.seed

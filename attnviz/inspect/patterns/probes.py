@@ -1,6 +1,6 @@
 """The texts that heads are scored on: those that ship with the package, and a person's own.
 
-``data/probes/README.md`` has the format of annotated sentences.
+``data/probes/README.md`` gives the format of annotated sentences.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ SENTENCES = "annotated sentences"
 OWN = "text"
 
 SEEDS = 3
-"""Draws of random tokens."""
+"""How many times random tokens are drawn."""
 
 _LENGTHS = (20, 40, 60)
 _SHORTER = (10, 5)
-"""Distinct tokens of random texts; the shorter ones are for models without room for the others."""
+"""The number of distinct tokens of random texts; shorter ones for models with less room."""
 
 _PREFIX_LENGTH, _PREFIX_COPIES = 20, 4
-"""Distinct tokens and copies of the texts for prefix matching."""
+"""The number of distinct tokens and of copies in the texts for prefix matching."""
 
 _FEWEST = 4
-"""Tokens below which no score says anything: each query sees next to nothing."""
+"""The fewest tokens of a text: with fewer, a query sees too little for a score."""
 
 _BATCH_TOKENS = 2048
 
@@ -48,10 +48,8 @@ _BATCH_TOKENS = 2048
 class ProbeText:
     """One text to be scored.
 
-    probe: one of the names above.
-    passage: its tokens.
-    seed: of a random text.
-    words: of an annotated sentence.
+    probe: one of the names above. passage: its tokens.
+    seed: of a random text. words: of an annotated sentence.
     """
 
     probe: str
@@ -67,10 +65,10 @@ def probe_texts(
     sentences: Sequence[AnnotatedSentence],
     seeds: Sequence[int],
 ) -> tuple[tuple[ProbeText, ...], tuple[str, ...]]:
-    """Return every text to run, and sentences on those that cannot be.
+    """Return every text to run, and sentences on the texts that cannot be run.
 
-    texts: a person's own in place of natural text and random tokens; None for these.
-    Raises UsageError where a text is too short to say anything.
+    texts: a person's own, in place of natural text and random tokens; None for these.
+    Raises UsageError if a text is too short for any score.
     """
     found: list[ProbeText] = []
     if texts is None:
@@ -87,11 +85,11 @@ def probe_texts(
 
 
 def reckoned_probe_tokens(text: str | None, sentences: Sequence[AnnotatedSentence] | None) -> int:
-    """About how many tokens are run, before there is a tokenizer.
+    """Return about how many tokens are run, before there is a tokenizer.
 
     text: a person's own. sentences: annotated ones, in place of those that ship.
     """
-    texts = natural_texts() if text is None else (text, text)  # an own one is also named by itself
+    texts = natural_texts() if text is None else (text, text)  # read once more for its labels
     if sentences is None:
         sentences = shipped_sentences() if text is None else ()
     drawn = 2 * sum(_LENGTHS) + _PREFIX_LENGTH * _PREFIX_COPIES
@@ -108,9 +106,9 @@ def _check_length(tokens: Tokens) -> None:
 
 
 def _random(probing: Probing, seeds: Sequence[int]) -> list[ProbeText]:
-    """Random tokens twice, and four times; shorter ones where the model has no room for the usual.
+    """Return texts of random tokens, repeated twice and four times.
 
-    Nothing where even the shortest do not fit.
+    They are shorter if the model has no room for the usual length; empty if none fits.
     """
     twice = _fitting(probing, _LENGTHS, 2) or _fitting(probing, _SHORTER, 2)[:1]
     often = _fitting(probing, (_PREFIX_LENGTH, *_SHORTER), _PREFIX_COPIES)[:1]
@@ -130,7 +128,7 @@ def _fitting(probing: Probing, lengths: Sequence[int], copies: int) -> list[int]
 def _annotated(
     probing: Probing, sentences: Sequence[AnnotatedSentence]
 ) -> tuple[list[ProbeText], tuple[str, ...]]:
-    if probing.kind == "cross":  # words that belong together stand in one text
+    if probing.kind == "cross":  # related words stand in one text
         return [], ()
     found, skipped = [], []
     for sentence in sentences:
@@ -144,9 +142,7 @@ def _annotated(
 
 
 def batches(texts: Sequence[ProbeText]) -> list[list[ProbeText]]:
-    """Return the texts in groups of one length, each of a bounded number of tokens; longest
-    last.
-    """
+    """Return groups of texts of one length, with a bounded number of tokens; longest last."""
     by_length: dict[tuple[int, int], list[ProbeText]] = {}
     for text in texts:
         target = text.passage.target
@@ -166,7 +162,7 @@ def described(
     probing: Probing,
     skipped: tuple[str, ...] = (),
 ) -> Probe:
-    """Return what a report says of one probe."""
+    """Return the report's description of one probe."""
     mine = [text for text in texts if text.probe == probe]
     lengths = [len(text.passage.queries(probing.kind)) for text in mine]
     pairs: dict[str, int] = {}
@@ -203,7 +199,7 @@ def shipped_sentences() -> tuple[AnnotatedSentence, ...]:
 def read_probe_file(path: str | os.PathLike[str]) -> tuple[AnnotatedSentence, ...]:
     """Return the annotated sentences of a file.
 
-    Raises LoadError, with the number of the line and the reason, for what is not in the format.
+    Raises LoadError, with the line number and the reason, if a line is not in the format.
     """
     lines = text_lines(read_bytes(Path(path), most=TEXTS_BYTES), str(path))
     columns: list[str] | None = None
@@ -227,7 +223,7 @@ def read_probe_file(path: str | os.PathLike[str]) -> tuple[AnnotatedSentence, ..
 
 
 class _LineError(Exception):
-    """What is wrong with a line. Never leaves this module."""
+    """What is wrong with a line. It never leaves this module."""
 
 
 def _header(line: str) -> list[str]:
@@ -261,7 +257,7 @@ def _sentence(number: int, cells: Mapping[str, str]) -> AnnotatedSentence:
 
 
 def _places(text: str, words: list[str]) -> tuple[range, ...]:
-    """Return where each word stands in the text, without marks at its ends."""
+    """Return the characters of each word in the text, without punctuation at its ends."""
     places, begin = [], 0
     for word in words:
         start = text.find(word, begin)

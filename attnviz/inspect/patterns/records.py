@@ -1,4 +1,4 @@
-"""What ``attnviz patterns`` found: each head's scores, base rates and label, and over what.
+"""The report of ``attnviz patterns``: each head's scores, base rates and label, and the texts.
 
 The scores are defined by ``measures``, relations between words by ``relations``.
 """
@@ -35,12 +35,12 @@ class WordPair:
 
 @dataclass(frozen=True)
 class AnnotatedSentence:
-    """A sentence of which a person has said which words belong together.
+    """A sentence for which a person has annotated the words that belong together.
 
     text: as a model reads it.
-    words: of each word the range of its characters in ``text``, without marks at its ends.
-    pairs: what belongs together.
-    line: of its file, counted from 1.
+    words: for each word the range of its characters in ``text``, without punctuation at its ends.
+    pairs: the words that belong together.
+    line: its number in the file, counted from 1.
     """
 
     text: str
@@ -60,12 +60,12 @@ class Probe:
 
     name: ``natural text``, ``random repeats``, ``random copies``, ``annotated sentences``, or
         ``text`` for a person's own.
-    texts: how many there were.
-    shortest, longest: of them, in tokens.
+    texts: the number of texts.
+    shortest, longest: their lengths in tokens.
     scores: the names of the scores that come from them.
-    seeds: of the random ones.
-    pairs: of annotated ones, by relation, how many could be looked at.
-    skipped: texts that could not be looked at, each with the reason, as sentences.
+    seeds: of the random texts.
+    pairs: by relation, the number of annotated pairs that could be scored.
+    skipped: a sentence for each text that could not be scored, with the reason.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Example:
-    """A small map that shows what a head does, of a text that its label can be seen on.
+    """A small map that shows what a head does, over a text where its label can be seen.
 
     tokens: of the queries.
     keys: of the keys, the same object for self-attention.
@@ -103,25 +103,25 @@ class Example:
 class PatternScores:
     """What one head does.
 
-    label: the name of the score that stands out most, or None where none reaches its threshold.
-    scores: by name, each in [0, 1] but ``rare`` and ``monotone``, which are in [-1, 1]; None where
-        it was not measured, for which ``PatternReport.not_measured`` has the reason.
-    base_rate: of the same names, what the score would be without the pattern; None as in
-        ``scores``, and for names that no base rate belongs to.
-    strength: of the names that can be labels, the share of what a score could gain over its base
-        rate (and, where a control ran, over the highest score of the twin's heads in this layer)
-        that it has gained, at most 1; the largest one names the head.
+    label: the name of the score that stands out most, or None if none reaches its threshold.
+    scores: by name, in [0, 1], but ``rare`` and ``monotone`` in [-1, 1]; None if not measured, for
+        the reason in ``PatternReport.not_measured``.
+    base_rate: by name, the score without the pattern; None as in ``scores``, and for scores
+        without a base rate.
+    strength: for the names that can be labels, the gain over the base rate as a share of the
+        largest possible gain, at most 1; the largest strength gives the label. If a control ran,
+        the gain is over the highest score of the twin's heads in this layer as well.
     margin: the label's score minus its base rate; None without a label.
-    agreement: the share of the texts (or seeds, or, of a relation, of ten folds of its sentences)
+    agreement: the share of the texts (or seeds, or, for a relation, of ten folds of its sentences)
         that show this label on their own; None without a label or with a single text.
-    measured: of each score, the number of texts behind it (of a relation: of pairs).
-    statistics: the means of ``STATISTICS`` over the running texts, None where not measured.
-    control: the scores of the same place in the randomly initialised twin; empty without one.
+    measured: for each score, the number of texts behind it (for a relation, of pairs).
+    statistics: the means of ``STATISTICS`` over the running texts, None if not measured.
+    control: the scores of the same head in the randomly initialised twin; empty without one.
     example: a small map to look at; None for heads that are not among their label's best.
-    intervals: of the scores that have one, the ends of the 95% interval: Student's over texts, and
-        of a relation Wilson's over pairs.
-    said: what the rule of a single text calls the head, of a person's own text; else None.
-    by_text: of each score its values over single texts (or seeds, or folds), in their order.
+    intervals: by score, the ends of its 95% confidence interval, if it has one: Student's over
+        texts, for a relation Wilson's over pairs.
+    said: the label of the head on a person's own text by the rule of a single text; else None.
+    by_text: for each score its values over single texts (or seeds, or folds), in their order.
     """
 
     layer: int
@@ -146,7 +146,7 @@ class PatternScores:
 
     @property
     def score(self) -> float | None:
-        """Return the label's score, of an attention sink of a single text its whole weight.
+        """Return the label's score; for a single text's attention sink, its whole weight.
 
         None without a label.
         """
@@ -156,14 +156,14 @@ class PatternScores:
 
     @property
     def chance(self) -> float | None:
-        """Return what the label's score would be by chance; None without a label."""
+        """Return the score that chance would give the label; None without a label."""
         if self.label is None:
             return None
         return self._sink.base_rate if self._sink else self.base_rate[self.label]
 
     @property
     def events(self) -> int | None:
-        """Return how many places of a single text stand behind the label; else None."""
+        """Return how many places of a person's own text show the label, or None."""
         return None if self.said is None or self.said.name != self.label else self.said.events
 
     @property
@@ -188,31 +188,31 @@ class Control:
 
 @dataclass(frozen=True, repr=False)
 class PatternReport(Report):
-    """What ``attnviz patterns`` found: the one input of every screen and file it writes.
+    """The report of ``attnviz patterns``: the one input of every screen and file it writes.
 
-    model: where the numbers come from.
+    model: the model that was scored.
     kind: the attention that was scored.
     causal: whether a query sees no later key.
     view: how weights were changed before they were scored.
-    heads: one entry a head, layer by layer.
+    heads: one entry for each head, layer by layer.
     labels: the names that a head could get here, in the order of ``LABELS``.
-    thresholds: of each of them, the strength from which it names a head.
+    thresholds: for each label, the strength from which a head gets it.
     probes: what was measured, and over which texts.
     not_measured: for each score that has no value at all, the reason in words.
-    untestable: for each relation that no head could be named after, so often does the best fixed
-        offset find it, that base rate.
+    untestable: the base rate of each relation that no head could get as a label, because the best
+        fixed offset finds it too often.
     control: of the randomly initialised twin; None without one.
-    text: a person's own as given; None where the probes were scored.
-    target: what a decoder read next to it; None if there is none.
-    file: where the text comes from; empty for one that was typed.
+    text: a person's own text as given; None if the probes were scored.
+    target: the decoder's text; None if there is none.
+    file: where the text comes from; empty if it was typed.
     probe_files: of annotated sentences, in place of those that ship with attnviz.
-    seconds: it took.
+    seconds: the time it took.
     notes: sentences a reader of the result must know.
     index_base: 0, or 1 for names that start at one; indices inside records start at 0.
     labels_from: where the labels of a person's own text come from; ``none`` for those of probes.
-    labels_date: when ``patterns`` kept them; empty for other sources.
+    labels_date: when ``patterns`` stored them; empty for other sources.
     watch: the one label by which heads are ranked, or None.
-    stats: tell the statistics of every head. top: heads listed for a label; None: the usual few.
+    stats: show the statistics of every head. top: heads listed for a label; None: the usual few.
     """
 
     model: ModelInfo
@@ -250,7 +250,7 @@ class PatternReport(Report):
 
     @property
     def source(self) -> str:
-        """Return where text and probes come from; empty for what was typed or is built in."""
+        """Return the files of the text and the probes; empty if typed or built in."""
         return ", ".join([*([self.file] if self.file else []), *self.probe_files])
 
     def data(self) -> dict[str, Any]:
@@ -274,7 +274,7 @@ class PatternReport(Report):
 
     @property
     def unknown(self) -> tuple[PatternScores, ...]:
-        """Return the heads without any score, as of weights that are not numbers."""
+        """Return the heads without any score, for example because their weights are NaN."""
         return tuple(entry for entry in self.heads if set(entry.scores.values()) <= {None})
 
     def labelled(self, label: str) -> tuple[PatternScores, ...]:
@@ -282,6 +282,6 @@ class PatternReport(Report):
         return tuple(entry for entry in self.ranked(label) if entry.label == label)
 
     def ranked(self, score: str) -> tuple[PatternScores, ...]:
-        """Return all heads that this score was measured of, highest first."""
+        """Return all heads that have this score, highest first."""
         found = [entry for entry in self.heads if entry.scores.get(score) is not None]
         return tuple(sorted(found, key=lambda entry: -(entry.scores[score] or 0.0)))

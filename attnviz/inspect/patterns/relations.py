@@ -1,4 +1,4 @@
-"""How often a head finds the word that another one belongs to (Clark et al. 2019, section 4.2)."""
+"""How often a head finds the word that another word belongs to (Clark et al. 2019, section 4.2)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _GAP = 64
 def word_pieces(
     tokens: Tokens, text: str, words: Sequence[range]
 ) -> tuple[tuple[int, ...], ...] | None:
-    """Of each word the indices of its tokens, or None where the tokens are not those of the text.
+    """Return the token indices of each word, or None if the tokens do not spell the text.
 
-    words: the characters of each word in ``text``. A token that stands for an unknown word takes
-    up what lies between its neighbours. A token of two words is the first one's.
+    words: the characters of each word in ``text``. A token for an unknown word covers all that lies
+    between its neighbours. A token shared by two words belongs to the first.
     """
     spans = _spans(tokens, text, _raw) or _spans(tokens, text, _folded)
     if spans is None:
@@ -47,7 +47,7 @@ def word_pieces(
 def _spans(
     tokens: Tokens, text: str, units: Callable[[str], Iterator[tuple[str, int]]]
 ) -> list[range] | None:
-    """Of each token the characters of the text; empty for special ones."""
+    """Return each token's characters in the text, empty for special tokens; None if they differ."""
     stream = list(units(text))
     joined = "".join(unit for unit, _ in stream)
     places = [place for _, place in stream] + [len(text)]
@@ -79,7 +79,7 @@ def _spans(
 
 
 def _raw(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the bytes of a text as characters of Latin-1, blanks aside, each with its character."""
+    """Yield the bytes of a text without blanks, as Latin-1 characters, each with its place."""
     place = 0
     while place < len(text):
         byte = _BYTE.match(text, place)
@@ -102,18 +102,18 @@ def _folded(text: str) -> Iterator[tuple[str, int]]:
 
 
 _TIE = 1e-6
-"""How far rounding may take weights apart that are equal."""
+"""How far equal weights may differ by rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Of one annotated pair, which heads look from the one word at the other most.
+    """Which heads attend from one word of an annotated pair most to the other.
 
-    offset: from the query's place to the key's, in words and marks.
-    by_chance: the chance that attention spread evenly over the tokens finds it: words of several
-        tokens get more of that, and those that get most share the hit.
-    hits: (head,) 1 where the head's largest weight is on the annotated word, 0 where it is not;
-        words that tie for the largest share the hit. NaN where weights are no numbers.
+    offset: from the query's place to the key's, in words and punctuation marks.
+    by_chance: the chance that even attention over the tokens finds the pair: a word of several
+        tokens gets more of it, and words with an equal most share the hit.
+    hits: (head,) 1 if the head's largest weight is on the annotated word, else 0; words that tie
+        for the largest share the hit. NaN if the weights are NaN.
     """
 
     relation: str
@@ -125,8 +125,8 @@ class Found:
 class WordView:
     """One annotated sentence as a model's tokens: its words, and each other token by itself.
 
-    Where ``causal``, a pair is read from its later word to the earlier one; else from the dependent
-    to the head. ``fits`` is false where the tokens are not those of the text.
+    If ``causal``, a pair is read from its later word to the earlier one; else from the dependent to
+    the head. ``fits`` is false if the tokens do not spell the text.
     """
 
     def __init__(self, sentence: AnnotatedSentence, tokens: Tokens, causal: bool) -> None:
@@ -143,8 +143,8 @@ class WordView:
     def find(self, weights: NDArray[np.floating], seen: NDArray[np.bool_]) -> list[Found]:
         """Return what heads with weights (head, query, key) over the tokens find.
 
-        seen: (query, key) which tokens each token sees. A pair of words whose tokens do not see
-        each other is left out.
+        seen: (query, key) which tokens each token sees. A pair whose words do not see each other is
+        left out.
         """
         visible = np.array(
             [[seen[np.ix_(one, other)].sum() for other in self.units] for one in self.units]
@@ -167,7 +167,7 @@ class WordView:
         return found
 
     def pairs(self) -> list[tuple[str, int, int]]:
-        """(relation, query, key) of every pair whose words both have tokens."""
+        """Return (relation, query, key) of every pair whose words both have tokens."""
         pairs = []
         for pair in self._sentence.pairs:
             query, key = self._unit[pair.dependent], self._unit[pair.head]
@@ -182,9 +182,9 @@ class WordView:
 def word_weights(
     weights: NDArray[np.floating], words: Sequence[Sequence[int]]
 ) -> NDArray[np.float64]:
-    """Weights (head, query, key) between words, given the tokens of each: (head, word, word).
+    """Return weights between words (head, word, word) from weights between tokens.
 
-    Weight to a word is the sum over its tokens, weight from it the mean.
+    words: the tokens of each. The weight to a word is the sum over its tokens, from it the mean.
     """
     to = np.zeros((weights.shape[-1], len(words)))
     for word, tokens in enumerate(words):
@@ -194,8 +194,7 @@ def word_weights(
 
 
 def relation_base_rate(found: Sequence[Found]) -> float:
-    """Return the share of pairs that the best single offset finds, or even attention if that finds
-    more.
+    """Return the share of pairs that the best fixed offset finds, or even attention if more.
 
     0 without pairs.
     """

@@ -1,4 +1,4 @@
-"""What a person asks of ``patterns``."""
+"""The options of ``patterns``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from attnviz.options import (
 
 @dataclass(frozen=True)
 class _Scoring(Options, panel="What is scored"):
-    """What is scored, and against what."""
+    """What is scored, and compared with what."""
 
     probe: tuple[Path, ...] = option(
         "FILE",
@@ -69,13 +69,11 @@ class _Shown(Options, panel="View"):
 
 @dataclass(frozen=True)
 class PatternsRequest(Truncation, Kind, HeadChoice, _Scoring, _Shown, Known, IndexBase, Seed):
-    """Everything that a person asked of the scores and labels of heads."""
+    """All options of ``patterns``."""
 
     @property
     def is_usual(self) -> bool:
-        """Return whether all heads are scored as they are by default, so that their labels are
-        kept.
-        """
+        """Return whether all heads are scored in the default way, so that labels are stored."""
         return self.view == "raw" and not (
             self.raw or self.probe or self.control or self.layer or self.head
         )

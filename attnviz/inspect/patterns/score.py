@@ -1,4 +1,4 @@
-"""Scores every head of a model on probes or on a person's own text, and names what stands out."""
+"""Scores and labels every head of a model, on probes or on a person's own text."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ from attnviz.records import SINKS, HeadLabel, Kind, Source, Tokens
 Place = tuple[int, int]
 
 _REACH = 0.1
-"""The least share of the queries that must see what a score asks for, such as a separator in their
-window: what the others attend to is then unknown, and the score names no head."""
+"""The least share of the queries that must see what a score looks for, such as a separator in their
+window: below it, the other queries' attention is unknown and the score labels no head."""
 
 _ONE_DELIMITER = 2 / 3
-"""The most of what ``delimiter`` gains over chance that a single token may give, such as a comma:
-else the head attends to that token, and of the others nothing is known."""
+"""The most of the gain of ``delimiter`` over chance that a single token, such as a comma, may give:
+above it, the head attends to that token, and of other delimiters nothing is known."""
 
 _READ = 256
-"""Tokens of a person's own text that names are looked for in: no weights of more are held."""
+"""The most tokens of a person's own text in which labels are sought, to limit memory."""
 
 
 def score_patterns(
@@ -74,24 +74,24 @@ def score_patterns(
     examples: bool = True,
     no_known_labels: bool = False,
 ) -> PatternReport:
-    """Score and name the heads of ``model``.
+    """Score and label the heads of ``model``.
 
     texts: a person's own; None for the probes that ship with the package: natural text, random
         repeated tokens and annotated English sentences.
     kind: of the attention; None for the model's first.
     view: how weights are changed before they are scored.
-    targets: of an encoder–decoder's ``decoder`` and ``cross`` kinds, the decoder's text of each.
+    targets: the decoder's text for each, for the kinds ``decoder`` and ``cross``.
     sentences: annotated ones, in place of those that ship with the package; added to ``texts``.
     seeds: of the random tokens.
     control: the seed of a randomly initialised twin whose scores must be exceeded as well.
-    heads: the heads to score of each layer; None scores all.
-    threshold: the strength from which a score names a head.
+    heads: the heads to score in each layer; None scores all.
+    threshold: the strength from which a score labels a head.
     progress: called as ``progress(done, total)``, in pairs of tokens.
-    examples: run the model over short texts for maps to look at, too.
+    examples: also run the model over short texts, for example maps.
     no_known_labels: over a person's own text, ignore labels that were measured before.
 
-    Raises UsageError where a text is too short or a choice does not fit the model, UnsupportedError
-    where its attention, or with it what a view needs, cannot be observed.
+    Raises UsageError if a text is too short or a choice does not fit the model, UnsupportedError if
+    its attention, or what a view needs in addition, cannot be observed.
     """
     began = time.monotonic()
     probing = open_probing(model, kind)
@@ -154,11 +154,11 @@ def score_patterns(
 
 
 class _Rule(NamedTuple):
-    """When a score names a head.
+    """The rule by which a score labels a head.
 
-    threshold, deviations: see ``best_label``; random weights reach none.
-    said: of a person's own text, what it says by the rule of ``one_text``: it is too short for the
-        threshold alone. Relations are annotated by hand and keep to the threshold.
+    threshold, deviations: see ``best_label``; random weights reach no label.
+    said: the labels on a person's own text by the rule of ``one_text``, because it is too short for
+        the threshold alone. Relations are annotated by hand and keep to the threshold.
     """
 
     threshold: float
@@ -166,7 +166,7 @@ class _Rule(NamedTuple):
     said: Mapping[Place, HeadLabel] | None = None
 
     def label(self, place: Place, summary: HeadSummary, found: Mapping[str, float]) -> str | None:
-        """Return the head's label. found: its strengths."""
+        """Return the head's label, or None. found: the strength of each score."""
         found = {
             name: value
             for name, value in found.items()
@@ -199,7 +199,7 @@ def _said(
     heads: Mapping[int, Container[int]] | None,
     known: KnownLabels | None,
 ) -> dict[Place, HeadLabel]:
-    """By head, what ``heads`` would call it over the beginning of the text, sinks among them."""
+    """Return each head's label in ``heads`` over the beginning of the text, sinks included."""
     target = targets[0].cut(_READ) if targets else None
     record = capture(probing.model, text.cut(_READ), kind=probing.kind, target=target, heads=heads)
     found = head_scores(record, known)
@@ -211,7 +211,7 @@ def _said(
 
 
 class _Work:
-    """Counts what is done for the caller."""
+    """Counts the work that is done and reports it to the caller."""
 
     def __init__(self, total: int, progress: Callable[[int, int], None] | None) -> None:
         self._done, self._total = 0, total
@@ -236,7 +236,7 @@ def _notes(
 
 
 def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
-    """Return those of the annotated sentences, the usual ones first."""
+    """Return the relations of the annotated sentences, the usual ones first."""
     found = {
         relation
         for text in probes
@@ -248,13 +248,13 @@ def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
 
 
 def _lost(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple[str, ...]:
-    """Return the relations that are annotated but could be looked at nowhere."""
+    """Return the relations that are annotated but could not be scored in any sentence."""
     annotated = [pair.relation for sentence in sentences for pair in sentence.pairs]
     return tuple(dict.fromkeys(name for name in annotated if name not in found))
 
 
 def _source(said: Mapping[Place, HeadLabel] | None) -> Source:
-    """Return where the names of a person's own text come from; ``none`` for those of the probes."""
+    """Return where the labels of a person's own text come from; ``none`` for probes."""
     if said is None:
         return "none"
     return next((label.source for label in said.values() if label.is_known), "text")
@@ -263,9 +263,7 @@ def _source(said: Mapping[Place, HeadLabel] | None) -> Source:
 def _untestable(
     found: Mapping[Place, HeadSummary], relations: Sequence[str], deviations: float
 ) -> dict[str, float]:
-    """Return the relations that even a head without a miss could not be named after, with base
-    rates.
-    """
+    """Return the base rates of the relations that even a perfect head could not get as a label."""
     rates = {}
     for name in relations:
         bases = {
@@ -277,7 +275,7 @@ def _untestable(
 
 
 def _labels(found: Mapping[Place, HeadSummary], relations: Sequence[str]) -> tuple[str, ...]:
-    """Return the names that some head has both a score and a base rate of."""
+    """Return the names for which some head has both a score and a base rate."""
     names = (*LABELS, *(relation for relation in relations if relation not in LABELS))
     return tuple(
         name
@@ -324,7 +322,7 @@ def _head(
 
 
 def _unknown(entry: PatternScores) -> PatternScores:
-    """Return a head without any score: the texts on which it did not overflow are no sample."""
+    """Return a head without scores: texts on which it did not overflow are no fair sample."""
     return PatternScores(
         entry.layer,
         entry.head,
@@ -338,9 +336,9 @@ def _unknown(entry: PatternScores) -> PatternScores:
 
 
 def _floors(twin: Mapping[Place, HeadSummary]) -> dict[int, dict[str, float]]:
-    """Of each layer and score the highest that any head of the random twin reaches.
+    """Return the highest score, by layer and name, of any head of the random twin.
 
-    Its heads are drawn alike: which of them it is says nothing.
+    Its heads are drawn alike: it does not matter which of them reaches it.
     """
     floors: dict[int, dict[str, float]] = {}
     for (layer, _), summary in twin.items():
@@ -369,10 +367,10 @@ def _not_measured(
     own: bool,
     relations: Sequence[str],
 ) -> dict[str, str]:
-    """Return the reason of each score that no head has.
+    """Return the reason for each score that no head has.
 
     own: whether a person's own text was scored.
-    relations: annotated ones of which no pair could be looked at.
+    relations: annotated relations of which no pair could be scored.
     """
     names = dict.fromkeys(name for head in heads for name in head.scores)
     missing = [name for name in names if all(head.scores.get(name) is None for head in heads)]

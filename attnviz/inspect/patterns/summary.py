@@ -1,4 +1,4 @@
-"""From what single texts say to what is said of a head: means, base rates, how many agree."""
+"""From the scores of single texts to the summary of a head: means, base rates, agreement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attnviz.measures.labels import strength
 from attnviz.measures.registry import DESCRIBED, of_family
 
 ON_TEXT = "text_"
-"""Before the names of scores whose label is given on random tokens."""
+"""The prefix of scores on natural text if their label is given on random tokens."""
 
 _POSITION, _IDENTITY = of_family("position"), of_family("identity")
 _RUNNING = of_family("position", "content", "alignment")
@@ -25,17 +25,17 @@ SCORES_OF: Mapping[str, Mapping[str, str]] = {
     PREFIX: {"induction": "prefix_matching"},
     OWN: {name: name for name in (*_RUNNING, *_IDENTITY)},
 }
-"""Of each probe, the measures taken from it, and what the score is then called."""
+"""For each probe, the measures taken from it, and the names of the scores they give."""
 
 _AGREES_ON: Mapping[str, tuple[str, ...]] = {COPIES: _POSITION, PREFIX: _POSITION}
-"""Measures that further probes confirm, but are not averaged over."""
+"""Measures that further probes confirm, but that are not averaged over them."""
 
 _FOLDS = 10
 
 
 @dataclass
 class HeadSummary:
-    """One head over all texts; names as in ``PatternScores``."""
+    """The summary of one head over all texts; names as in ``PatternScores``."""
 
     scores: dict[str, float | None] = field(default_factory=dict)
     base_rate: dict[str, float | None] = field(default_factory=dict)
@@ -44,9 +44,9 @@ class HeadSummary:
     statistics: dict[str, float | None] = field(default_factory=dict)
     single: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     reach: dict[str, float] = field(default_factory=dict)
-    """The share of a text's queries that could show a score, the mean over texts, in [0, 1]."""
+    """The share of a text's queries that could show a score, mean over texts, in [0, 1]."""
     one_delimiter: float = 0.0
-    """The share of what ``delimiter`` gains over chance that one single token gains."""
+    """The share of the gain of ``delimiter`` over chance that one single token gives."""
 
     def agreement(self, label: str, threshold: float) -> float | None:
         """Return the share of single texts on which the label's strength reaches its threshold."""
@@ -60,7 +60,7 @@ class HeadSummary:
 def summaries(
     results: Sequence[TextScores], relations: Sequence[str]
 ) -> dict[tuple[int, int], HeadSummary]:
-    """By (layer, head), in that order."""
+    """Return the summary of each head by (layer, head), in that order."""
     places = sorted(
         {
             (layer, head)
@@ -111,7 +111,7 @@ def _summary(
 
 
 def _measures(result: TextScores, layer: int, head: int) -> Iterator[tuple[str, float, float]]:
-    """(name, score, base rate) of each measure that this text could show."""
+    """Yield (name, score, base rate) of each measure that this text could show."""
     scores = result.layers.get(layer)
     if scores is None or head not in scores.heads:
         return

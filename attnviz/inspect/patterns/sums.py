@@ -1,4 +1,4 @@
-"""Scores texts while a model runs over them: blocks of rows are summed up as they pass by."""
+"""Scores texts while a model runs over them, from sums over blocks of rows."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ Weights = NDArray[np.floating]
 Scores = dict[str, NDArray[np.float64]]
 
 Work = Callable[[int], None]
-"""Told how much more work is done, in pairs of tokens."""
+"""Called with the work that was just done, in pairs of tokens."""
 
 Selection = Mapping[int, Container[int]]
 
 SHUFFLES = 8
-"""Orders of the tokens whose mean is the base rate of scores that ask which tokens are equal."""
+"""The number of token orders whose mean is the base rate of scores that ask if tokens are equal."""
 
 _STILL = 1e-9
-"""A variance of centres below which a head looks at one place, whatever the query."""
+"""A variance of the attended places below which a head attends to one place for all queries."""
 
 
 def in_view(view: View, weights: Weights, norms: Weights | None) -> Weights:
-    """Weights (head, rows, keys) as ``view`` shows them; rows sum to one, or are zero.
+    """Return weights (head, rows, keys) as changed by ``view``; rows sum to one, or are zero.
 
-    norms: (head, key), what each key's value moves; needed by ``norm-weighted`` alone.
-    A row of ``without-first`` that looked at nothing else is zero.
+    norms: (head, key) of what each key's value moves; only ``norm-weighted`` needs them.
+    A row is zero in ``without-first`` if it attends to nothing else.
     """
     if view == "raw":
         return weights
@@ -61,7 +61,7 @@ def in_view(view: View, weights: Weights, norms: Weights | None) -> Weights:
 class ScoreSums:
     """Takes blocks of rows of one text, in any order, and gives the scores of each head.
 
-    All of them in the end equal the measures of the whole matrix; no more than a block is held.
+    In the end they equal the measures of the whole matrix, but only one block is in memory.
     names: of the measures; None for all.
     """
 
@@ -72,12 +72,12 @@ class ScoreSums:
         self._moments: NDArray[np.float64] | None = None
 
     def add(self, weights: Weights, start: int, mask: Bools | None = None) -> RowBlock:
-        """Take weights (head, rows, keys) of the queries from ``start`` on, in the text's view.
+        """Add weights (head, rows, keys) of the queries from ``start`` on, in the text's view.
 
         mask: see ``RowBlock``.
         """
         block = RowBlock(self._text, weights, start, mask)
-        # A row that attended to nothing but key 0 has nothing left to be scored without it.
+        # Without key 0, a row that attended to key 0 alone has no weight left to score.
         alive = None if self._text.attention.view == "raw" else weights.sum(-1) != 0
         for name, formula in self._formulas.items():
             values, counts = formula(block)
@@ -98,7 +98,7 @@ class ScoreSums:
         self._moments = moments if self._moments is None else self._moments + moments
 
     def scores(self) -> Scores:
-        """Return each score by name, (head,); NaN where the text cannot show it."""
+        """Return each score by name, (head,); NaN if the text cannot show it."""
         found = {}
         for name, (total, number) in self._sums.items():
             mean = _divided(total, number)
@@ -113,7 +113,7 @@ class ScoreSums:
         return {name: float(number.flat[0]) / queries for name, (_, number) in self._sums.items()}
 
     def shuffled(self) -> Scores:
-        """Return the scores of identity over shuffled tokens, (head,): the mean over orders."""
+        """Return the identity scores (head,) over shuffled tokens: the mean over orders."""
         return {
             name: _divided(total[:, 1:].sum(-1), number[:, 1:].sum(-1))
             for name in of_family("identity")
@@ -125,7 +125,7 @@ class ScoreSums:
 class LayerSums:
     """Takes blocks of rows of one layer, and gives its scores and those of uniform attention.
 
-    Uniform attention is spread over the keys that the layer lets each query see.
+    Uniform attention is even over the keys that the layer lets each query see.
     """
 
     def __init__(self, text: TextFacts) -> None:
@@ -137,7 +137,7 @@ class LayerSums:
         self._evenly_on_marks = np.zeros(len(self._marks))
 
     def add(self, weights: Weights, start: int, mask: Bools | None = None) -> None:
-        """See ``ScoreSums.add``."""
+        """Add a block of rows; see ``ScoreSums.add``."""
         block = self._found.add(weights, start, mask)
         even = even_weights(block.seen)
         self._even.add(even[None], start, mask)
@@ -149,7 +149,7 @@ class LayerSums:
         self._evenly_on_marks[there] += even[:, marks].sum(0, dtype=np.float64)
 
     def scores(self, heads: tuple[int, ...]) -> LayerScores:
-        """Return what was measured of these heads, which are those of the blocks."""
+        """Return the scores of these heads, which must be the heads of the blocks."""
         uniform = {name: float(values[0]) for name, values in self._even.scores().items()}
         return LayerScores(
             heads,
@@ -172,7 +172,7 @@ def _divided(total: NDArray[np.float64], number: NDArray[np.int64]) -> NDArray[n
 
 
 def _correlation(*moments: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Pearson's, of the queries' places and the centres; NaN where one of them does not move."""
+    """Return Pearson's correlation of queries' places and centres; NaN if one is constant."""
     n, x, xx, y, yy, xy = moments
     across, up = xx / n - (x / n) ** 2, yy / n - (y / n) ** 2
     moves = (across > _STILL) & (up > _STILL)
@@ -182,17 +182,15 @@ def _correlation(*moments: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class LayerScores:
-    """One layer over one text.
+    """The scores of one layer over one text; over a sentence, only ``heads`` and ``found``.
 
-    heads: which were scored.
-    scores, shuffled: (head,) by name, and the same over shuffled tokens; empty for a sentence.
-    uniform: each score of attention spread evenly over what the layer lets a query see; empty for
-        a sentence.
-    reach: the share of the queries that could show each score: few see what lies outside of their
-        window; empty for a sentence.
-    delimiters: by token, (head,) how much more of the mean query's attention it gets than evenly
-        spread attention gives; empty for a sentence.
-    found: of an annotated sentence.
+    heads: the heads that were scored.
+    scores, shuffled: (head,) by name, over the text and over shuffled tokens.
+    uniform: each score of attention that is even over what the layer lets a query see.
+    reach: the share of the queries that could show each score; a window may hide it from most.
+    delimiters: by token, (head,) how much more of the mean query's attention it gets than from
+        even attention.
+    found: the pairs of an annotated sentence.
     """
 
     heads: tuple[int, ...]
@@ -206,10 +204,10 @@ class LayerScores:
 
 @dataclass(frozen=True, eq=False)
 class TextScores:
-    """What was measured over one text.
+    """The scores over one text.
 
     layers: by index.
-    lost: the heads (layer, head) of which some weights were no numbers.
+    lost: the heads (layer, head) with weights that are NaN.
     """
 
     text: ProbeText
@@ -224,9 +222,9 @@ def measure(
     heads: Selection | None,
     work: Work,
 ) -> tuple[TextScores, ...]:
-    """Run over every text and score it; in the order of ``texts``.
+    """Return the scores of every text, in the order of ``texts``.
 
-    heads: the heads to score of each layer; None scores all.
+    heads: the heads to score in each layer; None scores all.
     """
     found: dict[int, TextScores] = {}
     for batch in batches(texts):
@@ -239,12 +237,12 @@ def measure(
 
 
 def cells_of(text: ProbeText, kind: Kind) -> int:
-    """Pairs of tokens that a text asks for: how much work it is."""
+    """Return the work for a text: its number of (query, key) pairs."""
     return len(text.passage.queries(kind)) * len(text.passage.keys(kind))
 
 
 class _Scoring:
-    """Reduces what passes by of one batch of texts."""
+    """Observer that reduces the weights of one batch of texts to scores."""
 
     def __init__(
         self, texts: Sequence[ProbeText], attention: Conditions, heads: Selection | None
@@ -311,7 +309,7 @@ class _Scoring:
         weights: NDArray[np.floating],
         mask: Bools | None,
     ) -> None:
-        """Sentences are short: their words are looked for once the whole matrix is there."""
+        """Collect the matrix of a sentence, which is short, and score its words at the last row."""
         facts, words = self._facts[text], self._texts[text].words
         shape = len(facts.queries), len(facts.keys)
         nothing = np.zeros((len(weights), *shape), weights.dtype), np.zeros(shape, bool)
@@ -323,7 +321,7 @@ class _Scoring:
             self._found[text, layer] = words.find(*self._matrices.pop((text, layer)))
 
     def results(self) -> list[TextScores]:
-        """Return what was measured, text by text."""
+        """Return the scores, text by text."""
         return [self._result(number, text) for number, text in enumerate(self._texts)]
 
     def _result(self, number: int, text: ProbeText) -> TextScores:

@@ -1,6 +1,6 @@
-"""What is said of scored heads: numbers as short texts, provenance, gaps, a reading for newcomers.
+"""The words about scored heads: short numbers, provenance, gaps, a reading for newcomers.
 
-What was not measured says so, it is never 0.
+A number that was not measured is shown as such, never as 0.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from attnviz.measures.registry import BASES, View, label_named
 from attnviz.records import SINKS, Source
 
 NOT_MEASURED = "n/m"
-"""Stands where there is no number."""
+"""Stands in place of a missing number."""
 
 
 # Numbers -------------------------------------------------------------------------------------
 
 
 def _bare(text: str) -> str:
-    """``-0.12`` as ``-.12``; ``-0.000`` as ``.000``."""
+    """Return ``-0.12`` as ``-.12`` and ``-0.000`` as ``.000``."""
     if not any(digit in "123456789" for digit in text):
         text = text.lstrip("+-")
     return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
@@ -32,16 +32,14 @@ def score(value: float | None) -> str:
 
 
 def short(value: float | None) -> str:
-    """Return a score in three columns, four below zero: ``.98``, ``1.0``, ``-.12``."""
+    """Return a score in three columns, four if negative: ``.98``, ``1.0``, ``-.12``."""
     if value is None:
         return NOT_MEASURED
     return "1.0" if value >= 0.995 else _bare(f"{value:.2f}")
 
 
 def signed(value: float | None) -> str:
-    """Return a difference of scores, such as ``+.862``; without a sign where it rounds to
-    nothing.
-    """
+    """Return a difference of scores, such as ``+.862``; without a sign if it rounds to 0."""
     return NOT_MEASURED if value is None else _bare(f"{value:+.3f}")
 
 
@@ -57,7 +55,7 @@ def interval(entry: PatternScores, name: str) -> str:
 
 
 def behind(entry: PatternScores, name: str) -> str:
-    """Return what stands behind a head's score, such as ``81 pairs``."""
+    """Return the size of the sample behind a head's score, such as ``81 pairs``."""
     if entry.events is not None and name == entry.label:
         return counted(entry.events, "place")
     relation = label_named(name).family == "relation"
@@ -98,7 +96,7 @@ _FINDING_FROM: dict[Source, str] = {
 
 
 def provenance_words(report: PatternReport) -> Iterator[tuple[str, str]]:
-    """Return what was scored, where it comes from, in which view, against what: (name, words)."""
+    """Yield (name, words) on the texts, their source, the view, the labels and the control."""
     name = "over"
     for probe in report.probes:
         yield name, _probe_words(probe)
@@ -141,7 +139,7 @@ def _probe_words(probe: Probe) -> str:
 # The answer ----------------------------------------------------------------------------------
 
 _TOLD = 5
-"""Labels that the answer in a sentence counts."""
+"""The most labels that the answer in a sentence counts."""
 
 _PROBES = {
     "natural text": "English",
@@ -153,7 +151,7 @@ _PROBES = {
 
 
 def size_words(report: PatternReport) -> list[str]:
-    """Return how many heads were scored on how much."""
+    """Return the number of heads and the number of texts or tokens, in words."""
     found = [counted(len(report.heads), "head")]
     found += [] if report.kind == "self" else [f"{report.kind} attention"]
     if report.text is not None:
@@ -164,9 +162,7 @@ def size_words(report: PatternReport) -> list[str]:
 
 
 def finding(report: PatternReport, watch: str | None) -> str:
-    """Return the answer in a sentence: how many heads have each label, or who has the watched
-    one.
-    """
+    """Return the answer in a sentence: how many heads have each label, or the watched one."""
     if watch is not None:
         return _watched_finding(report, watch)
     if report.model.weights == "random":
@@ -197,7 +193,7 @@ def finding(report: PatternReport, watch: str | None) -> str:
 
 
 def found_labels(report: PatternReport) -> list[str]:
-    """Return the labels that some head has, those of most heads first, attention sinks last."""
+    """Return the labels that heads have, those of most heads first, attention sinks last."""
     found = [name for name in report.labels if report.labelled(name)]
     return sorted(found, key=lambda name: (name in SINKS, -len(report.labelled(name))))
 
@@ -232,9 +228,9 @@ def _reason(report: PatternReport, name: str) -> str:
 
 
 def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False) -> list[str]:
-    """Sentences on what cannot be tested or has no number, and why.
+    """Return sentences on what cannot be tested or has no number, and why.
 
-    brief: without what a first screen need not say.
+    brief: only what a first screen needs.
     """
     if watch is not None:
         if not report.ranked(watch):
@@ -285,7 +281,7 @@ _DIRECTIONS = {
     True: "scored from the later word to the earlier, for no token sees the future",
     False: "scored from the dependent (a subject, a pronoun and so on) to its head",
 }
-"""How annotated pairs are read, by whether attention is causal."""
+"""How annotated pairs are read if attention is causal, and if not."""
 
 _FURTHER = {
     "induction": "prefix match: the prefix-matching score, the same over random tokens repeated "
@@ -293,7 +289,7 @@ _FURTHER = {
     "alignment": "monotone: how steadily the attended place moves on as the output is written, "
     "from -1 (backwards) to 1.",
 }
-"""Scores that stand next to a label's own."""
+"""Scores shown next to a label's own."""
 
 _SINK = (
     "sink or induction: a head that reaches both thresholds is called induction. Where nothing "
@@ -303,7 +299,7 @@ _END = "A label says what a head attends to, not that it matters: attnviz ablate
 
 
 def reading(report: PatternReport, names: Sequence[str]) -> Iterator[str]:
-    """Return how to read the grid and its numbers, then what each label means and who has it."""
+    """Yield how to read the grid and its numbers, then what each label means and who has it."""
     yield from _HOW
     if report.text is not None:
         yield _OWN
@@ -324,7 +320,7 @@ def reading(report: PatternReport, names: Sequence[str]) -> Iterator[str]:
 
 
 def _about(report: PatternReport, name: str) -> str:
-    """Return what a label means, from which strength it is given, and which head has it most."""
+    """Return what a label means, its least strength, and the head that has it most."""
     threshold = report.thresholds.get(name)
     given = "" if threshold is None else f"; from strength {threshold:.2f}"
     heads = report.labelled(name)

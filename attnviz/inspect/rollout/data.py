@@ -1,4 +1,4 @@
-"""What ``attnviz rollout`` writes for programs: the object of ``--json``, the rows of a table."""
+"""The output of ``attnviz rollout`` for programs: the object of ``--json``, the rows of a table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rollout_data(report: RolloutReport) -> dict[str, Any]:
 
 
 def rollout_rows(report: RolloutReport) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each pair: query and key, their tokens, the rollout, the last layer's weight.
+    """Yield a row for each query and key: their tokens, the rollout, the last layer's weight.
 
     Pairs that a causal mask hides are left out.
     """

@@ -1,4 +1,4 @@
-"""What ``attnviz rollout`` has to say: where the last token comes from, and every other one."""
+"""The document of ``attnviz rollout``: where the last token comes from, and every other one."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from attnviz.inspect.rollout.records import RolloutReport
 from attnviz.measures.sinks import without_sink
 
 _NAMED = 3
-"""Tokens that the finding names, after the sink."""
+"""The most tokens that the finding names after the sink."""
 
 _LONG = 40
-"""Tokens from which the first screen shows the text alone, and no map."""
+"""The most tokens with which the first screen shows a map; for more it shows only the text."""
 
 _BESIDE = 3
-"""Columns between two maps, or a map and the text."""
+"""The columns between two maps, or between a map and the text."""
 
 _LABEL = 14
-"""Columns of a label next to a map's row."""
+"""The columns of a label next to a map's row."""
 
 _TALL = 30
-"""Lines from which the largest shares are listed below each text."""
+"""The least lines of a screen that lists the largest shares below each text."""
 
 _CHROME = 3
-"""Lines of a map's title and of what its colours mean."""
+"""The lines of a map's title and of its colour key."""
 
 _EXPLANATION = (
     "How to read this: a row is an output token, a column an input token, and the cell is the "
@@ -50,7 +50,7 @@ _EXPLANATION = (
 
 
 class _Kept(NamedTuple):
-    """What is drawn: both matrices (query, key), NaN in what is left out, and which tokens stay."""
+    """What is drawn: both matrices (query, key), NaN if left out, and the places of the tokens."""
 
     rollout: NDArray[np.floating]
     layer: NDArray[np.floating]
@@ -60,7 +60,7 @@ class _Kept(NamedTuple):
 def rollout_document(
     found: RolloutReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return attention followed through all layers, next to that of the last one."""
+    """Return the document: the rollout through all layers next to the last layer's attention."""
     info, text, target = found.model, found.text, found.target
     kept = _kept(found)
     words = [] if found.kind == "self" else [f"{found.kind} attention"]
@@ -95,9 +95,7 @@ def rollout_document(
 
 
 def _kept(found: RolloutReport) -> _Kept:
-    """Return the sink's columns are left out, unless they are to be kept or nothing else is
-    there.
-    """
+    """Return the matrices without the sink's columns, or whole if the sink is kept or is all."""
     left = ~found.at_sink
     if found.keep_sink or not left.any():
         return _Kept(found.matrix, found.raw, range(len(found.tokens)))
@@ -109,9 +107,7 @@ def _kept(found: RolloutReport) -> _Kept:
 
 
 def _finding(found: RolloutReport) -> str:
-    """Return where the last token comes from: how much from the sink, then the largest of the
-    rest.
-    """
+    """Return a sentence on where the last token comes from: the sink's share, then the largest."""
     name = f"“{_label(found, found.last)}”, the last token,"
     row, at_sink = found.matrix[found.last], found.at_sink
     if at_sink.all():
@@ -139,7 +135,7 @@ def _label(found: RolloutReport, place: int) -> str:
 
 
 def _left_out(found: RolloutReport) -> str:
-    """Return what became of the sink, said in every case."""
+    """Return a note on whether the sink was left out."""
     if not found.at_sink.any():
         return "this text has no attention sink to leave out"
     if found.keep_sink or found.at_sink.all():
@@ -154,7 +150,7 @@ def _left_out(found: RolloutReport) -> str:
 
 
 def _maps(found: RolloutReport, kept: _Kept) -> list[doc.Map]:
-    """Return both matrices over the tokens that stay, so that a causal map keeps its diagonal."""
+    """Return the maps of both matrices over the kept tokens, so that the diagonal stays."""
     tokens, square = found.tokens.taken(kept.places), np.ix_(kept.places, kept.places)
     matrices = {
         f"rollout through {counted(found.layers, 'layer')}": kept.rollout,
@@ -167,7 +163,7 @@ def _maps(found: RolloutReport, kept: _Kept) -> list[doc.Map]:
 
 
 def _texts(found: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
-    """Return the text coloured by where its last token comes from, and by what the last layer says.
+    """Return the text coloured by the last token's rollout, and by its weights in the last layer.
 
     lines: of each text at most, 0 for all of it.
     """
@@ -186,14 +182,14 @@ def _texts(found: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
 
 
 def _first(found: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequence[doc.Group]:
-    """Return the text coloured, and next to it the map where it can be read, or both maps."""
+    """Return the coloured text, next to as many maps as can be read there."""
     count = len(kept.places)
     drawn = [doc.Maps([one], values=found.values, scale=None) for one in _maps(found, kept)]
     key = doc.Group([doc.Maps(())], yields=2)
     if count > _LONG or count + _CHROME > lines or count + _LABEL > columns:
         each = (lines - 2) // 2 - 1
         return [doc.Group([_texts(found, kept, max(each, 1))])]
-    # Three columns where cells keep two characters there, two where they keep one.
+    # Three columns if the cells have two characters, two if they have one.
     fits = {beside: (columns + _BESIDE) // beside - _BESIDE - _LABEL for beside in (3, 2)}
     beside = 3 if fits[3] >= 2 * count else 2 if fits[2] >= count else 1
     if beside == 1:

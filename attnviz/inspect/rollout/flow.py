@@ -1,4 +1,4 @@
-"""Attention followed through the layers to the input: attention rollout.
+"""Attention rollout: attention followed through the layers to the input.
 
 Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3: with Ā the mean over
 the heads of a layer, Â = ½ Ā + ½ I for the residual stream, R₁ = Â₁ and R_l = Â_l R_{l−1}.
@@ -22,7 +22,7 @@ from attnviz.records import Input, Kind, Tokens
 def followed(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:
     """Return the rollout (query, key) after a layer of mean weights (query, key); rows sum to one.
 
-    before: that of the layers below, None for the first.
+    before: the rollout of the layers below, None for the first layer.
     """
     mixed: Matrix = 0.5 * mean.astype(np.float64)
     mixed[np.diag_indices_from(mixed)] += 0.5
@@ -35,10 +35,10 @@ def follow(
     """Follow one kind of self-attention of ``model`` over ``tokens`` through all of its layers.
 
     kind: None for the model's first. target: the decoder's text, for the kind ``decoder``.
-    No more than four matrices of the text are there at once.
+    At most four matrices of the text are in memory at once.
 
     Raises UsageError for cross attention, whose queries and keys are different texts, and for a
-    decoder without its text; UnsupportedError where the attention cannot be observed.
+    decoder without its text; UnsupportedError if the attention cannot be observed.
     """
     probing = open_probing(model, kind)
     if probing.kind == "cross":
@@ -65,7 +65,7 @@ def follow(
 
 
 class _Follow:
-    """Takes the mean over each layer's heads as it passes by, and multiplies it on."""
+    """Observer that multiplies each layer's mean weights onto the rollout of the layers below."""
 
     norms = False
 

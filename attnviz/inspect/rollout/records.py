@@ -1,4 +1,4 @@
-"""What attention rollout found."""
+"""The report of an attention rollout."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Matrix = NDArray[np.float64]
 class RolloutReport(Report):
     """Attention followed through all layers (Abnar & Zuidema 2020).
 
-    kind: the attention that was followed; cross attention cannot be.
+    kind: the attention that was followed; never cross attention.
     tokens: of both axes.
-    matrix: float64 (query, key): how much of each output comes from each input token; rows sum to
-        one.
+    matrix: float64 (query, key): the share of each output that comes from each input token; rows
+        sum to one.
     raw: float64 (query, key): the mean over the heads of the last layer's weights.
     layers: how many were followed.
-    text: what was read. target: what the decoder read where it was followed.
+    text: what was read. target: the decoder's text, if the decoder was followed.
     values: whether the shares are written in the cells. keep_sink: whether the sink is shown.
     """
 
@@ -57,21 +57,18 @@ class RolloutReport(Report):
 
     @property
     def at_sink(self) -> NDArray[np.bool_]:
-        """(token,) the special tokens and, of causal attention, the first one."""
+        """Return which tokens (token,) are special or, in causal attention, the first one."""
         return sink_keys(self.tokens, self.causal)
 
     @property
     def last(self) -> int:
-        """Return the last token that is neither of the sink nor blank, or the last one where all
-        are.
-        """
+        """Return the place of the last token outside sink and blanks, or of the very last one."""
         blank = np.array([not text.strip() for text in self.tokens.texts])
         content = np.flatnonzero(~self.at_sink & ~blank)
         return int(content[-1]) if content.size else len(self.tokens) - 1
 
     def without_sink(self) -> Matrix:
-        """Return the rollout (query, key) of which the sink's columns are left out, rows summing to
-        one.
+        """Return the rollout (query, key) without the sink's columns, rows rescaled to sum to one.
 
         NaN in these columns, and in rows that come from the sink alone.
         """

@@ -1,4 +1,4 @@
-"""What a person asks of ``rollout``."""
+"""The options of ``rollout``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attnviz.options import Options, Truncation, flag, option
 
 @dataclass(frozen=True)
 class _SelfAttention(Options):
-    """Which self-attention of an encoder–decoder."""
+    """Which self-attention of an encoder–decoder is followed."""
 
     kind: Literal["self", "encoder", "decoder"] | None = option(
         "KIND", "Follow the encoder (default) or the decoder of an encoder–decoder."
@@ -37,4 +37,4 @@ class _View(Options, panel="View"):
 
 @dataclass(frozen=True)
 class RolloutRequest(Truncation, _SelfAttention, _View):
-    """Everything that a person asked of an attention rollout."""
+    """All options of ``rollout``."""

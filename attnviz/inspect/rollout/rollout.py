@@ -1,4 +1,4 @@
-"""From a request to a report: a text is read, and its attention followed through the layers."""
+"""From a request to a report: reads a text and follows its attention through the layers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from attnviz.models.memory import require_room
 from attnviz.models.model import Model, TwoStackModel
 
 _MATRICES = 4
-"""Matrices of the text in float64 that a rollout holds at once."""
+"""How many float64 matrices of the text a rollout holds at once."""
 
 
 def rollout(model: Model, text: str, request: RolloutRequest) -> RolloutReport:
     """Follow attention through all layers, from each output token to the input.
 
-    Raises UsageError for a text or a kind of attention that does not fit the model, or that the
-    memory does not hold; UnsupportedError where its attention cannot be observed.
+    Raises UsageError if a text or a kind of attention does not fit the model or the memory;
+    UnsupportedError if the attention cannot be observed.
     """
     choice = Choice(kind=request.kind, target=request.target, truncate=request.truncate)
     kind = attention_kind(model, choice)

@@ -1,6 +1,6 @@
-"""A report for programs: the object of ``--json`` and the table of ``--save FILE.csv``.
+"""The report for programs: the object of ``--json`` and the table of ``--save FILE.csv``.
 
-Indices start at 0 whatever the names on the screen show; of parts that do not tally there is none.
+Indices start at 0 whatever the names on the screen show. Parts that do not tally are left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SCHEMA = "attnviz.why/1"
 
 
 def why_data(report: WhyReport) -> dict[str, Any]:
-    """Everything of a report as one JSON object; of many prompts the parts are means."""
+    """Return the whole report as one JSON object; for many prompts the parts are means."""
     effects = {effect.head: effect for effect in report.effects} if report.tallies else {}
     first = report.first
     return {
@@ -67,7 +67,7 @@ def _asked(each: Explained) -> dict[str, Any]:
 
 
 def _sums(prompts: Sequence[Explained]) -> dict[str, Any]:
-    """Return the model's own logit, mean over the prompts, before its softcap too, and the sum."""
+    """Return the model's logit, also before its softcap, and the sum: means over the prompts."""
     found = [each.found for each in prompts]
     uncapped = [each.uncapped for each in found if each.uncapped is not None]
     return {
@@ -93,9 +93,7 @@ def _prompt(each: Explained) -> dict[str, Any]:
 
 
 def _part(report: WhyReport, part: Part, effects: Mapping[Any, HeadEffect]) -> dict[str, Any]:
-    """Return one part; a head with its sources, its label and what is known of its confidence
-    interval.
-    """
+    """Return one part; for a head also its sources, its label and its confidence interval."""
     entry: dict[str, Any] = {"kind": part.kind, "layer": part.layer, "head": part.head}
     if part.attention is None or part.layer is None or part.head is None:
         mean = report.part(part.kind, part.layer) if part.layer is not None else part.contribution
@@ -163,7 +161,7 @@ def why_rows(report: WhyReport) -> Iterator[tuple[object, ...]]:
 
 
 def write_why_npz(report: WhyReport, stream: BinaryIO) -> None:
-    """Arrays: contributions (prompt, head), their names, rows and maps of the first prompt."""
+    """Write arrays: contributions (prompt, head), head names, and rows and maps of one prompt."""
     names = [report.name(key, 0) for key in report.first.found.heads]
     arrays: dict[str, Any] = {
         "heads": np.array(names),

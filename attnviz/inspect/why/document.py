@@ -1,4 +1,4 @@
-"""What ``attnviz why`` has to say: prediction and sum, the grid, the ranking, the write maps."""
+"""The document of ``attnviz why``: prediction and sum, the grid, the ranking, the write maps."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _MOST_MAPPED = 8
 GREY = "95% interval includes 0"
 
 FEED_FORWARD = "FF"
-"""Above the column of the feed-forward blocks."""
+"""The heading of the column of the feed-forward blocks."""
 
 
 def why_document(report: WhyReport, *, explain: bool = False, hints: bool = False) -> doc.Document:
-    """Return everything that one run shows."""
+    """Return the document of one run."""
     advice = _hints(report, explain) if hints else []
     tokens = report.first.given.predicted
     groups = [
@@ -74,7 +74,7 @@ def why_document(report: WhyReport, *, explain: bool = False, hints: bool = Fals
 
 
 def _hints(report: WhyReport, explained: bool) -> list[str]:
-    """Return what to try next on the command line."""
+    """Return the options to try next on the command line."""
     if not report.tallies or not report.effects:
         return []
     first, hints = report.first, list[str]()
@@ -95,9 +95,7 @@ def _hints(report: WhyReport, explained: bool) -> list[str]:
 
 
 def prediction_line(report: WhyReport) -> doc.Facts:
-    """Return the five most likely tokens in one line, and where; of many prompts what the answers
-    are.
-    """
+    """Return the five likeliest tokens in one line; for many prompts, words on the answers."""
     if report.many:
         return doc.Facts([(answers(report), False)])
     words = [
@@ -110,7 +108,7 @@ def prediction_line(report: WhyReport) -> doc.Facts:
 
 
 def predictions(report: WhyReport) -> list[doc.Part]:
-    """Return the same as a table."""
+    """Return a table of the likeliest tokens; empty for many prompts."""
     if report.many:
         return []
     found = report.first.found
@@ -133,7 +131,7 @@ def _probability(value: float) -> str:
 
 
 def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
-    """Return what each head writes towards the answer, the feed-forward blocks next to them.
+    """Return what each head writes towards the answer, with the feed-forward blocks at the side.
 
     scaled: with a colour bar; a first screen has the numbers alone.
     """
@@ -167,9 +165,7 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
 
 
 def _there(report: WhyReport, layer: int, kind: str) -> bool:
-    """Return whether a layer has a row for this attention; one without heads has its
-    feed-forward's.
-    """
+    """Return whether a layer has a row for this attention; without heads it has only one."""
     there = [effect.head[0] for effect in report.effects if effect.head[1] == layer]
     return kind in there or (not there and kind == report.kinds[0])
 
@@ -188,16 +184,12 @@ def rankings(report: WhyReport, most: int | None = None) -> list[doc.Part]:
 
 
 def ranking_table(report: WhyReport, least: int) -> doc.Table:
-    """Return all heads in one, the largest of either sign first. least: rows that stay in any
-    case.
-    """
+    """Return one table of all heads, largest effect first. least: rows that always stay."""
     return _table(report, report.ordered, "")._replace(least=least)
 
 
 def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
-    """Return a row a head: bar, contribution, interval, base rate, copy score, label, source,
-    share.
-    """
+    """Return a ranking with a row for each head: its effect, base rate, label and source token."""
     scale = NumberScale.over(effect.value for effect in effects)
     copies = {} if report.copying is None else report.copying.copying
     sources = [None if report.many else report.first.source(each.head) for each in effects]
@@ -223,7 +215,7 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
 
 
 def _of_whole(report: WhyReport, value: float) -> str:
-    """Return the share of the logit, where the parts are no more than that."""
+    """Return an effect as a share of the logit; empty if tiny or if an effect exceeds it."""
     largest = max(abs(effect.value) for effect in report.effects)
     if report.logit <= largest or abs(value) < _LEAST_SHARE * report.logit:
         return ""
@@ -231,7 +223,7 @@ def _of_whole(report: WhyReport, value: float) -> str:
 
 
 def every_part(report: WhyReport) -> doc.Table:
-    """Return all parts, the largest first."""
+    """Return a table of all parts of the sum, the largest first."""
     base = report.index_base
     parts = [(report.name(effect.head), effect.value) for effect in report.effects]
     for layer in report.layers:
@@ -250,16 +242,14 @@ def every_part(report: WhyReport) -> doc.Table:
 
 
 def mapped(report: WhyReport) -> list[HeadKey]:
-    """Return the heads that were asked for, or the one that writes most for the answer."""
+    """Return the requested heads, or the one that writes most for the answer."""
     if report.shown:
         return list(report.shown[:_MOST_MAPPED])
     return [] if report.best is None else [report.best.head]
 
 
 def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:
-    """Return the first prompt, each token on the ground of what a head moves from it to the
-    prediction.
-    """
+    """Return the first prompt, each token coloured by what a head moves from it to the answer."""
     first, maps = report.first, []
     largest = max(abs(effect.value) for effect in report.effects) if report.many else 0.0
     for head in mapped(report)[: 1 if lines else _MOST_MAPPED]:
@@ -281,7 +271,7 @@ def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:
 
 
 def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Maps]:
-    """Return what the chosen heads move from where to where, towards the same answer everywhere."""
+    """Return maps of what the chosen heads move from key to query, towards the same answer."""
     first = report.first
     found = [(head, first.found.maps[head]) for head in report.shown if head in first.found.maps]
     limit = max((float(np.abs(weights).max(initial=0.0)) for _, weights in found), default=0.0)
@@ -311,20 +301,20 @@ def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Maps]:
 
 _GAP = 3
 _INDENT, _CELL = 3, 6
-"""Columns of the grid: of the layers' names, and of a number such as ``+3.6``."""
+"""The columns of the grid's layer names, and of a number such as ``+3.6``."""
 
 _TABLE = 66
-"""Columns of the ranking beside other things."""
+"""The columns of the ranking next to other parts."""
 
 _LEAST_ROWS = 3
-"""Rows that the ranking keeps; it goes as a whole before the grid of all heads loses a layer."""
+"""The least rows of the ranking, which is dropped before the grid of all heads loses a layer."""
 
 _WORDS, _WIDE_WORDS, _LEAST_TEXT = 5, 3, 3
-"""Lines of prediction and sum in half of the columns, in all of them, and of the text at least."""
+"""The lines of prediction and sum at half and at full width, and the least lines of the text."""
 
 
 def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return what ``lines`` of so many columns have room for; the outlet shortens the ranking."""
+    """Return the first screen for so many columns and lines; the ranking is cut if it is long."""
     words = doc.Group([prediction_line(report), doc.Facts(sum_words(report))])
     if not report.tallies or not report.effects:
         return [words]
@@ -344,7 +334,7 @@ def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]
         rest = [] if half >= wide else [doc.Group([grid], yields=1)]
         return [words, shown, *rest, doc.Group([table], yields=2)]
     if half >= wide:
-        below = lines - _LEAST_ROWS - 3 - _WORDS - 2  # the ranking has its lines there
+        below = lines - _LEAST_ROWS - 3 - _WORDS - 2  # leave the lines of the ranking
         example = _example(report, half, min(max(tall - _WORDS, _LEAST_TEXT), below))
         right = doc.Group([words, *example], spaced=True)
         return [doc.Group([grid, right], beside=beside), doc.Group([table], yields=1)]
@@ -356,14 +346,14 @@ def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]
 
 
 def _example(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
-    """Write maps that were asked for where they fit, else the text in colour."""
+    """Return the requested write maps if they fit, else the coloured text."""
     if maps := _maps(report, columns, lines):
         return maps
     return text_parts(report, lines - 1) if lines >= _LEAST_TEXT else []
 
 
 def _maps(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
-    """As many of the chosen heads' maps as fit in full; a line says how many more there are."""
+    """Return as many of the requested write maps as fit, with the number of hidden ones."""
     for part in write_maps(report, scaled=False):
         lines -= len(part.maps) > 1
         queries, keys = part.maps[0].weights.shape

@@ -1,4 +1,4 @@
-"""What ``attnviz why`` found: a logit of each prompt as a sum, and what heads write on average."""
+"""The report of ``attnviz why``: each prompt's logit as a sum, and the mean effect of each head."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from attnviz.records import HeadLabel, Input, ModelInfo, Tokens
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
-    from attnviz.engine.attribution.copying import CopyingScores  # brings torch
+    from attnviz.engine.attribution.copying import CopyingScores  # imports torch
 
 _SIGNIFICANT = 0.05
 
 LEAST_CONTROLS = 19
-"""Of one prompt: as many make 1 of 20 what chance reaches."""
+"""The fewest controls of one prompt with which a p of 1/20 can be reached."""
 
 
 class SourceToken(NamedTuple):
@@ -38,9 +38,9 @@ class SourceToken(NamedTuple):
 class HeadEffect(NamedTuple):
     """What one head writes towards the answer, mean over the prompts, in logits.
 
-    interval: 95%, None for fewer than five prompts.
-    base: the same where another token stands in place of the answer's earlier ones; None where
-        there are none. p: of the difference to it, adjusted for all heads; None where not tested.
+    interval: 95% confidence interval, None for fewer than five prompts.
+    base: the base rate, with another token in the answer's earlier places; None if there are none.
+    p: of the difference to the base rate, adjusted for all heads; None if not tested.
     """
 
     head: HeadKey
@@ -51,12 +51,12 @@ class HeadEffect(NamedTuple):
 
     @property
     def clear(self) -> bool:
-        """Return whether it stands out from its base rate."""
+        """Return whether the effect differs significantly from its base rate."""
         return self.p is not None and self.p <= _SIGNIFICANT
 
     @property
     def unclear(self) -> bool:
-        """Return whether the 95% interval includes zero; not where there is none."""
+        """Return whether the 95% interval includes zero; False without an interval."""
         low, high = self.interval or (1.0, 1.0)
         return low <= 0 <= high
 
@@ -66,10 +66,10 @@ class Explained:
     """One prompt, and a logit of it as the sum of what parts of the model write.
 
     text: as given. given: its tokens, with those of a decoder. found: the sum.
-    words: what the ids stand for that ``found`` names. asked: whether the answer was asked for, or
-    is the model's own top prediction.
-    base: (control, head) contributions to the same answer where another token stands in place of
-    the answer's earlier ones, heads in the order of ``found.heads``; none: (0, head).
+    words: the texts of the token ids in ``found``. asked: whether the answer was requested, or is
+    the model's own top prediction.
+    base: (control, head) contributions to the same answer with another token in its earlier
+    places, heads in the order of ``found.heads``; (0, head) if there are none.
     """
 
     text: str
@@ -101,9 +101,7 @@ class Explained:
         return self.given.keys(head[0])
 
     def source(self, head: HeadKey) -> SourceToken | None:
-        """Return the token that most of what a head writes comes from; None where it is not
-        known.
-        """
+        """Return the token that most of a head's output comes from, or None if not known."""
         row = self.found.rows.get(head)
         if row is None or not len(row):
             return None
@@ -113,13 +111,13 @@ class Explained:
 
 @dataclass(frozen=True, repr=False)
 class WhyReport(Report):
-    """What one run found, and in what surroundings.
+    """The report of one run.
 
-    model: where the numbers come from. prompts: at least one; all of them tally, or it is the one.
-    shown: the heads whose write maps were asked for. kinds: the attention whose heads are shown.
-    labels: of heads that have one. copying: how often each copies; None if it was not requested.
+    model: the model that ran. prompts: at least one; if they do not tally, only one.
+    shown: the heads whose write maps were requested. kinds: the attention whose heads are shown.
+    labels: of heads that have one. copying: how often each head copies; None if not requested.
     seed: of the base rate and the bootstrap.
-    source: where the prompts come from, in words; empty where the person typed it.
+    source: where the prompts come from, in words; empty if a person typed them.
     top: heads in the ranking. index_base: 0, or 1 for names that start at one.
     notes: what a reader must know.
     """
@@ -178,14 +176,12 @@ class WhyReport(Report):
 
     @property
     def tallies(self) -> bool:
-        """Return whether every sum is the model's own logit but for rounding: else nothing is
-        ranked.
-        """
+        """Return whether every sum equals the model's own logit up to rounding; else no ranking."""
         return all(each.found.tallies for each in self.prompts)
 
     @property
     def logit(self) -> float:
-        """Return what is explained, mean over the prompts."""
+        """Return the logit that is explained, mean over the prompts."""
         return self._mean([each.found.decomposed for each in self.prompts])
 
     @property
@@ -195,7 +191,7 @@ class WhyReport(Report):
 
     @property
     def apart(self) -> float:
-        """Return the largest difference of a sum and its logit."""
+        """Return the largest difference between a sum and its logit."""
         return max(abs(each.found.sum - each.found.decomposed) for each in self.prompts)
 
     def part(self, kind: PartKind, layer: int | None = None) -> float:
@@ -213,12 +209,12 @@ class WhyReport(Report):
 
     @property
     def layers(self) -> list[int]:
-        """Return those that have a part."""
+        """Return the layers that have a part."""
         return sorted({part.layer for part in self.first.found.parts if part.layer is not None})
 
     @cached_property
     def effects(self) -> tuple[HeadEffect, ...]:
-        """Return every head's, in the order of the parts."""
+        """Return the effect of every head, in the order of the parts."""
         heads = list(self.first.found.heads)
         values = np.array([list(each.found.heads.values()) for each in self.prompts])
         ends: list[tuple[float, float] | None] = [None] * len(heads)
@@ -233,25 +229,23 @@ class WhyReport(Report):
 
     @property
     def ordered(self) -> list[HeadEffect]:
-        """Return the largest of either sign first."""
+        """Return the effects, the largest of either sign first."""
         return sorted(self.effects, key=lambda effect: -abs(effect.value))
 
     @property
     def best(self) -> HeadEffect | None:
-        """Return the first of the heads that were asked for, or of all; one that stands out if
-        any.
-        """
+        """Return the largest effect of the requested or all heads, if possible a clear one."""
         asked = [one for one in self.ordered if one.head in self.shown] or self.ordered
         return next((one for one in asked if one.clear), asked[0] if asked else None)
 
     @property
     def controlled(self) -> list[Explained]:
-        """Return the prompts in which the answer stands before, so that there is a base rate."""
+        """Return the prompts that have a base rate, because they contain the answer."""
         return [each for each in self.prompts if len(each.base)]
 
     @property
     def tested(self) -> bool:
-        """Return whether there are controls enough to tell a head from its base rate."""
+        """Return whether there are enough controls to test a head against its base rate."""
         found = self.controlled
         if not found or self.model.weights == "random":
             return False
@@ -276,7 +270,7 @@ class WhyReport(Report):
         return matter[:top], against[: (top + 1) // 2]
 
     def name(self, head: HeadKey, index_base: int | None = None) -> str:
-        """Such as ``L2H5``; where there are two kinds of attention, ``L2H5 cross``."""
+        """Return a head's name, ``L2H5``; with two kinds of attention ``L2H5 cross``."""
         base = self.index_base if index_base is None else index_base
         kind, layer, number = head
         return f"L{layer + base}H{number + base}" + f" {kind}" * (len(self.kinds) > 1)
@@ -286,11 +280,11 @@ class WhyReport(Report):
 
 
 def control_p(values: NDArray[np.floating], base: NDArray[np.floating]) -> NDArray[np.float64]:
-    """p of each of (head,) values against (control, head) controls, adjusted for all heads.
+    """Return p for each of (head,) values against (control, head) controls, adjusted for all.
 
-    The share of controls, the values themselves counted in, whose furthest head is as far from its
-    mean. Each control is held against the mean of the others as the values are against that of all.
-    Of 20 controls the least p is 1/21 (Westfall & Young 1993, single step).
+    It is the share of controls, counting the values as one, whose furthest head is as far from its
+    mean. Each control is compared with the mean of the others, the values with the mean of all.
+    With 20 controls the least p is 1/21 (Westfall & Young 1993, single step).
     """
     controls = len(base)
     mean = base.mean(0)

@@ -1,4 +1,4 @@
-"""What a person asks of ``why``."""
+"""The options of ``why``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from attnviz.options import (
 
 @dataclass(frozen=True)
 class _Question(Options, panel="What is explained"):
-    """Which logit, and at which position."""
+    """Which logit is explained, and at which position."""
 
     answer: str | None = option(
         "TOKEN",
@@ -45,7 +45,7 @@ class _Question(Options, panel="What is explained"):
 
 @dataclass(frozen=True)
 class _WrittenKind(Kind):
-    """Which heads of a decoder that attends to an encoder as well."""
+    """Which heads of a decoder that also attends to an encoder are shown."""
 
     kind: Literal["decoder", "cross"] | None = option(
         "KIND", "Of an encoder–decoder: the heads of decoder or cross attention alone."
@@ -67,4 +67,4 @@ class _View(Options, panel="View"):
 
 @dataclass(frozen=True)
 class WhyRequest(_Question, HeadChoice, _WrittenKind, Truncation, _View, Known, IndexBase, Seed):
-    """Everything that a person asked of a prediction."""
+    """All options of ``why``."""

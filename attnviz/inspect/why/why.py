@@ -1,8 +1,8 @@
-"""From prompts to logits as sums: what is asked is encoded, taken apart, and held against controls.
+"""From prompts to logits as sums: encodes the question, takes the logit apart, runs controls.
 
-The base rate of a prompt whose answer stood in it before: the same contribution of each head to the
-same answer, where other tokens of the vocabulary stand in the answer's earlier places. Heads that
-repeat what they have read write less there; those that always write this token write as much.
+A prompt that contains the answer has a base rate: each head's contribution to the same answer with
+other tokens of the vocabulary in the answer's earlier places. Heads that repeat what they have read
+write less then; heads that always write this token write as much.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from attnviz.records import Advance, HeadLabel, Input, Tokens
 from attnviz.texts import Texts, answer_and_foil, read_rows, read_text, read_texts_file
 
 _CONTROLS, _FEW = 20, 5
-"""Of one prompt, and of each of many."""
+"""The number of controls for a single prompt, and for each of many."""
 
 _TRIED = 8
-"""Tokens that are looked at for each that is wanted."""
+"""How many tokens are tried for each control."""
 
 _QUESTION = ("answer", "foil", "position")
 _ROWS = (".csv", ".jsonl", ".ndjson")
-"""Endings of files whose prompts may have a question of their own."""
+"""The endings of files whose prompts may each have their own question."""
 
 
 class Prompt(NamedTuple):
-    """A prompt and what is asked of it, as it was written. place: how a message names it."""
+    """A prompt and the question about it, as written. place: its name in messages."""
 
     text: str
     answer: str | None
@@ -64,8 +64,8 @@ def read_prompts(
     """Return the prompts, and where they come from in words, or "" if a person typed them.
 
     text, file, texts: the one that was given. What a row of a file leaves out is taken from the
-    request. Raises UsageError and LoadError as
-    ``read_text``, ``read_texts_file`` and ``read_rows`` do.
+    request. Raises UsageError and LoadError as ``read_text``, ``read_texts_file`` and
+    ``read_rows``.
     """
     asked = (request.answer, request.foil, request.position)
     if texts is None:
@@ -102,8 +102,8 @@ def why(
     source: where the prompts come from, in words, or "" if a person typed them.
     If the parts do not sum to the model's own logit, ``tallies`` of the report is False and nothing
     in it is ranked; see its ``require_tally``.
-    Raises UsageError for prompts, positions, tokens or heads that do not fit the model,
-    UnsupportedError where its logits cannot be taken apart.
+    Raises UsageError if prompts, positions, tokens or heads do not fit the model, UnsupportedError
+    if its logits cannot be taken apart.
     """
     pairs = [(prompt, _encoded(model, prompt, request)) for prompt in prompts]
     asked = list({(given.ids, *prompt[1:4]): (prompt, given) for prompt, given in pairs}.values())
@@ -156,7 +156,7 @@ def why(
 def open_model(
     name: str, options: LoadOptions, prompts: Sequence[Prompt], request: WhyRequest
 ) -> Model:
-    """Load the model by what takes these prompts apart sooner: NumPy, or torch if NumPy cannot."""
+    """Load the model with NumPy or torch, whichever is faster and can take these prompts apart."""
     if request.copying:
         return load(name, options)
     runs = 1 + _wanted(request, len(prompts))
@@ -192,7 +192,7 @@ def _attributed(
     given: Input,
     maps: Collection[HeadKey],
 ) -> Explained:
-    """Return the prompt's logit as a sum; UsageError names the prompt."""
+    """Return the prompt's logit as a sum; a UsageError names the prompt."""
     try:
         answer, foil = answer_and_foil(model, prompt.answer, prompt.foil)
         found = attributor.attribute(
@@ -213,18 +213,18 @@ def _attributed(
 
 
 def _require_numbers(found: Attribution, model: Model) -> None:
-    """Raise where weights that are not finite have reached the logit.
+    """Raise an error if weights that are not finite have reached the logit.
 
-    Fused attention may turn weights of NaN into zeros: then the logit is a number, and no row is.
+    Fused attention may turn weights of NaN into zeros: the logit is finite, but a row is missing.
     """
     info = model.info
     lost = info.not_finite and len(found.rows) < len(found.heads)
-    known = math.isfinite(found.top[0][1]) and not lost  # a probability takes every logit
+    known = math.isfinite(found.top[0][1]) and not lost  # a probability needs every logit
     require_number("logit", found.logit if known else math.nan, info)
 
 
 def _position(tokens: Tokens, typed: str | None) -> int | None:
-    """Return the place of a word's last token, or of an index."""
+    """Return the index of a word's last token, or the index that was typed."""
     if typed is None:
         return None
     word = find_in(tokens, typed)
@@ -237,7 +237,7 @@ def _position(tokens: Tokens, typed: str | None) -> int | None:
 
 
 def _chosen(model: Model, found: Attribution, request: WhyRequest) -> tuple[HeadKey, ...]:
-    """Return the heads whose write maps are wanted; those of ``--layer`` and ``--head``."""
+    """Return the heads of ``--layer`` and ``--head``, whose write maps are shown."""
     info = model.info
     chosen = choose_heads(request.layer, request.head, info.layers, info.heads, request.index_base)
     if chosen is None:
@@ -282,9 +282,9 @@ def _labels(model: Model, found: Attribution) -> Mapping[HeadKey, HeadLabel]:
 def _controls(
     model: Model, plain: Explained, wanted: int, seed: tuple[int, int]
 ) -> Iterator[Input]:
-    """Yield the prompt with another token in the answer's earlier places, each time another one.
+    """Yield copies of the prompt, each with a different token in the answer's earlier places.
 
-    None where the answer did not stand there, the vocabulary is not known, or parts do not tally.
+    Yields none if the prompt does not contain the answer, or if the parts do not tally.
     """
     given, found = plain.given, plain.found
     if not (found.tallies and wanted):
@@ -302,7 +302,7 @@ def _controls(
 
 
 def _earlier(tokens: Tokens, found: Attribution) -> list[int]:
-    """Return where else the answer stands, as far as the model sees that."""
+    """Return the other places of the answer that the model sees."""
     own = [row for (kind, _, _), row in found.rows.items() if kind != "cross"]
     both = any(np.any(row[found.position + 1 :]) for row in own)  # a masked model sees all
     seen = len(tokens) if both else found.position
@@ -313,7 +313,7 @@ def _earlier(tokens: Tokens, found: Attribution) -> list[int]:
 def _others(
     vocabulary: Vocabulary, plain: Explained, wanted: int, seed: tuple[int, int]
 ) -> list[int]:
-    """So many tokens that the prompt does not have, which begin a word where the answer does."""
+    """Return tokens that are not in the prompt, first those that begin as the answer does."""
     generator = np.random.default_rng(seed)
     there = {*plain.given.ids, *(plain.given.target_ids or ()), plain.found.answer}
     there |= {plain.found.foil} if plain.found.foil is not None else set()

@@ -1,4 +1,4 @@
-"""What is said of a logit that was taken apart: how to repeat it, what it found, how to read it."""
+"""The words about a logit that was taken apart: how to repeat it, the finding, how to read it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from attnviz.records import Tokens
 
 _LONGEST_TOKEN = 14
 _NAMED = 3
-"""Heads that the finding names at most."""
+"""The most heads that the finding names."""
 
 _ANSWERS = 5
-"""Answers that are named at most where each prompt has its own."""
+"""The most answers that are named if each prompt has its own."""
 
 _LITTLE = 0.1
-"""Of the logit: a head that writes less than this is not worth a sentence of its own."""
+"""The least share of the logit that a head must write to be named in a sentence."""
 
 _ALL_OF_IT = 0.05
-"""Of a head's contribution: what its largest source may be short of to be all of it."""
+"""The share of a head's contribution that its largest source may lack to count as all of it."""
 
 
 # Words of the tables too ---------------------------------------------------------------------
 
 
 def quoted(text: str) -> str:
-    """Return a token in quotes, cut where it is long."""
+    """Return a token in quotes, cut if it is long."""
     return f"“{cut(token_label(text), _LONGEST_TOKEN)}”"
 
 
@@ -45,13 +45,13 @@ def logits(value: float) -> str:
 
 
 def label_of(report: WhyReport, head: HeadKey) -> str:
-    """Return what the head is called, and the score behind it."""
+    """Return the head's label and its score; empty without a label."""
     label = report.labels.get(head)
     return "" if label is None else known_text(label)
 
 
 def explained_logit(report: WhyReport) -> str:
-    """Return what is taken apart, such as ``the logit of “Tom”``."""
+    """Return words for what is taken apart, such as ``the logit of “Tom”``."""
     first = report.first
     if len({(each.answer, each.foil) for each in report.prompts}) > 1:
         pairs = any(each.foil is not None for each in report.prompts)
@@ -68,7 +68,7 @@ def _size(report: WhyReport) -> str:
 
 
 def heading(report: WhyReport) -> Words:
-    """Return what was measured: the model, how, over how much, in one line."""
+    """Return one line: the model, the number of heads, the method and the size of the sample."""
     heads = counted(len(report.effects), "head")
     words = (heads, "direct logit attribution", _size(report))
     return [*named(report.model), *((word, False) for word in words)]
@@ -78,7 +78,7 @@ def heading(report: WhyReport) -> Words:
 
 
 def finding(report: WhyReport) -> str:
-    """Return the answer in a sentence, with no more in it than the prompts can carry."""
+    """Return the answer in a sentence that claims no more than the prompts can support."""
     if not report.tallies:
         return (
             f"The parts sum to {report.sum:.6g}, the model's own value is {report.logit:.6g}: they "
@@ -163,7 +163,7 @@ def _base(report: WhyReport, best: HeadEffect) -> str:
 
 
 def answers(report: WhyReport) -> str:
-    """Of many prompts: whether the model predicts the answers, or which ones it chose itself."""
+    """Return how many answers of many prompts the model predicts, or the answers it chose."""
     right = sum(each.predicts_answer for each in report.prompts)
     if any(each.asked for each in report.prompts):
         return f"the answer is the top prediction of {right} of {len(report.prompts)} prompts"
@@ -177,7 +177,7 @@ def answers(report: WhyReport) -> str:
 
 
 def about(report: WhyReport) -> list[Part]:
-    """Return which model, prompt and question: what a reader needs to repeat the run."""
+    """Return the model, the prompt and the question: what a reader needs to repeat the run."""
     first, drawn = report.first, bool(report.controlled) or report.many
     facts = [_size(report), *[f"seed {report.seed}"] * drawn]
     text = f"the first: {first.text}" if report.many else first.text
@@ -197,7 +197,7 @@ def about(report: WhyReport) -> list[Part]:
 
 
 def sum_words(report: WhyReport) -> Words:
-    """Return the logit as a sum of kinds of part, and how far it is from the model's own."""
+    """Return the logit as a sum over kinds of parts, and its difference to the model's own."""
     parts = {
         "heads": report.part("head"),
         "FF": report.part("mlp"),
@@ -217,7 +217,7 @@ def sum_words(report: WhyReport) -> Words:
 
 
 def caveats(report: WhyReport) -> list[str]:
-    """Sentences on what the numbers are, and what is not in them."""
+    """Return sentences on what the numbers are, and what they leave out."""
     found = [
         "direct effect: what a head writes into the residual stream, read by the unembedding with "
         "the final norm's scale held at its value in this run. What it does by way of later heads "
