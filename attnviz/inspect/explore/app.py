@@ -1,7 +1,7 @@
 """The screen of ``attnviz explore``: its panes, its keys, and what they change.
 
-What is seen is one ``View``; a key makes another one, and the panes draw what differs. Whatever may
-take long runs in a thread, and only the answer to what was asked last is shown.
+The screen shows one ``View``; a key makes a new one, and the panes draw what differs. Slow work
+runs in a thread, and only the answer to the latest request is shown.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from attnviz.inspect.explore.scene import SIDES, Scene, View, Written
 from attnviz.inspect.explore.session import Frame, weighed
 
 _SPACED, _TALL = 24, 36
-"""Lines of a terminal from which empty lines part the panes, and the finding may take two."""
+"""Lines of a terminal from which on empty lines part the panes, and the finding may take two."""
 
 _WORDS = 4
 
 
 class Explorer(Asking):
-    """One or two sides, live."""
+    """The app of ``attnviz explore``, with one side or two."""
 
     CSS = """
     Screen { layout: vertical; }
@@ -64,9 +64,9 @@ class Explorer(Asking):
         Binding("ctrl+q", "leave", priority=True),
     ]
     tokens = 40
-    """How many are written at a time."""
+    """How many tokens are written at a time."""
     pace = 0.08
-    """Seconds that a written token stays alone, so that one can follow."""
+    """Seconds at least between two written tokens, so that one can follow."""
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
 
@@ -106,7 +106,7 @@ class Explorer(Asking):
         self._arrange(event.size)
 
     def _arrange(self, size: geometry.Size) -> None:
-        """The room of each pane: the map's is what the others leave."""
+        """Set the size of each pane; the map takes what the others leave."""
         columns, lines = size
         view = self.view
         top = 3 if lines >= _TALL else 2
@@ -120,11 +120,11 @@ class Explorer(Asking):
         self._panes["grid"].styles.width = grid_columns(view, self.drawn_with, columns, room)
 
     def show(self, **changed: Any) -> None:
-        """The view with something changed."""
+        """Replace fields of the view."""
         self.put(replace(self.view, **changed))
 
     def put(self, view: View) -> None:
-        """Another view; every pane draws what is new in it."""
+        """Replace the view; every pane draws what has changed."""
         before, self.view = self.view, view
         if before.shown.report is not self.view.shown.report or (
             (before.written is None) != (self.view.written is None)
@@ -134,7 +134,7 @@ class Explorer(Asking):
             pane.show(self.view, self.drawn_with)
 
     def see(self, scene: Scene) -> None:
-        """Another scene; what it takes to see it is asked for."""
+        """Show another scene; if its removed heads differ, read the text again without them."""
         view = replace(self.view, scene=scene)
         removed = scene.removed != self.view.scene.removed
         if removed and view.written is not None:
@@ -146,7 +146,7 @@ class Explorer(Asking):
             self.read(view.frame.text)
 
     def say(self, note: str) -> None:
-        """A note in place of the keys until the next key, of the words too where it is long."""
+        """Show a note until the next key, in the line of keys, or in the words if it is long."""
         long = width(self.look.spell(note)) > self.size.width
         words = self._panes["words"]
         for pane, said in ((self.keys_pane, note * (not long)), (words, note * long)):
@@ -164,7 +164,7 @@ class Explorer(Asking):
         self.say(str(error).replace(repr(self.source.session.info.name), "this model"))
 
     def read(self, text: str) -> None:
-        """Another text, or other heads removed: one pass, and one more for a second side."""
+        """Read a text without the removed heads: one pass, and one more for a second side."""
         scene, other = self.view.scene, self.second
         if text != self.view.frame.text and self.drop("scan"):
             self.show(scanned=None)
@@ -208,7 +208,7 @@ class Explorer(Asking):
         self._point(scene.query + down * zoom, scene.key + right * zoom)
 
     def _point(self, query: int, key: int) -> None:
-        """The cursor on a cell; of a causal map on none that is hidden."""
+        """Move the cursor to a cell; in a causal map never to a hidden one."""
         key = min(key, max(query, 0)) if self.view.record.causal else key
         self.see(self.view.scene.at(query, key))
 
@@ -231,7 +231,7 @@ class Explorer(Asking):
         self.map_pane.zoom(0)
 
     def action_mode(self, mode: Any) -> None:
-        """Another way to see the weights; what values move takes a pass."""
+        """Show the weights in another mode; the value-weighted one takes a pass."""
         if self._writes():
             return
         scene, frames = self.view.scene.with_mode(mode), (self.view.frame, self.view.against)
@@ -255,7 +255,7 @@ class Explorer(Asking):
         self.put(replace(view, scene=view.scene.with_side(side)).fitted())
 
     def _writes(self) -> bool:
-        """Return whether a text is written, with one way to see it; that is said."""
+        """Return whether a text is being written, which cannot be seen otherwise; then say so."""
         if writes := self.view.written is not None:
             self.say("a text that is written has one side, weights as they are: Esc leaves it")
         return writes
@@ -275,7 +275,7 @@ class Explorer(Asking):
         self.see(self.view.scene.cleared())
 
     def _scan(self) -> None:
-        """What each single removal costs, once for a text."""
+        """Measure the effect of each single removal, once per text."""
         if self.view.effects is not None or self.view.scanned is not None:
             return
         text = self.view.frame.text
@@ -317,7 +317,7 @@ class Explorer(Asking):
         self.show(by_effect=not self.view.by_effect)
 
     def action_stop(self) -> None:
-        """Esc: what runs is stopped; else what was written is left."""
+        """Stop the scan, or leave what was written (Esc)."""
         if self.drop("scan"):
             self.show(scanned=None)
             self.say("the scan was stopped; i starts it anew")
@@ -333,7 +333,7 @@ class Explorer(Asking):
             self.leave_written()
 
     def _write(self, sampling: Sampling) -> None:
-        """Let the model write on behind the text, from its beginning."""
+        """Let the model continue the text from its end, anew."""
         text, removed = self.view.frame.text, self.view.scene.removed
         self._going.set()
         self.drop("mode")
@@ -359,7 +359,7 @@ class Explorer(Asking):
             self._written(steps=steps, at=len(steps) if last else written.at)
 
     def _written(self, **changed: Any) -> None:
-        """What was written, and the cursor where the newest token looked."""
+        """Change what is written; the cursor goes where the newest token looked."""
         if self.view.written is not None:
             self.put(self.view.with_written(replace(self.view.written, **changed)))
 
@@ -375,7 +375,7 @@ class Explorer(Asking):
             self._written(paused=not self._going.is_set(), at=len(written.steps))
 
     def _walk(self, step: int) -> None:
-        """A token back or on in what was written."""
+        """Go so many tokens back or forward in what was written."""
         written = self.view.written
         if written is None:
             return

@@ -1,4 +1,4 @@
-"""Slow work in threads next to the panes, and an end that loses nothing."""
+"""Slow work in threads, and an end of the app that loses nothing."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _STOPS = ("SIGTSTP", "SIGCONT")
 
 
 class DroppedError(Exception):
-    """Nobody waits any more for what a thread does."""
+    """The result of a thread is no longer wanted."""
 
 
 class Waiting:
-    """Whether somebody still waits for what a thread does, and a way to give news before its end.
+    """What a thread asks whether its result is still wanted, and through which it reports.
 
-    Every answer of a thread comes through here, so that one to an earlier question is dropped.
+    Every report of a thread comes through here, so that those to an earlier request are dropped.
     """
 
     def __init__(self, app: Background, name: str, ticket: object) -> None:
@@ -37,14 +37,11 @@ class Waiting:
         self._worker = get_current_worker()
 
     def __call__(self) -> bool:
-        """Return whether somebody still waits."""
+        """Return whether the result is still wanted."""
         return self._app.waits(self._name, self._ticket) and not self._worker.is_cancelled
 
     def tell(self, then: Callable[[], Any]) -> None:
-        """Call ``then`` in the app's own thread, if somebody still waits there.
-
-        Raises DroppedError if nobody does.
-        """
+        """Call ``then`` in the app's own thread; DroppedError if the result is no longer wanted."""
 
         def told() -> bool:
             waits = self._app.waits(self._name, self._ticket)
@@ -59,8 +56,8 @@ class Waiting:
 class Background(App[None]):
     """An app whose slow work runs in threads and that always leaves the terminal as it was.
 
-    interrupted: whether Ctrl-C or a signal ended it. failure: what ended it without being expected,
-    or what could not be saved before it ended.
+    interrupted: whether Ctrl-C or a signal ended it. failure: the unexpected error that ended it,
+    or the error of a save before its end.
     """
 
     def __init__(self) -> None:
@@ -78,9 +75,9 @@ class Background(App[None]):
     def later(
         self, name: str, work: Callable[[Waiting], Found], then: Callable[[Found], None]
     ) -> None:
-        """Do ``work`` in a thread, then ``then`` here; a later one of this name takes its place.
+        """Do ``work`` in a thread, then ``then`` here; later work of the same name replaces it.
 
-        work: is given what tells whether somebody still waits for it.
+        work: is given a ``Waiting``, which says whether its result is still wanted.
         """
         ticket = object()
         self._tickets[name] = ticket
@@ -101,7 +98,7 @@ class Background(App[None]):
         self.run_worker(run, thread=True, group=name, exclusive=True)
 
     def waits(self, name: str, ticket: object) -> bool:
-        """Return whether somebody waits for the work of this name and ticket."""
+        """Return whether the work of this name and ticket is still wanted."""
         return self._tickets.get(name) is ticket
 
     def _ended(self, name: str, then: Callable[[], None]) -> None:
@@ -111,7 +108,7 @@ class Background(App[None]):
             self.exit()
 
     def drop(self, name: str) -> bool:
-        """Let nobody wait for the work of this name any more; return whether somebody did."""
+        """Drop the work of this name; return whether there was any."""
         return self._tickets.pop(name, None) is not None
 
     def _refused(self, name: str, error: AttnvizError) -> None:
@@ -120,11 +117,11 @@ class Background(App[None]):
         self.failed(name, error)
 
     def failed(self, name: str, error: AttnvizError) -> None:
-        """Say what a thread could not do."""
+        """Show the error of the work of this name."""
         self.say(str(error))
 
     async def on_event(self, event: events.Event) -> None:
-        if self._exit:  # what was typed behind the end would only delay it
+        if self._exit:  # keys typed after the end would only delay it
             return
         if isinstance(event, events.Key) and not event.is_forwarded:
             await asyncio.sleep(0)  # or a signal waits for all that was typed ahead
@@ -135,18 +132,18 @@ class Background(App[None]):
             await super().on_event(event)
 
     async def answer(self, event: events.Key) -> None:
-        """Do what a key is for, here, before the next is looked at.
+        """Do what a key is for at once, before the next key is handled.
 
-        A widget would do it later, when keys that were typed ahead have gone past what it opens.
+        A widget would do it later, when keys typed ahead have already passed what it opens.
         """
         await self._check_bindings(event.key)
 
     def run_to_its_end(self) -> None:
-        """Run, and raise what ended it, if that was not a key: KeyboardInterrupt for a signal.
+        """Run the app; raise the error that ended it, or KeyboardInterrupt for a signal.
 
         A terminal that closes, and ``kill``, end it as Ctrl-C does. The handlers are Python's own:
         those of asyncio lose a signal while much is typed ahead. All are put back, or Textual would
-        begin to draw anew on a SIGCONT after its end.
+        draw again on a SIGCONT after its end.
         """
         ends = [getattr(signal, name) for name in _ENDS if hasattr(signal, name)]
         stops = [getattr(signal, name) for name in _STOPS if hasattr(signal, name)]
@@ -169,7 +166,7 @@ class Background(App[None]):
         self._loop.call_soon_threadsafe(self.action_interrupt)
 
     def action_leave(self) -> None:
-        """Leave, once a save that was begun has ended; at once if asked a second time."""
+        """Leave when a running save has ended; at once if called a second time."""
         if "save" in self._tickets and not self._leaves:
             self._leaves = True
         else:
@@ -181,7 +178,7 @@ class Background(App[None]):
         self.action_leave()
 
     def _handle_exception(self, error: Exception) -> None:
-        """End the app at once after what nobody expected; the command line says it in a line.
+        """End the app at once after an unexpected error, which the command line reports in a line.
 
         Textual's own way draws a traceback with all locals first, which takes seconds.
         """
