@@ -324,9 +324,7 @@ def _notes(first: MeasuredSide, second: MeasuredSide) -> tuple[str, ...]:
 def _example(
     report: DiffReport, a: ModelMaps, b: ModelMaps, pairs: Sequence[Pair], apart: Divergences
 ) -> ChangedMaps | None:
-    """Return the maps of the head that changed most, over the short text with its largest
-    change.
-    """
+    """Return the maps of the head that changed most, over a short text with a large change."""
     whole = [place for place, text in enumerate(a.texts) if text.whole]
     short = [place for place in whole if len(a.texts[place].queries) <= _LARGEST] or whole
     if not report.changed or not short:
