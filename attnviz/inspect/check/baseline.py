@@ -139,9 +139,7 @@ def check_finite(baseline: Baseline) -> None:
 
 
 def write_baseline(path: Path, baseline: Baseline) -> None:
-    """Write a baseline as JSON, a line per head; LoadError if that fails, else as
-    ``check_finite``.
-    """
+    """Write a baseline as JSON, a line per head; LoadError if that fails; see ``check_finite``."""
     check_finite(baseline)
     info = model_facts(baseline.info)
     named = {name: info[name] for name in ("name", "revision", "architecture", "layers", "heads")}
