@@ -73,7 +73,6 @@ def _from_root(path: Path, root: str) -> Path:
 
 
 def _escaped(text: str) -> str:
-    """Return a message without characters that would end the workflow command."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

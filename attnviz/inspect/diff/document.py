@@ -102,7 +102,6 @@ def _predicted(report: DiffReport) -> list[doc.Part]:
 
 
 def _grids(report: DiffReport) -> list[doc.HeadGrid]:
-    """Return the grids of changed attention and of changed outputs."""
     return [grid for grid in (js_grid(report), output_grid(report)) if grid is not None]
 
 

@@ -255,7 +255,7 @@ class Explorer(Asking):
         self.put(replace(view, scene=view.scene.with_side(side)).fitted())
 
     def _writes(self) -> bool:
-        """Return whether a text is being written, which cannot be seen otherwise; then say so."""
+        """Return whether a text is being written, and if so say that it has only one view."""
         if writes := self.view.written is not None:
             self.say("a text that is written has one side, weights as they are: Esc leaves it")
         return writes
@@ -333,7 +333,7 @@ class Explorer(Asking):
             self.leave_written()
 
     def _write(self, sampling: Sampling) -> None:
-        """Let the model continue the text from its end, anew."""
+        """Let the model continue the text, from its first new token on."""
         text, removed = self.view.frame.text, self.view.scene.removed
         self._going.set()
         self.drop("mode")

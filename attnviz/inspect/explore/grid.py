@@ -199,7 +199,6 @@ def draw_thumbnails(
 
 
 def _caption(heads: Heads, head: Head, number: str, room: int, theme: Theme) -> Line:
-    """Return a head's name, then its cell of the grid."""
     cell = _cell(heads, head, room - width(number), theme)
     style = accent(theme, ground=True) if head == heads.chosen else DIM
     return [Segment(f"{number} ", style), *cell, Segment(" " * (_APART - 1))]

@@ -208,7 +208,7 @@ def _first(corner: int, place: int, window: int, total: int) -> int:
 def _merged(palette: str) -> NDArray[np.intp]:
     """Return for each step the one that replaces it in 256 colours: few, all of different colours.
 
-    Neighbours of one step join; without that they would be most of what a map sends over ssh.
+    Equal neighbours are then sent together, which saves most of what a map costs over ssh.
     """
     table = colour_table(palette)
     first: dict[int | None, int] = {}

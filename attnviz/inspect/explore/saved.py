@@ -273,7 +273,7 @@ def _frame(
     weights: NDArray[Any],
     second: bool,
 ) -> Frame:
-    """Return the frame of a variant; ``facts["sink"]`` is of the first, not of a ``second`` one."""
+    """Return the frame of a variant; if it is the ``second``, ``facts["sink"]`` is not its own."""
     info = model_of(facts["model"])
     kind: Kind = one_of(facts["kind"], get_args(Kind))
     causal, sinks = typed(facts["causal"], bool), facts["sink"]
@@ -329,7 +329,10 @@ def _check_weights(
     scores: Sequence[HeadScores],
     whole: bool,
 ) -> None:
-    """Raise ValueError for weights that no softmax gives; NaN needs a missing label or sink."""
+    """Raise ValueError for weights that no softmax gives.
+
+    NaN is allowed only if the sink was left out, or if the head has no label.
+    """
     if weights.shape != shape or weights.dtype.kind != "f":
         raise ValueError(f"weights of shape {weights.shape}, expected {shape}")
     for entry, one in zip(scores, weights, strict=True):
