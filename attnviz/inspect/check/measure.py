@@ -146,6 +146,7 @@ class CheckedModel:
 
     @cached_property
     def built_in(self) -> tuple[_Pass, ...]:
+        """Return one pass over each built-in text."""
         return tuple(map(self.passed, self._inputs))
 
     def passed(self, given: Input) -> _Pass:

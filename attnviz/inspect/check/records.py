@@ -219,4 +219,5 @@ class CheckReport(Report):
 
     @property
     def passed(self) -> bool:
+        """Return whether no rule failed."""
         return not self.failed

@@ -30,6 +30,7 @@ EXPLANATION = (
 
 
 def on_github() -> bool:
+    """Return whether this runs in GitHub Actions."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
