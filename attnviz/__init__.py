@@ -80,7 +80,7 @@ _ELSEWHERE = {
     "heatmap": "attnviz.inspect.heads.heatmap",
     "scaled_dot_product_attention": "attnviz.learn.mechanism",
 }
-"""The module of each name that is not one of ``attnviz.api``."""
+"""The modules of the names that are not in ``attnviz.api``."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,4 +1,4 @@
-"""The questions of attnviz as functions: each has the name and the options of its command.
+"""The commands of attnviz as functions: each has the name and the options of its command.
 
 The order of arguments is the same everywhere: the model, the text or texts, then keywords.
 ``--index-base 1`` is ``index_base=1``. Errors name options as the command line does.
@@ -61,7 +61,7 @@ _Found = TypeVar("_Found")
 
 
 def _in_own_modes(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
-    """Let a function choose torch's threads and record gradients; its caller's modes come back."""
+    """Let a function set torch's threads and record gradients; restore the caller's modes after."""
 
     @wraps(function)
     def in_own_modes(*args: _Given.args, **given: _Given.kwargs) -> _Found:
@@ -101,12 +101,12 @@ def load(
         with random weights over the words of the text; a directory, a Hugging Face id, a shape.
     device, dtype, backend, revision, offline, trust_remote_code, allow_pickle: as on the command
         line. With the backend ``auto`` torch runs a checkpoint, so that every function can use it.
-    threads: of the processor, for every function that takes the result; by default as many as suit
+    threads: how many threads every function uses that takes the result; by default as many as suit
         the model's size. What torch and NumPy are set to elsewhere stays as it is.
     progress: is called as ``progress(file, done, total)`` with bytes while files are downloaded.
     seed: of random weights. d_model, heads, kv_heads, causal, score: the shape of ``mha``.
 
-    Raises UsageError (also a ValueError) for an option that this model does not heed, LoadError,
+    Raises UsageError (also a ValueError) for an option that this model does not use, LoadError,
     OfflineError or UnsupportedError if it cannot be loaded.
     """
     given = {key: value for key, value in locals().items() if value is not None and key != "name"}
@@ -135,22 +135,21 @@ def capture(
     truncate: bool = False,
     no_known_labels: bool = False,
 ) -> HeadMaps:
-    """Return the attention of every head of a model over a text, or of the chosen heads alone.
+    """Return the attention of every head of a model over a text, or of the chosen heads only.
 
-    model: a name that ``attnviz.load`` takes, what that returns, or a loaded transformers model,
-        which is left exactly as it is; tokenizer: of the latter.
+    model: a name that ``attnviz.load`` takes, the result of ``attnviz.load``, or a loaded
+        transformers model, which is left exactly as it is. tokenizer: of a transformers model.
     layer, head: the heads to keep, as ``--layer`` and ``--head`` take them (``"L2H5"``, ``"2.*"``,
         ``3``: of every layer, ``(2, 5)``); several in a list. All by default.
-    kind, target: of an encoder–decoder, ``encoder`` (its default), ``decoder`` or ``cross``, and
-        the decoder's text, by default what the model writes itself; ``mha`` takes ``cross`` with
-        the text that looks at the other.
+    kind: for an encoder–decoder, ``encoder`` (its default), ``decoder`` or ``cross``; ``mha`` takes
+        ``cross``. target: the decoder's text, by default what the model writes itself; for ``mha``
+        the text of the queries.
     truncate: cut a text that is longer than the model's context.
     no_known_labels: ignore labels that were measured before, as ``--no-known-labels`` does.
 
     The weights are those of the model's own eager attention; each row sums to one.
     Raises UsageError (also a ValueError) for a choice or text that does not fit the model,
-    LoadError or OfflineError if it cannot be loaded, UnsupportedError if its attention cannot be
-    observed.
+    LoadError or OfflineError if it cannot be loaded, UnsupportedError if it cannot be observed.
     """
     from attnviz.engine.capture import Choice, capture_text
     from attnviz.engine.known_labels import known_labels
@@ -199,9 +198,9 @@ def heads(
     no_known_labels: bool = False,
     index_base: int = 0,
 ) -> HeadsComparison:
-    """Show where each head of a model attends over a text; ``capture`` gives the weights alone.
+    """Show where each head of a model attends over a text; ``capture`` gives only the weights.
 
-    model, tokenizer: see ``capture``. compare_mask, score: of ``mha``, by its name.
+    model, tokenizer: see ``capture``. compare_mask, score: only for the model name ``mha``.
     The options are those of ``attnviz heads``; see ``HeadsRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
@@ -286,7 +285,7 @@ def patterns(
     index_base: int = 0,
     seed: int = 0,
 ) -> PatternReport:
-    """Score what each head attends to: every measure with its chance level, and labels that hold.
+    """Score what each head attends to: every measure with its chance level, and the head's label.
 
     model, tokenizer: see ``capture``. text: to score on, in place of the built-in probes.
     The options are those of ``attnviz patterns``; see ``PatternsRequest``.
@@ -342,9 +341,7 @@ def ablate(
 ) -> AblationReport:
     """Ablate each head and measure exactly how much the loss rises, over one text or many.
 
-    model: a name that ``attnviz.load`` takes, what that returns, or a loaded transformers model,
-        which stays as it is; tokenizer: of the latter.
-    texts: one or several; the built-in ones by default.
+    model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default.
     The options are those of ``attnviz ablate``: see ``AblateRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
@@ -465,8 +462,8 @@ def path(
     model, tokenizer: see ``capture``. sender: the head, such as ``"L0H0"``.
     clean, corrupt, pairs: see ``patch``. The other options are those of ``attnviz path``.
 
-    Raises UsageError (also a ValueError) for what is not one head, or is one of the last layer;
-    else as ``patch`` does.
+    Raises UsageError (also a ValueError) if ``sender`` is not one head or is in the last layer, and
+    what ``patch`` raises.
     """
     given = locals()
     from attnviz.inspect.patch import path as question
@@ -504,10 +501,10 @@ def diff(
 ) -> DiffReport:
     """Compare two models, or one under two conditions, head by head, beyond a noise floor.
 
-    a, b: see ``capture``, or results saved as JSON; b: a again where it is left out.
+    a, b: see ``capture``, or results saved as JSON; by default b is a again.
     texts: one or several; by default the built-in ones. texts_b: what b reads in place of them.
-    tokenizer: of those that are loaded. device, dtype, backend, revision: of those that are named;
-        one of a saved result is compared as it stands. dtype_b, backend_b, revision_b: of b.
+    tokenizer: for loaded models. device, dtype, backend, revision: for models given by name; a
+        saved result is compared as it is. dtype_b, backend_b, revision_b: for b.
     The other options are those of ``attnviz diff``; see ``DiffRequest``.
 
     Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for what
@@ -562,7 +559,7 @@ def check(
     junit: str | os.PathLike[str] | None = None,
     seed: int = 0,
 ) -> CheckReport:
-    """Hold a model against rules in a file; the report's ``passed`` says whether all hold.
+    """Check a model by the rules in a file; the report's ``passed`` says whether all hold.
 
     model: see ``capture``; None for the one that the file names. tokenizer: see ``capture``.
     file: rules in TOML. init, force, update: write the file, or renew its baselines, as on the
@@ -619,8 +616,8 @@ def rollout(
 ) -> RolloutReport:
     """Follow attention through all layers to the input (Abnar & Zuidema 2020), over one text.
 
-    model, tokenizer: see ``capture``. The options are those of ``attnviz rollout``; see
-        ``RolloutRequest``.
+    model, tokenizer: see ``capture``.
+    The options are those of ``attnviz rollout``; see ``RolloutRequest``.
 
     Raises UsageError (also a ValueError) for options or a text that do not fit, LoadError for a
     model that cannot be read, UnsupportedError if its attention cannot be observed.
@@ -656,7 +653,7 @@ def why(
     index_base: int = 0,
     seed: int = 0,
 ) -> WhyReport:
-    """Take a prediction apart, exactly: what each head writes towards the predicted token.
+    """Split a prediction exactly into what each head writes towards the predicted token.
 
     model, tokenizer: see ``capture``. prompts: one, or several for means with intervals.
     The options are those of ``attnviz why``; see ``WhyRequest``.
@@ -721,12 +718,12 @@ def params(
 ) -> ParamsReport:
     """Count parameters, KV cache, FLOPs and memory of a model or of a shape, exactly.
 
-    model: a name, several that stand side by side, or a loaded model; None for a shape, which
-        ``d_model``, ``heads`` and what follows them describe.
+    model: a name, several to compare, or a loaded model; None for a shape, which ``d_model``,
+        ``heads`` and the arguments after them describe.
     The options are those of ``attnviz params``; see ``ParamsRequest``.
 
     Raises UsageError (also a ValueError) for numbers that do not go together, LoadError or
-    OfflineError for a name that stands for nothing that can be read.
+    OfflineError for a name whose model cannot be read.
     """
     given = locals()
     from attnviz.count.params import params as question
@@ -763,8 +760,9 @@ def scaling(
 ) -> ScalingReport:
     """Compare the softmax of the scores with and without the scale 1/√d_k.
 
-    model: whose queries and keys over the text are measured; None for random ones of the sizes
-        ``d_k``, such as ``"8,64,512"``. tokenizer: see ``capture``. text: built-in by default.
+    model: the one whose queries and keys are measured; None for random queries and keys of the
+        sizes ``d_k``, such as ``"8,64,512"``. tokenizer: see ``capture``. text: built-in by
+        default.
     The options are those of ``attnviz scaling``; see ``ScalingRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
@@ -803,8 +801,8 @@ def verify(
 ) -> VerifyReport:
     """Check attention against other implementations: the library's own, or that of a model.
 
-    model: None for the library's own attention, whose shape ``d_model``, ``heads`` and what follows
-        describe. tokenizer: see ``capture``. text: what the model reads, a sentence by default.
+    model: None for the library's own attention, of the shape that ``d_model``, ``heads`` and the
+        arguments after them describe. tokenizer: see ``capture``. text: a sentence by default.
     dtype: of the library's own attention. The options are those of ``attnviz verify``; see
         ``VerifyRequest``. The report's ``failed`` has the checks that failed.
 
@@ -842,7 +840,7 @@ def sweep(
 ) -> SweepReport:
     """Train the same small decoder with several numbers of heads, and compare what they learn.
 
-    text: a file whose next character is learned, in place of a task.
+    text: a file whose next characters are learned, in place of a task.
     The options are those of ``attnviz sweep``; see ``SweepRequest``. Ctrl-C ends the training
     between two steps; the report then holds the models that are trained.
 
@@ -870,12 +868,12 @@ def train(
     resume: bool = False,
     device: str = "cpu",
 ) -> TrainReport:
-    """Train a small language model of the library's own attention on text files.
+    """Train a small language model with the library's own attention on text files.
 
     files, valid: the texts to train on and to validate on. out: the model's new directory, which
         ``attnviz.load`` takes afterwards.
     The options are those of ``attnviz train``; see ``TrainRequest``. Ctrl-C ends the training
-    between two steps and saves it: ``resume=True`` goes on.
+    between two steps and saves it; ``resume=True`` continues it.
 
     Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for what
     cannot be read or written.
@@ -906,17 +904,17 @@ def generate(
     seed: int = 0,
     on_step: Callable[[Step], None] = lambda step: None,
 ) -> GenerateReport:
-    """Let a model write on, and see where its heads look; iterating over the report gives steps.
+    """Let a model continue a prompt, and show where its heads look at each step.
 
-    Each step has ``text``, ``id``, ``probability``, ``likely``, ``entropy`` and ``rows``: by layer
-    the weights (head, key) of the token that was read last.
+    Iterating over the report gives the steps. Each step has ``text``, ``id``, ``probability``,
+    ``likely``, ``entropy`` and ``rows``: by layer the weights (head, key) of the newest token.
 
-    model, tokenizer: see ``capture``. prompt: what it goes on from. on_step: is called with each
-        step as it is written. Ctrl-C ends the text between two steps.
+    model, tokenizer: see ``capture``. on_step: is called with each step as it is written. Ctrl-C
+        ends the text between two steps.
     The options are those of ``attnviz generate``; see ``GenerateRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a prompt that do not fit, LoadError
-    for a model that cannot be read, UnsupportedError if it does not tell the next token.
+    for a model that cannot be read, UnsupportedError if it does not predict the next token.
     """
     given = locals()
     from attnviz.inspect.generate.generate import WritingJob
@@ -942,7 +940,7 @@ def generate(
 
 
 def _text(text: str | None) -> str | None:
-    """UsageError for what is no text, or would read standard input."""
+    """Return a text or None; UsageError for an empty text or ``-``, which means standard input."""
     if text is None:
         return None
     if not isinstance(text, str) or not text.strip() or text == "-":
@@ -956,7 +954,7 @@ def _opened(
     opening: Callable[[str], Model] | None = None,
     reads: bool = True,
 ) -> Model:
-    """Return the model of a name, what ``load`` returned, or the loaded one as it stands.
+    """Return a model given by name, by the result of ``load`` or as a transformers model.
 
     opening: loads a named model; by default for torch. reads: whether it is to read a text.
     Raises UsageError for a tokenizer next to a name, and for a loaded model without one.
@@ -980,7 +978,7 @@ def _opened(
 
 
 def _for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
-    """Return what loads a named model for one pass over a text and ``tokens`` more."""
+    """Return a function that loads a named model for a pass over a text and ``tokens`` more."""
     from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
 
     return lambda name: load(name, LoadOptions(tokens=reckoned_tokens(text) + tokens))

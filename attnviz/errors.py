@@ -1,10 +1,10 @@
 """The exceptions a user can meet, each with the exit code that the command line gives it.
 
     AttnvizError                 1  unexpected
-    ├── UsageError               2  what was asked for cannot be done with these inputs; also
+    ├── UsageError               2  the request cannot be carried out with these inputs; also
     │                               a ValueError, as Python code expects of a wrong argument
     ├── LoadError                3  a model or a file cannot be read or written
-    │   └── OfflineError         4  not cached, and the network was not to be used or silent
+    │   └── OfflineError         4  not cached, and the network not allowed or not answering
     ├── UnsupportedError         5  the architecture's attention cannot be observed
     └── CheckError               6  a rule of ``attnviz check`` does not hold
 
@@ -31,7 +31,7 @@ class LoadError(AttnvizError):
 
 
 class OfflineError(LoadError):
-    """Not in the local cache, and the network was not allowed or did not answer (exit 4)."""
+    """A model is not cached, and the network was not allowed or did not answer (exit 4)."""
 
     exit_code = 4
 

@@ -1,4 +1,4 @@
-"""Requests to stop, by Ctrl-C or a signal, for work that may only be left between two steps."""
+"""Handlers for Ctrl-C and signals, for work that may only be stopped between two steps."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from types import FrameType
 def between_steps() -> Iterator[Callable[[], bool]]:
     """Give the block a function that returns whether the process was asked to stop.
 
-    The block decides when it stops. A second Ctrl-C interrupts at once. Off
-    the main thread, which alone gets signals, nothing is changed.
+    The block decides when it stops. A second Ctrl-C interrupts at once. Outside the main thread,
+    which alone gets signals, nothing is changed.
     """
     asked = False
 
@@ -30,7 +30,7 @@ def between_steps() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def as_interrupt() -> Iterator[None]:
-    """Let SIGTERM, and a terminal that closes, interrupt the block as Ctrl-C does."""
+    """Let SIGTERM, and the closing of the terminal, interrupt the block as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -44,7 +44,7 @@ def _handled(handler: Callable[[int, FrameType | None], None], *signals: int) ->
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # What is ignored stays so: nohup asks for that, or a script of the job that runs behind it.
+    # An ignored signal stays ignored: nohup asks for that, or a script for a background job.
     heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
     before = {one: signal.signal(one, handler) for one in heeded}
     try:

@@ -1,10 +1,10 @@
-"""The options of a question, declared once as frozen dataclasses, for Python and the command line.
+"""The options of a command, declared once as frozen dataclasses, for Python and the command line.
 
 Each field is declared with ``option``, ``flag`` or ``argument``, which give its help. Groups of
-fields that belong together are classes, and the request of a question inherits the groups that it
-has: ``class RolloutRequest(Truncation, Kind, HeadChoice)``. Creating a request checks every value,
-so that a wrong one is refused before a model is loaded. ``attnviz.cli.groups`` makes options of the
-command line of the same fields.
+fields that belong together are classes, and the request of a command inherits its groups:
+``class RolloutRequest(Truncation, Kind, HeadChoice)``. Creating a request checks every value, so
+that a wrong one is refused before a model is loaded. ``attnviz.cli.groups`` makes the options of
+the command line from the same fields.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Options:
     A subclass that checks how its options go together does so in ``__post_init__``, after it has
     called that of its base.
 
-    panel: the heading of the help under which the options of the class stand.
+    panel: the heading in the help for the options of the class.
     """
 
     panel: ClassVar[str | None] = None
@@ -49,19 +49,19 @@ class Options:
     def of(cls, keywords: Mapping[str, Any]) -> Self:
         """Return the request with the options among ``keywords``, checked; all else is ignored.
 
-        A function whose keywords are the options hands over its ``locals()``.
+        A function whose keywords are the options passes its ``locals()``.
         """
         names = {one.name for one in fields(cls)}
         return cls(**{name: value for name, value in keywords.items() if name in names})
 
     def given(self) -> Iterator[str]:
-        """Yield the options that differ from their defaults, as they are typed."""
+        """Yield the names of options that differ from their defaults, as they are typed."""
         for one in fields(self):
             if getattr(self, one.name) != one.default:
                 yield typed_name(one)
 
     def typed(self) -> Iterator[str]:
-        """Yield the same options with their values, each word an argument of the command line."""
+        """Yield these options with their values as separate arguments of the command line."""
         for one in fields(self):
             value = getattr(self, one.name)
             if value == one.default or one.metadata.get("bare"):
@@ -74,11 +74,11 @@ class Options:
 
 
 def option(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
-    """Declare an option that is called as its field is; ``name`` and ``short`` give other names.
+    """Declare an option that has the name of its field; ``name`` and ``short`` give other names.
 
     default: ``...`` if a value must be given. A field of type ``tuple`` may be given several times.
-    ``choices`` are the allowed values, where the type does not list them. ``words=True`` reads the
-    value as UTF-8, whatever the locale made of its bytes. All else is handed on to Typer.
+    ``choices`` are the allowed values, if the type does not list them. ``words=True`` reads the
+    value as UTF-8, whatever the locale made of its bytes. All else is passed to Typer.
     """
     return field(default=default, metadata={"metavar": metavar, "help": help, **more})
 
@@ -102,7 +102,7 @@ def typed_name(one: Field[Any]) -> str:
 
 @dataclass(frozen=True)
 class Declared:
-    """An option as its class declares it: the field, its type, and the panel of its class."""
+    """An option as declared in its class: the field, its type, and the panel of the class."""
 
     field: Field[Any]
     type: Any
@@ -113,8 +113,8 @@ class Declared:
 def options_of(group: Any) -> Mapping[str, Declared]:
     """Return the options of a group, a subclass of ``Options``, those of its first base first.
 
-    An option that a class declares again keeps the place that it has in the base. A class that
-    names a panel brings the options of its bases there.
+    An option that a class declares again keeps its place in the base. If a class names a panel, the
+    options of its bases move there.
     """
     found: dict[str, Declared] = {}
     for base in group.__bases__:
@@ -133,7 +133,7 @@ def options_of(group: Any) -> Mapping[str, Declared]:
 
 
 def checked(name: str, value: Any, declared: Declared) -> Any:
-    """Return a value as its field holds it.
+    """Return an option's value, checked and converted to the type of its field.
 
     NumPy's numbers become Python's, a path may be a text, and one value stands for a tuple of one.
     Raises UsageError for another type, a value that is not among the choices or out of range.
@@ -176,19 +176,19 @@ def _single(name: str, value: Any, kind: Any, told: Mapping[str, Any]) -> Any:
     return value
 
 
-# Groups that many questions share ------------------------------------------------------------
+# Groups that many commands share -------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Truncation(Options):
-    """What is done with a text that is too long."""
+    """What to do with a text that is too long."""
 
     truncate: bool = flag("Cut texts that are longer than the model's context.")
 
 
 @dataclass(frozen=True)
 class Kind(Options):
-    """Which attention of a model that has several."""
+    """Which attention to use of a model that has several."""
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND", "Which attention of an encoder–decoder: encoder (default), decoder or cross."
@@ -202,7 +202,7 @@ class Kind(Options):
 
 @dataclass(frozen=True)
 class HeadChoice(Options):
-    """Which heads. Python code may also give numbers and pairs (layer, head)."""
+    """Which heads to use. Python code may also give numbers and pairs (layer, head)."""
 
     layer: str | None = option("LAYERS", "Layers: 2, 0-3, 0,5, -1 is the last.", short="-l")
     head: tuple[str, ...] = option(
@@ -245,7 +245,7 @@ class Seed(Options):
 
 @dataclass(frozen=True)
 class OwnShape(Options, panel="The library's own attention (--model mha)"):
-    """The shape of ``mha``; None where it is not said."""
+    """The shape of ``mha``; None for what is not given."""
 
     d_model: int | None = option("D", "Model width (default: 64).")
     heads: int | None = option("H", "Number of query heads (default: 8).")
@@ -266,10 +266,10 @@ _BARE = re.compile(r"(^|[\s,])[Hh](?=[\d*-])")
 
 
 def spelled_heads(choice: Any) -> tuple[str, ...]:
-    """Return choices of heads as the command line writes them.
+    """Return choices of heads as typed on the command line.
 
     choice: None, a choice or a list of choices; each is a text such as ``L2H5``, the number of a
-    head of every layer, or a pair (layer, head). ``H3``, a head of an array, becomes a bare 3.
+    head of every layer, or a pair (layer, head). ``H3``, a head of an array, becomes 3.
     """
     if choice is None:
         return ()
@@ -279,7 +279,7 @@ def spelled_heads(choice: Any) -> tuple[str, ...]:
 
 
 def spelled_head(choice: Any) -> str:
-    """Return one choice of heads as the command line writes it; see ``spelled_heads``."""
+    """Return one choice of heads as typed on the command line; see ``spelled_heads``."""
     if isinstance(choice, tuple) and len(choice) == 2:
         return f"L{choice[0]}H{choice[1]}"
     return _BARE.sub(r"\1", str(choice))
@@ -304,7 +304,7 @@ class Budget:
 
 
 def read_budget(typed: str) -> Budget:
-    """``30s``, ``5m``, ``1h``, ``20`` or ``20 heads``; UsageError for anything else."""
+    """Return the budget in ``30s``, ``5m``, ``1h``, ``20`` or ``20 heads``; else UsageError."""
     match = re.fullmatch(rf"{_NUMBER}\s*(s|m|min|h|heads?)?", typed.strip().lower())
     unit = match[2] if match is not None else None
     if match is None or (unit not in _SECONDS and not match[1].isdigit()):
@@ -326,8 +326,8 @@ def read_budget(typed: str) -> Budget:
 def read_bytes(typed: str, option: str = "--max-memory") -> int:
     """Return the bytes of ``2GB`` (10⁹ each), ``512MiB`` (2²⁰ each) or ``64B``.
 
-    option: that it was given to. Raises UsageError for anything else, as for a bare number, which
-    could mean any unit.
+    option: its name for the message. Raises UsageError for anything else, also for a bare number,
+    which could mean any unit.
     """
     match = re.fullmatch(rf"{_NUMBER}\s*(?:([kmgtp]i?)b?|b)", typed.strip().lower())
     if match is None:

@@ -24,57 +24,57 @@ PACKAGED = Path(__file__).resolve().parent / "data"
 """The files that ship with the package: the bundled model and the built-in texts."""
 
 TEXT_BYTES = 2**22
-"""4 MiB of one text: a million tokens, for each of which a tokenizer takes 500 bytes of memory."""
+"""4 MiB for one text: a million tokens, each of which takes a tokenizer 500 bytes of memory."""
 
 TEXTS_BYTES = 2**26
-"""64 MiB of a list of texts, of pairs or of annotated sentences."""
+"""64 MiB for a list of texts, of pairs or of annotated sentences."""
 
 CORPUS_BYTES = 2**33
-"""8 GiB of a file to train on, or of the state of a training run."""
+"""8 GiB for a file to train on, or for the state of a training run."""
 
 SETTINGS_BYTES = 2**26
-"""64 MiB of a config, an index of shards, a baseline; the largest known are below 10 MB."""
+"""64 MiB for a config, an index of shards or a baseline; the largest known are below 10 MB."""
 
 TABLES_BYTES = 2**22
-"""4 MiB of TOML: of a thousand rules of ``check``, each with a text of its own."""
+"""4 MiB for TOML: a thousand rules of ``check``, each with its own text."""
 
 TOKENIZER_BYTES = 2**27
-"""128 MiB of a tokenizer's file; the largest known have 35 MB."""
+"""128 MiB for a tokenizer's file; the largest known have 35 MB."""
 
 RESULT_BYTES = 2**28
-"""256 MiB of results as JSON: ``patterns`` writes 52 MB of the 16,128 heads of a Llama of 405B."""
+"""256 MiB for results as JSON: ``patterns`` writes 52 MB for the 16,128 heads of Llama 405B."""
 
 ARRAY_BYTES = 2**31
-"""2 GiB of weights, in their file and in memory, and of the results of a run that goes on."""
+"""2 GiB for weights, in their file and in memory, and for the results of a resumed run."""
 
 Kind = TypeVar("Kind")
 Known = TypeVar("Known")
 
 _PIECE = 2**20
 _LINES = 2**20
-"""Lines that a list of texts may have."""
+"""The most lines that a list of texts may have."""
 
 _GROWN = 8
-"""Bytes of memory that the values of a JSON file may take for each byte that such files may have.
+"""Bytes of memory that the values of a JSON file may take per byte that such a file may have.
 
 A file of weights takes four times its size, one of empty lists 22 times, of small objects 29 times.
 """
 
 _MEMORY = {",": 40, '"': 28, "[": 90, "{": 200}
-"""Bytes that a value takes at most for each of these marks in JSON, by measurement."""
+"""The most bytes of memory that a value takes for each of these marks in JSON, as measured."""
 
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
-"""What a half of a surrogate pair looks like; whole pairs, as of an escaped emoji, do so too."""
+"""Matches half of a surrogate pair, and also whole pairs such as an escaped emoji."""
 
 _KEY = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _LONG_KEY = re.compile(rf"(?<![\w-]){_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{63}}")
-"""A key of TOML of 64 parts: the parser takes time and memory by the square of their number."""
+"""A TOML key of 64 parts; the parser's time and memory grow with the square of their number."""
 
 
 def damage() -> tuple[type[Exception], ...]:
-    """Return the classes of all that reading a damaged file may raise.
+    """Return the classes of the exceptions that reading a damaged file may raise.
 
-    Those of a library count where it has been imported: only then can it have raised one.
+    Those of a library count if it has been imported: only then can it have raised one.
     """
     modules = sys.modules
     named = ((modules.get(module), error) for module, error in _OF_LIBRARIES)
@@ -94,7 +94,7 @@ _OF_LIBRARIES = (
 
 @contextmanager
 def damaged(name: str, mend: str = "") -> Iterator[None]:
-    """Raise LoadError where what is read inside is damaged; other errors of ours pass.
+    """Raise LoadError if what is read inside is damaged; attnviz's own errors pass.
 
     name: what is read. mend: what to do about it.
     """
@@ -109,12 +109,11 @@ def read_bytes(path: Path, *, name: str = "", failure: str = "", most: int = 0) 
     """Return all of a file, a pipe or a terminal.
 
     name: how a message names it; empty for its path in quotes.
-    failure: how a message begins where the system refuses; empty for ``cannot read <name>``.
+    failure: how a message begins if the system refuses; empty for ``cannot read <name>``.
     most: bytes that it may have; 0 for those of a text.
 
-    Raises:
-        LoadError: the system refuses, or there is more.
-        UsageError: a device, which has no end.
+    Raises LoadError if the system refuses or there are more bytes, UsageError for a device, which
+    has no end.
     """
     shown, most = name or repr(str(path)), most or TEXT_BYTES
     try:
@@ -131,9 +130,9 @@ def read_bytes(path: Path, *, name: str = "", failure: str = "", most: int = 0) 
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file that nobody named: OSError for a link, a pipe, a device or a directory.
+    """Open a file that no person named: OSError for a link, a pipe, a device or a directory.
 
-    It never waits for somebody who writes.
+    It never waits for a writer.
     """
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -145,7 +144,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_stream(stream: BinaryIO, name: str, most: int = 0) -> bytes:
-    """Return all of an open stream; LoadError where it has more bytes than ``read_bytes`` takes."""
+    """Return all of an open stream; LoadError if it has more than ``most`` bytes."""
     pieces, size, most = [], 0, most or TEXT_BYTES
     try:
         while piece := stream.read(_PIECE):
@@ -161,7 +160,7 @@ def read_stream(stream: BinaryIO, name: str, most: int = 0) -> bytes:
 
 
 def check_size(path: Path, most: int) -> None:
-    """Raise LoadError for a file of more bytes, before a library reads it."""
+    """Raise LoadError if a file has more bytes than ``most``, before a library reads it."""
     try:
         size = path.stat().st_size
     except OSError as error:
@@ -177,9 +176,9 @@ def _too_large(name: str, most: int) -> LoadError:
 
 
 def text_lines(content: bytes, name: str) -> Iterator[str]:
-    """Yield the lines of a text file, without their ends.
+    """Yield the lines of a text file, without line ends.
 
-    Raises LoadError for a line that is not UTF-8, which it names, and for too many of them.
+    Raises LoadError for a line that is not UTF-8, which it names, and for too many lines.
     """
     for number, line in enumerate(io.BytesIO(content), start=1):
         if number > _LINES:
@@ -191,7 +190,7 @@ def text_lines(content: bytes, name: str) -> Iterator[str]:
 
 
 def utf8(content: bytes, name: str, failure: type[AttnvizError] = LoadError) -> str:
-    """Bytes as UTF-8 text without its mark; ``failure`` where they are not, ``name`` names them."""
+    """Return UTF-8 bytes as text without the byte order mark; ``failure`` if they are not UTF-8."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -202,10 +201,9 @@ def utf8(content: bytes, name: str, failure: type[AttnvizError] = LoadError) -> 
 
 
 def parse_json(content: bytes | str, name: str, most: int = RESULT_BYTES) -> Any:
-    """Return the value that JSON stands for; LoadError, which begins with ``name``, where it is
-    none.
+    """Return the value of JSON; LoadError, which begins with ``name``, if it is damaged.
 
-    most: bytes that such a file may have; its values may take so many times as much of the memory.
+    most: bytes that such a file may have; its values may take ``_GROWN`` times as much memory.
     """
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
@@ -223,7 +221,7 @@ def check_memory(text: str, name: str, most: int) -> None:
 
     most: bytes that such a file may have.
     """
-    width = 1 if text.isascii() else 4  # in which Python stores a character
+    width = 1 if text.isascii() else 4  # bytes in which Python stores a character
     needed = width * len(text) + sum(text.count(mark) * size for mark, size in _MEMORY.items())
     if needed > _GROWN * most:
         raise LoadError(
@@ -233,9 +231,7 @@ def check_memory(text: str, name: str, most: int) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; LoadError where it cannot be read or holds something
-    else.
-    """
+    """Return the object in a JSON file; LoadError if it cannot be read or is no object."""
     name = repr(str(path))
     failure = f"{name} cannot be read as JSON"
     found = read_bytes(path, failure=failure, most=SETTINGS_BYTES)
@@ -248,7 +244,7 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """Return the table in a TOML file that should be ``what``, such as ``a recipe``.
 
-    Raises LoadError where it cannot be read.
+    Raises LoadError if it cannot be read.
     """
     failure = f"{str(path)!r} cannot be read as {what}"
     return parse_toml(read_bytes(path, failure=failure, most=TABLES_BYTES), failure)
@@ -257,10 +253,8 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 def parse_toml(
     content: bytes, failure: str, kind: type[AttnvizError] = LoadError
 ) -> dict[str, Any]:
-    """Return the table that TOML stands for; an error of ``kind``, which begins with
-    ``failure``.
-    """
-    import tomllib  # many a start reads none
+    """Return the table in TOML; an error of ``kind``, which begins with ``failure``, if damaged."""
+    import tomllib  # many runs read none
 
     try:
         text = content.decode("utf-8-sig")
@@ -275,19 +269,19 @@ def parse_toml(
 
 
 def typed(value: Any, kind: type[Kind]) -> Kind:
-    """Return a value that is of this type; TypeError for another. A truth value is no number."""
+    """Return a value of exactly this type; TypeError for another: a bool is no int."""
     if type(value) is not kind:
         raise TypeError(f"{value!r:.40} is no {kind.__name__}")
     return value
 
 
 def optional(value: Any, kind: type[Kind]) -> Kind | None:
-    """Return the same, or None for null."""
+    """Return a value of this type, or None for null; TypeError for another."""
     return None if value is None else typed(value, kind)
 
 
 def one_of(value: Any, known: Collection[Known]) -> Known:
-    """Return a value that is known; ValueError for another."""
+    """Return a value that is among the known ones; ValueError for another."""
     for each in known:
         if value == each:
             return each
@@ -302,9 +296,9 @@ def finite(value: Any) -> float:
 
 
 def repeated(folded: Any, most: int) -> list[Any]:
-    """Return the names of ``[[[name, …], times], …]``, each as often as it says.
+    """Return the names of ``[[[name, …], times], …]``, each repeated ``times`` times.
 
-    Raises TypeError for what is no such list, ValueError for more than ``most`` names.
+    Raises TypeError for another structure, ValueError for more than ``most`` names.
     """
     found: list[Any] = []
     for names, times in folded:

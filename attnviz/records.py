@@ -1,4 +1,4 @@
-"""What crosses the layers of the package: frozen dataclasses, checked on creation."""
+"""The records that the layers of the package exchange: frozen dataclasses, checked on creation."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Kind = Literal["self", "encoder", "decoder", "cross"]
-"""Which attention: ``self`` of a model with one stack, or one of an encoder–decoder's three."""
+"""The kind of attention: ``self`` with one stack, or one of the three of an encoder–decoder."""
 
 Advance = Callable[[float], None]
-"""Called with the share of the work that is done, from 0 to 1."""
+"""Is called with the share of the work that is done, from 0 to 1."""
 
 Score = Literal["scaled-dot", "dot", "additive"]
 """How well a query and a key match: q·k/√d_k, q·k, or Σ v·tanh(q + k)."""
@@ -28,7 +28,7 @@ class Tokens:
     texts: what each token stands for, leading space included; a byte that is no character by
         itself is written ``<0xE2>``. Not yet safe for a terminal: ``draw.labels`` sees to that.
     special: whether the token was added by the tokenizer rather than read from the text.
-    kept: where the tokens stand in the text that they were taken from; empty for a whole text.
+    kept: the positions of the tokens in the text that they were taken from; empty for a whole text.
     """
 
     ids: tuple[int, ...]
@@ -48,15 +48,15 @@ class Tokens:
 
     @classmethod
     def bare(cls, ids: Sequence[int]) -> Tokens:
-        """Ids alone, of which nobody knows what they stand for."""
+        """Return tokens with ids only; their texts are not known."""
         return cls(tuple(ids), ("",) * len(ids), (False,) * len(ids))
 
     def cut(self, length: int | None) -> Tokens:
-        """Return the first tokens; None leaves all of them."""
+        """Return the first ``length`` tokens; all of them for None."""
         return self.taken(range(len(self))[:length])
 
     def taken(self, places: Sequence[int]) -> Tokens:
-        """Return the tokens of these places, in their order."""
+        """Return the tokens at these places, in their order."""
         return Tokens(
             tuple(self.ids[place] for place in places),
             tuple(self.texts[place] for place in places),
@@ -66,20 +66,20 @@ class Tokens:
 
     @property
     def places(self) -> Sequence[int]:
-        """Return where the tokens stand in the text, counted from 0."""
+        """Return the positions of the tokens in the text, from 0."""
         return self.kept or range(len(self))
 
 
 @dataclass(frozen=True)
 class Input:
-    """What one forward pass reads: a text, and of an encoder–decoder also the decoder's text."""
+    """What one forward pass reads: a text, and for an encoder–decoder also the decoder's text."""
 
     text: Tokens
     target: Tokens | None = None
 
     @classmethod
     def of_ids(cls, ids: Sequence[int], target: Sequence[int] | None = None) -> Input:
-        """Token ids alone."""
+        """Return an input of token ids only."""
         return cls(Tokens.bare(ids), None if target is None else Tokens.bare(target))
 
     @property
@@ -96,26 +96,26 @@ class Input:
         return self.text if self.target is None else self.target
 
     def masked(self, position: int, mask: int) -> Input:
-        """Return the same with one token of the text hidden."""
+        """Return the input with one token of the text replaced by the id ``mask``."""
         ids = (*self.ids[:position], mask, *self.ids[position + 1 :])
         return replace(self, text=replace(self.text, ids=ids))
 
     def queries(self, kind: Kind) -> Tokens:
-        """Return the text whose tokens look, in attention of this kind."""
+        """Return the text whose tokens are the queries in attention of this kind."""
         return self.text if self.target is None or kind == "encoder" else self.target
 
     def keys(self, kind: Kind) -> Tokens:
-        """Return the text that is looked at."""
+        """Return the text whose tokens are the keys in attention of this kind."""
         return self.text if kind == "cross" else self.queries(kind)
 
 
 NO_PREDICTIONS = "predictions cannot be measured"
-"""How a note ends that matters only where something is predicted."""
+"""The end of a note that matters only if something is predicted."""
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """Where the numbers on screen come from.
+    """The model that the numbers on screen come from.
 
     name: as the user gave it.
     revision: commit, content hash, or None if there is none (a plain directory).
@@ -124,13 +124,13 @@ class ModelInfo:
     layers, heads, kv_heads, head_dim: the shape; heads share a key/value head in groups of
         ``heads // kv_heads``.
     weights: ``trained`` (of the bundled model), ``checkpoint`` (read from files, whatever they
-        hold), ``random``, ``loaded`` (of a model object that Python code handed over), or
-        ``given``: an array of attention weights alone, of whose model nothing is known.
-    seed: of the random weights; None where nothing was drawn.
+        hold), ``random``, ``loaded`` (of a model object that Python code passed), or
+        ``given``: only an array of attention weights, of an unknown model.
+    seed: of the random weights; None if nothing was drawn.
     device: where it ran.
     notes: sentences a reader of the result must know.
     score: how queries and keys are matched; None for a checkpoint, which has its own way.
-    not_finite: the tensors of the model that hold numbers that are not finite.
+    not_finite: the names of tensors of the model with numbers that are not finite.
     backend: what ran it.
     """
 
@@ -156,23 +156,17 @@ class ModelInfo:
 
     @property
     def is_array(self) -> bool:
-        """Return whether there is no model, but an array of attention weights: one layer's,
-        unnumbered.
-        """
+        """Return whether there is no model, but one layer's array of attention weights."""
         return self.weights == "given"
 
     @property
     def overflow_advice(self) -> str:
-        """Return how to end a sentence on numbers that overflowed; empty where nothing would
-        help.
-        """
+        """Return advice to end a message on overflow with; empty if there is none."""
         narrow = self.dtype in ("float16", "bfloat16") and not self.not_finite
         return "; try --dtype float32" if narrow else ""
 
     def group(self, head: int) -> int | None:
-        """Return the key/value head that query head ``head`` reads, or None where each has its
-        own.
-        """
+        """Return the key/value head that query head ``head`` uses; None if each has its own."""
         if self.kv_heads == self.heads or self.heads % self.kv_heads:
             return None
         return head * self.kv_heads // self.heads
@@ -185,7 +179,7 @@ class LayerWeights:
     layer: index from 0.
     heads: the index from 0 of each kept head.
     weights: float32 or float64 array (heads, query, key).
-    mask: boolean (query, key), True where the layer lets the query see the key; None where only
+    mask: boolean (query, key), True where the layer lets the query see the key; None if only
         ``AttentionRecord.causal`` is known.
     """
 
@@ -213,7 +207,7 @@ class AttentionRecord:
     kind: which attention of the model.
     causal: whether a query sees no later key; such cells are drawn blank.
     queries, keys: the tokens of the two axes (the same object for self-attention).
-    layers: in order of their index; only those that were asked for.
+    layers: in order of their index; only those that were requested.
     """
 
     model: ModelInfo
@@ -233,7 +227,7 @@ class AttentionRecord:
                 )
 
     def seen(self, layer: LayerWeights) -> NDArray[np.bool_]:
-        """Return (query, key), True where a layer lets the query see the key."""
+        """Return booleans (query, key), True if the layer lets the query see the key."""
         if layer.mask is not None:
             return layer.mask
         every = np.ones((len(self.queries), len(self.keys)), bool)
@@ -248,31 +242,31 @@ class AttentionRecord:
 
 Source = Literal["card", "patterns", "text", "none"]
 """Where a head's name comes from: the card of the bundled model, a result of ``patterns`` that was
-kept for this checkpoint, or enough events of the text at hand; ``none`` for what only describes the
+kept for this checkpoint, or enough events of the text at hand; ``none`` if it only describes the
 head on this text."""
 
 
 SINKS = ("first", "separator")
-"""The labels of attention sinks, which most heads are."""
+"""The labels of heads that attend mostly to an attention sink, as most heads do."""
 
 
 class HeadLabel(NamedTuple):
     """What a head does most clearly, in one word, and what supports the word.
 
-    Where ``source`` is ``none`` the word is no finding about the head: ``first`` (the attention
-    sink), ``spread`` or ``peaked`` describe what it does on this text.
+    If ``source`` is ``none`` the word is no finding about the head: ``first`` (the attention sink),
+    ``spread`` or ``peaked`` only describe its weights on this text.
 
     name: such as ``previous``; one of ``measures.registry``.
-    letter: its sign where there is no room for the name.
-    score: what the evidence behind the name has, in [0, 1], and so the same for every text where
-        the card or ``patterns`` names the head; else the measure of this name on the text at hand,
-        of an attention sink its whole weight.
+    letter: one letter, if there is no room for the name.
+    score: in [0, 1]. If the card or ``patterns`` names the head, the score measured there, the same
+        for every text; else the measure of this name on the text at hand, for an attention sink its
+        whole weight.
     base_rate: the same measure of uniform attention over what each query of the text at hand sees.
     short: the name in three or four letters, for a cell of a grid.
-    said: the name as papers say it, such as ``previous token``.
+    said: the name as it is written in papers, such as ``previous token``.
     source: where the name comes from.
-    events: how many queries of the text at hand stand behind ``on_text``.
-    on_text: the measure of this name on the text at hand; NaN where this text shows none (no token
+    events: how many queries of the text at hand ``on_text`` is measured on.
+    on_text: the measure of this name on the text at hand; NaN if the text cannot show it (no token
         repeats, say).
     date: when ``patterns`` kept the label, such as ``2026-11-21``; empty for other sources.
     """
@@ -293,7 +287,7 @@ class HeadLabel(NamedTuple):
 
     @property
     def is_finding(self) -> bool:
-        """Return whether the name tells of the head, and not only of its weights on this text."""
+        """Return whether the name describes the head, and not only its weights on this text."""
         return self.source != "none"
 
     @property
@@ -303,13 +297,13 @@ class HeadLabel(NamedTuple):
 
 
 NO_LABEL = HeadLabel("no numbers", "?", math.nan, math.nan, "nan", "no numbers")
-"""Of a head whose weights are not all numbers."""
+"""The label of a head whose weights are not all finite."""
 
 
 class HeadScores(NamedTuple):
     """Every measure of one head over one text.
 
-    scores: by name; None where the text cannot show it (no token repeats, say).
+    scores: by name; None if the text cannot show a measure (no token repeats, say).
     """
 
     layer: int
@@ -324,7 +318,7 @@ class HeadScores(NamedTuple):
 
     @property
     def trait(self) -> HeadLabel:
-        """Return the label under its former name, for programs written with it."""
+        """Return ``label`` under its former name, for older programs."""
         return self.label
 
 
@@ -333,17 +327,17 @@ class HeadsReport:
     """What ``attnviz heads`` found: the one input of every screen and file it writes.
 
     record: the weights.
-    heads: the scores, one entry a kept head, in the order of ``record`` or as sorted.
+    heads: the scores, one entry per kept head, in the order of ``record`` or as sorted.
     notable: the few heads worth a full map, as (layer, head).
     selected: whether the user chose the heads, or all are there.
     index_base: 0, or 1 for names that start at one; indices inside records start at 0.
     sorted_by: the measure that orders ``heads``, or None for layer by layer.
-    text: what was read. target: the decoder's text, or the one that looks at the other.
+    text: what was read. target: the decoder's text, or for ``mha`` that of the queries.
     sinks: the mean weight of each head (layer, head) on the attention sink, see ``measures.sinks``;
-        empty where the text has none. resting: the weight above which a head rests on it.
+        empty if the text has none. resting: the weight above which a head rests on it.
     sink: whether the weights of ``record`` are whole; else rows are rescaled without the sink.
-    ablated: (layer, head) whose outputs were zero. norm_weighted: whether the weights of ``record``
-        are those times the norms of what they move, rows rescaled.
+    ablated: (layer, head) whose outputs were zero. norm_weighted: whether each weight of ``record``
+        is multiplied by the norm of the value that it moves, rows rescaled.
     """
 
     record: AttentionRecord
@@ -361,17 +355,17 @@ class HeadsReport:
     norm_weighted: bool = False
 
     def rests(self, layer: int, head: int) -> bool:
-        """Return whether a head rests on the attention sink."""
+        """Return whether a head's weight on the attention sink is above ``resting``."""
         return self.sinks.get((layer, head), 0.0) > self.resting
 
     def name(self, layer: int, head: int) -> str:
-        """Return a head's name, such as ``L2H5``; ``H5`` where the layer is not known."""
+        """Return a head's name, such as ``L2H5``; ``H5`` if the layer is not known."""
         if self.record.model.is_array:
             return f"H{head + self.index_base}"
         return f"L{layer + self.index_base}H{head + self.index_base}"
 
     def weights(self, layer: int, head: int) -> NDArray[np.floating]:
-        """Return the (query, key) weights of one kept head. KeyError where it was not kept."""
+        """Return the (query, key) weights of one kept head; KeyError if it was not kept."""
         for kept in self.record.layers:
             if kept.layer == layer and head in kept.heads:
                 found: NDArray[np.floating] = kept.weights[kept.heads.index(head)]
@@ -379,7 +373,7 @@ class HeadsReport:
         raise KeyError(f"{self.name(layer, head)} was not kept")
 
     def scores(self, layer: int, head: int) -> HeadScores:
-        """Return the scores of one kept head. KeyError where it was not kept."""
+        """Return the scores of one kept head; KeyError if it was not kept."""
         for entry in self.heads:
             if (entry.layer, entry.head) == (layer, head):
                 return entry

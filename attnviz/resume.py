@@ -1,8 +1,8 @@
-"""``--resume FILE``: what is done is written text by text, and a run that was killed goes on there.
+"""``--resume FILE``: results are written text by text, so that a killed run can be continued.
 
-A JSON object a line: first what the run is, then a piece of the result each, of one text; numbers
-come back to the bit. A line is appended whole and flushed to the disk; one that a kill cut short is
-the last and is written anew.
+Each line is a JSON object: the first describes the run, every other is a result of one text.
+Numbers are restored exactly. A line is appended whole and flushed to the disk; only the last can
+have been cut short by a kill, and it is written anew.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Piece:
 
 
 class ResumeFile:
-    """The partial results of one run; a context manager that holds the file against other runs.
+    """The partial results of one run; a context manager that locks the file against other runs.
 
     schema: of the command whose results it keeps, such as ``attnviz.ablate-resume/1``.
     run: all that the results depend on, as JSON values by name; a file whose run differs in any
@@ -60,7 +60,7 @@ class ResumeFile:
         self.done: list[Piece] = []
 
     def __enter__(self) -> ResumeFile:
-        """Open the file, or begin one.
+        """Open the file, or create it.
 
         Raises UsageError for a file of another run or one that another process writes, LoadError
         for one that cannot be read or is damaged.
@@ -90,10 +90,7 @@ class ResumeFile:
         self._close()
 
     def append(self, piece: Piece) -> None:
-        """Add a piece; it is on the disk when this returns.
-
-        Raises LoadError where the system refuses.
-        """
+        """Add a piece and flush it to the disk; LoadError if the system refuses."""
         assert self._stream is not None
         line = self._line({"part": piece.part, "text": piece.text, "result": piece.result})
         try:
@@ -113,7 +110,7 @@ class ResumeFile:
         return json.dumps(entry, allow_nan=False).encode("ascii") + b"\n"
 
     def _read(self) -> list[Piece]:
-        """Return the finished pieces; a last line without its end is cut off for good."""
+        """Return the finished pieces; a last line without its end is cut off."""
         content = read_bytes(self._path, name=self._shown, most=ARRAY_BYTES)
         lines = enumerate(io.BytesIO(content), start=1)
         _, first = next(lines, (1, b""))
@@ -167,7 +164,7 @@ def _short(value: object) -> str:
 
 
 def stored(values: Iterable[float]) -> list[float | None]:
-    """Numbers as JSON values; those that are not finite become None."""
+    """Return numbers as JSON values; None for those that are not finite."""
     return [number if math.isfinite(number) else None for number in map(float, values)]
 
 
@@ -177,11 +174,11 @@ def restored(values: Sequence[float | None]) -> NDArray[np.float64]:
 
 
 def digest(value: object) -> str:
-    """Return a short name of any JSON value."""
+    """Return a short hash of any JSON value."""
     content = json.dumps(value, sort_keys=True).encode("ascii")
     return hashlib.sha256(content).hexdigest()[:_DIGITS]
 
 
 def texts_digest(texts: Sequence[Tokens]) -> str:
-    """Return how many texts, and a name of their tokens."""
+    """Return the number of texts and a hash of their tokens."""
     return f"{len(texts)} ({digest([tokens.ids for tokens in texts])})"

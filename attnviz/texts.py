@@ -1,4 +1,4 @@
-"""The texts that a command works on: one, many from a file, the built-in ones, rows of them."""
+"""The texts that a command works on: one, many from a file, the built-in ones, rows of a file."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ BUILT_IN_TEXT = (
     "by the window and Margaret sat by the fire. Then Captain Alder gave a letter to Mary and a "
     "book to Margaret."
 )
-"""A passage in which names come back, so that heads that repeat what they have read matter."""
+"""A passage in which names are repeated, so that heads that copy earlier tokens matter."""
 
 _PASSAGES = PACKAGED / "probes" / "natural.txt"
 _SENTENCE_END = re.compile(r"(?<=[.?!])(?=\s)|(?<=[.?!]\")(?=\s)")
 _LEAST_WORDS = 26
-"""Words of a passage's opening at least: ten of them are some 430 tokens."""
+"""The fewest words of a passage's opening: ten such openings are some 430 tokens."""
 
 _MOST_QUOTED = 40
 _MOST_PIECES = 8
 
 
 class Texts(NamedTuple):
-    """What is measured on.
+    """The texts to measure on.
 
     texts: at least one.
-    source: where they come from, in words, such as ``10 built-in texts``; empty where the person
-        typed the text.
-    lines: of each text in its file, from 1; empty where there is no file of many.
+    source: where they come from, in words, such as ``10 built-in texts``; empty if the person typed
+        the text.
+    lines: the line of each text in its file, from 1; empty if they are not from a list in a file.
     """
 
     texts: tuple[str, ...]
@@ -66,7 +66,7 @@ def texts_of(
 ) -> Texts | None:
     """Return what a person gave as texts, ready to be measured; None if nothing was given.
 
-    texts: one, several, or the path of a file that ``option`` was given.
+    texts: one, several, or the path of the file that was given to ``option``.
     Raises UsageError for anything else, LoadError for a file that cannot be read.
     """
     if texts is None or isinstance(texts, Texts):
@@ -86,12 +86,10 @@ def texts_of(
 
 
 def read_text(argument: str | None, file: Path | None, command: str = "heads") -> str:
-    """Return the text of TEXT, ``--file`` or ``-``, without the line end that a file closes with.
+    """Return the text of TEXT, ``--file`` or ``-``, without its last line end.
 
-    command: that a message names as an example.
-
-    Raises UsageError where there is no text or two, LoadError where a file cannot be read or is
-    not UTF-8.
+    command: the one that a message names as an example.
+    Raises UsageError if there is no text or two, LoadError if a file is unreadable or not UTF-8.
     """
     if argument is not None and file is not None:
         raise UsageError("expected one text: give TEXT or --file, not both")
@@ -114,21 +112,17 @@ def read_text(argument: str | None, file: Path | None, command: str = "heads") -
 
 
 def as_utf8(argument: str, name: str) -> str:
-    """Return an argument read as UTF-8 whatever the locale made of its bytes; UsageError if it is
-    not.
-    """
+    """Return an argument as UTF-8 text, whatever the locale; UsageError if it is not UTF-8."""
     return utf8(argument.encode("utf-8", "surrogateescape"), name, UsageError)
 
 
 def natural_texts() -> tuple[str, ...]:
-    """Return the running text that ships with the package, passage by passage."""
+    """Return the passages of running text that ship with the package."""
     return tuple(_PASSAGES.read_text(encoding="utf-8").strip().split("\n\n"))
 
 
 def built_in_texts() -> Texts:
-    """Return the first sentences of each passage: enough texts for intervals, short enough to be
-    quick.
-    """
+    """Return the first sentences of each passage: quick to measure, enough texts for intervals."""
     texts = []
     for passage in natural_texts():
         kept = ""
@@ -141,12 +135,11 @@ def built_in_texts() -> Texts:
 
 
 def read_texts(argument: str | None, file: Path | None, many: Path | Texts | None) -> Texts:
-    """Return the texts of TEXT, ``-``, ``--file`` or ``--texts``; the built-in ones where none is
-    given.
+    """Return the texts of TEXT, ``-``, ``--file`` or ``--texts``; by default the built-in ones.
 
-    Raises UsageError where two are given or one is empty, LoadError where a file cannot be read.
+    Raises UsageError if two are given or one is empty, LoadError if a file cannot be read.
     """
-    if isinstance(many, Texts):  # of Python code
+    if isinstance(many, Texts):  # given by Python code
         return many
     if many is not None:
         if argument is not None or file is not None:
@@ -159,13 +152,14 @@ def read_texts(argument: str | None, file: Path | None, many: Path | Texts | Non
 
 
 def read_texts_file(path: Path, option: str) -> Texts:
-    """Texts of a file: one a line, or JSON lines with a ``text`` field; empty lines are skipped.
+    """Return the texts in a file: one per line, or JSON lines with a ``text`` field.
 
-    A file is taken for JSON lines if its name ends in .jsonl or .ndjson, or its first line that
-    is not empty begins with a brace and its name does not end in .txt.
+    Empty lines are skipped. A file is taken for JSON lines if its name ends in .jsonl or .ndjson,
+    or
+    if its first line that is not empty begins with a brace and its name does not end in .txt.
 
     Raises LoadError for a file that cannot be read or a damaged line, which it names by its number,
-    UsageError where there is no text; ``option`` names what the file was given for.
+    UsageError if there is no text; ``option`` names what the file was given for.
     """
     name, read = lines_of(path)
     lines = [(number, line) for number, line in enumerate(read, start=1) if line.strip()]
@@ -180,9 +174,9 @@ def read_texts_file(path: Path, option: str) -> Texts:
 
 
 def lines_of(path: Path) -> tuple[str, Iterator[str]]:
-    """Return a file, or standard input for ``-``: its name, safe to print, and its decoded lines.
+    """Return the printable name and the decoded lines of a file, or of standard input for ``-``.
 
-    Raises LoadError for one that cannot be read or a line that is not UTF-8.
+    Raises LoadError if it cannot be read or a line is not UTF-8.
     """
     from_input = str(path) == "-"
     name = "standard input" if from_input else visible(str(path))
@@ -196,10 +190,9 @@ def encode_texts(
 ) -> tuple[Tokens, ...]:
     """Return the tokens of every text.
 
-    least: the tokens that a text needs; 2 where a loss is measured.
+    least: the fewest tokens of a text; 2 if a loss is measured.
     before: what a message says before it names a text.
-    Raises UsageError for a text that is too short, or longer than the model's context unless it
-    may be cut.
+    Raises UsageError for a text that is too short, or too long for the model and not truncated.
     """
     found = []
     for index, text in enumerate(texts.texts):
@@ -223,7 +216,7 @@ def encode_texts(
 def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
     """Return the one token that ``typed`` is to the model: its id and its text.
 
-    As typed, or with a blank before it, as a word has within a text; the latter if both are tokens.
+    With a blank before it, as a word has within a text, or as typed if only that is one token.
     Raises UsageError, which says what the word splits into.
     """
     if not (typed := as_utf8(typed, option)):
@@ -245,10 +238,9 @@ def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
 def answer_and_foil(
     model: Model, answer: str | None, foil: str | None
 ) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
-    """Return the tokens of ``--answer`` and ``--foil`` as (id, text), None for what was not
-    requested.
+    """Return the tokens of ``--answer`` and ``--foil`` as (id, text), None if not given.
 
-    Raises UsageError for what is not one token, and where both are the same.
+    Raises UsageError for what is not one token, and if both are the same.
     """
     asked = None if answer is None else single_token(model, answer, "--answer")
     other = None if foil is None else single_token(model, foil, "--foil")
@@ -266,7 +258,7 @@ def _standard_input(most: int = 0) -> bytes:
 
 
 def _field(line: str, number: int, name: str) -> str:
-    """Return the ``text`` of one JSON line."""
+    """Return the ``text`` of one JSON line; LoadError if the line is damaged."""
     entry, cause = None, None
     try:
         entry = parse_json(line, name)
@@ -286,11 +278,11 @@ def _field(line: str, number: int, name: str) -> str:
 
 
 class Rows(NamedTuple):
-    """What a file holds.
+    """The rows of a file.
 
-    rows: at least one; a text by name, empty ones left out.
-    lines: of each in the file, from 1.
-    source: the file, safe to print.
+    rows: at least one; each has its texts by name, empty ones left out.
+    lines: the line of each row in the file, from 1.
+    source: the name of the file, safe to print.
     """
 
     rows: tuple[Mapping[str, str], ...]
@@ -301,10 +293,11 @@ class Rows(NamedTuple):
 def read_rows(path: Path, option: str, needed: Sequence[str], allowed: Sequence[str] = ()) -> Rows:
     """Return the rows of a file, or of standard input for ``-``; empty lines are skipped.
 
-    It is CSV where its name ends in .csv, or not in .jsonl and its first line has no brace first.
+    It is CSV if its name ends in .csv, or if it does not end in .jsonl and the first line does not
+    begin with a brace.
     option: what the file was given for. needed, allowed: the names that a row must and may have.
     Raises LoadError for a file that cannot be read or a damaged line, which it names by its number,
-    UsageError where there is no row, or a name that is not known.
+    UsageError if there is no row, or a name that is not known.
     """
     source, lines = lines_of(path)
     found = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
@@ -357,7 +350,7 @@ def _json_rows(
 def _csv_rows(
     lines: Sequence[tuple[int, str]], source: str
 ) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Rows of one line each: a text with a line break in it is refused as damaged."""
+    """Yield the rows of CSV; a text with a line break in it is refused as damaged."""
     names: list[str] = []
     for number, line in lines:
         try:

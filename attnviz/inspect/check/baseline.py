@@ -1,10 +1,9 @@
-"""What a model's heads do, in a few numbers a head, saved so that a later model is held against it.
+"""The baseline of a model: a few numbers per head, saved so that a later model is compared with it.
 
-Of each head: its pattern scores, and its mean attention by distance. That is the distribution of
-where a query attends when keys are told apart only by how far away they stand, and the sink's
-from all others. The Jensen–Shannon divergence of two such distributions is at most the mean
-divergence of the rows that ``diff`` has: it is jointly convex and falls where outcomes are put
-together (Lin 1991), so that heads beyond a bound here are beyond it there.
+For each head: its pattern scores, and its mean attention by distance, a distribution over steps of
+distance from the query, with the sink as a step of its own. The Jensen–Shannon divergence of two
+such distributions is at most the mean divergence of the rows that ``diff`` measures: it is jointly
+convex and falls when outcomes are merged (Lin 1991). Heads beyond a bound here are beyond it there.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ Floats = NDArray[np.floating]
 SCHEMA = "attnviz.baseline/1"
 
 DISTANCES = (0, 1, 2, 4, 8, 16)
-"""The furthest key of each step of distance; further ones are a step of their own."""
+"""The furthest key of each step of distance; keys further away are one more step."""
 
 _DECIMALS = 6
 _OPENING = 200
-"""Bytes in which a baseline, damaged or not, names its schema."""
+"""The first bytes of a baseline, damaged or not, which contain its schema."""
 
 _OFF = 1e-3
-"""How far from one rounded shares may sum."""
+"""How far the sum of rounded shares may be from one."""
 
 
 def key_steps(tokens: int, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.int64]:
-    """(query, key) which step a key is for a query.
+    """Return (query, key) the step of distance from each query to each key.
 
-    0 the sink, then the distances back, and of attention in both directions as many ahead.
+    0 is the sink; then come the distances back and, if not causal, as many ahead.
     """
     apart = np.arange(tokens)[:, None] - np.arange(tokens)
     steps = 1 + np.searchsorted(DISTANCES, np.abs(apart))
@@ -59,9 +58,9 @@ def key_steps(tokens: int, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.
 
 
 def by_distance(weights: Floats, sink: NDArray[np.bool_], causal: bool) -> NDArray[np.float64]:
-    """Weights (head, query, key) summed over queries by ``key_steps``: (head, step).
+    """Return weights (head, query, key) summed over queries by ``key_steps``: (head, step).
 
-    The first query of a causal text, which sees nothing but itself, does not count.
+    The first query of a causal text, which sees only itself, does not count.
     """
     steps = key_steps(weights.shape[-1], sink, causal)
     count = 1 + (1 if causal else 2) * (len(DISTANCES) + 1) - (0 if causal else 1)
@@ -73,11 +72,11 @@ def by_distance(weights: Floats, sink: NDArray[np.bool_], causal: bool) -> NDArr
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """A model's heads in a few numbers each.
+    """The heads of a model in a few numbers each.
 
-    tokenizer: a digest of the tokens that it makes of the built-in texts.
-    shares: of each head its mean attention by distance, (step,), which sums to one.
-    scores: of each head, by name; None where one was not measured.
+    tokenizer: a digest of its tokens of the built-in texts.
+    shares: by head, the mean attention by distance, (step,), which sums to one.
+    scores: by head, the scores by name; None if one was not measured.
     """
 
     info: ModelInfo
@@ -88,11 +87,11 @@ class Baseline:
 
     @property
     def origin(self) -> str:
-        """Return the model that it is of, and seven digits of its revision."""
+        """Return the name of its model, and seven digits of the revision."""
         return f"{short_name(self.info.name)} {(self.info.revision or '')[:7]}".rstrip()
 
     def js_divergence(self, other: Baseline) -> dict[Head, float]:
-        """Of attention by distance, bits in [0, 1]; NaN where numbers overflowed."""
+        """Return each head's divergence of attention by distance, in bits; NaN on overflow."""
         return {
             head: float(js_divergence(shares, other.shares[head]))
             if np.isfinite([shares, other.shares[head]]).all()
@@ -119,9 +118,9 @@ class Baseline:
 
 
 def check_finite(baseline: Baseline) -> None:
-    """Raise where the attention of a head is no number, so that no later one is compared with it.
+    """Raise an error if a head's attention is not finite: nothing can be compared with it.
 
-    LoadError that names the weights that are not finite, UsageError where all of them are.
+    LoadError, which names the weights, if weights are not finite; else UsageError.
     """
     lost = [
         head
@@ -140,7 +139,7 @@ def check_finite(baseline: Baseline) -> None:
 
 
 def write_baseline(path: Path, baseline: Baseline) -> None:
-    """Write it as JSON, a line a head; raises as ``check_finite``, LoadError as the system does."""
+    """Write a baseline as JSON, a line per head; LoadError if that fails; see ``check_finite``."""
     check_finite(baseline)
     info = model_facts(baseline.info)
     named = {name: info[name] for name in ("name", "revision", "architecture", "layers", "heads")}
@@ -170,7 +169,7 @@ def write_baseline(path: Path, baseline: Baseline) -> None:
 
 
 def check_beside(path: Path, rules: Path) -> None:
-    """Raise where ``path`` does not lie where the file of rules does, or cannot be written.
+    """Raise an error if ``path`` is not in the directory of the rules or below, or not writable.
 
     Rules may be a stranger's: neither a name in them nor a link leads a baseline elsewhere.
     """
@@ -184,7 +183,7 @@ def check_beside(path: Path, rules: Path) -> None:
 
 
 def check_renewable(path: Path, rules: Path) -> None:
-    """Raise as ``check_beside`` does, and where ``path`` is a file that never was a baseline."""
+    """Raise as ``check_beside``, and UsageError if ``path`` is a file that is no baseline."""
     check_beside(path, rules)
     content = read_bytes(path, most=SETTINGS_BYTES) if path.exists() else b""
     if content and b'"attnviz.baseline/' not in content[:_OPENING]:
@@ -228,7 +227,7 @@ def read_baseline(path: Path, now: Baseline) -> Baseline:
 def _ties(
     model: Mapping[str, Any], saved: Baseline, now: Baseline
 ) -> tuple[tuple[str, object, object], ...]:
-    """Return what must be equal: name, the baseline's, the model's."""
+    """Return what must be equal: its name, the baseline's value, the model's value."""
     return (
         ("architecture", model["architecture"], now.info.architecture),
         ("number of layers", model["layers"], now.info.layers),
@@ -239,7 +238,7 @@ def _ties(
 
 
 def _read(data: dict[str, Any], now: Baseline) -> Baseline:
-    """Return what a file holds, with the facts of ``now`` but for name, revision and dtype."""
+    """Return the saved baseline; except name, revision and dtype its facts are those of ``now``."""
     from dataclasses import replace
 
     model = data["model"]

@@ -1,4 +1,4 @@
-"""From a file of rules to a report: the model is opened when a rule needs it, and each is judged.
+"""``check``: from a file of rules to a report; the model is loaded only if a rule needs it.
 
 With ``init`` the file and its baseline are written first, from what the model does now.
 """
@@ -25,11 +25,11 @@ from attnviz.models.model import Model
 from attnviz.records import Advance
 
 BUILT_IN = "tiny"
-"""The model of a file that names none, where a person names none either."""
+"""The model to check if neither the file nor the person names one."""
 
 
 def rules_of(file: Path, request: CheckRequest, written: Sequence[Path] = ()) -> RuleFile | None:
-    """Return the rules that are to hold; None if ``check`` is to write them.
+    """Return the rules that are to be checked; None if ``check`` is to write them.
 
     written: other files that will be written. Nothing is written yet, and no model is loaded.
     Raises UsageError or LoadError for a file that cannot be read, or that must not be written.
@@ -54,9 +54,9 @@ def needs_model(rules: RuleFile | None) -> bool:
 
 
 def counted(name: str, loaded: Model | None = None, **loading: Any) -> Callable[[], dict[str, Any]]:
-    """Return what counts a model's parameters, for rules about them.
+    """Return a function that counts a model's parameters, for rules about them.
 
-    loading: ``revision`` and ``offline`` of a model that is named.
+    loading: ``revision`` and ``offline``, for a model that is given by name.
     """
 
     def count() -> dict[str, Any]:
@@ -77,9 +77,9 @@ def check(
     rules: RuleFile | None,
     advance: Advance = lambda share: None,
 ) -> CheckReport:
-    """Hold a model against rules, or write them first.
+    """Check a model by rules, or write the rules first.
 
-    rules: see ``rules_of``. advance: is told the share of the probes that is scored.
+    rules: see ``rules_of``. advance: is called with the share of the probes that is scored.
 
     Raises UsageError, which names the rule, for what this model does not have; LoadError for what
     cannot be read or written. Rules that do not hold are no error: see ``CheckReport.passed``.
@@ -111,7 +111,7 @@ def check(
 
 
 def _refuse_old(file: Path, *, force: bool) -> None:
-    """Raise where --init would overwrite, or cannot write."""
+    """Raise an error if --init would overwrite a file, or cannot write one."""
     check_writable(file, named=True)
     check_beside(baseline_path(file), file)
     for path in (file, baseline_path(file)):
@@ -120,7 +120,7 @@ def _refuse_old(file: Path, *, force: bool) -> None:
 
 
 def _keep_read(read: Sequence[Path], written: Sequence[Path]) -> None:
-    """Raise UsageError where a file to be written is one that is read, or two are one."""
+    """Raise UsageError if a file to be written is also read, or is to be written twice."""
     taken = set(map(os.path.realpath, read))
     for path in written:
         if os.path.realpath(path) in taken:
@@ -130,7 +130,6 @@ def _keep_read(read: Sequence[Path], written: Sequence[Path]) -> None:
 
 
 def _write(path: Path, model: CheckedModel) -> tuple[Path, ...]:
-    """Write the rules and their baseline, both or nothing; return their names."""
     text = initial_rules(model, path, model.name)
     write_baseline(baseline_path(path), model.baseline)
     with whole_file(path, named=True) as stream:

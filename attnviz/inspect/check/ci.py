@@ -1,4 +1,4 @@
-"""Where CI looks: JUnit XML, annotations of GitHub Actions, and its step summary."""
+"""Output for CI: JUnit XML, annotations of GitHub Actions, and its step summary."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attnviz.inspect.check.words import brief, said
 
 
 def write_junit(path: Path, report: CheckReport) -> None:
-    """A test case a rule, as JUnit's XML has it; LoadError where the file cannot be written.
+    """Write JUnit XML, a test case per rule; LoadError if the file cannot be written.
 
     Characters that XML 1.0 does not have are made visible.
     """
@@ -49,9 +49,9 @@ def _measured(outcome: Outcome) -> str:
 
 
 def github_lines(report: CheckReport, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """Workflow commands of GitHub Actions, one for each rule that does not hold.
+    """Yield workflow commands of GitHub Actions, one for each rule that does not hold.
 
-    Files are named from the root of the checkout, wherever the step works.
+    Files are named from the root of the checkout, whatever the working directory.
     """
     path = _from_root(report.path, environment.get("GITHUB_WORKSPACE") or ".")
     for outcome in (*report.failed, *report.warned):
@@ -64,7 +64,7 @@ def github_lines(report: CheckReport, environment: Mapping[str, str] = os.enviro
 
 
 def _from_root(path: Path, root: str) -> Path:
-    """Return a path from the root of the checkout; as it is where it does not lie in there."""
+    """Return a path relative to the root of the checkout; unchanged if it lies elsewhere."""
     try:
         whole, top = Path(os.path.realpath(path)), Path(os.path.realpath(root))
     except OSError:  # the working directory is gone
@@ -73,7 +73,6 @@ def _from_root(path: Path, root: str) -> Path:
 
 
 def _escaped(text: str) -> str:
-    """Return a message in which nothing ends the command."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
@@ -84,7 +83,7 @@ def _property(text: str) -> str:
 def add_summary(document: Document) -> None:
     """Add the document as Markdown to the step summary, if there is one.
 
-    Raises OSError where the system refuses, and for a pipe, whose reader would be waited for.
+    Raises OSError if the system refuses, and for a pipe, which would block until it is read.
     """
     named = os.environ.get("GITHUB_STEP_SUMMARY")
     if not named:

@@ -1,4 +1,4 @@
-"""What ``attnviz check`` has to say: one line a rule, what fails first."""
+"""The document of ``attnviz check``: a line per rule, those that fail first."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def check_document(
 
 
 def rule_table(report: CheckReport, least: int = 0) -> doc.Table:
-    """Return a row a rule, those that do not hold first, else in the order of the file.
+    """Return a row per rule, those that do not hold first, else in the order of the file.
 
-    least: the rows that a first screen shows anyway, each with all that is to be told; 0 for all.
+    least: the rows of a first screen, which must show each row in full; 0 for the whole table.
     """
     rows = [
         doc.Row(_cells(outcome, detailed=bool(least)), tones={0: _TONES[sign(outcome)]})
@@ -94,7 +94,7 @@ def _cells(outcome: Outcome, *, detailed: bool) -> list[str]:
 
 
 def _first(report: CheckReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return what rules share in one line, and as many of them as there is room for."""
+    """Return the first screen: what the rules were measured on, then the rules."""
     shared = [(f"{name}: {words}", False) for name, words in sources(report)]
     facts: list[doc.Part] = [doc.Facts(shared)] if shared else []
     return [doc.Group([*facts, rule_table(report, _LEAST_ROWS)])]

@@ -1,4 +1,4 @@
-"""A first file of rules from what a model does now, with margins from measured noise."""
+"""The first file of rules, from what a model does now, with margins from measured noise."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from attnviz.models.model import require_number
 from attnviz.models.other_numbers import in_other_numbers
 
 _COUNTS = ("total", "kv_cache.values_per_token")
-"""What ``params`` counts alike in whichever numbers a model is stored."""
+"""The counts of ``params`` that do not depend on the dtype in which a model is stored."""
 _FACTOR = 2.0
-"""Margins over the noise of one rounded side: the other side may be rounded the other way."""
+"""Margin over the noise of one rounded side: the other side may be rounded the other way."""
 
 _JS_FACTOR = 8.0
 """The same for divergences. Their root is a distance (Endres and Schindelin 2003), so that two
-sides are apart by four times what either is from the exact one. What either is may be twice what
-was measured, which is the rounding of one run alone (tests/benchmarks/bench_rounding.py)."""
+sides may differ by four times what either differs from the exact one. That in turn may be twice
+what was measured in a single run (tests/benchmarks/bench_rounding.py)."""
 
 _LEAST_SCORE, _LEAST_LOSS, _LEAST_JS = 0.005, 0.001, 1e-6
-"""The least margins, where the model is already in numbers as coarse."""
+"""The least margins, for a model whose numbers are already as coarse as those of the noise."""
 
 _LEAST_ROW = 2.0**-8
-"""What rounding each weight to bfloat16's eight bits can move the sum of a row."""
+"""How far rounding each weight to the eight bits of bfloat16 can move the sum of a row."""
 
 
 def baseline_path(path: Path) -> Path:
-    """Return where the baseline of a file of rules stands: ``checks.attnviz.json`` next to it."""
+    """Return the path of the baseline of a file of rules: ``checks.attnviz.json`` next to it."""
     return path.with_name(f"{path.stem}.attnviz.json")
 
 
 def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
-    """Return the file's text. The model is not to be used afterwards, see ``in_other_numbers``.
+    """Return the text of the file of rules; do not use the model afterwards (``in_other_numbers``).
 
     Raises UnsupportedError for a model that cannot be run in other numbers, LoadError or UsageError
-    for one whose attention, or whose loss, is no number.
+    if its attention or its loss is not finite.
     """
     check_finite(measured.baseline)
     now, report, losses = measured.baseline, measured.patterns, _losses(measured)
@@ -96,9 +96,9 @@ def initial_rules(measured: CheckedModel, path: Path, name: str) -> str:
 
 
 def _js_noise(measured: CheckedModel, noise: CheckedModel) -> float:
-    """Return the most that noise moved any head's attention by distance, bits, mean over texts.
+    """Return the largest divergence, over heads, that noise causes: bits, mean over texts.
 
-    It is at least the divergence of the means, where opposite moves in single texts cancel.
+    It is at least the divergence of the means, in which opposite changes of single texts cancel.
     """
     moved = [
         js_divergence(*(each.sums / each.sums.sum(-1, keepdims=True) for each in pair))
@@ -109,13 +109,13 @@ def _js_noise(measured: CheckedModel, noise: CheckedModel) -> float:
 
 
 def _above(value: float) -> float:
-    """Return the next number of two digits."""
+    """Return a value rounded up to two significant digits."""
     step = 10.0 ** (math.floor(math.log10(value)) - 1)
     return math.ceil(value / step) * step
 
 
 def _margins(now: Baseline, noise: Baseline) -> dict[bool, float]:
-    """Return twice the most that noise moved a score of any head: of relations, and of the rest.
+    """Return twice the largest change of a score by noise, for relations and for the rest.
 
     A relation moves by whole pairs, so its margin would hide what happens to the other scores.
     """
@@ -129,7 +129,7 @@ def _margins(now: Baseline, noise: Baseline) -> dict[bool, float]:
 
 
 def _keeps_label(report: PatternReport, head: PatternScores, margins: Mapping[bool, float]) -> bool:
-    """Return whether a head has its label even if noise lowers its score and lifts all others."""
+    """Return whether a head keeps its label if noise lowers its score and raises all others."""
     scores = {
         name: None
         if score is None
@@ -147,9 +147,9 @@ def _keeps_label(report: PatternReport, head: PatternScores, margins: Mapping[bo
 
 
 def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
-    """Return nats per token of each built-in text; None for a model that predicts none.
+    """Return nats per token of each built-in text; None for a model that predicts no tokens.
 
-    Raises LoadError or UsageError where they are no numbers.
+    Raises LoadError or UsageError if they are not finite.
     """
     losses = [each.losses for each in measured.built_in if each.losses is not None]
     if len(losses) < len(measured.built_in):
@@ -160,7 +160,7 @@ def _losses(measured: CheckedModel) -> list[NDArray[np.float64]] | None:
 
 
 def _counts(measured: CheckedModel) -> list[tuple[str, float]]:
-    """Return what ``params`` counts of the model, nothing of one that it cannot count."""
+    """Return what ``params`` counts of the model; empty if it cannot count it."""
     try:
         return [(name, measured.params[name]) for name in _COUNTS if measured.params.get(name)]
     except UsageError:
@@ -174,7 +174,7 @@ def _rule(*lines: str) -> Iterator[str]:
 
 
 def _model(name: str, path: Path) -> str:
-    """Return a relative directory as it is found from the file's own."""
+    """Return a model's name; a relative directory is made relative to the file of rules."""
     if name[:1] != "." or not os.path.isdir(name):
         return name
     beside = os.path.relpath(name, path.parent)
@@ -182,5 +182,5 @@ def _model(name: str, path: Path) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a basic string of TOML, which has JSON's escapes but no halves of pairs."""
+    """Return a text as a basic string of TOML, whose escapes are those of JSON."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

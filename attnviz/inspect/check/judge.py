@@ -1,7 +1,7 @@
-"""Judges rules: what each of them is about, as one number beside its bounds.
+"""The outcomes of rules: what each of them measures, as one number next to its bounds.
 
-Whatever is missing or not finite (a head, a token, a loss) makes the number NaN, which no bounds
-hold, and the detail says what is missing.
+Whatever is missing or not finite (a head, a token, a loss) makes the number NaN, which lies within
+no bounds, and the detail says what is missing.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:  # rules of params alone load no model
     from attnviz.inspect.patterns.records import PatternReport
 
 _FURTHEST = 3
-"""Heads beyond a bound that are named."""
+"""How many of the heads beyond a bound are named."""
 
 
 def outcome(measured: CheckedModel, rule: Rule) -> Outcome:
-    """Return what becomes of a rule.
+    """Return the outcome of a rule.
 
     Raises UsageError, which begins with the rule's name, for what this model does not have.
     """
@@ -70,7 +70,7 @@ def _score(measured: CheckedModel, rule: ScoreRule) -> Outcome:
 
 
 def _without_number(heads: Sequence[Head]) -> str:
-    """Say which heads have no number: no rule about them holds."""
+    """Return in words which heads have no number, so that no rule about them holds."""
     named = ", ".join(f"L{layer}H{head}" for layer, head in heads[:_FURTHEST])
     more = f" and {len(heads) - _FURTHEST} more" if len(heads) > _FURTHEST else ""
     return f"no number of {named}{more}"
@@ -90,7 +90,7 @@ def _labelled(measured: CheckedModel, rule: LabelRule) -> Outcome:
 
 
 def _cannot_be_given(report: PatternReport, label: str) -> str:
-    """Say why no head of this model could get a label, so that none says nothing; else nothing."""
+    """Return why no head of this model can get a label; empty if one can."""
     if label not in report.labels:
         return report.not_measured.get(label, "no head of this model can get it")
     if label in report.untestable:
@@ -145,7 +145,7 @@ def _loss(measured: CheckedModel, rule: LossRule) -> Outcome:
 
 
 def _whole(probing: Probing, text: str) -> Input:
-    """Return a text as the model reads it; UsageError where the model would not read its end."""
+    """Return a text as the model reads it; UsageError if it is too long for the model."""
     given, tokens = probing.input_of(text), len(probing.model.encode(text))
     if tokens > len(given.text):
         raise UsageError(

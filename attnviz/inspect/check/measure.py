@@ -1,4 +1,4 @@
-"""Measures what the rules need of a model: what several of them share once, the rest not at all."""
+"""The measurements that rules need of a model, each made once and only if a rule needs it."""
 
 from __future__ import annotations
 
@@ -26,22 +26,21 @@ if TYPE_CHECKING:  # rules of params alone load no model
     from attnviz.inspect.patterns.records import PatternReport
 
 _SEEDS = 3
-"""Draws of random tokens, as many as ``patterns`` takes."""
+"""How many draws of random tokens are used, the same as in ``patterns``."""
 
 PROBES, TEXTS, BASELINE = "probes", "texts", "baseline"
-"""What most rules are measured on, in a word: the texts of ``patterns``, the built-in ones, these
-beside what was."""
+"""The sources of rules: the texts of ``patterns``, the built-in texts, these and the baseline."""
 
 Params = Callable[[], Mapping[str, Any]]
-"""The numbers of ``params --json``."""
+"""A function that returns the object of ``params --json``."""
 
 
 class _Pass(NamedTuple):
-    """What is kept of one text.
+    """What is kept of one pass over a text.
 
-    heads: of its rows. sums: of each of them by ``key_steps``, (head, step). apart: the largest
-    distance of a row's sum from one, NaN where a weight is no number. losses: nats of each
-    predicted token; None where none is.
+    heads: the rows of ``sums``, which holds attention by ``key_steps``, (head, step). apart: the
+    largest distance of a row's sum from one, NaN if a weight is not finite. losses: nats of each
+    predicted token; None if the model predicts none.
     """
 
     tokens: int
@@ -55,7 +54,7 @@ class CheckedModel:
     """A model that rules are about, and what was measured of it so far.
 
     name: as a person gave it. open_model: loads it when the first rule needs it.
-    params: counts it. seed: of random tokens.
+    params: counts its parameters. seed: of random tokens.
     """
 
     def __init__(
@@ -67,14 +66,14 @@ class CheckedModel:
         self._seed = seed
         self.baselines: dict[Path, Baseline] = {}
         self.advance: Advance = lambda share: None
-        """Told of the share of the probes that is scored."""
+        """Called with the share of the probes that is scored."""
 
     @cached_property
     def model(self) -> Model:
         return self._open()
 
     def beside(self, model: Model) -> CheckedModel:
-        """Another model to be measured likewise."""
+        """Return another model, to be measured in the same way."""
         other = CheckedModel(self.name, lambda: model, self._params, self._seed)
         other.advance = self.advance
         return other
@@ -95,7 +94,7 @@ class CheckedModel:
 
     @cached_property
     def patterns(self) -> PatternReport:
-        """Return all heads scored on the probes of ``patterns``."""
+        """Return the scores of all heads on the probes of ``patterns``."""
         from attnviz.inspect.patterns.score import score_patterns
 
         return score_patterns(
@@ -123,9 +122,7 @@ class CheckedModel:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Return what rules were measured on so far, by the names that ``Outcome.over`` has for
-        it.
-        """
+        """Return what rules were measured on so far, by the names in ``Outcome.over``."""
         found = {}
         if "patterns" in vars(self):
             found[PROBES] = f"{self._probe_texts} texts"
@@ -149,7 +146,7 @@ class CheckedModel:
 
     @cached_property
     def built_in(self) -> tuple[_Pass, ...]:
-        """Return the built-in texts, one pass each."""
+        """Return one pass over each built-in text."""
         return tuple(map(self.passed, self._inputs))
 
     def passed(self, given: Input) -> _Pass:
@@ -167,7 +164,7 @@ class CheckedModel:
 
     @property
     def read(self) -> str:
-        """Return how much the built-in texts are."""
+        """Return the size of the built-in texts in words."""
         return f"{len(self.built_in)} texts, {self.tokens:,} tokens"
 
     @property
@@ -176,7 +173,7 @@ class CheckedModel:
 
     @cached_property
     def baseline(self) -> Baseline:
-        """Return what the model does, to be saved or compared with what was."""
+        """Return the model's baseline, to be saved or compared with a saved one."""
         from attnviz.resume import digest
 
         sums = np.sum([each.sums for each in self.built_in], axis=0)
@@ -196,7 +193,7 @@ class CheckedModel:
         )
 
     def place(self, typed: str) -> Head:
-        """Return the one head that a rule names; UsageError for none or several."""
+        """Return the one head that a rule names; UsageError if it names none or several."""
         info = self.model.info
         found = choose_heads(None, [typed], info.layers, info.heads, 0) or {}
         heads = [(layer, head) for layer, chosen in found.items() for head in chosen]
@@ -206,7 +203,7 @@ class CheckedModel:
 
 
 def _numbers(data: Mapping[str, Any], before: str = "") -> list[tuple[str, float]]:
-    """Return the whole numbers of an object, by names joined with dots."""
+    """Return the numbers of an object, by names joined with dots."""
     found: list[tuple[str, float]] = []
     for name, value in data.items():
         if isinstance(value, dict):

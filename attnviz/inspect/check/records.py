@@ -1,4 +1,4 @@
-"""Rules about a model, and what became of them: what crosses the modules of ``check``."""
+"""The records of ``check``: rules about a model, their outcomes, and the report."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Where a value must lie, both ends included; at least one is given, none is NaN or infinite.
+    """The interval that a value must lie in, ends included; at least one end is given.
 
-    Raises ValueError otherwise, and where no value could pass.
+    Raises ValueError for no end, for one that is not finite, and if no value could pass.
     """
 
     at_least: float | None = None
@@ -35,7 +35,7 @@ class Bounds:
             raise ValueError(f"at_least {self.at_least:g} is above at_most {self.at_most:g}")
 
     def hold(self, value: float) -> bool:
-        """Return whether a value lies there; what is not finite never does."""
+        """Return whether a value is finite and lies within the bounds."""
         low = -math.inf if self.at_least is None else self.at_least
         high = math.inf if self.at_most is None else self.at_most
         return math.isfinite(value) and low <= value <= high
@@ -45,8 +45,8 @@ class Bounds:
 class Rule:
     """One rule of a file.
 
-    name: no two share one. bounds: of its value. warning: it never fails a check. line: of the
-    file, 0 where that is not known.
+    name: unique in the file. bounds: of its value. warning: whether it never fails a check.
+    line: its line in the file, 0 if not known.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class ScoreRule(Rule):
-    """A pattern score of one head, as ``patterns`` measures it. head: as it is typed."""
+    """A rule on a pattern score of one head, as in ``patterns``. head: as it is typed."""
 
     head: str = ""
     score: str = ""
@@ -65,14 +65,14 @@ class ScoreRule(Rule):
 
 @dataclass(frozen=True)
 class LabelRule(Rule):
-    """How many heads ``patterns`` gives a label."""
+    """A rule on how many heads get a label from ``patterns``."""
 
     label: str = ""
 
 
 @dataclass(frozen=True)
 class BaselineRule(Rule):
-    """How far heads are from a saved baseline.
+    """A rule on how far heads are from a saved baseline.
 
     path: of the baseline. share: of the heads that must lie within the bound.
     of: ``js_divergence`` of attention by distance, bits, or ``score_change``, the largest of any.
@@ -85,9 +85,9 @@ class BaselineRule(Rule):
 
 @dataclass(frozen=True)
 class LossRule(Rule):
-    """The loss in nats per token over texts; the built-in ones where none are named.
+    """A rule on the loss in nats per token over texts, by default the built-in ones.
 
-    path: that they were read from, if from a file.
+    path: the file that the texts were read from, if any.
     """
 
     texts: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class LossRule(Rule):
 
 @dataclass(frozen=True)
 class SpanRule(Rule):
-    """The attention of some queries on a span of a text, mean over heads and queries.
+    """A rule on the attention of some queries on a span of a text, mean over heads and queries.
 
     span: a word, words, or an index, as ``heads --token`` reads it. queries: likewise, or ``last``
     or ``all``. head: one head as it is typed; empty for all.
@@ -110,19 +110,19 @@ class SpanRule(Rule):
 
 @dataclass(frozen=True)
 class CountRule(Rule):
-    """A number of ``attnviz params --json``, such as ``total`` or ``kv_cache.bytes_per_token``."""
+    """A rule on a number of ``attnviz params --json``, such as ``kv_cache.bytes_per_token``."""
 
     number: str = "total"
 
 
 @dataclass(frozen=True)
 class RowsRule(Rule):
-    """The largest distance of a row's sum from one, over the built-in texts."""
+    """A rule on the largest distance of a row's sum from one, over the built-in texts."""
 
 
 @dataclass(frozen=True)
 class RuleFile:
-    """All rules of a file. model: that they are about, None where the file names none."""
+    """All rules of a file. model: the one they are about, None if the file names none."""
 
     path: Path
     rules: tuple[Rule, ...]
@@ -148,11 +148,12 @@ class RuleFile:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a rule.
+    """The outcome of a rule.
 
-    value: NaN where a head or a token has no number. measured_on: over what; over: the same in few
-    words, which ``CheckReport.sources`` may say more of. unit: such as ``nats/token``.
-    detail: what else is to be known, such as the head that is furthest.
+    value: NaN if a head or a token has no number. measured_on: the texts or heads; over: the same
+        in
+    few words, which ``CheckReport.sources`` may explain. unit: such as ``nats/token``.
+    detail: more on the value, such as the heads beyond the bound.
     """
 
     rule: Rule
@@ -164,7 +165,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Return whether the rule holds: the one place that decides words and exit code."""
+        """Return whether the rule holds, which decides the words and the exit code."""
         return self.rule.bounds.hold(self.value)
 
 
@@ -172,7 +173,7 @@ class Outcome:
 class CheckReport(Report):
     """All rules with their outcomes.
 
-    info: None where only the config of ``name`` was counted. sources: what several rules were
+    info: None if only the config of ``name`` was counted. sources: what several rules were
     measured on, by name. written: the files of rules and baselines that this run wrote.
     """
 
@@ -208,12 +209,12 @@ class CheckReport(Report):
 
     @property
     def failed(self) -> Sequence[Outcome]:
-        """Rules that do not hold and are no warnings."""
+        """Return the outcomes of rules that do not hold and are not warnings."""
         return [each for each in self.outcomes if not each.passed and not each.rule.warning]
 
     @property
     def warned(self) -> Sequence[Outcome]:
-        """Warnings that do not hold."""
+        """Return the outcomes of warnings that do not hold."""
         return [each for each in self.outcomes if not each.passed and each.rule.warning]
 
     @property

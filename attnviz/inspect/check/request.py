@@ -1,4 +1,4 @@
-"""What a person asks of ``check``."""
+"""The options of ``check``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attnviz.options import Options, Seed, flag
 
 @dataclass(frozen=True)
 class _Writing(Options):
-    """What is written of the rules and their baselines."""
+    """Whether the rules or their baselines are written."""
 
     init: bool = flag("Write FILE and its baseline from what the model does now.")
     force: bool = flag("With --init: overwrite both.")
@@ -26,4 +26,4 @@ class _Writing(Options):
 
 @dataclass(frozen=True)
 class CheckRequest(_Writing, Seed):
-    """Everything that a person asked of a file of rules."""
+    """All options of ``check``."""

@@ -1,4 +1,4 @@
-"""Reads the rules of a TOML file; whatever is wrong in it is one sentence that names the rule."""
+"""The reader of a TOML file of rules; each fault in it is one sentence that names the rule."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _BOUNDS = ("at_least", "at_most")
 _HEADER = re.compile(r"^[ \t]*\[\[[ \t]*check[ \t]*\]\]", re.MULTILINE)
 _PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)[ ]?%")
 _ROW_SUM = 1e-4
-"""How far from one a row may sum where nothing is said: float32 is within 1e-6 of it."""
+"""How far the sum of a row may be from one by default; float32 stays within 1e-6."""
 
 _MOST_RULES = 1000
 _NAME_COLUMNS = 40
 
 
 class _Given(NamedTuple):
-    """The table of one rule on its way to a ``Rule``.
+    """The table of one rule before it becomes a ``Rule``.
 
-    common: ``warning`` and ``line``. text: the file's, for rules that give none.
+    common: ``warning`` and ``line``. text: that of the file, for rules without one.
     """
 
     table: Mapping[str, Any]
@@ -51,7 +51,7 @@ class _Given(NamedTuple):
     text: str | None
 
     def word(self, key: str, default: str | None = None) -> str:
-        """Return a text that is not empty; ValueError for anything else."""
+        """Return the text under a key; ValueError if it is empty or no text."""
         value = self.table.get(key, default)
         if not isinstance(value, str) or not value.strip():
             raise ValueError(f"expected {key} as a text, got {_shown(value)}")
@@ -62,7 +62,7 @@ class _Given(NamedTuple):
         return kind(name, bounds or _bounds(self.table), **self.common, **more)
 
     def path(self, key: str) -> Path:
-        """Return a file next to the rules; ValueError for a pipe, which would be waited for."""
+        """Return the path of a file next to the rules; ValueError for a pipe, which could block."""
         name = self.word(key)
         path = self.folder / os.path.expanduser(name)
         is_pipe = os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
@@ -74,8 +74,7 @@ class _Given(NamedTuple):
 def read_rules(path: Path) -> RuleFile:
     """Return the rules in a file.
 
-    Raises LoadError where it cannot be read, UsageError for what is no rule, with the nearest
-    known name.
+    Raises LoadError if it cannot be read, UsageError, with the nearest known name, if it is wrong.
     """
     shown = visible(str(path))
     content = read_bytes(path, name=repr(shown), most=TABLES_BYTES)
@@ -109,7 +108,7 @@ def read_rules(path: Path) -> RuleFile:
 
 
 def _model(name: str | None, folder: Path) -> str | None:
-    """Return a directory next to the rules, else what ``--model`` takes."""
+    """Return the path of a directory next to the rules, else the name as it is."""
     beside = name is not None and name[:1] == "." and os.path.isdir(folder / name)
     return str(folder / name) if beside and name is not None else name
 
@@ -163,7 +162,7 @@ def _known(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Return the nearest known name, or all of them where none is near."""
+    """Return a hint with the nearest known name, or all of them if none is near."""
     known = tuple(known)
     return nearest(name[:80], known) or f"; there are {', '.join(known)}"
 
@@ -244,7 +243,7 @@ def _rows(given: _Given) -> Rule:
 
 
 class _Kind(NamedTuple):
-    """How a kind of rule is read. keys: beside its own and the common ones."""
+    """How a kind of rule is read. keys: those it has in addition to its own and the common ones."""
 
     read: Callable[[_Given], Rule]
     keys: tuple[str, ...] = ()
@@ -262,6 +261,6 @@ _KINDS = {
     "params": _Kind(_params),
     "rows_sum_to_one": _Kind(_rows),
 }
-"""By the key that makes a rule one of its kind."""
+"""The kinds of rules, by the key that tells each."""
 
 _KEYS = {key for kind in _KINDS.values() for key in kind.keys}

@@ -1,4 +1,4 @@
-"""What is said of rules: values and bounds as short texts, the finding, a reading for newcomers."""
+"""The words of ``check``: values and bounds as short texts, the finding, the explanation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attnviz.draw.provenance import counted
 from attnviz.inspect.check.records import Bounds, CheckReport, Outcome
 
 _NAMED, _NAME = 2, 40
-"""Rules that the finding names, and the columns of a name."""
+"""How many rules the finding names, and the columns of a name."""
 
 EXPLANATION = (
     "How to read this: each line is a rule of the file: ✓ it holds, ✗ it does not, ! a warning "
@@ -35,24 +35,20 @@ def on_github() -> bool:
 
 
 def said(text: str) -> str:
-    """Return what a stranger named; where GitHub reads along, it begins no workflow command of
-    theirs.
-    """
+    """Return a foreign name safe to print; on GitHub it cannot begin a workflow command."""
     text = visible(text)
     return text.replace("::", ": :").replace("##[", "## [") if on_github() else text
 
 
 def number_text(value: float) -> str:
-    """Such as ``5,008,640``, ``0.6``, ``1.9e-05``; a dash for what is no number."""
+    """Return a number such as ``5,008,640``, ``0.6``, ``1.9e-05``; a dash if it is not finite."""
     if not math.isfinite(value):
         return "–"
     return f"{value:,.0f}" if value == int(value) else f"{value:.12g}"
 
 
 def value_text(outcome: Outcome) -> str:
-    """Return the value in as few digits as tell on which side of its bound it is, three at
-    least.
-    """
+    """Return the value with at least three digits, enough to tell it from its bound."""
     value, bounds = outcome.value, outcome.rule.bounds
     if not math.isfinite(value) or value == int(value):
         return number_text(value)
@@ -67,7 +63,7 @@ def value_text(outcome: Outcome) -> str:
 
 
 def bound_text(bounds: Bounds) -> str:
-    """Such as ``≥ 0.6``, ``= 4`` or ``0.1 to 0.5``."""
+    """Return bounds such as ``≥ 0.6``, ``= 4`` or ``0.1 to 0.5``."""
     low, high = bounds.at_least, bounds.at_most
     if low is None:
         return f"≤ {number_text(high or 0.0)}"
@@ -77,19 +73,19 @@ def bound_text(bounds: Bounds) -> str:
 
 
 def sources(report: CheckReport) -> list[tuple[str, str]]:
-    """Return what several rules are measured on, name and words: said once."""
+    """Return the sources that the rules use, as name and words."""
     used = {outcome.over.partition(",")[0] for outcome in report.outcomes}
     return [(name, words) for name, words in report.sources.items() if name in used]
 
 
 def measured_on(outcome: Outcome, *, detailed: bool) -> str:
-    """Over what, with the unit of the value; of what does not hold also which heads are beyond."""
+    """Return what a value was measured on, and its unit; with detail also the heads beyond."""
     detail = outcome.detail if detailed and not outcome.passed else ""
     return ", ".join(word for word in (outcome.over, outcome.unit, detail) if word)
 
 
 def sign(outcome: Outcome) -> str:
-    """Return whether a rule holds, in one character."""
+    """Return one character for whether a rule holds."""
     if outcome.passed:
         return "✓"
     return "!" if outcome.rule.warning else "✗"
@@ -124,7 +120,7 @@ def _some(outcomes: Sequence[Outcome]) -> str:
 
 
 def heading(report: CheckReport) -> list[tuple[str, bool]]:
-    """Return the model, the file, how many rules."""
+    """Return the heading: the model, the file, how many rules."""
     info = report.info
     name = [(said(short_name(report.name)), True)]
     revision = info.revision if info is not None else None
@@ -138,5 +134,5 @@ def heading(report: CheckReport) -> list[tuple[str, bool]]:
 
 
 def written_words(report: CheckReport) -> str:
-    """Return which files this run wrote."""
+    """Return in words which files this run wrote."""
     return f"wrote {', '.join(said(str(path)) for path in report.written)}"

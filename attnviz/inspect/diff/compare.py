@@ -1,8 +1,8 @@
-"""The comparison by numbers alone: divergences over texts, the noise floor, what lies above it.
+"""The numbers of a comparison: divergences over texts, the noise floor, the heads above it.
 
-A head counts as changed where the 95 % bootstrap interval, over paired texts, of its divergence
-lies above the noise floor: what rounding alone does to either model. That two models differ at
-all says nothing: any change of a weight changes every head.
+A head counts as changed if the 95 % bootstrap interval, over paired texts, of its divergence lies
+above the noise floor: what rounding alone does to either model. That two models differ at all says
+nothing: any change of a weight changes every head.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from attnviz.measures.sinks import without_sink
 Values = NDArray[np.floating]
 
 Pair = tuple[Head, Head]
-"""A head of the first model, and the one of the second that it is compared with."""
+"""A head of the first model, and the head of the second that it is compared with."""
 
 _ROUNDED = 2.0
-"""The floor over the divergence of one rounded side from an exact one: where both are rounded,
-squared errors add up, and a divergence is a squared error to first order."""
+"""The floor over the divergence of one rounded side from an exact one: if both are rounded, squared
+errors add up, and a divergence is a squared error to first order."""
 
 _MOST_PAIRS = 2**18
-"""Of heads that are compared with each other for a match."""
+"""The most pairs of heads that are compared to find a match."""
 
 
 @dataclass(frozen=True, eq=False)
 class Divergences:
-    """Of each pair of heads over each text, (text, pair); NaN for what cannot be had.
+    """The divergences of each pair of heads over each text, (text, pair); NaN if not available.
 
     js: Jensen–Shannon divergence of the rows, bits, mean over queries. no_sink: the same without
-    the sink's keys, rows rescaled. output: 1 − cosine of what the heads put out, mean over queries.
+    the sink's keys, rows rescaled. output: 1 − cosine of the heads' outputs, mean over queries.
     """
 
     js: Values
@@ -51,9 +51,9 @@ class Divergences:
 
 
 def divergences(first: ModelMaps, second: ModelMaps, pairs: Sequence[Pair]) -> Divergences:
-    """Return how far the heads of each pair are apart over each text.
+    """Return the divergences of each pair of heads over each text.
 
-    The first query of a causal text, which sees nothing but itself, does not count.
+    The first query of a causal text, which sees only itself, does not count.
     """
     found = np.full((3, len(first.texts), len(pairs)), np.nan)
     places = sorted(range(len(pairs)), key=lambda place: (pairs[place][0][0], pairs[place][1][0]))
@@ -87,7 +87,7 @@ def divergences(first: ModelMaps, second: ModelMaps, pairs: Sequence[Pair]) -> D
 
 
 def known_mean(values: Values) -> Values:
-    """Mean over the last axis of what is a number; NaN where nothing is."""
+    """Return the mean of the finite values over the last axis; NaN if there are none."""
     known = np.isfinite(values)
     total = np.where(known, values, 0.0).sum(-1)
     means = np.full(total.shape, np.nan)
@@ -99,9 +99,9 @@ def known_mean(values: Values) -> Values:
 
 
 class Floor(NamedTuple):
-    """What rounding alone does, in the units of ``Divergences``.
+    """The noise floor: what rounding alone does, in the units of ``Divergences``.
 
-    js, output: twice the largest mean over texts that any head has; one bound for all heads.
+    js, output: twice the largest mean over texts of any head; one bound for all heads.
     """
 
     js: float
@@ -109,7 +109,7 @@ class Floor(NamedTuple):
 
 
 def noise_floor(noise: Divergences) -> Floor:
-    """Return the floor for all heads, from one side against itself in other numbers."""
+    """Return the floor for all heads, from a model compared with itself in other numbers."""
     return Floor(*(_ROUNDED * _largest(each) for each in (noise.js, noise.output)))
 
 
@@ -119,30 +119,26 @@ def _largest(values: Values) -> float:
 
 
 class Doubt(NamedTuple):
-    """Means over texts (column,), and the ends of their 95 % intervals, None below five texts."""
+    """Means over texts, (column,), and the ends of their 95 % intervals; None below five texts."""
 
     mean: Values
     low: Values | None
     high: Values | None
 
     def ends(self, place: int) -> tuple[float, float] | None:
-        """Return the interval of one column; None without one."""
+        """Return the interval of one column, or None if it has none."""
         if self.low is None or self.high is None or not math.isfinite(self.low[place]):
             return None
         return float(self.low[place]), float(self.high[place])
 
     def above(self, place: int, floor: float) -> bool:
-        """Return whether the whole interval lies above a floor, which one over a single text never
-        does.
-
-        A floor that is no number is not known, and nothing lies above it.
-        """
+        """Return whether a column's interval lies above a floor; False if either is unknown."""
         ends = self.ends(place)
         return ends is not None and ends[0] > floor
 
 
 def over_texts(values: Values, seed: int, *, positive: bool = True) -> Doubt:
-    """Return the mean of (text, column) over texts, by the bootstrap.
+    """Return the means of (text, column) over texts with their bootstrap intervals.
 
     positive: no value is below zero, so no end of an interval is.
     """
@@ -157,11 +153,11 @@ def over_texts(values: Values, seed: int, *, positive: bool = True) -> Doubt:
 
 
 class Predictions(NamedTuple):
-    """Two models' predictions of the next token, as llama.cpp's ``--kl-divergence`` has them.
+    """How far two models' next-token predictions differ, as in llama.cpp's ``--kl-divergence``.
 
-    kl: KL(A ‖ B), nats, mean over positions. same_top: the share of them with the same likeliest
-    token. Errors are standard errors over positions: s / √n, and √(p(1 − p) / (n − 1)).
-    positions: how many. largest: the highest KL of one.
+    kl: KL(A ‖ B), nats, mean over positions. same_top: the share of positions with the same
+    likeliest token. Errors are standard errors over positions: s / √n, and √(p(1 − p) / (n − 1)).
+    positions: how many. largest: the highest KL of one position.
     """
 
     kl: float
@@ -173,7 +169,7 @@ class Predictions(NamedTuple):
 
 
 def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
-    """Return how far the predictions are apart; None where a side has none, other words, or NaN."""
+    """Return how far predictions differ; None if a side has none, NaN or another vocabulary."""
     apart, same = [], []
     for one, other in zip(first.texts, second.texts, strict=True):
         p, q = one.predictions, other.predictions
@@ -197,8 +193,8 @@ def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
 class Noise(NamedTuple):
     """What rounding alone does to one model, or to either of two.
 
-    floor: above it lies what rounding does not do. words: which model was compared with itself,
-    and in which numbers. predictions: how far apart they are there.
+    floor: the noise floor. words: which model was compared with itself, and in which numbers.
+    predictions: how far its predictions differ there.
     """
 
     floor: Floor
@@ -208,8 +204,8 @@ class Noise(NamedTuple):
     def or_more(self, other: Noise) -> Noise:
         """Return the noise of two models: of each number the larger one.
 
-        The model with the coarser numbers may have lost in its file what the other one still has.
-        Then only the other one shows what was lost.
+        The file of the model with coarser numbers may have lost what the other still has; then only
+        the other shows the loss.
         """
         if self.words == other.words:
             return self
@@ -225,9 +221,7 @@ class Noise(NamedTuple):
 
 
 def pairs_by_index(first: Mapping[int, int], second: Mapping[int, int]) -> list[Pair]:
-    """Return the heads that both models have, by layer and place; the arguments are heads by
-    layer.
-    """
+    """Return the heads that both models have, by layer and index, from head counts by layer."""
     return [
         ((layer, head), (layer, head))
         for layer in first
@@ -237,10 +231,10 @@ def pairs_by_index(first: Mapping[int, int], second: Mapping[int, int]) -> list[
 
 
 def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
-    """Return the pairs with the least sum of divergences.
+    """Return the pairs of heads with the least sum of divergences.
 
-    Within layers where both models have as many of them, else over the whole model. Raises
-    UsageError where that would hold too many heads against each other.
+    Within layers if both models have equally many layers, else over the whole model. Raises
+    UsageError if too many pairs of heads would have to be compared.
     """
     heads, others = first.heads, second.heads
     groups = [(heads, others)]
@@ -264,9 +258,7 @@ def matched_pairs(first: ModelMaps, second: ModelMaps) -> list[Pair]:
 
 
 def _table(one: TextMaps, other: TextMaps, first: Sequence[Head], second: Sequence[Head]) -> Values:
-    """Return the divergence of each head's rows from each other one's over one text, (first,
-    second).
-    """
+    """Return the divergence of each head from each other head over one text, (first, second)."""
     every = np.concatenate(list(other.rows.values()))
     starts = np.cumsum([0, *(len(rows) for rows in other.rows.values())])
     place = dict(zip(other.rows, starts.tolist(), strict=False))

@@ -1,4 +1,4 @@
-"""What ``attnviz diff`` writes for programs: the object of ``--json`` and the rows of a table.
+"""The output of ``attnviz diff`` for programs: the object of ``--json``, the rows of a table.
 
 Indices start at 0 whatever the screen shows; what was not measured is null or empty.
 """
@@ -16,10 +16,10 @@ SCHEMA = "attnviz.diff/1"
 
 
 def diff_data(report: DiffReport) -> dict[str, Any]:
-    """Everything of a report but the example maps; ``heads`` holds an entry a pair of heads.
+    """Return all of a report but the example maps; ``heads`` has an entry per pair of heads.
 
     ``kl`` (nats) and ``same_top`` are means over ``positions``, their errors standard errors.
-    ``noise`` has what either model differs by from itself in other numbers; ``noise_floor`` is
+    ``noise`` is how far either model differs from itself in other numbers; ``noise_floor`` is
     the bound in bits above which the interval of ``js_divergence`` must lie.
     """
     floor = report.floor

@@ -1,4 +1,4 @@
-"""From two sides to a report: two models are measured in turn, or one beside a saved result."""
+"""``diff``: from two sides to a report; two models are measured in turn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def opened(side: LiveSide) -> Model:
 
 @contextmanager
 def unwatched() -> Iterator[Advance]:
-    """Let a scan tell nobody how far it is."""
+    """Give a scan a function that ignores its progress."""
     yield lambda done: None
 
 
@@ -36,11 +36,11 @@ def diff(
 ) -> DiffReport:
     """Compare two models head by head, beyond a noise floor that is measured in the same run.
 
-    a, b: see ``sides.both_sides``; the second model is opened when the first is done with.
-    scanning: opens what is told the share of the work that is done.
+    a, b: see ``sides.both_sides``; the second model is loaded after the first is measured.
+    scanning: opens a function that is called with the share of the work that is done.
 
-    Raises UsageError where the sides cannot be compared, LoadError for a model that cannot be read,
-    UnsupportedError where its attention cannot be observed.
+    Raises UsageError if the sides cannot be compared, LoadError for a model that cannot be read,
+    UnsupportedError if its attention cannot be observed.
     """
     if isinstance(a, LiveSide) and isinstance(b, LiveSide):
         return compared(request, a, b, open_model, scanning)

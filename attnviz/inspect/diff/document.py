@@ -1,4 +1,4 @@
-"""What ``attnviz diff`` has to say: the grid of changes, the heads that changed, two maps."""
+"""The document of ``attnviz diff``: the grid of changes, the heads that changed, two maps."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _CELL = 6
 _LEAD = 7
 _LONGEST = 100
 _BARS = "the larger"
-"""Of the columns JS and output, by which heads are ranked."""
+"""What the bars show: the larger of the columns JS and output, by which heads are ranked."""
 
 _LEAST_ROWS = 3
 _AROUND = 11
-"""Lines of titles, keys and blanks of the table and of maps."""
+"""Lines of titles, keys and blanks around the table and the maps."""
 
 _LEAST_MAP, _MOST_CELLS, _NAMES = 12, 40, 14
 """Lines of a map on a first screen, columns of its cells, and columns for its tokens."""
@@ -93,7 +93,7 @@ def _hints(report: DiffReport, explained: bool) -> list[str]:
 
 
 def _predicted(report: DiffReport) -> list[doc.Part]:
-    """Return the models as a whole."""
+    """Return the comparison of the models' predictions; empty if there is none."""
     words = prediction_words(report)
     return [doc.Facts([(text, False) for text in words])] if words else []
 
@@ -102,14 +102,13 @@ def _predicted(report: DiffReport) -> list[doc.Part]:
 
 
 def _grids(report: DiffReport) -> list[doc.HeadGrid]:
-    """Return where heads attend elsewhere, and where they put out something else."""
     return [grid for grid in (js_grid(report), output_grid(report)) if grid is not None]
 
 
 def js_grid(report: DiffReport) -> doc.HeadGrid | None:
-    """Return the divergence of each head of A, or of a saved result how far its score moved.
+    """Return the divergence of each head of A, or for a saved result the change of its score.
 
-    Shaded where it changed; None for fewer than two heads.
+    Changed heads are shaded; None for fewer than two heads.
     """
     what, shaded = "JS divergence, bits", tested(report, output=False)
     values = {change.place: change.js for change in report.changes}
@@ -121,7 +120,7 @@ def js_grid(report: DiffReport) -> doc.HeadGrid | None:
 
 
 def output_grid(report: DiffReport) -> doc.HeadGrid | None:
-    """Return how far the outputs turned; None where they were not compared."""
+    """Return the grid of output changes; None if outputs were not compared."""
     values = {change.place: change.output for change in report.changes}
     clear = {change.place for change in report.changes if change.output_changed}
     known = all(map(math.isfinite, values.values()))
@@ -165,7 +164,7 @@ def _grid(
 
 
 def _ranked(report: DiffReport) -> list[doc.Part]:
-    """Return the heads that changed most; empty where nothing did at all."""
+    """Return the table of the heads that changed most; empty if nothing changed."""
     if report.ranked[0].size <= EXACT:
         return []
     clear = any(change.differs for change in report.changes)
@@ -176,7 +175,7 @@ def _ranked(report: DiffReport) -> list[doc.Part]:
 def head_table(
     report: DiffReport, changes: Sequence[HeadChange], title: doc.Words = ()
 ) -> doc.Table:
-    """Return a row a head: divergence, interval, output, what it did and does."""
+    """Return a row per head: divergence, interval, output, its label in A and in B."""
     maps = not report.saved
     outputs = any(math.isfinite(change.output) for change in report.changes)
     columns = [doc.Column("", right=False)]
@@ -240,7 +239,7 @@ def example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> li
 
 
 def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the models as a whole, the grids, the heads, and maps where there is room."""
+    """Return the first screen: predictions, grids, heads, and maps if there is room."""
     told = [*pair_words(report), earliest(report)]
     top = [*_predicted(report), *(doc.Note(note) for note in told if 0 < len(note) <= columns)]
     grids = _grids(report)
@@ -264,7 +263,7 @@ def _grid_width(grid: doc.HeadGrid) -> int:
 
 
 def _maps(report: DiffReport, columns: int, lines: int) -> doc.Group | None:
-    """Return the maps of the head that changed most, below the table."""
+    """Return the maps of the head that changed most; None if they have no room."""
     example = report.example
     if example is None:
         return None

@@ -1,7 +1,7 @@
 """A comparison with a result that was saved earlier, which has numbers of heads and no maps.
 
-Heads are paired by index. One counts as changed where 95 % intervals do not meet: of the score
-behind its label, then or now, or of its ablation effect.
+Heads are paired by index. A head counts as changed if two 95 % intervals do not overlap: those of
+the score behind its label, then or now, or of its ablation effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from attnviz.records import Kind, ModelInfo
 
 @dataclass(frozen=True)
 class _Known:
-    """The numbers of one side. texts, tokens: what they were measured over, 0 where not known."""
+    """The numbers of one side. texts, tokens: what they were measured over, 0 if not known."""
 
     info: ModelInfo
     kind: Kind
@@ -36,9 +36,9 @@ class _Known:
 def compared_saved(
     request: DiffRequest, a: Side, b: Side, open_model: Open, scanning: Scanning
 ) -> DiffReport:
-    """Two sides of which at least one is a saved result.
+    """Compare two sides, at least one of them a saved result.
 
-    Raises UsageError where they hold different things, or were measured over different texts.
+    Raises UsageError if they hold different things, or were measured over different texts.
     """
     began = time.monotonic()
     saved = [side for side in (a, b) if isinstance(side, SavedResult)]
@@ -90,7 +90,7 @@ def _of_file(side: SavedResult) -> _Known:
 def _of_model(
     request: DiffRequest, side: LiveSide, saved: SavedResult, open_model: Open, scanning: Scanning
 ) -> _Known:
-    """Return the same numbers of a model, over what the saved ones were measured over."""
+    """Measure a model as the saved result was measured."""
     if saved.command == "patterns" and saved.text is None and saved.source:
         raise UsageError(
             f"{saved.path} was scored on {saved.source}: save one of the built-in probes"

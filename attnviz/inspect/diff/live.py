@@ -1,4 +1,4 @@
-"""Measures one side after the other and holds them against each other."""
+"""The comparison of two models: one is measured after the other, then both are compared."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ from attnviz.records import Advance, Input, Kind
 Open = Callable[[LiveSide], Model]
 
 Scanning = Callable[[], AbstractContextManager[Advance]]
-"""Shows a bar; not while a model is opened, which shows its own."""
+"""Opens a progress bar; not while a model is loaded, which shows its own."""
 
 _RATE = 0.05
-"""Of false ones among the signs that are called significant."""
+"""The false-discovery rate of the changes that are called significant."""
 
 _SEEDS = 3
-"""Draws of random tokens, as many as ``patterns`` takes."""
+"""How many draws of random tokens are used, the same as in ``patterns``."""
 
 _LARGEST = 40
-"""Tokens of a text whose maps are shown, where there is one so short."""
+"""The most tokens of a text whose maps are shown, if one is that short."""
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredSide:
-    """One model over its texts.
+    """One model measured over its texts.
 
-    inputs: what it read. heads: what each one does. effects: the loss increase of each head over
-    each text, (text, head) in the order of ``heads``; None where it was not asked for.
+    inputs: what it read. heads: what each head does. effects: the loss increase from ablating each
+    head, (text, head) in the order of ``heads``; None if not requested.
     """
 
     maps: ModelMaps
@@ -72,9 +72,7 @@ class MeasuredSide:
 def head_states(
     model: Model, kind: Kind | None, seed: int, text: str | None = None
 ) -> dict[Head, HeadState]:
-    """Return what every head does by the probes of ``patterns``, or by one text of a person's
-    own.
-    """
+    """Return what every head does, by the probes of ``patterns`` or by one given text."""
     tokens = None if text is None else (model.encode(text, model.context),)
     seeds = range(seed, seed + _SEEDS)
     report = score_patterns(model, tokens, kind=kind, seeds=seeds, examples=False)
@@ -89,9 +87,9 @@ def head_states(
 def ablation_effects(
     model: Model, inputs: Sequence[Input], kind: Kind, advance: Advance
 ) -> tuple[list[Head], NDArray[np.float64]]:
-    """Return the loss increase of each head over each text, nats per token: heads, (text, head).
+    """Return all heads, and the loss increase from ablating each, (text, head), nats per token.
 
-    Raises UsageError for a model without a loss, UnsupportedError where heads cannot be ablated.
+    Raises UsageError for a model without a loss, UnsupportedError if heads cannot be ablated.
     """
     scan = open_scan(model, inputs, kind=kind)
     heads = [(layer, head) for layer, count in scan.heads.items() for head in range(count)]
@@ -115,7 +113,7 @@ def with_effects(
     effects: NDArray[np.float64],
     seed: int,
 ) -> dict[Head, HeadState]:
-    """Return what the heads do, with the effects of ``ablation_effects`` and their intervals."""
+    """Return the states of the heads, with their ablation effects and the intervals of these."""
     doubt = over_texts(effects, seed, positive=False)
     return {
         head: replace(
@@ -130,7 +128,7 @@ def with_effects(
 def compared(
     request: DiffRequest, a: LiveSide, b: LiveSide, open_model: Open, scanning: Scanning
 ) -> DiffReport:
-    """Compare two models, each loaded once, the second after the first is done with."""
+    """Compare two models; each is loaded once, the second after the first is measured."""
     began = time.monotonic()
     same = a.of_model(b) and a.options == b.options
     two_texts = a.texts is not b.texts
@@ -175,7 +173,7 @@ def compared(
 def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) -> Noise:
     """Compare a side with itself in other numbers, unless a floor was given by hand.
 
-    A torch model that was loaded by name is converted by this. name: of the side, A or B.
+    This converts a torch model that was loaded by name. name: of the side, A or B.
     """
     if request.noise_floor is not None:
         return Noise(Floor(request.noise_floor), "given")
@@ -188,13 +186,13 @@ def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) ->
 
 
 def _comparable(first: MeasuredSide, second: MeasuredSide) -> Predictions | None:
-    """Predictions of the same token ids; None where the vocabularies differ."""
+    """Return how far the predictions of the same token ids differ; None if the ids differ."""
     ids = [[given.predicted.ids for given in each.inputs] for each in (first, second)]
     return predictions(first.maps, second.maps) if ids[0] == ids[1] else None
 
 
 def _condition(request: DiffRequest, a: LiveSide, b: LiveSide, two_texts: bool) -> str:
-    """Return in words what B is where it is A's model."""
+    """Return in words how B differs from A if both are the same model; else an empty text."""
     if not a.of_model(b):
         return ""
     words = [f"{name} {value}" for name, value in request.named_condition().items()]
@@ -213,7 +211,7 @@ def _measured(
     same: bool = False,
     two_texts: bool = False,
 ) -> MeasuredSide:
-    """Measure one side. first: A where this is B; same: whether B is loaded as A is."""
+    """Measure one side. first: A, if this is B; same: whether B is loaded as A is."""
     kind = request.kind
     probing = open_probing(model, kind)
     inputs = inputs_of(probing, side, request.truncate)
@@ -233,13 +231,13 @@ def _measured(
     return MeasuredSide(maps, tuple(inputs), states, effects)
 
 
-# Held against each other ---------------------------------------------------------------------
+# The comparison ------------------------------------------------------------------------------
 
 
 def _held(
     request: DiffRequest, first: MeasuredSide, second: MeasuredSide, floor: Floor
 ) -> DiffReport:
-    """Everything that follows from the two sides."""
+    """Return the report on two measured sides."""
     a, b, seed = first.maps, second.maps, request.seed
     pairs = matched_pairs(a, b) if request.match else pairs_by_index(a.heads, b.heads)
     if not pairs:
@@ -301,7 +299,7 @@ def _changes(
 def _effect_moves(
     first: MeasuredSide, second: MeasuredSide, pairs: Sequence[Pair]
 ) -> NDArray[np.float64] | None:
-    """Loss increase in B minus that in A over each text, (text, pair); None where not measured."""
+    """Return the loss increase in B minus that in A, (text, pair); None if not measured."""
     if first.effects is None or second.effects is None:
         return None
     places = [{head: place for place, head in enumerate(side.heads)} for side in (first, second)]
@@ -326,7 +324,7 @@ def _notes(first: MeasuredSide, second: MeasuredSide) -> tuple[str, ...]:
 def _example(
     report: DiffReport, a: ModelMaps, b: ModelMaps, pairs: Sequence[Pair], apart: Divergences
 ) -> ChangedMaps | None:
-    """Return the maps of the head that changed most, over the short text in which it does most."""
+    """Return the maps of the head that changed most, over a short text with a large change."""
     whole = [place for place, text in enumerate(a.texts) if text.whole]
     short = [place for place in whole if len(a.texts[place].queries) <= _LARGEST] or whole
     if not report.changed or not short:
@@ -346,11 +344,11 @@ def _example(
 def _with_moves(
     changes: Sequence[HeadChange], effects: NDArray[np.float64] | None, seed: int
 ) -> tuple[tuple[HeadChange, ...], int]:
-    """Return the changes with what moved in them, and how many signs were tested.
+    """Return the changes with their moves, and how many moves were tested.
 
     effects: change of the ablation effect, (text, change). Tested are the scores behind the labels,
     in A or B, of the heads that changed beyond the floor, and the effects of all heads, by sign
-    flips over paired texts; all of them are one family, whose false-discovery rate is held to 5 %.
+    flips over paired texts. All are one family, with a false-discovery rate of at most 5 %.
     """
     found: list[tuple[int, str, NDArray[np.float64]]] = []
     for place, change in enumerate(changes):
@@ -374,9 +372,7 @@ def _with_moves(
 
 
 def _paired(change: HeadChange) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    """Yield the differences over texts of the scores behind a head's labels, where texts are
-    paired.
-    """
+    """Yield the differences, over paired texts, of the scores behind a head's labels."""
     for name in change.labels:
         one, other = change.a.by_text.get(name, ()), change.b.by_text.get(name, ())
         if len(one) == len(other) >= LEAST_TEXTS:

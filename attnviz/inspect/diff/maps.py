@@ -1,8 +1,7 @@
 """What is kept of a model over texts, so that another one can be compared with it later.
 
-The models are loaded one after the other. Of each, attention rows, the heads' outputs and the
-predictions are kept for all queries of a text, or for evenly spaced ones where all would take more
-than ``MOST_BYTES``.
+The models are loaded one after the other. Attention rows, head outputs and predictions of each
+are kept for all queries of a text, or for evenly spaced ones if all need over ``MOST_BYTES``.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from attnviz.records import Input, Kind, ModelInfo, Tokens
 Floats = NDArray[np.floating]
 
 MOST_BYTES = 2**28
-"""Of what is kept of one model: 256 MiB hold all heads of GPT-2 over some 900 tokens."""
+"""The most that is kept of one model: 256 MiB hold all heads of GPT-2 over some 900 tokens."""
 
 
 @dataclass(frozen=True, eq=False)
 class TextMaps:
-    """One text through one model.
+    """The attention, the outputs and the predictions of one model over one text.
 
     queries, keys: its tokens on the two axes.
     kept: (row,) the queries that were kept, in order. sink: (key,) which keys are the sink.
-    rows: of each layer the weights (head, row, key). outputs: (head, row, dim) before the output
-        projection; empty where they cannot be seen.
+    rows: by layer, the weights (head, row, key). outputs: by layer, (head, row, dim) before the
+        output projection; empty if they cannot be seen.
     predictions: (row, word) log-probabilities of the next token; None if there are none.
     """
 
@@ -53,10 +52,10 @@ class TextMaps:
 
 @dataclass(frozen=True, eq=False)
 class ModelMaps:
-    """A model over all texts.
+    """The maps of a model over all texts.
 
-    causal: whether a query sees no later key. stride: every so many queries were kept.
-    notes: sentences on what could not be had.
+    causal: whether a query sees no later key. stride: one query in so many was kept.
+    notes: sentences on what is not available.
     """
 
     info: ModelInfo
@@ -78,11 +77,11 @@ def model_maps(
     stride: int | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> ModelMaps:
-    """Run a model over every input.
+    """Run a model over every input and return its maps.
 
-    stride: keep every so many queries, as was done for the other side; None decides by memory.
-    Raises UnsupportedError where its attention cannot be observed, as ``require_number`` where it
-    holds what is no number.
+    stride: keep one query in so many, as for the other side; None decides by memory.
+    Raises UnsupportedError if its attention cannot be observed, and as ``require_number`` if an
+    attention weight or an output is not finite.
     """
     model, kind, causal = probing.model, probing.kind, probing.causal
     in_order = causal if kind == "self" else kind != "encoder"
@@ -111,7 +110,7 @@ def model_maps(
 
 
 def _require_numbers(info: ModelInfo, seen: HeadRun, text: int) -> None:
-    """Raises as ``require_number`` for NaN or infinity, of which it can only be said who has it."""
+    """Raise as ``require_number``, and name the head, if one has NaN or infinity."""
     for layer, rows in seen.weights.items():
         whole = np.isfinite(rows).all((1, 2))
         if layer in seen.outputs:
@@ -122,19 +121,18 @@ def _require_numbers(info: ModelInfo, seen: HeadRun, text: int) -> None:
 
 
 def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:
-    """(head, query, …) of the kept queries, in float32 or wider as it came."""
     return rows if len(kept) == rows.shape[1] else rows[:, kept]
 
 
 def log_softmax(logits: Floats) -> Floats:
-    """Log-probabilities (..., word) of logits, in their own numbers."""
+    """Return log-probabilities (..., word) of logits, in the dtype of the logits."""
     shifted = logits - logits.max(-1, keepdims=True)
     found: Floats = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
     return found
 
 
 def _stride(inputs: Sequence[Input], kind: Kind, seen: HeadRun) -> int:
-    """Return how many queries one stands for, from what those of the first text take."""
+    """Return the stride with which all texts fit ``MOST_BYTES``, from the sizes of the first."""
     heads = sum(map(len, seen.weights.values()))
     always = sum(4 * len(rows) * rows.shape[-1] for rows in seen.outputs.values())
     always += 0 if seen.logits is None else 4 * seen.logits.shape[-1]

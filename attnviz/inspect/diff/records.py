@@ -1,4 +1,4 @@
-"""What ``attnviz diff`` found: each pair of heads, the noise floor, the models as a whole."""
+"""The records of ``diff``: each pair of heads, the noise floor, the models as a whole."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class HeadState:
     """What one head does in one of the models.
 
-    label: the name of what stands out, by the rules of ``patterns``; None without one.
+    label: the name of its clearest pattern, by the rules of ``patterns``, or None.
     scores: of ``patterns`` by name; intervals: 95 % ends of those that have one; by_text: over
         single texts, in their order, empty for a saved result.
     effect, effect_ends: loss increase when the head is ablated, nats per token, and the ends of
-        its interval; NaN and None where it was not measured.
+        its interval; NaN and None if not measured.
     """
 
     label: str | None = None
@@ -45,10 +45,10 @@ class HeadState:
 
 
 class Move(NamedTuple):
-    """A number of a head in B minus that in A, over paired texts.
+    """The change of one number of a head from A to B, over paired texts.
 
-    name: of the score, or ``loss_delta``. p: of a sign-flip test, two-sided, over ``texts``.
-    significant: among all that were tried, at a false-discovery rate of 5 %.
+    name: of the score, or ``loss_delta``. p: of a two-sided sign-flip test over ``texts``.
+    significant: among all that were tested, at a false-discovery rate of 5 %.
     """
 
     name: str
@@ -60,16 +60,16 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class HeadChange:
-    """One head of A next to the one of B that it is compared with.
+    """One head of A and the head of B that it is compared with.
 
     place, other: (layer, head) in A and in B. a, b: what it does there.
     js: Jensen–Shannon divergence of the rows, bits; ends: of its 95 % interval, None without one;
-        no_sink: the same without the sink. NaN where there are no maps.
-    output: 1 − cosine of the outputs, in [0, 2]; output_ends: likewise. NaN where not compared.
-    changed: whether the interval of ``js`` lies above the floor; of saved results, whether the
-        intervals of the label's score, or of the effect, do not meet.
-    output_changed: whether that of ``output`` does.
-    moves: what went up or down of the scores behind its labels, and of its effect.
+        no_sink: the same without the sink. NaN if there are no maps.
+    output: 1 − cosine of the outputs, in [0, 2]; output_ends: likewise. NaN if not compared.
+    changed: whether the interval of ``js`` lies above the floor; for saved results, whether the
+        intervals of the label's score, or of the effect, do not overlap.
+    output_changed: whether the interval of ``output`` lies above its floor.
+    moves: the changes of the scores behind its labels, and of its effect.
     """
 
     place: Head
@@ -87,20 +87,18 @@ class HeadChange:
 
     @property
     def differs(self) -> bool:
-        """Return whether it attends elsewhere or puts out something else, beyond the floor."""
+        """Return whether its attention or its output changed beyond the floor."""
         return self.changed or self.output_changed
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Return those that it has in A or in B."""
+        """Return the labels that it has in A or in B."""
         named = (name for name in (self.a.label, self.b.label) if name is not None)
         return tuple(dict.fromkeys(named))
 
     @property
     def size(self) -> float:
-        """Return what ranks it: the larger of both changes; of saved results how far its score
-        moved.
-        """
+        """Return the size of its change: of attention or output, or for saved results of scores."""
         known = [value for value in (self.js, self.output) if math.isfinite(value)]
         if known:
             return max(known)
@@ -113,7 +111,7 @@ class HeadChange:
 
     @property
     def effect_change(self) -> float:
-        """Return how far the effect of ablating it moved, its size; NaN where not measured."""
+        """Return the absolute change of its ablation effect; NaN if not measured."""
         return abs(self.b.effect - self.a.effect)
 
 
@@ -133,19 +131,19 @@ class ChangedMaps(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class DiffReport(Report):
-    """What is different between two models, or one model under two conditions.
+    """The differences between two models, or of one model under two conditions.
 
-    a, b: the models. condition: in words what B is where it is A's model, empty where it is
-        another one. saved: whether a side is a saved result, which has no maps.
+    a, b: the models. condition: in words how B differs if it is the same model as A, else empty.
+    saved: whether a side is a saved result, which has no maps.
     kind, causal: the attention. source: where the texts come from; texts, tokens: how many.
-    changes: an entry a pair of heads, layer by layer. unmatched_a, unmatched_b: heads without one.
-    matched: whether they were paired by divergence; crossed: how many of them changed their place.
-    floor: see ``compare.Floor``; floor_words: what it was measured against; None without one.
-    predictions: None if there are none; floor_predictions: A against itself in other numbers.
-    family: how many signs were tested.
-    example: maps of the one that attends elsewhere most; None where none does.
-    stride: every so many queries were compared. importance: whether effects were compared.
-    notes: sentences a reader must know. seconds: it took.
+    changes: an entry per pair of heads, layer by layer. unmatched_a, unmatched_b: unpaired heads.
+    matched: whether heads were paired by divergence, not by index.
+    floor: see ``compare.Floor``, None without one; floor_words: how it was measured.
+    predictions: None if there are none; floor_predictions: of a model and itself in other numbers.
+    family: how many moves were tested.
+    example: maps of the head whose attention changed most; None if none changed.
+    stride: one query in so many was compared. importance: whether effects were compared.
+    notes: sentences a reader must know. seconds: the time it took.
     """
 
     a: ModelInfo
@@ -197,18 +195,18 @@ class DiffReport(Report):
         return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
 
     def pair_name(self, change: HeadChange) -> str:
-        """Return the head's name, and that of its partner where it is another one."""
+        """Return the head's name, with that of its partner if it is another one."""
         name = self.name(change.place)
         return name if change.place == change.other else f"{name}→{self.name(change.other)}"
 
     @property
     def ranked(self) -> tuple[HeadChange, ...]:
-        """Return those that changed before those that did not, and the largest change first."""
+        """Return all changes, those beyond the floor first, then by size, the largest first."""
         return tuple(sorted(self.changes, key=lambda each: (not each.differs, -each.size)))
 
     @property
     def changed(self) -> tuple[HeadChange, ...]:
-        """Return those that attend elsewhere, the largest change first."""
+        """Return the changes of attention beyond the floor, the largest first."""
         return tuple(each for each in self.ranked if each.changed)
 
     @property

@@ -1,4 +1,4 @@
-"""What a person asks of ``diff``."""
+"""The options of ``diff``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attnviz.options import IndexBase, Options, Seed, Truncation, flag, option
 
 @dataclass(frozen=True)
 class _ConditionOfB(Options, panel="B under another condition"):
-    """How B differs where it is A's model; as for A where nothing is said."""
+    """How B is loaded if not as A."""
 
     dtype_b: Literal["auto", "float32", "float16", "bfloat16", "float64"] | None = option(
         "DTYPE", "Compute B in this dtype."
@@ -21,7 +21,7 @@ class _ConditionOfB(Options, panel="B under another condition"):
 
 @dataclass(frozen=True)
 class _Compared(Options, panel="What is compared"):
-    """What of the heads is compared."""
+    """What is compared, and how heads are paired."""
 
     kind: Literal["self", "encoder", "decoder", "cross"] | None = option(
         "KIND", "Which attention of an encoder–decoder: encoder (default), decoder or cross."
@@ -36,9 +36,9 @@ class _Compared(Options, panel="What is compared"):
 
 @dataclass(frozen=True)
 class DiffRequest(_Compared, _ConditionOfB, Truncation, IndexBase, Seed):
-    """Everything that a person asked of a comparison of two models."""
+    """All options of ``diff``."""
 
     def named_condition(self) -> dict[str, Any]:
-        """Return how B is loaded where that was said, by the names of ``LoadOptions``."""
+        """Return the options that were given for B, by the names of ``LoadOptions``."""
         said = {"dtype": self.dtype_b, "revision": self.revision_b, "backend": self.backend_b}
         return {name: value for name, value in said.items() if value is not None}

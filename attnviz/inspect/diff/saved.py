@@ -30,9 +30,9 @@ _SCHEMAS = {"attnviz.patterns/1": "patterns", "attnviz.ablate/1": "ablate"}
 
 @dataclass(frozen=True)
 class SavedResult:
-    """What one file holds.
+    """The result in one file.
 
-    command: that wrote it. heads: by (layer, head). text: a person's own that was scored; None for
+    command: that wrote it. heads: by (layer, head). text: the given text that was scored; None for
     the probes. texts: the token ids that were ablated over. source: where they came from.
     """
 
@@ -47,7 +47,7 @@ class SavedResult:
 
 
 def is_saved(name: str) -> bool:
-    """Return whether a name means a saved result: a file that ends in .json."""
+    """Return whether a name stands for a saved result: a file that ends in .json."""
     return name.lower().endswith(".json") and not os.path.isdir(os.path.expanduser(name))
 
 

@@ -1,4 +1,4 @@
-"""The two sides of a comparison: which models, over which texts, token by token alike."""
+"""The two sides of a comparison: the models, and the texts whose tokens must be alike."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from attnviz.texts import Texts, encode_texts
 
 _BUILT_IN = ("tiny", "mha")
 _TOKENS = 6_000
-"""About what the probes of ``patterns`` and the built-in texts have together."""
+"""About how many tokens the probes of ``patterns`` and the built-in texts have together."""
 
 _LEAST = 2
-"""Tokens of a text: the first query of a causal one sees nothing but itself."""
+"""The fewest tokens of a text: the first query of a causal text sees only itself."""
 
 
 @dataclass(frozen=True)
 class LiveSide:
     """A model, and the texts that it reads.
 
-    options: how it is loaded. loaded: the model itself, where Python code holds it.
+    options: how it is loaded. loaded: the model itself, if Python code gave it.
     """
 
     name: str
@@ -37,7 +37,7 @@ class LiveSide:
     loaded: Model | None = None
 
     def of_model(self, other: LiveSide) -> bool:
-        """Return whether both are one model; two that are loaded may have the same name."""
+        """Return whether both are one model; two that are loaded may share a name."""
         if self.loaded is not None or other.loaded is not None:
             return self.loaded is other.loaded
         return self.name == other.name
@@ -55,10 +55,10 @@ def both_sides(
     texts: Texts,
     texts_b: Texts | None = None,
 ) -> tuple[Side, Side]:
-    """Return A and B with every file read; nothing is loaded.
+    """Return A and B with every file read; no model is loaded.
 
-    a, b: by name, loaded, or a result that was saved as .json. options: of those that are named.
-    texts_b: what B reads, where that is not what A reads.
+    a, b: a name, a loaded model, or a result saved as .json. options: for models given by name.
+    texts_b: what B reads, if not the texts of A.
 
     Raises UsageError for options that do not go together, LoadError for files that cannot be read.
     """
@@ -88,7 +88,7 @@ def both_sides(
 def distinct(a: LiveSide, b: LiveSide) -> tuple[LiveSide, LiveSide, int]:
     """Return the sides with each pair of texts once, and how many were left out.
 
-    A text that counts twice would narrow intervals that are over texts.
+    A text that counts twice would make intervals over texts too narrow.
     """
     first: dict[tuple[str, str], int] = {}
     for place, pair in enumerate(zip(a.texts.texts, b.texts.texts, strict=True)):
@@ -116,11 +116,11 @@ def _options(
         if not isinstance(side, str) or is_saved(side):
             found.append(LoadOptions(seed=request.seed))
             continue
-        if side in _BUILT_IN and side != a:  # what was said of A's checkpoint
+        if side in _BUILT_IN and side != a:  # the options are for A's checkpoint
             own = replace(own, revision=request.revision_b, device="cpu", backend="auto")
         refuse_ignored(side, own, ())
         found.append(own)
-    # Both run by the same: what torch alone can do to one side, or effects, torch does to both.
+    # Both sides run on the same backend: torch, if one of them or the effects need it.
     torch = request.importance or any(
         (not isinstance(side, str | NumpyModel))
         or each.backend == "torch"
@@ -139,7 +139,7 @@ def _options(
 
 
 def inputs_of(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]:
-    """Return what the model reads; UsageError for a text that is too short or too long for it."""
+    """Return what the model reads; UsageError if a text is too short or too long for it."""
     tokens = encode_texts(probing.model, side.texts, truncate, _LEAST)
     if probing.kind in ("self", "encoder"):
         return [Input(each) for each in tokens]
@@ -149,7 +149,7 @@ def inputs_of(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]:
 def require_alike(
     first: Sequence[Input], second: Sequence[Input], kind: Kind, *, two_texts: bool
 ) -> None:
-    """UsageError where the sides do not have the same tokens, or, of other texts, as many."""
+    """Raise UsageError if the tokens of the sides differ, or of two texts their numbers."""
     for number, (one, other) in enumerate(zip(first, second, strict=True), start=1):
         for a, b in ((one.queries(kind), other.queries(kind)), (one.keys(kind), other.keys(kind))):
             if len(a) != len(b) and two_texts:

@@ -1,4 +1,4 @@
-"""What is said of a comparison: the finding, numbers as short texts, a reading for newcomers."""
+"""The words of ``diff``: the finding, numbers as short texts, the explanation."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from attnviz.measures.registry import label_named
 from attnviz.records import ModelInfo
 
 MARK = "*"
-"""Behind a number that went up or down significantly."""
+"""The mark after a number that went up or down significantly."""
 
 _NAMED = 4
-"""Heads of a layer that are named."""
+"""How many heads of a layer are named."""
 
 _LEAST_SCORE, _LEAST_EFFECT = 0.005, 0.0005
-"""Changes of a score and of a loss increase below which what is written stays the same."""
+"""The least changes of a score and of a loss increase that are seen when rounded."""
 
 EXACT = 1e-12
-"""Bits below which a divergence is the rounding of its own formula."""
+"""Bits below which a divergence is only the rounding error of its formula."""
 
 
 def heading(report: DiffReport) -> list[tuple[str, bool]]:
-    """Return both models, their shape, over how much."""
+    """Return the heading: both models, their shape, how much text."""
     a, b = short_name(report.a.name), short_name(report.b.name)
     both = f"{a}: {report.condition}" if report.condition else f"{a} → {b}"
     random = [("random weights", False)] * (report.a.weights == report.b.weights == "random")
@@ -65,7 +65,7 @@ def finding(report: DiffReport) -> str:
 
 
 def _described(report: DiffReport, change: HeadChange) -> str:
-    """Return the head, by how much it changed, and what it did and does."""
+    """Return the head, how much it changed, and its label in A and in B."""
     parts = [f"JS {bits(change.js)} bits"] * (change.changed or not change.output > change.js)
     if change.output > change.js:
         parts.append(f"output 1-cosine {bits(change.output)}")
@@ -75,7 +75,7 @@ def _described(report: DiffReport, change: HeadChange) -> str:
 
 
 def earliest(report: DiffReport) -> str:
-    """Return the heads of the first layer with a change: those behind it read what it wrote."""
+    """Return the heads of the first layer that changed, since later layers read what they write."""
     changed = [change for change in report.ranked if change.differs]
     if report.saved or not changed:
         return ""
@@ -95,7 +95,7 @@ def earliest(report: DiffReport) -> str:
 
 
 def did_and_does(change: HeadChange) -> str:
-    """Such as ``induction .91 → .12``, or ``induction .91 → no label``."""
+    """Return the label in A and in B with its score, such as ``induction .91 → no label``."""
     a, b = change.a, change.b
     if a.label is None and b.label is None:
         if math.isfinite(a.effect) and not a.scores:
@@ -117,13 +117,13 @@ def _marked(change: HeadChange, name: str) -> str:
 
 
 def _told(move: Move) -> bool:
-    """Return whether it is more than chance and can be seen in what is written."""
+    """Return whether a change is significant and large enough to be seen when rounded."""
     least = _LEAST_EFFECT if move.name == "loss_delta" else _LEAST_SCORE
     return move.significant and abs(move.change) >= least
 
 
 def move_words(change: HeadChange) -> str:
-    """Return the scores that moved, such as ``induction -.79``; empty where none did."""
+    """Return the scores that moved, such as ``induction -.79``; empty if none did."""
     told = (move for move in change.moves if _told(move) and move.name != "loss_delta")
     return ", ".join(
         f"{label_named(move.name).said} {move.change:+.2f}{MARK}".replace("0.", ".")
@@ -141,7 +141,7 @@ def effect_words(change: HeadChange) -> str:
 
 
 def bits(value: float) -> str:
-    """Return a number that is not below zero: ``.213``, or ``1.9e-05`` where that would be zero."""
+    """Return a number from zero on: ``.213``, or ``1.9e-05`` if that would round to zero."""
     if math.isnan(value):
         return "n/m"
     if value < EXACT:
@@ -152,7 +152,7 @@ def bits(value: float) -> str:
 
 
 def prediction_words(report: DiffReport) -> list[str]:
-    """KL and same top as llama.cpp prints them, beside what rounding alone does."""
+    """Return KL and same top as llama.cpp prints them, and what rounding alone does."""
     found, floor = report.predictions, report.floor_predictions
     if found is None:
         return []
@@ -166,7 +166,7 @@ def prediction_words(report: DiffReport) -> list[str]:
 
 
 def tested(report: DiffReport, *, output: bool) -> str:
-    """Return which heads of a grid are shaded, by rows or by outputs."""
+    """Return which heads of a grid are shaded; output: whether the grid is that of outputs."""
     if report.saved:
         return "shaded: intervals do not meet"
     floor = math.nan if report.floor is None else report.floor[output]
@@ -181,7 +181,7 @@ def floor_text(report: DiffReport) -> str:
 
 
 def floor_words(report: DiffReport) -> str:
-    """Return what the floor is and what it was measured against."""
+    """Return what the floor is and how it was measured."""
     if report.floor_words == "given":
         return f"noise floor {floor_text(report)}, as given; outputs are not tested"
     most = f"noise floor {floor_text(report)}: twice the most that rounding moves any head"
@@ -189,7 +189,7 @@ def floor_words(report: DiffReport) -> str:
 
 
 def about(report: DiffReport) -> Iterator[tuple[str, str]]:
-    """Return what was compared, over what, by what rule: (name, words)."""
+    """Yield what was compared, over which texts, by which rule, as (name, words)."""
     yield "A", _model(report.a)
     yield "B", _model(report.b) + (f" ({report.condition})" if report.condition else "")
     if report.texts:
@@ -214,7 +214,7 @@ def about(report: DiffReport) -> Iterator[tuple[str, str]]:
 
 
 def pair_words(report: DiffReport) -> list[str]:
-    """Return how heads were paired, where that is not one to one by index."""
+    """Return how heads were paired; empty if one to one by index."""
     left = [
         f"{len(heads)} of {side} without a partner"
         for side, heads in (("A", report.unmatched_a), ("B", report.unmatched_b))
@@ -232,7 +232,7 @@ def _model(info: ModelInfo) -> str:
 
 
 def explanation(report: DiffReport) -> Iterator[str]:
-    """Return how to read it, for someone new."""
+    """Yield the paragraphs that explain the output to a newcomer."""
     yield (
         "How to read this: both models read the same texts. For each head the rows of its two "
         "attention maps are compared by the Jensen-Shannon divergence: 0 bits where they are "

@@ -67,7 +67,7 @@ class Ablating:
         desk.show(by_effect=not desk.view.by_effect)
 
     def stop(self) -> None:
-        """Stop the scan that runs; if none does, leave what was written."""
+        """Stop the scan, or leave what was written (Esc)."""
         if self._desk.jobs.drop("scan"):
             self._desk.show(scanned=None)
             self._desk.say("the scan was stopped; i starts it anew")

@@ -106,7 +106,7 @@ class Explorer(TerminalApp):
         self._arrange(event.size)
 
     def _arrange(self, size: geometry.Size) -> None:
-        """Set the room of each pane: the map's is what the others leave."""
+        """Set the size of each pane; the map takes what the others leave."""
         columns, lines = size
         view = self.desk.view
         top = 3 if lines >= _TALL else 2
@@ -130,7 +130,7 @@ class Explorer(TerminalApp):
             pane.show(view, self.desk.drawn_with)
 
     def say(self, note: str) -> None:
-        """Show a note in place of the keys until the next key, of the words too if it is long."""
+        """Show a note until the next key, in the line of keys, or in the words if it is long."""
         long = width(self.desk.look.spell(note)) > self.size.width
         words = self._panes["words"]
         for pane, said in ((self.keys_pane, note * (not long)), (words, note * long)):

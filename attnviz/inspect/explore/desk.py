@@ -20,8 +20,8 @@ from attnviz.inspect.explore.session import ExploreSession, Frame, weighed
 class SideSource:
     """Where a side comes from.
 
-    text: that it begins with; of a second side nothing where it reads what the first one does.
-    options: that chose the model, as they are typed.
+    text: its first text; empty for a second side that reads the text of the first.
+    options: those that chose the model, as they are typed.
     """
 
     session: ExploreSession
@@ -65,16 +65,16 @@ class Desk:
 
     @property
     def drawn_with(self) -> Theme:
-        """Return what things are drawn with; one a palette, for each keeps its styles."""
+        """Return the theme with the scene's palette; each is kept because it holds its styles."""
         palette = self.view.scene.palette
         return self._looks.setdefault(palette, replace(self.look, palette=palette))
 
     def show(self, **changed: Any) -> None:
-        """Show the view with some of its fields changed."""
+        """Replace fields of the view."""
         self.put(replace(self.view, **changed))
 
     def put(self, view: View) -> None:
-        """Show another view."""
+        """Replace the view; every pane draws what has changed."""
         before, self.view = self.view, view
         self._display.draw(before)
 
@@ -91,7 +91,7 @@ class Desk:
             self.read(view.frame.text)
 
     def live(self, cannot: str) -> bool:
-        """Return whether there is a model that runs; if there is none, say what it ``cannot``."""
+        """Return whether there is a model that runs; if not, say so."""
         if not self.source.session.live:
             self.say(f"what was saved {cannot}: explore the model itself")
         return self.source.session.live

@@ -21,11 +21,11 @@ from attnviz.inspect.explore.pane import Lines, Pane
 
 
 class KeyBinding(NamedTuple):
-    """What a key does.
+    """A key and what it does.
 
     keys: as textual names them, with commas. shown: as a person reads them. action: of the app.
-    said: what it does. group: under which heading. hint: a word for the line of keys.
-    listed: on the sheet of keys, where one line tells of several; ``said`` by default.
+    said: what it does. group: the heading it stands under. hint: a word for the line of keys.
+    listed: its line on the sheet of keys, which several keys may share; ``said`` by default.
     """
 
     keys: str
@@ -86,16 +86,16 @@ WRITING = (
     *(("Space", "pause"), ("← →", "step"), ("T t", "temperature"), ("r", "seed")),
     *(("e", "edit"), ("Esc", "leave"), ("?", "keys"), ("q", "quit")),
 )
-"""What the line of keys shows, and what it shows while a text is written."""
+"""What the line of keys shows while a text is written; ``HINTS`` is what it shows else."""
 
 
 _SEEN = 4
-"""Characters for each column that are looked at, for not every character takes one."""
+"""How many characters are looked at per column, since some characters take none."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """What is typed in a line, before and behind its cursor."""
+    """The text in an input line, before and behind its cursor."""
 
     before: str = ""
     behind: str = ""
@@ -105,7 +105,7 @@ class Field:
         return self.before + self.behind
 
     def typed(self, key: str, character: str | None) -> Field:
-        """Return the same after a key; as it was after one that a line has no use for."""
+        """Return the field after a key; unchanged if the key does nothing in a line."""
         before, behind = self.before, self.behind
         stem = before.rstrip()
         edits = {
@@ -124,11 +124,11 @@ class Field:
         return self.with_text(character) if character and character.isprintable() else self
 
     def with_text(self, text: str) -> Field:
-        """Something inserted at the cursor, in one line."""
+        """Return the field with text inserted at the cursor, in one line."""
         return Field(self.before + " ".join(text.splitlines()), self.behind)
 
     def line(self, room: int, theme: Theme) -> Line:
-        """Return what is seen of it in so many columns, the cursor among it; nothing in it acts."""
+        """Return what fits in so many columns with the cursor, control characters escaped."""
         typed, rest = self.before[-_SEEN * room :], self.behind[: _SEEN * room]
         text = visible(typed + rest, theme.encoding)
         before = visible(typed, theme.encoding)
@@ -142,9 +142,9 @@ class Field:
 
 
 class AskedLine(NamedTuple):
-    """A question in the line of keys, which has every key until Enter or Esc.
+    """A question in the line of keys, which receives every key until Enter or Esc.
 
-    answered: hears what was typed, at Enter. typing: hears of every change. left: of Esc.
+    answered: is called with the text at Enter, typing: at every change. left: is called at Esc.
     """
 
     question: str
@@ -155,12 +155,12 @@ class AskedLine(NamedTuple):
 
 
 class KeysPane(Pane):
-    """The keys that are of use now, what was just done, or what is asked."""
+    """The line of keys: the keys of use now, a note, or a question."""
 
     asked: AskedLine | None = None
 
     def ask(self, asked: AskedLine | None) -> None:
-        """Ask something, or with None nothing any more."""
+        """Show a question, or with None end it."""
         self.asked = asked
         self.redraw()
 
@@ -186,7 +186,7 @@ class KeysPane(Pane):
 
 
 class Help(ModalScreen[None]):
-    """Every key, by what it is for; any key closes it."""
+    """The sheet of every key, grouped by purpose; any key closes it."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -219,7 +219,7 @@ class Help(ModalScreen[None]):
 
 
 class Palette(ModalScreen[None]):
-    """Every command by what it does; typing narrows them, Enter runs the first or the chosen."""
+    """The list of every command; typing narrows it, Enter runs the chosen one."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -233,9 +233,7 @@ class Palette(ModalScreen[None]):
         yield Vertical(self._line, self._list, id="sheet")
 
     def taken(self, event: events.Key) -> str | None:
-        """Return what is to be done after a key, nothing where it was Esc; None while it is
-        asked.
-        """
+        """Return the action that a key chooses, empty for Esc; None while nothing is chosen."""
         if event.key == "escape":
             return ""
         if event.key == "enter":
@@ -249,7 +247,7 @@ class Palette(ModalScreen[None]):
         return None
 
     def narrow(self, field: Field) -> None:
-        """Show the commands with these words."""
+        """Show the commands that have the words of the field."""
         self.field, words = field, field.text.casefold().split()
         self._found = [key for key in KEYS if all(word in key.said.casefold() for word in words)]
         self._place = 0

@@ -1,4 +1,4 @@
-"""What is said of a view in words: the model, the finding, the head, its links, the prediction."""
+"""The view in words: the model, the finding, the head, its links, the prediction."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from attnviz.measures.registry import MEASURES
 from attnviz.records import Tokens
 
 MODES = {"raw": "", "no-sink": "sink left out", "value-weighted": "value-weighted"}
-"""What is said of each way to see weights."""
+"""The words for each mode of the weights."""
 
 _MOST_TOLD, _LEAST_TOLD, _ROUNDED = 7, 0.015, 0.005
-"""How many weights words tell, and from which on; the largest from where it does not round to 0."""
+"""How many weights are named, the smallest named, and the smallest if it is the largest of all."""
 
 
 # Lines ---------------------------------------------------------------------------------------
 
 
 def parts(words: Iterable[tuple[str, Tone | bool]], theme: Theme, room: int) -> Line:
-    """Words joined by dots, from the left as many as one line holds; none is cut but the first."""
+    """Join words by dots, as many as one line holds; only the first may be cut."""
     line: Line = []
     used, dot = 0, theme.dot
     for text, tone in words:
@@ -68,7 +68,7 @@ def parts(words: Iterable[tuple[str, Tone | bool]], theme: Theme, room: int) -> 
 
 
 def heading(view: View, theme: Theme, room: int) -> Line:
-    """Return which model, how much text, how well it is predicted; then the text itself."""
+    """Return the model, the size of the text, how well it is predicted, then the text itself."""
     report = view.shown.report
     info, record = report.record.model, view.record
     short = replace(info, name=model_name(info))
@@ -103,7 +103,7 @@ def _at_word(text: str, room: int, theme: Theme) -> str:
 
 
 def finding_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
-    """Return the answer in so many lines: as many whole sentences as they hold."""
+    """Return the finding in at most so many lines: as many whole sentences as they hold."""
     sentences = [theme.spell(sentence) for sentence in _answer(view)]
     while sentences:
         lines = at_blanks(f"{'. '.join(sentences)}.", room, "", theme.ellipsis)
@@ -114,7 +114,7 @@ def finding_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
 
 
 def _answer(view: View) -> list[str]:
-    """Sentences, the most important first, without their full stops."""
+    """Return the sentences of the finding, the most important first, without full stops."""
     if view.written is not None:
         return [_progress(view, view.written)]
     if view.scene.removed:
@@ -198,9 +198,7 @@ def token_label_of(text: str) -> str:
 
 
 def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
-    """Return the chosen head: its name, label, score and base rate, and how its weights are
-    seen.
-    """
+    """Return the chosen head's name, label, score and base rate, and the mode of its weights."""
     scene, report = view.scene, view.shown.report
     entry = report.scores(*scene.head)
     what = described(entry)
@@ -219,7 +217,7 @@ _REMOVED = {"b": "whole model", "difference": "change by ablation"}
 
 
 def _states(view: View) -> list[tuple[str, Tone | bool]]:
-    """Return what was done to the weights that are shown: what no title may lose."""
+    """Return what was done to the shown weights, which a title must always say."""
     scene, words = view.scene, list[tuple[str, Tone | bool]]()
     if view.other is not None:
         by_position = scene.side == "difference" and not same_tokens(view.frame, view.other)
@@ -234,7 +232,7 @@ def _states(view: View) -> list[tuple[str, Tone | bool]]:
 
 
 def score_line(view: View, theme: Theme, room: int) -> Line:
-    """Return what the head scores and what its removal costs."""
+    """Return the scores of the head and the effect of its removal."""
     scene, report = view.scene, view.shown.report
     entry = report.scores(*scene.head)
     words: list[tuple[str, Tone | bool]] = []
@@ -265,9 +263,7 @@ def _effect(effects: Effects, head: Head) -> str:
 
 
 def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
-    """Return the cursor's cell, where its query attends, what attends to its key, and what comes
-    next.
-    """
+    """Return the cursor's cell, its row and its column in words, and the next tokens."""
     if view.written is not None and view.written.at:
         return _written_lines(view, view.written, theme, room)[:rows]
     scene = view.scene
@@ -317,9 +313,7 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
 
 
 def _written_lines(view: View, written: Written, theme: Theme, room: int) -> list[Line]:
-    """Return the end of the text, each token in the shade of the weight that it gets, and the
-    choice.
-    """
+    """Return the end of the text, shaded by weight, and the token that the model chose."""
     step = written.steps[written.at - 1]
     queries, keys = view.names(theme.encoding)
     layer, head = view.scene.head
@@ -346,7 +340,7 @@ def _written_lines(view: View, written: Written, theme: Theme, room: int) -> lis
 
 
 def _tail(view: View, row: Floats, theme: Theme, room: int) -> list[Line]:
-    """Return the last lines of the text as the newest token sees it."""
+    """Return the last lines of the text, shaded by the weights of the newest token."""
     keys = view.record.keys
     shown = Map("", row[None, :], keys, keys)
     lines = rows_of(pieces_of(shown, theme, room - 2), room - 2)
@@ -368,7 +362,7 @@ def _tail(view: View, row: Floats, theme: Theme, room: int) -> list[Line]:
 
 
 def _predicted(view: View) -> Sequence[Likely]:
-    """Return the likeliest next tokens, of a text that is written those of the step."""
+    """Return the likeliest next tokens; while a text is written, those of the shown step."""
     if view.written is not None and view.written.at:
         return view.written.steps[view.written.at - 1].likely
     return view.shown.likely
@@ -403,7 +397,7 @@ def _weight(value: float, signed: bool) -> str:
 
 
 def effect_lines(view: View, theme: Theme, room: int) -> list[Line]:
-    """Return the heads whose removal costs most, the most important first."""
+    """Return a bar per head with the effect of its removal, the most important first."""
     effects = view.effects
     if effects is None:
         return []

@@ -1,4 +1,4 @@
-"""All heads in a pane: a row a layer, a column a head, the chosen one in the cursor's colour."""
+"""The grid of heads: a row per layer, a column per head, the chosen one in the cursor's colour."""
 
 from __future__ import annotations
 
@@ -33,21 +33,20 @@ from attnviz.inspect.heads.report import compare_heads
 
 _WIDEST = 12
 _APART, _NAMED, _LEAST_SIDE = 2, 11, 5
-"""Columns between small maps and of one at least, and its least queries."""
+"""Small maps: the columns between two, and the fewest columns and queries of one."""
 
 _LEAST_NUMBER = 4  # columns, such as +.05
 
 _FAINT = "1c2027 68707c"
-"""Greys of heads without a label, by the score of what describes them."""
+"""The ends of the grey scale for heads without a label, darker for a lower score."""
 
 
 class HeadCell(NamedTuple):
-    """What a grid says of one head.
+    """The cell of one head.
 
-    texts: the same ever shorter, the longest first; the last may be empty.
-    tint: its ground; None for what is faint. faint: its colour where there is none for words.
-    strength: from 0 to 1, of either sign with a tint of
-    either sign: the glyph where there is no colour.
+    texts: its text in ever shorter forms, the longest first; the last may be empty.
+    tint: the background; None for a faint cell. faint: the colour of that in half a character.
+    strength: in [0, 1], or in [−1, 1] with a signed tint; gives the glyph if there is no colour.
     """
 
     texts: tuple[str, ...]
@@ -57,9 +56,10 @@ class HeadCell(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """What is drawn: names of layers and heads, a cell for each head, the chosen, the removed.
+    """The contents of a grid.
 
-    layers, numbers: what the rows and columns are of.
+    rows, columns: the names of the layers and heads. layers, numbers: their indices.
+    cells: the cell of each head. chosen, removed: heads that are drawn differently.
     """
 
     rows: Sequence[str]
@@ -75,7 +75,7 @@ class Heads(NamedTuple):
 
 
 class GridPicture(NamedTuple):
-    """The lines of a grid, and where its cells are.
+    """The lines of a grid, and the places of its cells.
 
     left, top: of the first cell. wide, tall: columns and lines of one. first: the first row.
     halves: whether two rows share a line.
@@ -90,9 +90,7 @@ class GridPicture(NamedTuple):
     top: int = 1
 
     def head_at(self, column: int, line: int, heads: Heads) -> Head | None:
-        """Return the head at a place of the pane; of two in one character that which is not
-        chosen.
-        """
+        """Return the head at a place of the pane; of two in one character the one not chosen."""
         row = self.first + (line - self.top) * (2 if self.halves else 1) // self.tall
         number = (column - self.left) // self.wide
         if (
@@ -107,7 +105,7 @@ class GridPicture(NamedTuple):
 
 
 def columns_wanted(heads: Heads) -> tuple[int, ...]:
-    """Return the columns that each of its forms takes, the widest form first."""
+    """Return the width of the grid with each form of its texts, the widest first."""
     indent = max(map(width, heads.rows)) + 1
     count = len(heads.columns)
     return (*(indent + (each + 1) * count for each in _widths(heads)), indent + count)
@@ -126,12 +124,11 @@ def _text(cell: HeadCell, form: int) -> str:
 
 
 def _fitting(cell: HeadCell, room: int) -> str:
-    """Return the longest of its texts that the cell has room for."""
     return next((text for text in cell.texts if width(text) <= room), "")
 
 
 def draw_grid(heads: Heads, theme: Theme, lines: int, columns: int, focused: bool) -> GridPicture:
-    """Return the grid in so many lines and columns: as much of each cell as all have room for."""
+    """Return the grid in so many lines and columns; each cell has its longest text that fits."""
     indent = max(map(width, heads.rows)) + 1
     count, layers = len(heads.columns), len(heads.rows)
     wide = max(min((columns - indent) // count, _WIDEST), 1)
@@ -159,7 +156,7 @@ def draw_grid(heads: Heads, theme: Theme, lines: int, columns: int, focused: boo
 
 
 class Thumbnail(NamedTuple):
-    """The lines and columns of a small map, a cell a weight and a line of words above it."""
+    """The size of a small map without its caption line: it has a cell per weight."""
 
     lines: int
     columns: int
@@ -169,9 +166,7 @@ class Thumbnail(NamedTuple):
 
 
 def thumbnail(heads: Heads, frame: Frame, theme: Theme, lines: int) -> Thumbnail | None:
-    """Return the size of small maps of which a row a layer fits; None where none does, or says
-    much.
-    """
+    """Return the size of small maps of all heads; None if they do not fit or are too small."""
     record = frame.report.record
     queries, keys = len(record.queries), len(record.keys)
     size = Thumbnail((queries + 1) // 2, max(keys, _NAMED))
@@ -182,9 +177,7 @@ def thumbnail(heads: Heads, frame: Frame, theme: Theme, lines: int) -> Thumbnail
 def draw_thumbnails(
     heads: Heads, frame: Frame, theme: Theme, size: Thumbnail, focused: bool
 ) -> GridPicture:
-    """Return a small map a head in a row a layer, each under its name and what the grid says of
-    it.
-    """
+    """Return a grid of small maps, each under the name and the cell of its head."""
     maps = _small_maps(frame, theme, size)
     indent = max(map(width, heads.rows)) + 1
     lit = accent(theme) if focused else BOLD
@@ -206,7 +199,6 @@ def draw_thumbnails(
 
 
 def _caption(heads: Heads, head: Head, number: str, room: int, theme: Theme) -> Line:
-    """Return a head's name, then its cell as the grid has it."""
     cell = _cell(heads, head, room - width(number), theme)
     style = accent(theme, ground=True) if head == heads.chosen else DIM
     return [Segment(f"{number} ", style), *cell, Segment(" " * (_APART - 1))]
@@ -222,7 +214,7 @@ def _small_maps(frame: Frame, theme: Theme, size: Thumbnail) -> Mapping[Head, Bl
 
 
 def _headings(heads: Heads, indent: int, wide: int, lit: Style) -> Line:
-    """Return the names of the columns, that of the chosen head strong."""
+    """Return the names of the columns, with that of the chosen head emphasised."""
     chosen = heads.numbers.index(heads.chosen[1])
     names = heads.columns
     if max(map(width, names)) >= wide:
@@ -239,7 +231,7 @@ def _headings(heads: Heads, indent: int, wide: int, lit: Style) -> Line:
 
 
 def _cell(heads: Heads, head: Head, wide: int, theme: Theme) -> Line:
-    """Return one cell, a blank behind it where it is wide enough."""
+    """Return one cell, followed by a blank if it is wide enough."""
     cell = heads.cells.get(head)
     inner = max(wide - 1, 1)
     gap = [Segment(" " * (wide - inner))] * (wide > inner)
@@ -267,7 +259,7 @@ def _glyph(cell: HeadCell, theme: Theme) -> str:
 
 
 def _halves(heads: Heads, row: int, column: int, wide: int, theme: Theme) -> Line:
-    """Two heads above each other, in colours alone."""
+    """Draw two heads above each other in one line, by colours alone."""
     found: list[Style | None] = []
     for each in range(row, min(row + 2, len(heads.rows))):
         head = heads.at(each, column)
@@ -288,7 +280,7 @@ def _halves(heads: Heads, row: int, column: int, wide: int, theme: Theme) -> Lin
 
 
 def heads_of(view: View) -> Heads:
-    """Of each head its label, its effect, or the token that it looks at while a text is written."""
+    """Return the grid of a view: labels, effects, moved attention, or the tokens looked at."""
     written = view.written
     if written is not None and written.at:
         return _grid(view, _sources(view, written.steps[written.at - 1]))
@@ -302,7 +294,7 @@ def heads_of(view: View) -> Heads:
 
 
 def labelled(view: View) -> Heads:
-    """Return each head's label and score."""
+    """Return the grid of each head's label and score."""
     return _grid(view, _labels(view.shown))
 
 
@@ -342,7 +334,7 @@ def _labels(frame: Frame) -> Mapping[Head, HeadCell]:
 
 
 def _sources(view: View, step: Step) -> dict[Head, HeadCell]:
-    """Return the token that each head looked at most in a step, the sink left out."""
+    """Return for each head the token with its largest weight in a step, sinks excluded."""
     labels = token_labels(view.record.keys)
     cells = {}
     for layer, rows in step.rows.items():
@@ -358,9 +350,7 @@ def _sources(view: View, step: Step) -> dict[Head, HeadCell]:
 
 @lru_cache(maxsize=4)
 def moved_attention(frame: Frame, other: Frame) -> Mapping[Head, float]:
-    """Return the share of its attention that each head has on other keys; empty where tokens
-    differ.
-    """
+    """Return the share of attention that each head moves to other keys; empty if tokens differ."""
     return compare_heads([frame.report, other.report]).moved[1] or {}
 
 

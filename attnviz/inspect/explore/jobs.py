@@ -15,25 +15,25 @@ Found = TypeVar("Found")
 
 
 class DroppedError(Exception):
-    """Nobody waits any more for what a thread does."""
+    """The result of a thread is no longer wanted."""
 
 
 class Waiting:
-    """Tells a thread whether its result is still awaited, and lets it report before its end."""
+    """What a thread asks whether its result is still wanted, and through which it reports.
+
+    Every report of a thread comes through here, so that those to an earlier request are dropped.
+    """
 
     def __init__(self, jobs: Jobs, name: str, ticket: object) -> None:
         self._jobs, self._name, self._ticket = jobs, name, ticket
         self._worker = get_current_worker()
 
     def __call__(self) -> bool:
-        """Return whether the result is still awaited."""
+        """Return whether the result is still wanted."""
         return self._jobs.waits(self._name, self._ticket) and not self._worker.is_cancelled
 
     def tell(self, then: Callable[[], Any]) -> None:
-        """Call ``then`` in the app's own thread if the result is still awaited there.
-
-        Raises DroppedError if it is not.
-        """
+        """Call ``then`` in the app's own thread; DroppedError if the result is no longer wanted."""
 
         def told() -> bool:
             waits = self._jobs.waits(self._name, self._ticket)
@@ -65,7 +65,10 @@ class Jobs:
     def later(
         self, name: str, work: Callable[[Waiting], Found], then: Callable[[Found], None]
     ) -> None:
-        """Do ``work`` in a thread, then call ``then`` with its result in the app's thread."""
+        """Do ``work`` in a thread, then ``then`` here; later work of the same name replaces it.
+
+        work: is given a ``Waiting``, which says whether its result is still wanted.
+        """
         ticket = object()
         self._tickets[name] = ticket
 
@@ -85,7 +88,7 @@ class Jobs:
         self.app.run_worker(run, thread=True, group=name, exclusive=True)
 
     def waits(self, name: str, ticket: object) -> bool:
-        """Return whether the result of the job with this name and ticket is awaited."""
+        """Return whether the work of this name and ticket is still wanted."""
         return self._tickets.get(name) is ticket
 
     def runs(self, name: str) -> bool:
@@ -93,7 +96,7 @@ class Jobs:
         return name in self._tickets
 
     def drop(self, name: str) -> bool:
-        """Ignore the result of the job of this name; return whether there was one."""
+        """Drop the work of this name; return whether there was any."""
         return self._tickets.pop(name, None) is not None
 
     def _end(self, name: str, then: Callable[[], None]) -> None:

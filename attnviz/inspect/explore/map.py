@@ -1,8 +1,7 @@
-"""One head's map in a pane: all of it or a part, the row and the column of the cursor lit.
+"""The map of one head in a pane: all of it or a part, the cursor's row and column lit.
 
-Cells are those of every other map: same steps, same scale, same glyphs. Where a causal map stands
-there whole, its tokens stand on the diagonal; else they stand at the left, and the key of the
-cursor above its column.
+Cells have the same steps, scale and glyphs as every other map. If a causal map fits whole, its
+tokens stand on the diagonal; else they stand at the left, and the cursor's key above its column.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from attnviz.draw.theme import Theme
 
 _LONGEST_NAME = 12
 _VALUES = 4
-"""Columns of a cell from which it holds its weight, such as ``.07``."""
+"""The columns of a cell from which on it shows its weight, such as ``.07``."""
 
 _LEVELS = 15
-"""Of a scale in 256 colours: odd, for zero is the middle of one with two signs."""
+"""The levels of a scale in 256 colours: odd, so that a signed scale has a level for zero."""
 
 _LIGHT = 0.25
 
@@ -41,7 +40,7 @@ _ACCENT = "ff5c5c"
 
 
 def accent(theme: Theme, ground: bool = False) -> Style:
-    """Return what the cursor is shown in: a colour that the palette lacks, or reversed."""
+    """Return the style of the cursor: a colour that the palette lacks, or reversed."""
     if not theme.colour:
         return Style(reverse=True, bold=True)
     colour = bytes.fromhex(_ACCENTS.get(theme.palette, _ACCENT))
@@ -59,10 +58,10 @@ class Place(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How large cells are.
+    """The size of cells.
 
-    zoom: tokens that share a cell. near: with one token a cell, 0 for the smallest cells, else as
-    many lines as a cell has, and half its columns: from 2 on cells hold their weights.
+    zoom: how many tokens share a cell. near: with one token per cell, 0 for the smallest cells,
+    else the lines of a cell, and half its columns: from 2 on cells show their weights.
     """
 
     zoom: int
@@ -73,7 +72,7 @@ NEAREST = 4
 
 
 class Form(NamedTuple):
-    """How cells are drawn: columns and lines of one, and how many rows of cells share a line."""
+    """The shape of cells: columns and lines of one, and how many rows of cells share a line."""
 
     wide: int
     tall: int
@@ -84,10 +83,10 @@ class Form(NamedTuple):
 class Shown:
     """A map that is to be drawn.
 
-    weights: (query, key), NaN where nothing is. limit: of values of either sign; 0 for weights.
-    corner: the first query and key that are seen; what is drawn shows the cursor all the same.
+    weights: (query, key), NaN if there is none. limit: of signed values; 0 for weights.
+    corner: the first query and key to show; it moves if the cursor would not be seen.
     size: None for the largest cells with which the whole map is seen.
-    joined: whether there are 256 colours, in which a scale has fewer steps.
+    joined: whether there are only 256 colours, so that the scale has fewer steps.
     """
 
     weights: NDArray[np.floating]
@@ -100,7 +99,7 @@ class Shown:
 
 
 class MapPicture(NamedTuple):
-    """The lines of a map, and where its cells are.
+    """The lines of a map, and the places of its cells.
 
     left, top: of the first cell. corner: its query and key. size, form: of the cells.
     whole: whether all of the map is seen.
@@ -115,7 +114,7 @@ class MapPicture(NamedTuple):
     whole: bool
 
     def cell_at(self, column: int, line: int, axes: Axes) -> Place | None:
-        """Return the query and key at a place of the pane, or None."""
+        """Return the query and key at a place of the pane, or None if no cell is there."""
         if column < self.left or line < self.top:
             return None
         row = (line - self.top) * self.form.rows // self.form.tall
@@ -134,7 +133,7 @@ def form_of(size: Size, theme: Theme) -> Form:
 
 
 def largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
-    """Return the size of cells with which the whole map is seen in so many lines and columns."""
+    """Return the largest cells with which the whole map fits in so many lines and columns."""
     queries, keys = len(axes.queries), len(axes.keys)
     for near in range(NEAREST, 0, -1):
         if near * queries <= lines and 2 * near * keys <= columns:
@@ -157,7 +156,7 @@ def draw_map(shown: Shown, theme: Theme, lines: int, columns: int) -> MapPicture
 
 
 def _diagonal_fits(axes: Axes, near: int, lines: int, columns: int) -> bool:
-    """Return whether a whole causal map has room for its names at the ends of its rows."""
+    """Return whether a whole causal map fits with the names at the ends of its rows."""
     ends = (2 * near * (place + 1) + 1 + width(name) for place, name in enumerate(axes.queries))
     return axes.diagonal and near * len(axes.queries) <= lines and max(ends, default=0) <= columns
 
@@ -206,9 +205,9 @@ def _picture(
 
 
 def _first(corner: int, place: int, window: int, total: int) -> int:
-    """Return the first cell that is seen: the corner, or where the cursor's cell is seen too.
+    """Return the first cell to show: the corner, or another if the cursor would not be seen.
 
-    The map then moves on by a quarter of what is seen, not with every step of the cursor.
+    The map then moves by a quarter of what is seen, not with every step of the cursor.
     """
     if not corner <= place < corner + window:
         corner = place - window // 4 if place < corner else place - window + 1 + window // 4
@@ -217,9 +216,9 @@ def _first(corner: int, place: int, window: int, total: int) -> int:
 
 @lru_cache(maxsize=8)
 def _merged(palette: str) -> NDArray[np.intp]:
-    """For each step that which stands for it in 256 colours: one of few, and looks unlike others.
+    """Return for each step the one that replaces it in 256 colours: few, all of different colours.
 
-    Neighbours then join, which is most of what a map costs over ssh.
+    Equal neighbours are then sent together, which saves most of what a map costs over ssh.
     """
     table = colour_table(palette)
     first: dict[int | None, int] = {}
@@ -271,7 +270,7 @@ def _cells(
 
 
 def _halves(upper: list[int], lower: list[int], theme: Theme) -> Line:
-    """Two rows in a line; where they are alike their ground is enough, which takes fewer bytes."""
+    """Draw two rows in one line; equal cells need only a background, which takes fewer bytes."""
     line: Line = []
     for alike, run in groupby(zip(upper, lower, strict=True), key=lambda pair: pair[0] == pair[1]):
         above, below = zip(*run, strict=True)
@@ -284,7 +283,7 @@ def _halves(upper: list[int], lower: list[int], theme: Theme) -> Line:
 
 
 def _half(other: int, above: bool, theme: Theme) -> Segment:
-    """Return the cursor in half a character; the other half keeps its step."""
+    """Return the cursor as half a character; the other half shows step ``other``."""
     style = accent(theme)
     if other >= 0:
         style += Style(bgcolor=Color.from_rgb(*colour_table(theme.palette)[other]))
@@ -300,9 +299,9 @@ def _wide(
     corner: Place | None,
     theme: Theme,
 ) -> Line:
-    """Return one line of cells; those of the cursor's row and column hold their numbers.
+    """Return one line of cells; wide cells and the cursor's row and column show their numbers.
 
-    corner: of what is seen; None for a line without numbers.
+    corner: the query and key of the first cell; None for a line without numbers.
     """
     line: Line = []
     for column, step in enumerate(row):
@@ -323,7 +322,7 @@ def _wide(
 
 
 def _lit(step: int, theme: Theme) -> Style:
-    """Return the ground of a cell that the cursor lights: a little of the way to white."""
+    """Return the style of a cell in the cursor's row or column: its colour made lighter."""
     red, green, blue = (
         round(part + (255 - part) * _LIGHT) for part in colour_table(theme.palette)[step]
     )
@@ -332,7 +331,7 @@ def _lit(step: int, theme: Theme) -> Style:
 
 
 def _number(value: float, wide: int, limit: float) -> str:
-    """Return a weight as ``.53``, in two columns as ``.5``; nothing for what rounds to zero."""
+    """Return a weight as ``.53``, in two columns as ``.5``; empty if it rounds to zero."""
     digits = 1 if wide < _VALUES else 2
     size = abs(value)
     if math.isnan(value) or size < 0.5 * 10.0**-digits:
@@ -350,7 +349,7 @@ def _number(value: float, wide: int, limit: float) -> str:
 
 
 def _tag(axes: Axes, cursor: Place, column: int, columns: int, theme: Theme) -> Line:
-    """Return the key of the cursor above its column."""
+    """Return the line with the name of the cursor's key above its column."""
     sign = "v" if theme.ascii else "▾"
     name = axes.keys[cursor.key]
     behind = f"{sign} {cursor.key} {name}"
@@ -361,7 +360,7 @@ def _tag(axes: Axes, cursor: Place, column: int, columns: int, theme: Theme) -> 
 
 
 def _name(axes: Axes, span: range, cursor: Place, gutter: int, theme: Theme) -> Segment:
-    """Return the first query of a line, or that of the cursor."""
+    """Return the name at the left of a line: of its first query, or of the cursor's."""
     here = cursor.query in span
     query = cursor.query if here else span.start
     room = gutter - axes.digits - 2
@@ -372,7 +371,7 @@ def _name(axes: Axes, span: range, cursor: Place, gutter: int, theme: Theme) -> 
 
 
 def _on_diagonal(axes: Axes, query: int, cursor: Place, theme: Theme) -> Line:
-    """Return a name at the end of its row, where its column begins."""
+    """Return the name of a query at the end of its row, on the diagonal."""
     style = DIM
     if query == cursor.query:
         style = accent(theme)

@@ -61,7 +61,7 @@ class Moves:
         self._map.zoom(0)
 
     def mode(self, mode: Any) -> None:
-        """Show the weights in another way; what values move takes a pass."""
+        """Show the weights in another mode; the value-weighted one takes a pass."""
         if self._writes():
             return
         view = self._desk.view
@@ -89,7 +89,7 @@ class Moves:
         self._desk.put(replace(view, scene=view.scene.with_side(side)).fitted())
 
     def _writes(self) -> bool:
-        """Return whether a text is written, which is seen in one way only; then say so."""
+        """Return whether a text is being written, and if so say that it has only one view."""
         if writes := self._desk.view.written is not None:
             self._desk.say(
                 "a text that is written has one side, weights as they are: Esc leaves it"

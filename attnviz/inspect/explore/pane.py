@@ -1,4 +1,4 @@
-"""The panes of the screen: each draws one ``View`` in lines, of which only the changed are sent."""
+"""The panes of the screen: each draws one ``View`` and sends only the lines that changed."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ from attnviz.records import LayerWeights
 _PLAIN = Style.null()  # textual's filters want one
 _LEAST_COLUMNS, _LEAST_ROWS = 40, 12
 _BESIDE = 40
-"""Columns next to a map from which lists stand there."""
+"""The fewest free columns at the right of a map in which lists are drawn."""
 
 _BETWEEN, _LEAST_NAME, _LABELS = 3, 8, 12
 _LEAST_LIST, _MOST_LIST = 3, 12
-"""Lines from which a list of links is worth its heading, and those that it takes at most."""
+"""The fewest lines in which a list of links is drawn, and the most that it takes."""
 
 _SORTED = 2**25
 
 
 class Pane(Widget):
-    """Draws what ``lines`` gives, and sends the terminal the lines that differ from before."""
+    """A pane that draws its ``lines`` and sends the terminal only the lines that have changed."""
 
     def __init__(self, name: str, view: View, theme: Theme) -> None:
         super().__init__(id=name)
@@ -63,7 +63,7 @@ class Pane(Widget):
         self._drawn_for: geometry.Size | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        """Return what is shown now, in at most so many columns and rows."""
+        """Return the lines to show, in at most so many columns and rows."""
         raise NotImplementedError
 
     def show(self, view: View, theme: Theme) -> None:
@@ -71,7 +71,7 @@ class Pane(Widget):
         self.redraw()
 
     def redraw(self) -> None:
-        """Draw everything anew and send what is not as it was."""
+        """Draw every line anew and send the changed ones."""
         columns, rows = self.size
         if self._drawn_for != self.size or not columns or not rows:
             return  # all of it is drawn when it is shown
@@ -91,7 +91,7 @@ class Pane(Widget):
         return [strip_of(line, columns) for line in (*lines, *[[]] * (rows - len(lines)))]
 
     def too_small(self) -> Sequence[Line]:
-        """Return what is said in place of all that has no room."""
+        """Return the lines to show in a terminal that is too small."""
         return []
 
     def render_line(self, y: int) -> Strip:
@@ -107,13 +107,13 @@ class Pane(Widget):
 
 
 def strip_of(line: Line, columns: int) -> Strip:
-    """Return a line in exactly so many columns; neighbours that look alike are joined."""
+    """Return a line in exactly so many columns; neighbours of the same style are joined."""
     kept = [Segment(text, style or _PLAIN) for text, style, _ in line if text]
     return Strip(kept, Segment.get_line_length(kept)).simplify().adjust_cell_length(columns, _PLAIN)
 
 
 class Lines(Widget):
-    """Lines that stand as they are told."""
+    """A widget that shows the lines that it is given."""
 
     def __init__(self, name: str, told: Sequence[Line] = ()) -> None:
         super().__init__(id=name)
@@ -136,7 +136,7 @@ class Lines(Widget):
 
 
 def _same_end(old: Strip, new: Strip) -> int:
-    """Return the columns at the end of two lines of one length that look alike."""
+    """Return how many columns at the end of two lines of one length look alike."""
     same = 0
     for one, other in zip(reversed([*old]), reversed([*new]), strict=False):
         if one.style != other.style:
@@ -149,7 +149,7 @@ def _same_end(old: Strip, new: Strip) -> int:
 
 
 class HeadingPane(Pane):
-    """The model and the text, then the finding."""
+    """The top of the screen: the model and the text, then the finding."""
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         view, theme = self.view, self.look
@@ -163,7 +163,7 @@ class HeadingPane(Pane):
 
 
 class GridPane(Pane, can_focus=True):
-    """All heads, and below them what they link most where there is room."""
+    """The grid of all heads, and below it their strongest links or effects if there is room."""
 
     class Chosen(Message):
         """A head was clicked."""
@@ -173,7 +173,7 @@ class GridPane(Pane, can_focus=True):
             self.head = head
 
     class Wheeled(Message):
-        """The wheel was turned by so many steps."""
+        """The mouse wheel was turned: 1 step down or −1 step up."""
 
         def __init__(self, steps: int) -> None:
             super().__init__()
@@ -210,7 +210,7 @@ class GridPane(Pane, can_focus=True):
 
 
 def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
-    """Return how wide the grid is in so many columns and lines: the map comes first."""
+    """Return the width of the grid in so many columns and lines; the map's needs come first."""
     keys = len(view.shown.report.record.keys)
     keys += 0 if view.written is None else view.written.sampling.tokens
     wanted = 2 * keys + _LABELS
@@ -226,20 +226,18 @@ def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
 
 
 def _links(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
-    """Return the strongest links of all heads."""
     links = _strongest(view.shown, rows - 1)
     table = links_table(view.shown.report, links, "strongest links", False)
     return part_block(table, theme, columns).lines[:rows]
 
 
 def _effects(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
-    """Return the heads whose removal costs most."""
     return facts.effect_lines(view, theme, columns)[:rows]
 
 
 @lru_cache(maxsize=1024)
 def _darker(segment: Segment) -> Segment:
-    """Return a part of a map at half its light; the cursor stays."""
+    """Return a part of a map at half its brightness; the cursor, which is bold, as it is."""
     style = segment.style or DIM
     if style.bold:
         return segment
@@ -254,7 +252,7 @@ def _darker(segment: Segment) -> Segment:
 
 @lru_cache(maxsize=4)
 def _strongest(frame: Frame, count: int) -> Sequence[Link]:
-    """Return what all heads together link most; nothing if there are too many weights to sort."""
+    """Return the strongest links of all heads; none if there are too many weights to sort."""
     record = frame.report.record
     if sum(layer.weights.size for layer in record.layers) > _SORTED:
         return []
@@ -267,7 +265,7 @@ def _strongest(frame: Frame, count: int) -> Sequence[Link]:
 
 
 class MapPane(Pane, can_focus=True):
-    """The chosen head: its name and label, its map, its scores."""
+    """The pane of the chosen head: its name and label, its map, its scores."""
 
     class Pointed(Message):
         """A cell was clicked."""
@@ -277,7 +275,7 @@ class MapPane(Pane, can_focus=True):
             self.cell = cell
 
     class WheelTurned(GridPane.Wheeled):
-        """The wheel was turned by so many steps."""
+        """The mouse wheel was turned over the map."""
 
     joined = False
     size_chosen: Size | None = None
@@ -304,7 +302,7 @@ class MapPane(Pane, can_focus=True):
         return beside(blocks, _BETWEEN).lines
 
     def zoom(self, step: int) -> None:
-        """Larger cells, smaller ones, or with 0 the largest with which the whole map is seen."""
+        """Make cells larger or smaller, or with 0 the largest with which the whole map fits."""
         if self.drawn is None:
             return
         zoom, near = self.drawn.size
@@ -320,7 +318,7 @@ class MapPane(Pane, can_focus=True):
         self.redraw()
 
     def _with_lists(self, drawn: Sequence[Line], left: int, columns: int) -> Sequence[Line]:
-        """Beside a map what small maps at the left leave no room for."""
+        """Add lists at the right of a map if small maps in the grid leave no room for them."""
         view, rows = self.view, len(drawn) - 4
         heads = heads_of(view)
         small = thumbnail(heads, view.shown, self.look, len(drawn))
@@ -339,7 +337,7 @@ class MapPane(Pane, can_focus=True):
         ]
 
     def _fits(self, columns: int, rows: int) -> bool:
-        """Return whether the two sides and their difference have room next to each other."""
+        """Return whether the two sides and their difference fit next to each other."""
         view = self.view
         asked = view.other is not None or view.scene.side != "a"
         return asked and view.comparable and 2 * len(view.record.keys) + _LEAST_NAME <= columns
@@ -347,7 +345,7 @@ class MapPane(Pane, can_focus=True):
     def _one(
         self, view: View, columns: int, rows: int, strong: bool
     ) -> tuple[MapPicture, Sequence[Line]]:
-        """Return one side with its title, its legend and the scores of the head."""
+        """Return the map of one side, and its lines: title, map, legend and scores."""
         theme = self.look
         room = rows - 2
         shown = Shown(
@@ -371,7 +369,7 @@ class MapPane(Pane, can_focus=True):
         return picture, [top, *body, facts.score_line(view, theme, columns)]
 
     def _legend(self, view: View, picture: MapPicture, columns: int) -> Line:
-        """Return what colours or glyphs mean, and what a cell is."""
+        """Return what the colours or glyphs mean, and how many tokens share a cell."""
         theme = self.look
         if view.limit:
             signs = "blue −, orange +" if theme.colour else ""
@@ -398,7 +396,7 @@ class MapPane(Pane, can_focus=True):
 
 
 class WordsPane(Pane):
-    """The cell of the cursor, its row and its column, and the prediction, in words; or a note."""
+    """The cursor's cell, row and column and the prediction in words; or a long note."""
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         if self.note:

@@ -1,7 +1,7 @@
-"""What ``attnviz heads`` or ``generate`` saved, to be looked at without the model.
+"""Exploring what ``attnviz heads`` or ``generate`` saved, without the model.
 
-Anyone may have written a file: all of it is bounded and checked, no pickle is read, and what is
-wrong is one sentence.
+Anyone may have written a file: all of it is bounded and checked, no pickle is read, and each
+failure is one sentence.
 """
 
 from __future__ import annotations
@@ -62,31 +62,31 @@ Floats = NDArray[np.floating]
 Arrays = Mapping[str, NDArray[Any]]
 
 _PACKED = 100
-"""How much smaller than its arrays an archive may be; NumPy's own is as large, or half as large."""
+"""How many times smaller than its arrays an archive may be; NumPy's own are at most twice."""
 
 _READ = ("provenance", "weights")
-"""How the names of the arrays begin that are read."""
+"""The first words of the names of the arrays that are read."""
 
 _PACKINGS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""How NumPy packs; others are unpacked by the library without a limit."""
+"""The compressions that NumPy uses; the library unpacks others without a limit."""
 
 _PIECE = 2**20
 _HEADER = 2**16
-"""Bytes of what stands before an array in its file; NumPy writes 128."""
+"""The most bytes that the header of an array may take; NumPy writes 128."""
 
 _RUN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(RUN.encode()) + rb'"')
 _SPECIAL = re.compile(r"<(?!0x)[^<>\s]+>|\[[^\[\]\s]+\]")
 
 _ROUNDING = 0.02
-"""How far the weights of a row may sum to more than one."""
+"""How far the sum of a row of weights may exceed one."""
 
 
 @dataclass(frozen=True, eq=False)
 class SavedSession:
-    """One text that was looked at before; of a comparison one variant of two.
+    """The saved attention of one text; of a comparison, one of its two variants.
 
-    seen: the one frame there is. run: what the model wrote behind it, or None.
-    other: what it was saved beside, the other side of a comparison.
+    seen: the only frame. run: what the model wrote after the text, or None.
+    other: the other variant of a comparison, or None.
     """
 
     seen: Frame
@@ -109,9 +109,7 @@ class SavedSession:
         return None if self.run is None else self.run.sampling
 
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
-        """Return the frame, whatever heads it is without; UsageError for another text or other
-        heads.
-        """
+        """Return the only frame; UsageError if another text or other removals are requested."""
         if text != self.seen.text or (removed and removed != self.seen.removed):
             raise UsageError(f"{_NO_MODEL}: its text and its heads are what they are")
         return self.seen
@@ -122,9 +120,7 @@ class SavedSession:
     def generation(
         self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
     ) -> Iterator[Step]:
-        """Return what was written then, whatever the sampling; UnsupportedError where nothing
-        was.
-        """
+        """Return the saved steps, whatever the sampling; UnsupportedError if there are none."""
         if self.run is None:
             raise UnsupportedError(f"{_NO_MODEL}: nothing can be written")
         return iter(self.run.steps)
@@ -134,7 +130,7 @@ _NO_MODEL = "this was saved, there is no model behind it"
 
 
 def open_saved(path: Path) -> SavedSession:
-    """Return what a file holds, told by its content.
+    """Return the session of a saved file; its content tells the format.
 
     A ``.json``, ``.npz`` or ``.safetensors`` of ``attnviz heads --save``, or the lines of
     ``attnviz generate --save NAME.jsonl``. Of several variants the first two are read.
@@ -166,9 +162,7 @@ def _told(facts: Mapping[str, Any]) -> str:
 
 
 def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """Return the facts of a file, and the weights of its variants by the names that npz gives
-    them.
-    """
+    """Return the facts of a file and the weights of its variants, by their names in an npz."""
     if content[:2] == b"PK":
         arrays = _of_archive(content)
         return parse_json(str(arrays["provenance"]), name), arrays
@@ -189,9 +183,7 @@ def _opened(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
 
 def _of_archive(content: bytes) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an npz; the size of each is compared with its header before it is
-    unpacked.
-    """
+    """Return the arrays of an npz; each size is compared with the header before unpacking."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
         unpacked = sum(member.file_size for member in members)
@@ -210,7 +202,7 @@ def _of_archive(content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
-    """size: bytes of the stream."""
+    """Read an array with its header from a stream of ``size`` bytes."""
     begin = io.BytesIO(stream.read(min(size, _HEADER)))
     read = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -237,7 +229,7 @@ def _array(stream: IO[bytes], size: int) -> NDArray[Any]:
 
 
 def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
-    """Of safetensors; see ``heads.data.write_heads_safetensors``."""
+    """Return the facts and weights of a file of ``heads.data.write_heads_safetensors``."""
     from safetensors.numpy import load
 
     tensors = load(content)
@@ -264,7 +256,7 @@ def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
 
 
 def _session(facts: dict[str, Any], arrays: Arrays) -> SavedSession:
-    """Return the first variant, with the second one next to it."""
+    """Return the session of the first variant, with the second one as its ``other``."""
     variants: list[dict[str, Any]] = facts.get("variants") or [{}]
     sides = []
     for variant, differs in enumerate(variants[:2]):
@@ -281,7 +273,7 @@ def _frame(
     weights: NDArray[Any],
     second: bool,
 ) -> Frame:
-    """second: whether the variant is another than the one that ``facts["sink"]`` is of."""
+    """Return the frame of a variant; if it is the ``second``, ``facts["sink"]`` is not its own."""
     info = model_of(facts["model"])
     kind: Kind = one_of(facts["kind"], get_args(Kind))
     causal, sinks = typed(facts["causal"], bool), facts["sink"]
@@ -337,7 +329,10 @@ def _check_weights(
     scores: Sequence[HeadScores],
     whole: bool,
 ) -> None:
-    """ValueError for what no softmax gives: NaN only where a head has no numbers, or no sink."""
+    """Raise ValueError for weights that no softmax gives.
+
+    NaN is allowed only if the sink was left out, or if the head has no label.
+    """
     if weights.shape != shape or weights.dtype.kind != "f":
         raise ValueError(f"weights of shape {weights.shape}, expected {shape}")
     for entry, one in zip(scores, weights, strict=True):
@@ -381,7 +376,7 @@ def _scores(entry: Mapping[str, Any]) -> HeadScores:
 
 
 def _tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
-    """special: places that are; others are told by their looks, such as ``<bos>``."""
+    """Return tokens; those at the places ``special``, or that look like ``<bos>``, are special."""
     known = tuple(typed(text, str) for text in texts)
     if not known:
         raise ValueError("no tokens")
@@ -393,9 +388,7 @@ def _tokens(texts: Any, ids: Any, special: Collection[int]) -> Tokens:
 
 
 def _of_run(run: WrittenRun, name: str) -> SavedSession:
-    """Return the prompt, and what was written; of what the file has no weights, there are none:
-    NaN.
-    """
+    """Return the session of a saved run; weights that the file does not have are NaN."""
     queries = run.begun
     keys = run.source if run.kind == "cross" and run.source is not None else queries
     layers = run.prompt

@@ -1,4 +1,4 @@
-"""What is seen, written to a file by the ending of its name."""
+"""Saving the view on screen to a file, in the format that the ending of its name says."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from attnviz.inspect.heads.report import compare_heads
 from attnviz.records import LayerWeights
 
 ENDINGS = (*EVERY.split(), ".npz", ".safetensors")
-"""What a view can be saved as: whatever ``attnviz heads`` can."""
+"""The endings of the files that a view can be saved as, the same as for ``attnviz heads``."""
 
 
 def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
-    """Write the head that is seen, by the ending of the name; of a written text the whole run.
+    """Write the shown head, or the whole run of a generated text, in the format of the ending.
 
-    Raises UsageError for an ending that is none and for a difference, which no file has a place
-    for, LoadError where the system refuses.
+    Raises UsageError for an unknown ending and for a difference, which no format can hold,
+    LoadError if the system refuses.
     """
     if view.written is not None and view.written.at:
         if path.suffix.lower() != ".jsonl":
@@ -61,7 +61,7 @@ def save_view(path: Path, view: View, theme: Theme, width: int) -> None:
 
 
 def _run_of(view: View, written: Written) -> WrittenRun:
-    """Return what was written so far, as ``attnviz generate`` keeps it."""
+    """Return the run so far as the record that ``attnviz generate`` saves."""
     report, steps, sampling = view.frame.report, written.steps, written.sampling
     ended: Ending = "end" if steps[-1].ended else "tokens"
     if not steps[-1].ended and len(steps) < sampling.tokens:

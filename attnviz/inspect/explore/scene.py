@@ -1,4 +1,4 @@
-"""What is looked at: a head, a token, a piece of the map. Pure: each change is another scene."""
+"""The scene: which head, token and mode are shown. Immutable: each change makes a new one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from attnviz.measures.words import word_spans
 from attnviz.records import AttentionRecord, Tokens
 
 Side = Literal["a", "b", "difference"]
-"""Which of two sides is shown: this one, the other, or the other less this one."""
+"""Which of two sides is shown: the first, the second, or their difference."""
 
 SIDES: tuple[Side, ...] = get_args(Side)
 
@@ -35,13 +35,13 @@ PALETTE_NAMES = tuple(PALETTES)
 
 @dataclass(frozen=True)
 class Scene:
-    """A view of a frame.
+    """What is shown of a frame, and how.
 
-    heads: every (layer, head) that there is, in order. labels: the name of each.
+    heads: every (layer, head), in order. labels: the label of each.
     queries, keys: how many tokens the axes have. across: whether they are two texts; else the
         cursor stands on one token, whose row and column light up.
-    head: the one that is shown. query, key: where the cursor is.
-    removed: heads whose outputs are zero. index_base: 0 or 1, of names.
+    head: the one that is shown. query, key: the place of the cursor.
+    removed: heads whose outputs are zero. index_base: 0 or 1, the first number in names.
     """
 
     heads: tuple[Head, ...]
@@ -69,7 +69,7 @@ class Scene:
         return start.over(frame).at(len(record.queries) - 1, len(record.keys) - 1)
 
     def over(self, frame: Frame) -> Scene:
-        """Return the same view of another frame, as far as it has the head and the tokens."""
+        """Return the same scene of another frame; head and cursor stay if the frame has them."""
         report, record = frame.report, frame.report.record
         names = {(entry.layer, entry.head): entry.label.name for entry in report.heads}
         heads = tuple(sorted(names))
@@ -86,24 +86,23 @@ class Scene:
         ).at(self.query, self.key)
 
     def sized(self, queries: int, keys: int) -> Scene:
-        """Return the same over a text that has grown or shrunk."""
+        """Return the same scene over a text that has grown or shrunk."""
         return replace(self, queries=queries, keys=keys).at(self.query, self.key)
 
     # Tokens ----------------------------------------------------------------------------------
 
     def at(self, query: int, key: int) -> Scene:
-        """Return the cursor on a query and a key, or on the nearest that there are."""
+        """Return the scene with its cursor on a query and a key, or on the nearest that exist."""
         return replace(self, query=_within(query, self.queries), key=_within(key, self.keys))
 
     def with_token(self, place: int) -> Scene:
-        """Return the cursor on one token: as query and as key, of two texts as query alone."""
+        """Return the scene with its cursor on a token: as query and, unless ``across``, as key."""
         return self.at(place, self.key if self.across else place)
 
     def found(self, tokens: Tokens, typed: str, step: int = 1) -> Scene:
-        """Return the cursor on the next (or with −1 the last) token with the typed text, round the
-        end.
+        """Return the scene at the next (−1: the previous) token with the typed text, cyclically.
 
-        tokens: of the queries. Where none has it the scene stays as it is.
+        tokens: of the queries. If none has the text the scene stays as it is.
         """
         places = places_of(tokens, typed)
         if not places:
@@ -117,15 +116,15 @@ class Scene:
     # Heads -----------------------------------------------------------------------------------
 
     def with_head(self, head: Head) -> Scene:
-        """Another head; the same where there is no such head."""
+        """Return the scene with another head; unchanged if there is no such head."""
         return replace(self, head=head) if head in self.heads else self
 
     def next_head(self, step: int = 1) -> Scene:
-        """So many heads further, in the order of layers; not beyond the ends."""
+        """Return the scene so many heads further, in the order of layers; not beyond the ends."""
         return self._head_at(self.heads.index(self.head) + step)
 
     def next_layer(self, step: int = 1) -> Scene:
-        """Return the head of this number, or the last one, so many layers further."""
+        """Return the scene so many layers further, at the same head number or the nearest below."""
         layers = list(dict.fromkeys(layer for layer, _ in self.heads))
         layer = layers[_within(layers.index(self.head[0]) + step, len(layers))]
         within = [head for head in self.heads if head[0] == layer]
@@ -134,18 +133,18 @@ class Scene:
         )
 
     def in_layer(self, step: int) -> Scene:
-        """So many heads further in the same layer; not beyond its ends."""
+        """Return the scene so many heads further in the same layer; not beyond its ends."""
         within = [head for head in self.heads if head[0] == self.head[0]]
         return replace(self, head=within[_within(within.index(self.head) + step, len(within))])
 
     def next_same_label(self, step: int = 1) -> Scene:
-        """Return the next head (or with −1 the last one) with the same label, round the end."""
+        """Return the scene at the next (−1: the previous) head with the same label, cyclically."""
         label = self.labels[self.heads.index(self.head)]
         same = [head for head, name in zip(self.heads, self.labels, strict=True) if name == label]
         return replace(self, head=same[(same.index(self.head) + step) % len(same)])
 
     def next_of(self, ranking: Sequence[Head], step: int = 1) -> Scene:
-        """Return the next head of a ranking, its first where the head is not among them."""
+        """Return the scene at the next head of a ranking; at its first if the head is not in it."""
         if not ranking:
             return self
         place = ranking.index(self.head) + step if self.head in ranking else 0
@@ -155,15 +154,15 @@ class Scene:
         return replace(self, head=self.heads[_within(place, len(self.heads))])
 
     def toggled(self, head: Head | None = None) -> Scene:
-        """Return the head (the shown one by default) removed, or there again."""
+        """Return the scene with a head (by default the shown one) removed, or put back."""
         return replace(self, removed=self.removed ^ {head or self.head})
 
     def without(self, removed: frozenset[Head]) -> Scene:
-        """Return the same with just these heads removed."""
+        """Return the scene with exactly these heads removed."""
         return replace(self, removed=removed)
 
     def cleared(self) -> Scene:
-        """Return every head there again."""
+        """Return the scene with every head put back."""
         return replace(self, removed=frozenset())
 
     # The view --------------------------------------------------------------------------------
@@ -175,7 +174,7 @@ class Scene:
         return replace(self, side=side)
 
     def next_palette(self) -> Scene:
-        """Return the next palette, round the end."""
+        """Return the scene with the next palette, cyclically."""
         place = PALETTE_NAMES.index(self.palette) + 1
         return replace(self, palette=PALETTE_NAMES[place % len(PALETTE_NAMES)])
 
@@ -189,10 +188,9 @@ def _within(place: int, count: int) -> int:
 
 
 def places_of(tokens: Tokens, typed: str) -> tuple[int, ...]:
-    """Return the tokens in which the typed text begins, in any case; of whole words where it is no
-    part.
+    """Return the places of the tokens in which the typed text begins, ignoring case.
 
-    The text may run over several tokens.
+    The text may run over several tokens; if it is found nowhere, its words are searched.
     """
     wanted = typed.casefold()
     if not wanted.strip():
@@ -213,7 +211,7 @@ def places_of(tokens: Tokens, typed: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Written:
-    """A text that the model writes on.
+    """The continuation that the model writes.
 
     steps: the tokens so far. at: how many of them are shown. running: whether more will come.
     """
@@ -227,13 +225,13 @@ class Written:
 
 @dataclass(frozen=True)
 class View:
-    """All that the panes draw.
+    """Everything that the panes draw.
 
     frame: the text without the removed heads; whole: with all heads. other: the second side, if
-        there is one; else with heads removed the whole model is.
-    effects: what each removal costs, where that is known; scanned: the share of a scan that runs.
-    by_effect: the grid shows effects.
-    written: what the model writes behind the text of ``frame``, weights as they are.
+        there is one; else, if heads are removed, the whole model is the second side.
+    effects: the effect of each removal, if known; scanned: the share done of a running scan.
+    by_effect: whether the grid shows effects.
+    written: what the model writes after the text of ``frame``; its weights are raw.
     """
 
     scene: Scene
@@ -246,35 +244,35 @@ class View:
     written: Written | None = None
 
     def with_written(self, written: Written) -> View:
-        """Return the view of a text that is written, the cursor where the newest token looked."""
+        """Return the view of a text being written, the cursor where the newest token looked."""
         view = replace(self, written=written)
         scene = view.scene.sized(len(view.record.queries), len(view.record.keys))
         return replace(view, scene=scene.at(*view.newest) if written.at else scene)
 
     @property
     def against(self) -> Frame | None:
-        """Return the other side; None where there is but one."""
+        """Return the other side, or None if there is only one."""
         return self.other or (self.whole if self.frame.removed else None)
 
     @property
     def shown(self) -> Frame:
-        """Return the frame of the side that is seen."""
+        """Return the frame of the side that is shown."""
         return self.against or self.frame if self.scene.side == "b" else self.frame
 
     @property
     def comparable(self) -> bool:
-        """Return whether there are two sides and their difference."""
+        """Return whether there are two sides that have a difference."""
         return self.against is not None and not self.unlike
 
     @property
     def unlike(self) -> str:
-        """Why the two sides have no difference of this head; nothing if they have one."""
+        """Return why the two sides have no difference of this head; empty if they have one."""
         if self.against is None:
             return ""
         return unlike(self.frame, self.against, self.scene.head)
 
     def fitted(self, removed: frozenset[Head] | None = None) -> View:
-        """With a scene that this side has; removed: the heads that it is without, if others."""
+        """Return the view with its scene fitted to its side; ``removed`` replaces the removals."""
         view = self
         if self.against is None or (self.scene.side == "difference" and self.unlike):
             view = replace(self, scene=self.scene.with_side("a"))
@@ -284,13 +282,13 @@ class View:
 
     @property
     def dark(self) -> bool:
-        """Return whether what is shown is of a head whose output is zero."""
+        """Return whether the shown head is one whose output is zero."""
         gone = self.scene.removed if self.scene.side == "a" else self.shown.removed
         return self.scene.side != "difference" and self.scene.head in gone
 
     @cached_property
     def record(self) -> AttentionRecord:
-        """Return the tokens of both axes, those among them that were written."""
+        """Return the record that is shown; with written tokens it has no weights."""
         record = self.shown.report.record
         if self.written is None or not self.written.at:
             return record
@@ -300,9 +298,9 @@ class View:
 
     @cached_property
     def weights(self) -> Floats:
-        """(query, key) of the chosen head; of what was written a row each, NaN where none is yet.
+        """Return the (query, key) weights of the chosen head; NaN if there is none yet.
 
-        Raises UsageError where the mode cannot be had.
+        Raises UsageError if the mode is not available.
         """
         scene = self.scene
         if scene.side == "difference" and self.against is not None:
@@ -323,16 +321,14 @@ class View:
 
     @property
     def newest(self) -> tuple[int, int]:
-        """Return the token that looked last, and the one that it looked at most, the sink left
-        out.
-        """
+        """Return the newest query and the key with its largest weight, the sink excluded."""
         assert self.written is not None
         step = self.written.steps[self.written.at - 1]
         layer, head = self.scene.head
         return step.place, int(self.without_sink(step.rows[layer][head]).argmax())
 
     def without_sink(self, row: Floats) -> Floats:
-        """Return a row of weights with nothing on the attention sink."""
+        """Return a row of weights with zeros on the attention sink."""
         keys = sink_of(self.shown.report.record)[1]
         left = row.copy()
         left[: len(keys)][keys[: len(row)]] = 0.0
@@ -340,19 +336,19 @@ class View:
 
     @property
     def limit(self) -> float:
-        """Of a difference, where colours are full; 0 for weights."""
+        """Return the value at which the colours of a difference are full; 0 for weights."""
         if self.scene.side != "difference" or self.against is None:
             return 0.0
         return NumberScale(float(np.nanmax(np.abs(self.weights), initial=0.0)) or 1.0).limit
 
     def axes(self, encoding: str) -> Axes:
-        """Return the labels of the map."""
+        """Return the axes of the map with their labels."""
         if self.written is not None and self.written.at:
             return _axes(self.record, encoding)
         return _axes_of(self.shown, encoding)
 
     def names(self, encoding: str) -> tuple[list[str], list[str]]:
-        """Tokens as words name them; one that repeats carries its place."""
+        """Return the names of the queries and keys; a repeated token has its place in the name."""
         if self.written is not None and self.written.at:
             return _names(self.record, encoding)
         return _names_of(self.shown, encoding)
@@ -387,7 +383,7 @@ def command_line(scene: Scene, text: str, options: Sequence[str] = ()) -> str:
     """Return the ``attnviz heads`` command that gives this view, to be pasted into a shell.
 
     options: those that chose the model and its attention, each an argument.
-    What acts on a terminal, in whichever of them, is spelled out (``$'…'``: bash, zsh, ksh).
+    Control characters in the words are escaped (``$'…'``: bash, zsh, ksh).
     """
     words = ["attnviz", "heads", *options, "--head", scene.name(scene.head)]
     if scene.removed:
@@ -405,7 +401,7 @@ def command_line(scene: Scene, text: str, options: Sequence[str] = ()) -> str:
 
 
 def shell_word(word: str) -> str:
-    """Return one word as a shell reads it, without a character that acts on a terminal."""
+    """Return one word quoted for a shell, its control characters escaped."""
     if all(
         unicodedata.category(character)[0] not in "CZ" or character == " " for character in word
     ):

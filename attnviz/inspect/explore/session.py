@@ -1,8 +1,7 @@
-"""What can be seen of one text, and the model that shows it.
+"""Frames, each the result of one pass over one text, and the sessions that make them.
 
-A frame is one pass over one text, with what heads were removed. A session makes frames: each call
-may take long, may run in any thread, and fails with the package's own exceptions. What ``advance``
-raises ends a call; nothing is left behind.
+A frame may have removed heads. A call of a session may take long, may run in any thread, and raises
+the package's own exceptions. An exception of ``advance`` ends a call and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -50,15 +49,14 @@ _LIKELY = 10
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One pass over one text, everything that is to be seen of it.
+    """The result of one pass over one text.
 
     report: the raw weights of all heads, their scores, labels and sinks.
     removed: (layer, head) whose outputs were zero.
-    likely: the likeliest tokens behind the last one, the first is the likeliest; empty where
-        nothing is predicted.
+    likely: the likeliest next tokens, the likeliest first; empty if nothing is predicted.
     loss: nats per token of the text; None if there is none.
     known: labels of the model's heads that were measured before.
-    measure_norms: gives ``norms``, in one more pass.
+    measure_norms: computes ``norms`` in one more pass.
     """
 
     text: str
@@ -71,19 +69,17 @@ class Frame:
 
     @cached_property
     def norms(self) -> Mapping[int, Floats]:
-        """By layer (head, key): ‖v_j W_O^h‖; empty where that is not known.
+        """Return by layer the norms ‖v_j W_O^h‖, of shape (head, key); empty if not known.
 
-        Computed when it is first asked for, which takes a pass: ask in a worker's thread.
-        Raises UnsupportedError where the model does not show its values.
+        The first use takes a pass: call it in a worker's thread.
+        Raises UnsupportedError if the model does not show its values.
         """
         return self.measure_norms()
 
     def weights(self, head: Head, mode: Mode = "raw") -> Floats:
-        """Return the (query, key) weights of a head, rows summing to one but where nothing is left:
-        NaN.
+        """Return the (query, key) weights of a head; rows sum to one, or are NaN if empty.
 
-        Raises KeyError for a head that is not there, UsageError where there is no sink, or no norms
-        are known.
+        Raises KeyError for an unknown head, UsageError if there is no sink or no norms are known.
         """
         weights = self.report.weights(*head)
         if mode == "raw":
@@ -103,9 +99,9 @@ class Frame:
     def strongest(
         self, head: Head, place: int, axis: Axis, mode: Mode = "raw", count: int = 5
     ) -> tuple[tuple[int, float], ...]:
-        """Return the keys that the query ``place`` weighs most, or the queries that weigh it most.
+        """Return the largest weights of the query ``place``, or of the key ``place``.
 
-        As (place, weight), the largest first; what is zero, hidden or left out is not among them.
+        Pairs (place, weight), the largest first; weights of zero or NaN are left out.
         """
         weights = self.weights(head, mode)
         line = weights[place] if axis == "keys" else weights[:, place]
@@ -115,7 +111,7 @@ class Frame:
 
 
 def weighed(frame: Frame | None, head: Head, mode: Mode) -> None:
-    """What is slow about a way to see the weights, done once; UsageError where it cannot be had."""
+    """Compute once what a mode of the weights needs; UsageError if the mode is not available."""
     if frame is not None and mode != "raw":
         frame.weights(head, mode)
 
@@ -124,9 +120,9 @@ def weighed(frame: Frame | None, head: Head, mode: Mode) -> None:
 
 
 def unlike(frame: Frame, other: Frame, head: Head) -> str:
-    """Why two frames have no difference of a head; nothing if they have one.
+    """Return why two frames have no difference of a head; empty if they have one.
 
-    Two texts in one model are compared by position; two models only where the text has the same
+    Two texts in one model are compared by position; two models only if the text has the same
     tokens in both, and their attention is causal in both or in neither.
     """
     a, b = frame.report.record, other.report.record
@@ -143,30 +139,30 @@ def unlike(frame: Frame, other: Frame, head: Head) -> str:
 
 
 def two_models(frame: Frame, other: Frame) -> bool:
-    """Return whether they are of two models."""
+    """Return whether two frames come from different models."""
     one, two = (replace(each.report.record.model, notes=()) for each in (frame, other))
     return one != two
 
 
 def same_tokens(frame: Frame, other: Frame) -> bool:
-    """Return whether they have the same tokens in the same order."""
+    """Return whether two frames have the same tokens in the same order."""
     records = (frame.report.record, other.report.record)
     one, two = ((each.queries.texts, each.keys.texts) for each in records)
     return one == two
 
 
 def model_name(info: ModelInfo) -> str:
-    """Return a model's name; of a path its last two parts."""
+    """Return a model's name; of a path only the last two parts."""
     return visible("/".join(Path(info.name).parts[-2:]))
 
 
 class ExploreSession(Protocol):
-    """Makes frames.
+    """A source of frames.
 
-    live: whether texts can be edited, heads removed and texts written on.
-    context: the longest text in tokens, None where nothing limits it.
-    texts: that are there to be seen before any is typed: of a file its own, one a side.
-    sampling: of what a saved run wrote; None where it can be chosen.
+    live: whether texts can be edited, heads removed and texts continued.
+    context: the longest text in tokens, None if nothing limits it.
+    texts: those that can be seen before any is typed; a file brings its own, one per side.
+    sampling: that of a saved run; None if it can be chosen.
     """
 
     @property
@@ -185,30 +181,29 @@ class ExploreSession(Protocol):
     def sampling(self) -> Sampling | None: ...
 
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
-        """Return one pass; slow. UsageError for a text or a head that does not fit the model."""
+        """Return the frame of one pass; slow. UsageError if the text or a head does not fit."""
         ...
 
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
-        """Return what every single removal costs over a text; ``advance`` is told the share that is
-        done.
+        """Return the effect of every single removal; ``advance`` is given the share that is done.
 
-        Raises UsageError for a text of one token, UnsupportedError where heads cannot be removed.
+        Raises UsageError for a text of one token, UnsupportedError if heads cannot be removed.
         """
         ...
 
     def generation(
         self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
     ) -> Iterator[Step]:
-        """Return the model writes on, a token a step; each step is slow.
+        """Return an iterator in which the model continues the text, a token a step; slow.
 
-        The rows go on from the frame of ``text``. Raises UnsupportedError for a model that does not
-        write on, UsageError where there is no room.
+        The rows continue the frame of ``text``. Raises UnsupportedError for a model that does not
+        continue a text, UsageError if there is no room.
         """
         ...
 
 
 class LiveSession:
-    """A loaded model.
+    """The session of a loaded model.
 
     choice: the kind of attention and its target, whether to truncate, and how heads are numbered.
     """
@@ -291,10 +286,10 @@ class LiveSession:
 def open_session(
     name: str, options: LoadOptions | None = None, choice: Choice | None = None, text: str = ""
 ) -> LiveSession:
-    """Load the model that ``--model NAME`` stands for.
+    """Load the model that ``--model NAME`` stands for, and return its session.
 
-    text: what is read first; decides whether NumPy or torch is sooner.
-    Raises as ``models.resolve.load``.
+    text: the first text; its length decides whether NumPy or torch is faster.
+    Raises what ``models.resolve.load`` raises.
     """
     options = replace(options or LoadOptions(), tokens=reckoned_tokens(text))
     return LiveSession(load(name, options), choice, text)

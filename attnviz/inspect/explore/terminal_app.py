@@ -36,7 +36,7 @@ class TerminalApp(App[None]):
         self._leaves = False
 
     def failed(self, name: str, error: AttnvizError) -> None:
-        """Say what the job of this name could not do."""
+        """Show the error of the work of this name."""
 
     def _refused(self, name: str, error: AttnvizError) -> None:
         if self._leaves:  # nobody would read it on this screen
@@ -48,11 +48,11 @@ class TerminalApp(App[None]):
             self.exit()
 
     def run_to_its_end(self) -> None:
-        """Run, and raise what ended it, if that was not a key: KeyboardInterrupt for a signal.
+        """Run the app; raise the error that ended it, or KeyboardInterrupt for a signal.
 
         A terminal that closes, and ``kill``, end it as Ctrl-C does. The handlers are Python's own:
         those of asyncio lose a signal while much is typed ahead. All are put back, or Textual would
-        begin to draw anew on a SIGCONT after its end.
+        draw again on a SIGCONT after its end.
         """
         ends = [getattr(signal, name) for name in _ENDS if hasattr(signal, name)]
         stops = [getattr(signal, name) for name in _STOPS if hasattr(signal, name)]
@@ -87,7 +87,7 @@ class TerminalApp(App[None]):
         self.action_leave()
 
     def _handle_exception(self, error: Exception) -> None:
-        """End the app at once after an unexpected error; the command line reports it in a line.
+        """End the app at once after an unexpected error, which the command line reports in a line.
 
         Textual's own way draws a traceback with all locals first, which takes seconds.
         """

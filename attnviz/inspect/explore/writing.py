@@ -36,7 +36,7 @@ class Writing:
             self._desk.leave_written()
 
     def _write(self, sampling: Sampling) -> None:
-        """Let the model write on after the text, from its beginning."""
+        """Let the model continue the text, from its first new token on."""
         desk = self._desk
         text, removed = desk.view.frame.text, desk.view.scene.removed
         self._going.set()

@@ -1,4 +1,4 @@
-"""What ``attnviz prune`` writes for programs: the object of ``--json``, the rows of a table."""
+"""The output of ``attnviz prune`` for programs: the object of ``--json``, the rows of a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCHEMA = "attnviz.prune/1"
 def prune_data(report: PruneReport) -> dict[str, Any]:
     """Return the report as JSON values; layers and heads count from 0, losses are nats per token.
 
-    All losses are held-out ones but those below ``ranking``.
+    All losses are held-out ones, except those under ``ranking``.
     """
     pruned, ranking = report.pruned, report.ranking
     request = report.request
@@ -94,8 +94,8 @@ def _heads(heads: tuple[Head, ...]) -> list[dict[str, int]]:
 def prune_rows(report: PruneReport) -> Iterator[tuple[object, ...]]:
     """Yield a row for each number of heads left; indices start at 0, losses are nats per token.
 
-    The whole model comes first. What was not measured is empty. All losses are held-out ones but
-    the last column's.
+    The whole model comes first. What was not measured is empty. All losses are held-out ones,
+    except in the last column.
     """
     order = ("heads_left", "layer", "head", "score", "loss")
     yield (*order, "random_loss", "random_low", "random_high", "held_out_ratio", "ranking_loss")

@@ -1,4 +1,4 @@
-"""What ``attnviz prune`` has to say."""
+"""The document of ``attnviz prune``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _METHODS = {"exact": "Δ loss when ablated alone", "gradient": "gradient, a firs
 _ROWS = 12
 _CURVE_ROWS, _CURVE_COLUMNS = 8, 25
 _AROUND_CURVE = 9
-"""Lines of a first screen that are no curve: title, axis, legend, and what stands below."""
+"""Lines of a first screen around the curve: title, axis, legend, and what stands below."""
 _GRID_ONLY, _WIDE, _WIDEST = 60, 110, 165
-"""Columns from which the grid stands next to the curve, the steps below the grid, and the curve has
-all the room that it takes."""
+"""Columns from which on the grid stands next to the curve, the steps below the grid, and the curve
+has all the room that it needs."""
 
 _EXPLANATION = (
     "How to read this: heads are removed for good, one after another, and the loss (nats per "
@@ -34,7 +34,7 @@ _EXPLANATION = (
 def prune_document(
     report: PruneReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the held-out losses as heads went, step by step, and what that comes to."""
+    """Return the document: the held-out losses step by step, the removed heads, the result."""
     title = f"{report.model.name} without {counted(len(report.steps), 'head')}: held-out loss"
     advice = _hints(report) if hints else []
     groups = [
@@ -87,7 +87,7 @@ def _halves(report: PruneReport) -> str:
 
 
 def _finding(report: PruneReport) -> str:
-    """Return how the held-out loss rose, and whether less than by chance."""
+    """Return how much the held-out loss rose, and whether less than in random orders."""
     if not report.steps:
         return f"No head removed: {report.notes[-1]}." if report.notes else "No head removed."
     gone, last = len(report.steps), report.steps[-1].loss
@@ -140,7 +140,7 @@ def _about(report: PruneReport) -> list[doc.Part]:
 
 
 def _first(report: PruneReport, columns: int, lines: int) -> list[doc.Group]:
-    """Curve and grid, next to each other where there is room, the steps where there is more."""
+    """Return the first screen: curve, grid and, if there is room, the steps."""
     result = doc.Group([doc.Say(text) for text in _result(report)], yields=2)
     if not report.steps:
         return [doc.Group([doc.Note(note) for note in report.model.notes], yields=1), result]
@@ -183,7 +183,7 @@ def _curve(report: PruneReport, rows: int = 12) -> doc.Plot:
 
 
 def _finite(points: list[tuple[float, float]], total: int) -> list[tuple[float, float]]:
-    """Return the points that have a height; half precision may overflow."""
+    """Return the points with a finite loss; in half precision a loss may overflow."""
     return [(left, loss) for left, loss in points if math.isfinite(loss)] or [(float(total), 0.0)]
 
 
@@ -192,9 +192,9 @@ _TEN = 10
 
 
 def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid:
-    """Return a row a layer, a cell a head: the step at which it was removed, or a dot.
+    """Return a row per layer, a cell per head: the step at which it was removed, or a dot.
 
-    lines, columns: that there are for it, 0 for any; where they are too few, a cell a layer.
+    lines, columns: the room for it, 0 for any; if that is too small, a cell per layer.
     """
     turns = {head: turn for turn, head in enumerate(report.removed, start=1)}
     base, heads = report.request.index_base, range(report.model.heads)
@@ -220,7 +220,7 @@ def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid
 
 
 def _layer_grid(report: PruneReport) -> doc.HeadGrid:
-    """Ten layers a row, a cell a layer: how many of its heads were removed."""
+    """Return a cell per layer, ten in a row: how many of its heads were removed."""
     gone = [sum(layer == at for at, _ in report.removed) for layer in report.layers]
     cells = {}
     for place, (layer, count) in enumerate(zip(report.layers, gone, strict=True)):
@@ -238,7 +238,7 @@ def _layer_grid(report: PruneReport) -> doc.HeadGrid:
 
 
 def _steps(report: PruneReport) -> doc.Table:
-    """Return the removals in order, the middle ones left out where there are many."""
+    """Return the removals in order; if there are many, only some of them."""
     places = _spread(report)
     digits = len(str(len(report.steps)))
     rows = []
@@ -272,7 +272,7 @@ def _steps(report: PruneReport) -> doc.Table:
 
 
 def _spread(report: PruneReport) -> list[int]:
-    """Return all steps where they are few, else those with a random order to stand beside."""
+    """Return the places of all steps if they are few, else of those with a random order."""
     places = range(len(report.steps))
     if len(places) <= _ROWS:
         return list(places)

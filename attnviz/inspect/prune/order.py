@@ -1,4 +1,4 @@
-"""In which order heads are removed for good, and what each removal costs on top of those before.
+"""The order in which heads are removed for good, and the loss after each removal.
 
 Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 4: the least important
 heads first, ranked on one half of the texts; the loss is that of the other half, where a ranking
@@ -23,18 +23,18 @@ from attnviz.inspect.prune.request import Importance, PruneRequest
 from attnviz.records import ModelInfo
 
 _AHEAD = 8
-"""Removals measured at once where a limit of the loss may end them early."""
+"""How many removals are measured at once if a limit of the loss may end them early."""
 
 
 @dataclass(frozen=True)
 class RemovalBounds:
-    """What an order of removal must leave.
+    """What an order of removals must leave in the model.
 
     layers: the numbers of the layers that have attention.
     heads, kv_heads: of each layer.
-    empty_layers: a layer may lose all its heads.
-    uniform: the removals come in rounds; each takes one query head of every key/value head of
-        every layer, so that all layers stay alike.
+    empty_layers: whether a layer may lose all its heads.
+    uniform: whether removals come in rounds, each of which takes one query head of every key/value
+        head of every layer, so that all layers stay alike.
     """
 
     layers: tuple[int, ...]
@@ -45,17 +45,17 @@ class RemovalBounds:
 
     @property
     def round(self) -> int:
-        """Removals that only count together."""
+        """Return how many removals make a whole round."""
         return len(self.layers) * self._groups if self.uniform else 1
 
     @property
     def total(self) -> int:
-        """Heads of the whole model."""
+        """Return how many heads the whole model has."""
         return len(self.layers) * self.heads
 
     @property
     def most(self) -> int:
-        """Heads that can go."""
+        """Return how many heads can be removed."""
         kept = 0 if self.empty_layers else self.round if self.uniform else len(self.layers)
         return self.total - kept
 
@@ -68,11 +68,11 @@ class RemovalBounds:
         return [(layer, head) for layer in self.layers for head in range(self.heads)]
 
     def may_go(self, head: Head, removed: Collection[Head]) -> bool:
-        """Return whether ``head`` can be the next one after ``removed``."""
+        """Return whether ``head`` can be removed next, after ``removed``."""
         if head in removed:
             return False
         layer, place = head
-        # All layers alike: what holds for a layer then holds for each key/value head's own.
+        # If all layers stay alike, the rule for a layer holds for each key/value head's own.
         size = self.heads // self._groups if self.uniform else self.heads
         gone = sum(at == layer and other // size == place // size for at, other in removed)
         if not self.empty_layers and gone + 1 == size:
@@ -80,7 +80,7 @@ class RemovalBounds:
         return not self.uniform or gone <= len(removed) // self.round
 
     def ordered(self, preference: Sequence[Head], removed: Collection[Head] = ()) -> Iterator[Head]:
-        """``preference`` in the order in which its heads can go, each as early as it can."""
+        """Yield the heads of ``preference``, each as early as it can be removed."""
         gone = list(removed)
         waiting = [head for head in preference if head not in gone]
         while True:
@@ -94,7 +94,7 @@ class RemovalBounds:
 
 @dataclass(frozen=True)
 class Goal:
-    """When to stop.
+    """When to stop removing heads.
 
     count: after so many removals.
     loss: before the loss in nats per token would rise above it; None for no limit.
@@ -107,9 +107,9 @@ class Goal:
 
 
 def goal_of(request: PruneRequest, bounds: RemovalBounds, info: ModelInfo, baseline: float) -> Goal:
-    """When to stop.
+    """Return when to stop removing heads.
 
-    Raises UsageError where the model does not have the heads, or would lose too many.
+    Raises UsageError if the model does not have the heads, or would lose too many.
     """
     if request.heads:
         return _chosen(request, bounds, info)
@@ -164,8 +164,8 @@ def removal_order(
 ) -> tuple[PruneStep, ...]:
     """Remove heads one by one, the least important first.
 
-    ranking: on which heads are ranked. held_out: on which losses, and their limit, are measured.
-    rerank: rank all that are left again after each removal.
+    ranking: measures importance. held_out: measures the losses, and checks their limit.
+    rerank: rank all remaining heads again after each removal.
     """
     order = _reranked if rerank else _ranked
     steps: list[PruneStep] = []
@@ -187,7 +187,7 @@ _Chosen = list[tuple[Head, float]]
 def _ranked(
     meter: ScanMeter, bounds: RemovalBounds, goal: Goal, how: Importance
 ) -> Iterator[_Chosen]:
-    """Yield the removals of one ranking, as many at a time as are worth measuring together."""
+    """Yield the removals of one ranking, in batches that are measured together."""
     scores = _scores(meter, how, (), _candidates(bounds, goal), meter.baseline)
     order = list(bounds.ordered(sorted(scores, key=_by_score(scores))))
     order = order[: goal.count]
@@ -197,14 +197,14 @@ def _ranked(
 
 
 def _by_score(scores: Mapping[Head, float]) -> Callable[[Head], tuple[bool, float, Head]]:
-    """Return the least important first; what is no number, as of an overflow, last."""
+    """Return a sort key: the least important head first, NaN last."""
     return lambda head: (math.isnan(scores[head]), scores[head], head)
 
 
 def _reranked(
     meter: ScanMeter, bounds: RemovalBounds, goal: Goal, how: Importance
 ) -> Iterator[_Chosen]:
-    """Yield one removal at a time, the least important of those that are left."""
+    """Yield one removal at a time, the least important of the remaining heads."""
     removed: list[Head] = []
     loss = meter.baseline
     while len(removed) < goal.count:
@@ -226,9 +226,7 @@ def _scores(
     candidates: Sequence[Head],
     loss: float,
 ) -> dict[Head, float]:
-    """Return what each candidate is worth beside ``removed``: the rise of the loss, or its
-    gradient.
-    """
+    """Return each candidate's importance after ``removed``: the rise of the loss or a gradient."""
     if method == "gradient":
         gradients = meter.gradients(removed)
         return {head: gradients[head] for head in candidates}
@@ -247,9 +245,7 @@ def _whole_rounds(steps: list[PruneStep], bounds: RemovalBounds) -> tuple[PruneS
 def random_losses(
     meter: ScanMeter, bounds: RemovalBounds, counts: Sequence[int], *, draws: int, seed: int
 ) -> tuple[RandomLoss, ...]:
-    """Return the loss after each number of removals in ``counts``, in random orders within the
-    bounds.
-    """
+    """Return the losses after each number of removals in ``counts``, in random orders."""
     if not counts or not draws:
         return ()
     generator = random.Random(seed)
@@ -266,11 +262,11 @@ def random_losses(
 
 
 class ScanMeter:
-    """The loss over the texts of a scan, heads taken out.
+    """Measures the loss over the texts of a scan, without some heads.
 
-    texts: how many there are; each counts as much as another.
-    probe: any head, measured where only the whole model's loss is wanted.
-    on_measured: told after each piece how many removals it had, as a share of all texts.
+    texts: how many there are; all have the same weight.
+    probe: any head, removed if only the whole model's loss is wanted.
+    on_measured: is called after each piece with its number of removals, as a share of all texts.
     """
 
     def __init__(
@@ -288,17 +284,14 @@ class ScanMeter:
 
     @property
     def baseline(self) -> float:
-        """Return the loss of the whole model.
-
-        Raises UsageError for a model that predicts no tokens.
-        """
+        """Return the loss of the whole model; UsageError if it predicts no tokens."""
         if self._baseline is None:
             self._measure([Variant((self._probe,))])
         assert self._baseline is not None
         return self._baseline
 
     def losses(self, removals: Sequence[Collection[Head]]) -> list[float]:
-        """Return the loss in nats per token with the heads of each removal taken out together.
+        """Return the loss in nats per token without the heads of each removal.
 
         Raises UsageError for a model that predicts no tokens.
         """
@@ -309,11 +302,11 @@ class ScanMeter:
         return [losses[key] if key else self.baseline for key in keys]
 
     def gradients(self, removed: Collection[Head]) -> Mapping[Head, float]:
-        """First-order importance of every head while ``removed`` are out."""
+        """Return the first-order importance of every head without ``removed``."""
         return self._scanner.gradients(removed)
 
     def _measure(self, variants: Sequence[Variant]) -> list[float]:
-        """Return the mean loss of each removal, and on the way that of the whole model."""
+        """Return the mean loss of each removal; store that of the whole model."""
         deltas = np.full((self._texts, len(variants)), np.nan)
         clean = np.full(self._texts, np.nan)
         for text in range(self._texts):

@@ -1,7 +1,7 @@
-"""What is left of a model without some heads, in words and numbers, before anything is written.
+"""The plan of a model without some heads, in words and numbers, before anything is written.
 
 The bundled model's plan is arithmetic on its config, so that ranking its heads needs no
-``transformers``; any other model's is tried on shells without memory, in ``store``.
+``transformers``; that of any other model is tried on shells without memory, in ``store``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from attnviz.models.cut_tensors import CutPlan, Removed, cut_plans
 from attnviz.records import ModelInfo
 
 RELATIVE = ("Llama", "Mistral")
-"""Llama's config wants a width that is a multiple of the number of heads, whatever head_dim says.
+"""Llama's config requires a width that is a multiple of the number of heads, whatever head_dim is.
 Mistral's has the same tensors and computation without that rule."""
 
 
 class BundledPlan:
-    """What is left of the bundled model, which is a Llama checkpoint; as ``store.PruneStore``."""
+    """The plan of the bundled model, a Llama checkpoint; it has the interface of ``PruneStore``."""
 
     def __init__(self, model: Bundled) -> None:
         self._info, self._config = model.info, model.checkpoint.config
@@ -37,7 +37,7 @@ class BundledPlan:
         if plan is None:
             return masked_record(info, removed, self.layers, self.parameters)
         narrow = info.head_dim * info.layers * config.d_model
-        # A query head costs a query and an output projection, a key/value head two as well.
+        # A query head has a query and an output projection, a key/value head a key and a value one.
         gone = 2 * narrow * (info.heads - plan.heads + info.kv_heads - plan.kv_heads)
         llama, mistral = RELATIVE
         name = info.architecture
@@ -52,7 +52,7 @@ def by_layer(heads: Collection[Head], layers: Iterable[int]) -> Removed:
 
 
 def _zeroed(removed: Removed, plan: CutPlan | None) -> tuple[Head, ...]:
-    """Removed heads that are still there: all without a plan, else those that fill its shape."""
+    """Return the removed heads that stay as zeros: all without a plan, else those it keeps."""
     return tuple(
         (layer, head)
         for layer in sorted(removed)
@@ -64,7 +64,7 @@ def _zeroed(removed: Removed, plan: CutPlan | None) -> tuple[Head, ...]:
 def cut_record(
     info: ModelInfo, architecture: str, plan: CutPlan, removed: Removed, parameters: int
 ) -> PrunedModel:
-    """Return a smaller model; it says so where it is another architecture's."""
+    """Return the record of a smaller model; its note says if the architecture is another one."""
     note = ""
     if architecture != info.architecture:
         note = (
@@ -84,7 +84,7 @@ def masked_record(
     parameters: int,
     shrinks: bool = True,
 ) -> PrunedModel:
-    """Return a model of the same shape, with zeros for heads, and why it is not smaller.
+    """Return the record of a model of the same shape, with zeros for heads and a note on why.
 
     layers: those that have heads. shrinks: whether the architecture can have fewer at all.
     """

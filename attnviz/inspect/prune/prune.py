@@ -1,5 +1,4 @@
-"""From a model and texts to a report: split, rank, remove step by step, compare with random orders,
-store."""
+"""``prune``: split texts, rank heads, remove them one by one, compare with random orders, store."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.prune.store import PruneStore
 
 _POINTS = 12
-"""Numbers of heads at which random orders are measured, at most."""
+"""The most numbers of heads at which random orders are measured."""
 
 
 def prune(
@@ -44,12 +43,10 @@ def prune(
     *,
     advance: Advance = lambda share: None,
 ) -> PruneReport:
-    """Remove the least important heads, next to as many at random; measure the loss as they go.
+    """Remove the least important heads; compare the loss with as many heads removed at random.
 
-    Raises:
-        LoadError: the pruned model cannot be written.
-        UnsupportedError: the heads of this model cannot be removed for good.
-        UsageError: heads, texts or memory do not fit the model.
+    Raises LoadError if the pruned model cannot be written, UnsupportedError if its heads cannot be
+    removed for good, UsageError if heads, texts or memory do not fit the model.
     """
     started = time.monotonic()
     tokens = encode_texts(model, texts, request.truncate, 2)
@@ -113,10 +110,9 @@ def prune(
 def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Tokens, ...]]:
     """Return the half that heads are ranked on, and the held-out one.
 
-    Several texts are dealt out in turn, each with its copies: what was ranked on is not held out. A
-    single one is cut in the middle of its tokens, and each part keeps the special tokens at its
-    ends.
-    Raises UsageError for a single text that is too short to be cut, and for copies of one alone.
+    Several texts are dealt out in turn, each with its copies: what was ranked on is not held out.
+    A single text is cut in the middle; each part keeps the special tokens at its ends.
+    Raises UsageError for a single text that is too short to be cut, and if all texts are the same.
     """
     if len(texts) > 1:
         places = {ids: place for place, ids in enumerate(dict.fromkeys(text.ids for text in texts))}
@@ -153,7 +149,7 @@ def _kept(text: Tokens, places: Sequence[int]) -> Tokens:
 
 
 def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> BundledPlan | PruneStore:
-    """Return what can be kept of ``model``; the bundled one is opened anew only to be written."""
+    """Return the store of ``model``; the bundled one is loaded again only to be written."""
     if isinstance(model, Bundled) and out is None:
         return BundledPlan(model)
     from attnviz.inspect.prune.store import PruneStore  # brings transformers
@@ -189,7 +185,7 @@ def _notes(
 
 
 class _Work:
-    """How much is measured of what will probably be measured, in removals over one half."""
+    """The progress of measuring, in removals over one half; ``total`` is an estimate."""
 
     def __init__(self, advance: Advance) -> None:
         self._advance = advance
@@ -203,7 +199,7 @@ class _Work:
 
 
 def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float:
-    """Removals that will be measured, each on one half."""
+    """Return about how many removals will be measured, each over one half."""
     candidates = len(goal.among) if goal.among is not None else bounds.total
     ranked = candidates if request.method == "exact" else 0
     if request.rerank:
@@ -212,7 +208,7 @@ def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float
 
 
 def _spread(count: int, together: int) -> list[int]:
-    """Return at most 12 numbers of removals up to ``count``, evenly, in whole rounds."""
+    """Return at most 12 evenly spaced numbers of removals up to ``count``, in whole rounds."""
     rounds = count // together
     points = min(rounds, _POINTS)
     return sorted({round(rounds * place / points) * together for place in range(1, points + 1)})

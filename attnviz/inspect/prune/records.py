@@ -1,4 +1,4 @@
-"""What crosses the layers when heads are removed for good: the order, its price, the result."""
+"""The records of ``prune``: the order of removals, the losses, the pruned model."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Head = tuple[int, int]
 
 @dataclass(frozen=True)
 class PruneStep:
-    """One removal, on top of all before it.
+    """One removal, in addition to all before it.
 
     layer, head: what was removed.
-    score: its importance at the time it was chosen, as ``Measure.method`` has it.
+    score: its importance when it was chosen, by ``PruneRequest.method``.
     heads_left: of all layers together, afterwards.
     loss: held-out nats per token, afterwards. ranking_loss: those of the ranking half.
     """
@@ -38,7 +38,7 @@ class PruneStep:
 
 @dataclass(frozen=True)
 class Half:
-    """One half of what was given: heads are ranked on one, losses are measured on the other.
+    """One half of the texts: heads are ranked on one, losses are measured on the other.
 
     texts, tokens: how many. baseline: loss of the whole model over it, nats per token.
     """
@@ -77,12 +77,11 @@ class PrunedModel:
     architecture: the class that loads it.
     parameters: summed over its tensors, a tied one once.
     zeroed: removed heads that are still there, as zeros.
-    path: where it was written; None where it was only planned.
+    path: where it was written; None if it was only planned.
     difference: largest absolute difference of its outputs and those of the whole model with the
-        same heads switched off; None where it was only planned.
+        same heads switched off; None if it was only planned.
     shrinks: whether its architecture can have fewer heads at all.
-    note: why it is not smaller, or stored otherwise than the whole model; empty where there is
-        nothing to say.
+    note: why it is not smaller, or stored differently from the whole model; may be empty.
     """
 
     form: Literal["cut", "masked"]
@@ -99,17 +98,17 @@ class PrunedModel:
 
 @dataclass(frozen=True, repr=False)
 class PruneReport(Report):
-    """What ``attnviz prune`` found and did: the one input of its screen and its document.
+    """What ``attnviz prune`` found and did.
 
     model: the whole model.
     layers: the numbers of its layers that have attention.
     text: the first text, as it was given.
-    source: where the texts come from, in words; empty where the person typed the text.
+    source: where the texts come from, in words; empty if the person typed the text.
     texts, tokens: how many were given.
     ranking, held_out: the halves; a single text is cut in two, several are dealt out in turn.
-    loss_name: what the loss is, such as ``loss`` or ``pseudo-loss``.
-    request: what was asked.
-    limit: the held-out loss that was not to be passed; None where there was none.
+    loss_name: the kind of loss, ``loss`` or ``pseudo-loss``.
+    request: the options.
+    limit: the held-out loss that was not to be passed; None if there was no limit.
     steps: the removals in order.
     random: the same numbers of heads in random orders, most heads left first.
     parameters_before: of the whole model, tied tensors once.
@@ -155,27 +154,27 @@ class PruneReport(Report):
 
     @property
     def baseline(self) -> float:
-        """Held-out loss of the whole model, nats per token."""
+        """Return the held-out loss of the whole model, nats per token."""
         return self.held_out.baseline
 
     def ratio(self, loss: float) -> float:
-        """Return a held-out loss over that of the whole model; NaN where that is 0."""
+        """Return a held-out loss over that of the whole model; NaN if that is 0."""
         return loss / self.baseline if self.baseline else math.nan
 
     @property
     def last_random(self) -> RandomLoss | None:
-        """Random orders of as many removals as were made; None where none were drawn."""
+        """Return the random orders of as many removals as were made; None if none were drawn."""
         left = self.total - len(self.steps)
         return next((point for point in self.random if point.heads_left == left), None)
 
     @property
     def total(self) -> int:
-        """Heads of the whole model."""
+        """Return how many heads the whole model has."""
         return len(self.layers) * self.model.heads
 
     @property
     def removed(self) -> tuple[Head, ...]:
-        """In the order in which they went."""
+        """Return the removed heads in the order of their removal."""
         return tuple((step.layer, step.head) for step in self.steps)
 
     def name(self, layer: int, head: int) -> str:

@@ -1,4 +1,4 @@
-"""What a person asks of ``prune``, and which of these options do not go together."""
+"""The options of ``prune``, and which of them exclude each other."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from attnviz.errors import UsageError
 from attnviz.options import IndexBase, Options, Truncation, flag, option, read_bytes, spelled_heads
 
 Importance = Literal["exact", "gradient"]
-"""What heads are ranked by: Δ loss when ablated alone, or the size of the loss's derivative."""
+"""What heads are ranked by: loss increase when ablated alone, or size of the loss's derivative."""
 
 
 @dataclass(frozen=True)
 class _Removal(Options, panel="What is removed"):
-    """Which heads go, and where the rest is written."""
+    """Which heads are removed, and where the rest is written."""
 
     fraction: float | None = option("SHARE", "Remove this share of all heads, between 0 and 1.")
     heads: tuple[str, ...] = option(
@@ -65,7 +65,7 @@ class _Removal(Options, panel="What is removed"):
 
 @dataclass(frozen=True)
 class _Measure(Options, panel="What is measured"):
-    """In which order heads go, and what that is compared with."""
+    """The order of the removals, and what it is compared with."""
 
     method: Importance = option(
         "METHOD",
@@ -79,7 +79,7 @@ class _Measure(Options, panel="What is measured"):
 
     @property
     def memory(self) -> int | None:
-        """Bytes that measuring may take; None for a share of what is free."""
+        """Return the bytes that measuring may take; None for a share of the free memory."""
         return None if self.max_memory is None else read_bytes(self.max_memory)
 
     def __post_init__(self) -> None:
@@ -89,11 +89,11 @@ class _Measure(Options, panel="What is measured"):
 
 @dataclass(frozen=True)
 class PruneRequest(Truncation, _Removal, _Measure, IndexBase):
-    """Everything that a person asked of pruning."""
+    """All options of ``prune``."""
 
     @property
     def goal(self) -> str:
-        """Return what is to go, as it stands on the command line."""
+        """Return what is to be removed, as it is typed on the command line."""
         if self.fraction is not None:
             return f"--fraction {self.fraction:g}"
         if self.until_loss is not None:

@@ -1,7 +1,7 @@
-"""A model of the same architecture with fewer heads, as far as its config can say so.
+"""A model of the same architecture with fewer heads, if its config can describe it.
 
 It is built without memory for its tensors, which shows their shapes and how many parameters they
-are; whether it computes the same is for its outputs to show.
+have; only its outputs show whether it computes the same.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from attnviz.models.huggingface import public_class
 from attnviz.models.third_party import third_party
 
 _FIELDS = {"sliding_window": None}
-"""Of the relative's config: it attends as far as the model itself."""
+"""Fields of the relative's config: its attention reaches as far as the model's own."""
 
 
 @dataclass(frozen=True, eq=False)
 class Smaller:
     """One way of storing fewer heads.
 
-    shell: the smaller model, without memory for its tensors. tensors: what belongs in it.
-    plan: which heads it has; None for all, some silenced.
+    shell: the smaller model, without memory for its tensors. tensors: the values for them.
+    plan: which heads it has; None for all, some of them zero.
     """
 
     shell: Any
@@ -54,9 +54,9 @@ def smaller_models(
     projections: Mapping[int, OutputProjection],
     shape: HeadShape,
 ) -> Iterator[Smaller]:
-    """Ways of storing what is left with fewer parameters, the smallest first; often none.
+    """Yield ways of storing the rest with fewer parameters, the smallest first; often none.
 
-    state: the tensors of ``model``, the removed heads already silenced.
+    state: the tensors of ``model``, in which the removed heads are already zero.
     """
     for plan in cut_plans(removed, projections, shape.heads, shape.kv_heads):
         for config, model_class in _descriptions(model, plan, shape.head_dim):
@@ -81,12 +81,12 @@ def shell_of(model: Any) -> Any:
 
 
 def count_parameters(model: Any) -> int:
-    """Return the numbers in a model's parameters, tied ones once."""
+    """Return how many parameters a model has, tied ones once."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[Any, Any]]:
-    """Configs that say ``plan``, and the class of each: the model's own, or a relative's."""
+    """Yield configs that describe ``plan``, each with the class of the model or of a relative."""
     own = type(model)
     config = _resized(model.config, plan, head_dim)
     if config is not None:
@@ -108,14 +108,12 @@ def _descriptions(model: Any, plan: CutPlan, head_dim: int) -> Iterator[tuple[An
 
 
 def _resized(config: Any, plan: CutPlan, head_dim: int) -> Any:
-    """Return the config with the plan's numbers of heads, or None where its own rules are against
-    it.
-    """
+    """Return the config with the plan's numbers of heads, or None if it does not allow them."""
     return _tried(lambda: resized(config, plan.heads, plan.kv_heads, head_dim))
 
 
 def _tried(make: Callable[[], Any]) -> Any:
-    """Return what the library makes, or None where it cannot."""
+    """Return what the library makes, or None if it fails."""
     try:
         with third_party("it cannot be made smaller"):
             return make()

@@ -1,6 +1,6 @@
-"""Stores a model without some of its heads: cut where its architecture can say so, else masked.
+"""Storing a model without some of its heads: cut if its config can describe that, else masked.
 
-Every way is tried on the disk, opened again and compared; only one whose outputs are those of the
+Every way is written to disk, opened again and compared; only one whose outputs are those of the
 whole model with the heads switched off is kept.
 """
 
@@ -40,33 +40,34 @@ from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input
 
 Difference = Callable[[Any], tuple[float, float]]
-"""From an opened model to the largest absolute difference of its outputs from what they should be,
-and the largest that is allowed."""
+"""A function from a loaded model to the largest absolute error of its outputs, and the largest
+error
+that is allowed."""
 
 _COMPARED = 64
-"""Tokens over which outputs are compared with each other, at most."""
+"""The most tokens over which outputs are compared."""
 
 _TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 _STEPS = 4
-"""Of half precision that outputs may be off by: shorter sums are rounded otherwise."""
+"""Rounding steps of half precision by which outputs may differ: shorter sums round differently."""
 
 _SCHEMA = "attnviz.pruned/1"
 
 
 class PruneStore:
-    """What is left of a loaded model without some heads.
+    """A loaded model that is to lose some heads.
 
-    directory: where it is written; None for a plan alone.
+    directory: where the result is written; None to plan only.
     ids: a text, over which the written model is compared.
     layers: those that have heads. parameters: of the whole model, tied tensors once.
-    Raises UnsupportedError where its heads cannot be removed for good.
+    Raises UnsupportedError if its heads cannot be removed for good.
     """
 
     def __init__(self, model: Model, directory: Path | None, ids: tuple[int, ...]) -> None:
         self._directory, self._ids = directory, ids
         self._stored: torch.dtype | None = None
         if isinstance(model, Bundled):
-            # Its files are a Llama checkpoint: what is written of it is one as well.
+            # Its files are a Llama checkpoint, and the pruned model is one as well.
             checkpoint = model.checkpoint
             stored = next(iter(checkpoint.tensors.values())).dtype
             self._stored = getattr(torch, str(stored))
@@ -92,12 +93,12 @@ class PruneStore:
 def difference_from_masked(
     model: TransformersModel, heads: Collection[Head], ids: tuple[int, ...]
 ) -> Difference:
-    """Return a function from a model to how far its outputs over ``ids`` are from the masked ones.
+    """Return a function that compares a model's outputs over ``ids`` with those of a masked one.
 
     heads: (layer, head) pairs of the model's default kind of attention.
 
     The function gives the largest absolute difference, and the largest that is allowed: 1e-5 in
-    float32 and four rounding steps in half precision, times the largest output above one.
+    float32 and four rounding steps in half precision, times the largest output if above one.
     """
     text = Input.of_ids(ids, ids[: len(ids) // 2 + 1] if len(model.kinds) > 1 else None)
     patchable = patchable_transformers(model.model, model.kinds[0], text)
@@ -119,9 +120,7 @@ def difference_from_masked(
 
 
 def _answer(output: Any) -> Tensor:
-    """Return the logits, or the final hidden states of a model without a head, in float32 or
-    better.
-    """
+    """Return the logits, or the final hidden states of a model without a head, in float64."""
     logits = getattr(output, "logits", None)
     answer: Tensor = logits if logits is not None else output[0]
     return answer.double()
@@ -147,15 +146,13 @@ def write_pruned(
 ) -> PrunedModel:
     """Write what is left of ``model`` as a checkpoint directory, whole or not at all.
 
-    removed: by layer, the query heads that go.
+    removed: by layer, the query heads to remove.
     projections: of every layer with attention.
-    difference: holds an opened model against the whole one with these heads switched off.
-    stored: what the tensors are stored in; by default the model's own dtype.
+    difference: compares a loaded model with the whole one with these heads switched off.
+    stored: the dtype in which tensors are stored; by default the model's own.
 
-    Raises:
-        LoadError: the directory cannot be written.
-        UnsupportedError: not even zeros in the output projections switch the heads off.
-        UsageError: the directory is there and not empty.
+    Raises LoadError if the directory cannot be written, UnsupportedError if not even zeros in the
+    output projections switch the heads off, UsageError if the directory exists and is not empty.
     """
     state = silenced(model.model.state_dict(), projections, removed, model.info.heads)
     ways = smaller_models(model.model, state, removed, projections, _shape(model))
@@ -230,7 +227,7 @@ def _fill(
 
 
 def _stored(tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[str, Tensor]:
-    """Contiguous tensors of one dtype; what shared its memory before shares it afterwards."""
+    """Return contiguous tensors of one dtype; those that shared memory do so again."""
     made: dict[tuple[int, torch.Size], Tensor] = {}
     for tensor in tensors.values():
         key = (tensor.data_ptr(), tensor.shape)
@@ -241,9 +238,7 @@ def _stored(tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[st
 
 
 def _opened(draft: Path, shell: Any, model: TransformersModel) -> Any:
-    """Return what a reader of the directory will get, on the device and in the dtype of
-    ``model``.
-    """
+    """Return the model in ``draft``, loaded on the device and in the dtype of ``model``."""
     whole = model.model
     with third_party("the pruned model cannot be opened again"), no_bars():
         opened, report = type(shell).from_pretrained(
