@@ -174,9 +174,9 @@ class NumpyStack:
         each token's prediction, the final norm's scale held; None where there is no bias behind the
         layers. foil: None for the answer alone.
         """
-        row, bias = self._row(answer)
+        row, bias = _unembedding_row(self.tensors, answer)
         if foil is not None:
-            other, less = self._row(foil)
+            other, less = _unembedding_row(self.tensors, foil)
             row, bias = row - other, bias - less
         shift = self.tensors.optional("final_norm.bias")
         added = shift is not None or "unembedding.bias" in self.tensors
@@ -187,14 +187,6 @@ class NumpyStack:
             residual = residual - np.mean(residual, axis=-1, keepdims=True)
         square = np.mean(residual * residual, axis=-1, keepdims=True)
         return row / np.sqrt(square + self.dtype.type(self.shape.norm_eps)), bias if added else None
-
-    def _row(self, token: int) -> tuple[Floats, float]:
-        """Return the row of a token in the unembedding, and its bias."""
-        tied = "unembedding.weight" not in self.tensors
-        table = "tokens.weight" if tied else "unembedding.weight"
-        row = self.tensors.rows(table, slice(token, token + 1))[0]
-        bias = self.tensors.optional("unembedding.bias")
-        return row, 0.0 if bias is None else float(bias[token])
 
     def run(
         self, ids: ArrayLike, wants: Callable[[int], bool], observe: Callable[[int, Floats], None]
@@ -402,3 +394,12 @@ def _observe_block(
     weights: Floats,
 ) -> None:
     observe(layer, start, weights, norms)
+
+
+def _unembedding_row(tensors: ConvertedTensors, token: int) -> tuple[Floats, float]:
+    """Return the row of a token in the unembedding, and its bias."""
+    tied = "unembedding.weight" not in tensors
+    table = "tokens.weight" if tied else "unembedding.weight"
+    row = tensors.rows(table, slice(token, token + 1))[0]
+    bias = tensors.optional("unembedding.bias")
+    return row, 0.0 if bias is None else float(bias[token])
