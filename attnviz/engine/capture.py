@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnviz.engine.observer import (
-    BLOCK_CELLS,
-    BlockFacts,
-    KeepWeights,
-    ObserveHeads,
-    Observer,
-    QueriesKeys,
-    hand_over,
-    no_numbers,
-    nothing_to_compare,
-    products,
-    rows_of_a_block,
-)
+from attnviz.engine.backend import backend_of
+from attnviz.engine.observer import KeepWeights, no_numbers
 from attnviz.engine.selection import choose_heads
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
-from attnviz.models.model import Model, NumpyModel, TwoStackModel
-from attnviz.models.own import OwnAttention
+from attnviz.models.model import Model, TwoStackModel, TwoTextModel
 from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
 
 _ROUNDING = 0.02
@@ -80,7 +65,7 @@ def asked(model: Model, text: str, choice: Choice) -> Asked:
     heads = choose_heads(choice.layers, choice.heads, info.layers, info.heads, choice.index_base)
     tokens = encoded(model, text, choice.truncate)
     target = None
-    if isinstance(model, OwnAttention) and kind == "cross":
+    if isinstance(model, TwoTextModel) and kind == "cross":
         target = _looking_tokens(model, tokens, choice)
     elif isinstance(model, TwoStackModel) and kind in _DECODER_KINDS:
         target = target_tokens(model, tokens, choice)
@@ -105,10 +90,10 @@ def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionReco
 def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kind:
     """Return the chosen kind, or the model's first; UsageError for one that it does not have.
 
-    across: take the cross attention of a ``OwnAttention`` too.
+    across: take the cross attention of a ``TwoTextModel`` too.
     """
     kind, kinds = choice.kind or model.kinds[0], model.kinds
-    if isinstance(model, OwnAttention):
+    if isinstance(model, TwoTextModel):
         kinds = (*kinds, "cross")
         if kind == "cross" and not across:
             raise UsageError(
@@ -119,7 +104,7 @@ def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kin
             f"{model.info.name!r} has no {kind} attention: expected --kind {' or '.join(kinds)}"
         )
     if choice.target is not None and kind not in _DECODER_KINDS:
-        if isinstance(model, OwnAttention):
+        if isinstance(model, TwoTextModel):
             raise UsageError("--target is the text that looks at the other: add --kind cross")
         raise UsageError("--target is the decoder's text: add --kind decoder or --kind cross")
     return kind
@@ -172,7 +157,7 @@ def written_targets(
     return tuple(target_tokens(model, text, choice or Choice()) for text in texts)
 
 
-def _looking_tokens(model: OwnAttention, tokens: Tokens, choice: Choice) -> Tokens:
+def _looking_tokens(model: TwoTextModel, tokens: Tokens, choice: Choice) -> Tokens:
     """Return the queries of cross attention; UsageError where they are missing or a mask makes no
     sense.
 
@@ -210,7 +195,7 @@ def capture(
 ) -> AttentionRecord:
     """Return the attention of ``model`` over ``tokens``.
 
-    kind: one of ``model.kinds``, or ``cross`` of a ``OwnAttention``.
+    kind: one of ``model.kinds``, or ``cross`` of a ``TwoTextModel``.
     target: the decoder's tokens, or those that look; needed for the kinds ``decoder`` and
         ``cross``.
     heads: the heads to keep of each layer; None keeps all.
@@ -219,7 +204,7 @@ def capture(
     where no chosen layer has a chosen head.
     """
     keep = KeepWeights(kind, heads)
-    observe(model, keep, [Input(tokens, target)], cells=None)
+    backend_of(model).observe(keep, [Input(tokens, target)], cells=None)
     if not keep.layers:
         raise no_such_head()
     return record_of(model, Input(tokens, target), kind, keep.layers)
@@ -239,7 +224,7 @@ def record_of(
     tokens = given.text
     if kind not in _DECODER_KINDS:
         given = Input(tokens)
-    if isinstance(model, OwnAttention):
+    if isinstance(model, TwoTextModel):
         causal = kind != "cross" and model.causal and len(tokens) > 1
     else:
         causal = kind != "cross" and all(map(_sees_no_future, layers))
@@ -264,104 +249,3 @@ def _lost_weight(layers: tuple[LayerWeights, ...]) -> tuple[str, ...]:
     if least > 1 - _ROUNDING:
         return ()
     return (f"rows sum to as little as {least:.2f}: the rest goes to no token (a learned sink)",)
-
-
-def observe(
-    model: Model, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
-) -> None:
-    """Run ``model`` over inputs of one length in a single pass, and hand over what is wanted.
-
-    cells: weights of a block; None for whole matrices.
-
-    Raises UnsupportedError where the attention, or with it the norms, cannot be had; UsageError
-    where blocks are asked for of a model that can only be observed whole, and the memory does not
-    hold that.
-    """
-    if not isinstance(model, NumpyModel):
-        from attnviz.engine.observe_torch import observe_torch  # torch only where needed
-
-        observe_torch(model, observer, inputs, cells)
-    elif isinstance(model, OwnAttention) and inputs[0].target is not None:
-        _observe_across(model, observer, inputs, cells)
-    else:
-        _observe_rows(model, observer, inputs, cells)
-
-
-def _observe_rows(
-    model: NumpyModel, observer: Observer, inputs: Sequence[Input], cells: int | None
-) -> None:
-    def take(
-        layer: int, start: int, weights: NDArray[np.floating], norms: NDArray[np.floating] | None
-    ) -> None:
-        mask = model.mask(layer, start, *weights.shape[-2:])
-        for text, block in enumerate(weights):
-            norm = None if norms is None else norms[text]
-            observer.observe(text, "self", layer, start, block, BlockFacts(norm, mask))
-
-    rows = len(inputs[0].text)
-    if cells is not None:
-        rows = rows_of_a_block(len(inputs), model.info.heads, rows, cells)
-    model.run_rows(
-        [given.ids for given in inputs],
-        rows,
-        partial(observer.wants, "self"),
-        take,
-        norms=observer.norms,
-    )
-
-
-def _observe_across(
-    model: OwnAttention, observer: Observer, inputs: Sequence[Input], cells: int | None
-) -> None:
-    if observer.norms:
-        raise UnsupportedError(
-            f"{model.info.name!r} does not tell what its values move: choose another view"
-        )
-    for number, given in enumerate(inputs):
-        if given.target is not None and observer.wants("cross", 0):
-            weights = model.cross_weights(given.target, given.text)
-            hand_over(observer, "cross", 0, weights[None], cells=cells, first=number)
-
-
-def observe_queries_keys(
-    model: Model, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads
-) -> tuple[str, ...]:
-    """Run ``model`` over ``tokens`` and hand over each wanted layer; what a reader must know of it.
-
-    Of an encoder–decoder it is the encoder. Raises UnsupportedError where the architecture does
-    not show its queries and keys, or does more with them than scale, add and softmax.
-    """
-    if isinstance(model, NumpyModel):
-        if model.info.score not in (None, "scaled-dot"):
-            raise UnsupportedError(
-                f"{model.info.name!r} matches by {model.info.score} scores, which have no scale: "
-                "choose scaled-dot"
-            )
-        lost: list[int] = []
-
-        def hand_over(
-            layer: int,
-            query: NDArray[np.floating],
-            key: NDArray[np.floating],
-            seen: NDArray[np.bool_] | None,
-        ) -> None:
-            bias = None if seen is None else np.where(seen, np.float32(0), -np.inf)[None]
-            scale = 1 / math.sqrt(query.shape[-1])
-            found = QueriesKeys(layer, query, key, scale, bias)
-            if not model.scaled:
-                found = QueriesKeys(layer, query * scale, key, 1.0, bias)
-            with np.errstate(over="ignore", invalid="ignore"):
-                finite = np.isfinite(products(query, key)).all()
-            if finite:
-                observe(found)
-            else:
-                lost.append(layer)
-
-        model.run_queries_keys(tokens, wants, hand_over)
-        for layer in lost:  # now that the run is over, it is known what is broken
-            raise nothing_to_compare(model.info, layer)
-        return model.info.notes + model.notes_for(tokens)
-    from attnviz.engine.queries_keys_torch import observe_torch  # torch only where needed
-
-    observe_torch(model, tokens, wants, observe)
-    return model.info.notes + model.notes_for(tokens)

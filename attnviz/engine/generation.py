@@ -13,20 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.engine.backend import backend_of
 from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely, Texts, likeliest
-from attnviz.engine.text_pass import check_heads
 from attnviz.errors import UsageError
-from attnviz.models.model import (
-    GrowingModel,
-    HasEnds,
-    Model,
-    NumpyModel,
-    Reader,
-    TwoStackModel,
-    cannot_write,
-    require_number,
-)
+from attnviz.models.model import HasEnds, Model, Reader, TwoStackModel, require_number
 from attnviz.records import Kind, Tokens
 
 Floats = NDArray[np.floating]
@@ -132,7 +123,7 @@ def generate(
             f"the prompt has {len(prompt):,} tokens and the context of {model.info.name!r} ends at "
             f"{context:,}: there is no room to write, shorten it"
         )
-    reader = _reader(model, tokens, prompt, kind, removed)
+    reader = backend_of(model).open_reader(tokens, prompt, kind, removed)
     ends = model.end_ids if isinstance(model, HasEnds) else frozenset()
     room = sampling.tokens if context is None else min(sampling.tokens, context - len(prompt))
     return _steps(
@@ -219,19 +210,3 @@ def _log_softmax(model: Model, scores: NDArray[np.float64]) -> NDArray[np.float6
     powers = scores - peak
     logs: NDArray[np.float64] = powers - np.log(np.exp(powers).sum())
     return logs
-
-
-def _reader(
-    model: Model, tokens: Tokens, prompt: Tokens, kind: Kind, removed: Collection[Head]
-) -> Reader:
-    """Return what reads the growing text; UnsupportedError where the model does not tell what
-    follows.
-    """
-    if isinstance(model, GrowingModel) and model.predicts:
-        check_heads(model, removed)
-        return model.without(removed).reader()
-    if isinstance(model, NumpyModel):
-        raise cannot_write(model.info)
-    from attnviz.engine.generation_torch import open_reader  # torch only where needed
-
-    return open_reader(model, tokens, prompt, kind, removed)

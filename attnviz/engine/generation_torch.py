@@ -7,7 +7,7 @@ its own, reads the whole text for every token.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from inspect import signature
@@ -20,20 +20,22 @@ from torch import Tensor
 
 from attnviz.engine.ablation import check_heads
 from attnviz.engine.attention_calls import borrowed
-from attnviz.engine.head_run import open_heads
+from attnviz.engine.head_run import Run
 from attnviz.engine.hook_points import HookedCall, LostTrackError
-from attnviz.engine.observe_torch import transformers_of
 from attnviz.engine.observer import to_numpy
-from attnviz.engine.patchable import PatchableModel, open_patchable
+from attnviz.engine.patchable import PatchableModel, mask_id_of, patchable_transformers
 from attnviz.engine.patching import What
 from attnviz.engine.plain_pass import length_class
 from attnviz.engine.scan.plan import MISFITS
 from attnviz.errors import UnsupportedError
-from attnviz.models.model import Model, Reader, cannot_write
+from attnviz.models.model import Reader, cannot_write
 from attnviz.models.third_party import running
+from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Kind, Tokens
 
 Floats = NDArray[np.floating]
+
+OpenHeads = Callable[[Kind, Input, bool], tuple[Run, tuple[str, ...]]]
 
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
 _HALF_TOLERANCE = 0.02
@@ -42,20 +44,28 @@ largest."""
 
 
 def open_reader(
-    model: Model, tokens: Tokens, begun: Tokens, kind: Kind, removed: Collection[tuple[int, int]]
+    model: TransformersModel,
+    open_heads: OpenHeads,
+    *,
+    tokens: Tokens,
+    begun: Tokens,
+    kind: Kind,
+    removed: Collection[tuple[int, int]],
 ) -> Reader:
     """Return what reads the text that grows from ``begun``; tokens: what an encoder reads.
+
+    open_heads: as ``Backend`` has it, for a model whose growing text cannot be followed.
 
     Raises UnsupportedError where the model does not tell what follows, or its attention is not
     seen; UsageError for heads that are not there.
     """
     source = None if kind == "self" else tokens
-    given, whole = _input(source, begun.ids), transformers_of(model).model
+    given, whole = _input(source, begun.ids), model.model
     if not whole.can_generate():
         raise cannot_write(model.info)
-    reader: _Looking | _Plain = _Plain(model, kind, source, removed)
+    reader: _Looking | _Plain = _Plain(model, open_heads, kind, source, removed)
     try:
-        patchable = open_patchable(model, kind, given)
+        patchable = patchable_transformers(whole, kind, given, mask_id_of(model))
         check_heads(patchable, removed)
         looking = _Looking(patchable, source)
         looking.begin(begun.ids)
@@ -81,12 +91,13 @@ class _Plain:
 
     def __init__(
         self,
-        model: Model,
+        model: TransformersModel,
+        open_heads: OpenHeads,
         kind: Kind,
         source: Tokens | None,
         removed: Collection[tuple[int, int]],
     ) -> None:
-        self._model = transformers_of(model)
+        self._model, self._open_heads = model, open_heads
         self._kind = kind
         self._source = source
         self._removed = removed
@@ -95,7 +106,7 @@ class _Plain:
     def begin(self, ids: Sequence[int]) -> None:
         """Open the model, and see whether a token sees those behind it."""
         given = _input(self._source, ids)
-        self._run = open_heads(self._model, self._kind, given, causal=True)[0]
+        self._run, _ = self._open_heads(self._kind, given, True)
         weights = self._run(given, self._removed).weights.values()
         self.causal = self._kind == "cross" or not any(
             (each[:, 0, 1:] > 0).any() for each in weights

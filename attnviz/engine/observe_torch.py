@@ -41,7 +41,6 @@ from attnviz.engine.projections import ValueNorms
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.attention_interface import PreTrainedModel, uses_interface
 from attnviz.models.memory import free_memory
-from attnviz.models.model import Model
 from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Kind
 
@@ -76,10 +75,9 @@ _EAGER_COPIES = 4
 
 @torch.inference_mode()
 def observe_torch(
-    model: Model, observer: Observer, inputs: Sequence[Input], cells: int | None
+    model: TransformersModel, observer: Observer, inputs: Sequence[Input], cells: int | None
 ) -> None:
-    """See ``observe``."""
-    model = transformers_of(model)
+    """Observe a transformers model; see ``Backend.observe``."""
     whole = model.model
     ids = torch.tensor([given.ids for given in inputs])
     targets = [given.target_ids for given in inputs if given.target_ids is not None]
@@ -95,13 +93,6 @@ def observe_torch(
         _observe_blocks(forward, observer, cells, norms)
     else:
         observe_pass(forward, observer, cells=cells, norms=norms)
-
-
-def transformers_of(model: Model) -> TransformersModel:
-    """UnsupportedError for what neither NumPy nor transformers runs."""
-    if not isinstance(model, TransformersModel):
-        raise UnsupportedError(f"no way to observe a {type(model).__name__}")
-    return model
 
 
 @torch.inference_mode()

@@ -24,9 +24,8 @@ from attnviz.engine.hook_points import (
     hooked,
 )
 from attnviz.engine.patching import What
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import UsageError
 from attnviz.models.bundled import Bundled
-from attnviz.models.model import Model
 from attnviz.models.third_party import running
 from attnviz.models.threads import suit
 from attnviz.models.transformers_model import TransformersModel
@@ -230,33 +229,27 @@ class Keep(Untouched):
         return outputs
 
 
-def open_patchable(model: Model, kind: Kind, given: Input) -> PatchableModel:
-    """Return a loaded model as ablation needs it, tried on a few tokens of ``given``.
-
-    Raises UnsupportedError where its heads cannot be ablated.
-    """
+def patchable_decoder(model: Bundled) -> PatchableModel:
+    """Return the bundled model in torch."""
     suit(model)  # torch may have been imported only now
-    if isinstance(model, Bundled):
-        decoder = TorchDecoder.from_llama(model.checkpoint.config, model.tensors)
-        dtype = torch.float64 if model.info.dtype == "float64" else torch.float32
-        decoder = decoder.to(dtype).eval().requires_grad_(False)
-        device = decoder.norm.weight.device
-        return PatchableModel(
-            root=decoder,
-            stack=decoder.norm,
-            head=decoder.lm_head,
-            kind="self",
-            hook_points=OwnHookPoints(decoder),
-            inputs=lambda given: {"ids": torch.tensor([given.ids], device=device)},
-            options={},
-            ours=True,
-        )
-    if isinstance(model, TransformersModel):
-        return patchable_transformers(model.model, kind, given, _mask_id(model))
-    raise UnsupportedError(f"no way to remove heads from a {type(model).__name__}")
+    decoder = TorchDecoder.from_llama(model.checkpoint.config, model.tensors)
+    dtype = torch.float64 if model.info.dtype == "float64" else torch.float32
+    decoder = decoder.to(dtype).eval().requires_grad_(False)
+    device = decoder.norm.weight.device
+    return PatchableModel(
+        root=decoder,
+        stack=decoder.norm,
+        head=decoder.lm_head,
+        kind="self",
+        hook_points=OwnHookPoints(decoder),
+        inputs=lambda given: {"ids": torch.tensor([given.ids], device=device)},
+        options={},
+        ours=True,
+    )
 
 
-def _mask_id(model: TransformersModel) -> int | None:
+def mask_id_of(model: TransformersModel) -> int | None:
+    """Return the id of the token that hides a word from a masked model; None if there is none."""
     for owner in (model.tokenizer, model.model.config):
         number = getattr(owner, "mask_token_id", None)
         if isinstance(number, int):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attnviz.engine.capture import capture, observe
+from attnviz.engine.backend import backend_of
+from attnviz.engine.capture import capture
 from attnviz.engine.observer import Observer
 from attnviz.errors import UsageError
 from attnviz.models.model import Model, TwoStackModel, random_copies
@@ -89,7 +90,7 @@ class Probing:
 
     def run(self, observer: Observer, inputs: Sequence[Input]) -> None:
         """Run over inputs of one length."""
-        observe(self.model, observer, inputs)
+        backend_of(self.model).observe(observer, inputs)
 
     def twin(self, seed: int) -> Probing:
         """Return the same with randomly initialised weights."""

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from attnviz.engine.attention_calls import Attended, AttentionCall, IncompleteError
 from attnviz.engine.forward_pass import plan_pass
-from attnviz.engine.observe_torch import transformers_of
 from attnviz.engine.observer import (
     ObserveHeads,
     QueriesKeys,
@@ -24,7 +23,7 @@ from attnviz.engine.observer import (
 from attnviz.engine.passes import WatchedCall, watched
 from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
-from attnviz.models.model import Model
+from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import ModelInfo, Tokens
 
 _ROUNDING = {4: 1e-3, 8: 1e-3}
@@ -35,14 +34,13 @@ _ROUGH = 0.1
 
 
 @torch.inference_mode()
-def observe_torch(
-    model: Model, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads
+def observe_queries_keys(
+    model: TransformersModel, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads
 ) -> None:
-    """As ``observe_queries_keys``, for a loaded transformers model, which is left as it was.
+    """Observe a transformers model; see ``Backend.observe_queries_keys``.
 
     Each head's weights are made anew from what is handed over and must equal the model's own.
     """
-    model = transformers_of(model)
     info, kind = model.info, model.kinds[0]
 
     def answer(watch: WatchedCall) -> Attended:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Asked, no_such_head, record_of
-from attnviz.engine.head_run import Head, HeadRun, Run, open_heads
+from attnviz.engine.head_run import Head, HeadRun, Run, check_heads
 from attnviz.engine.observer import BlockFacts, KeepWeights
 from attnviz.engine.probing import open_probing
-from attnviz.errors import UsageError
-from attnviz.models.model import Model, NumpyModel
+from attnviz.models.model import Model
 from attnviz.records import AttentionRecord, Kind
 
 Floats = NDArray[np.floating]
@@ -41,6 +41,7 @@ class TextReader:
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        self._backend = backend_of(model)
         self._runs: dict[Kind, Run] = {}
 
     def read(self, wanted: Asked, removed: Collection[Head] = ()) -> TextPass:
@@ -60,7 +61,7 @@ class TextReader:
 
     def _predicts(self, kind: Kind) -> bool:
         """Return whether a torch model's logits are of the next token."""
-        if kind != "self" or isinstance(self.model, NumpyModel):
+        if kind != "self" or self._backend.in_order:
             return kind != "encoder"
         return open_probing(self.model, kind).causal
 
@@ -72,22 +73,11 @@ class TextReader:
         return self._run(wanted, removed, norms=True).norms
 
     def _run(self, wanted: Asked, removed: Collection[Head], norms: bool = False) -> HeadRun:
-        check_heads(self.model, removed)
+        check_heads(self.model.info, removed)
         given, kind = wanted.given, wanted.kind
         if kind not in self._runs:
-            self._runs[kind] = open_heads(self.model, kind, given, self._predicts(kind))[0]
+            self._runs[kind], _ = self._backend.open_heads(kind, given, self._predicts(kind))
         return self._runs[kind](given, removed, norms)
-
-
-def check_heads(model: Model, heads: Collection[Head]) -> None:
-    """UsageError for the first (layer, head) that the model does not have."""
-    info = model.info
-    for layer, head in heads:
-        if not (0 <= layer < info.layers and 0 <= head < info.heads):
-            raise UsageError(
-                f"no head {head} in layer {layer}: {info.name!r} has layers 0 to "
-                f"{info.layers - 1} and heads 0 to {info.heads - 1}"
-            )
 
 
 def token_losses(logits: Floats, ids: Sequence[int]) -> NDArray[np.float64]:

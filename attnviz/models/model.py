@@ -187,6 +187,25 @@ class TwoStackModel(Model, Protocol):
         ...
 
 
+@runtime_checkable
+class TwoTextModel(NumpyModel, Protocol):
+    """A model of one stack in which the queries may also be of another text than the keys.
+
+    causal: whether a query sees no later key of its own text.
+    """
+
+    @property
+    def causal(self) -> bool: ...
+
+    def encode_queries(self, text: str, keys: Tokens) -> Tokens:
+        """Return the tokens of the text whose queries look at ``keys``."""
+        ...
+
+    def cross_weights(self, queries: Tokens, keys: Tokens) -> Floats:
+        """Return the weights (head, query, key) of the queries of one text on another."""
+        ...
+
+
 # What its file says of its training ----------------------------------------------------------
 
 

@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 import torch
 
-from attnviz.engine.generation_torch import open_reader
-from attnviz.engine.head_run import open_heads
+from attnviz.engine.backend import backend_of
 from attnviz.models.model import Model, Reader
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.records import Input, Tokens
@@ -69,7 +68,7 @@ def ratio(model: Model, reader: Callable[[Tokens], Reader], length: int) -> floa
     """A step over what a pass over all tokens takes that shows weights and predictions."""
     ids = [3 + place % 7 for place in range(length)]
     tokens = Tokens.bare(ids)
-    run, _ = open_heads(model, "self", Input(tokens), causal=True)
+    run, _ = backend_of(model).open_heads("self", Input(tokens), True)
     run(Input(tokens))
     whole = median(seconds(lambda: run(Input(tokens))) for _ in range(RUNS))
     return median(step(reader(tokens), ids) for _ in range(RUNS)) / whole
@@ -83,7 +82,7 @@ def test_a_step_against_a_whole_pass(directory: Path, one_thread: None) -> None:
             if model.info.backend == "numpy":
                 found: Reader = model.reader()
                 return found
-            return open_reader(model, given, given, "self", ())
+            return backend_of(model).open_reader(given, given, "self", ())
 
         for length in LENGTHS:
             share = ratio(model, reader, length)

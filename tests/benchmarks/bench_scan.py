@@ -26,9 +26,10 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 import attnviz
+from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.gradient import gradient_importance
-from attnviz.engine.patchable import PatchableModel, open_patchable, patchable_transformers
+from attnviz.engine.patchable import PatchableModel, patchable_transformers
 from attnviz.engine.scan.on_torch import TorchScan
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input
@@ -104,7 +105,7 @@ def large(tokens: int, texts: int, device: str, dtype: torch.dtype) -> Case:
 def bundled() -> Case:
     model = Bundled()
     ids = model.encode(BUILT_IN_TEXT).ids
-    subject = open_patchable(model, "self", Input.of_ids(ids))
+    subject = backend_of(model).open_patchable("self", Input.of_ids(ids))
     decoder = subject.root
     theirs = LlamaForCausalLM.from_pretrained(
         Path(attnviz.__file__).parent / "data" / "tiny", dtype=torch.float32

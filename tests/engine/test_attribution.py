@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnviz.engine.attribution.on_numpy import open_attributor
 from attnviz.engine.attribution.on_torch import TorchAttributor
+from attnviz.engine.backend import backend_of
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.prepare import prepared
@@ -161,7 +161,10 @@ def test_torch_and_numpy_take_the_bundled_model_apart_alike(tokens):
     keys = [("self", 1, 2), ("self", 5, 3)]
     found, numpy = (
         attributor.attribute(given, maps=keys)
-        for attributor in (TorchAttributor.of(model, given), open_attributor(model, given))
+        for attributor in (
+            TorchAttributor.of(model.info, backend_of(model).open_patchable("self", given), given),
+            backend_of(model).open_attributor(given),
+        )
     )
     assert found.tallies
     assert found.answer == numpy.answer
@@ -236,7 +239,7 @@ def test_a_model_that_reads_both_ways_predicts_only_what_is_masked():
 def test_a_model_without_predictions_is_refused():
     given = Input.of_ids([5, 6, 7])
     with pytest.raises(UsageError, match="'mha' predicts no tokens"):
-        open_attributor(load("mha"), given)
+        backend_of(load("mha")).open_attributor(given)
     headless = prepared("bert", small_model("bert").bert, None, torch.device("cpu"), seed=0)
     with pytest.raises(UsageError, match="predicts no tokens"):
-        open_attributor(headless, given)
+        backend_of(headless).open_attributor(given)

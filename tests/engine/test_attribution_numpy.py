@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from attnviz.attention.numpy_stack import NumpyStack
-from attnviz.engine.attribution.on_numpy import NumpyAttributor, open_attributor
+from attnviz.engine.attribution.on_numpy import NumpyAttributor
 from attnviz.engine.attribution.parts import Attributor
+from attnviz.engine.backend import backend_of
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.records import Input
@@ -91,9 +92,12 @@ def both(name: str) -> tuple[tuple[Model, Attributor], tuple[Model, Attributor]]
     numpy = load(name, LoadOptions(tokens=64))
     torch = numpy if name == "tiny" else load(name, LoadOptions(backend="torch"))
     given = Input(numpy.encode(TEXT))
-    first = open_attributor(numpy, given)
+    first = backend_of(numpy).open_attributor(given)
     assert isinstance(first, NumpyAttributor)
-    return (numpy, first), (torch, TorchAttributor.of(torch, given))
+    return (numpy, first), (
+        torch,
+        TorchAttributor.of(torch.info, backend_of(torch).open_patchable("self", given), given),
+    )
 
 
 def test_equals_come_in_one_order(directory: Any) -> None:
@@ -145,7 +149,7 @@ def test_other_weights_do_not_tally(directory: Any, monkeypatch: pytest.MonkeyPa
     """The sum is held against the model's own logit, not against itself."""
     model = load(str(directory("gpt2")), LoadOptions(tokens=64))
     given = Input(model.encode(TEXT))
-    assert open_attributor(model, given).attribute(given).tallies
+    assert backend_of(model).open_attributor(given).attribute(given).tallies
     own = NumpyStack.unembed
     monkeypatch.setattr(NumpyStack, "unembed", lambda stack, read: 1.01 * own(stack, read))
-    assert not open_attributor(model, given).attribute(given).tallies
+    assert not backend_of(model).open_attributor(given).attribute(given).tallies

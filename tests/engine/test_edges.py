@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from attnviz.engine.backend import backend_of
 from attnviz.engine.edges import CutScan, EdgePrediction, cutting
-from attnviz.engine.patchable import open_patchable, patchable_transformers
+from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input
@@ -123,7 +124,7 @@ def test_the_bundled_model_without_an_edge(heads: Any) -> None:
     """Weights after the softmax, emptied at the edge and rescaled, are those of a score of −∞."""
     model = Bundled()
     given = Input(model.encode("The old captain saw the ship and the captain sat."))
-    patchable = open_patchable(model, "self", given)
+    patchable = backend_of(model).open_patchable("self", given)
     found = CutScan(patchable, given, True).outcome((9,), heads, EDGES)
 
     def emptied(layer: int) -> Any:

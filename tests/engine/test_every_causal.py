@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from attnviz.engine import observe_torch
-from attnviz.engine.capture import capture, observe
+from attnviz.engine.backend import backend_of
+from attnviz.engine.capture import capture
 from attnviz.engine.effects import Variant
 from attnviz.engine.scan.run import open_scan
 from attnviz.errors import AttnvizError, LoadError, UnsupportedError
@@ -91,7 +92,7 @@ def patterns(opened: Any, eager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for long in (10**6, 2):  # whole matrices, then in blocks where that is possible
         monkeypatch.setattr(observe_torch, "LONG", long)
         rows = Rows()
-        observe(opened, rows, [Input(TOKENS)])
+        backend_of(opened).observe(rows, [Input(TOKENS)])
         for layer in layers:
             apart = abs(rows.layers[layer.layer] - layer.weights).max()
             assert apart <= TOLERANCE, (long, layer.layer, apart)

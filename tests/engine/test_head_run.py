@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.head_run import open_heads
+from attnviz.engine.backend import backend_of
 from attnviz.engine.hook_points import hooked
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.models.transformers_model import TransformersModel
@@ -43,7 +43,7 @@ def test_one_pass_gives_what_three_give(name):
         points = patchable_transformers(model, kind, given).hook_points
         with torch.inference_mode(), points.borrowed(), points.intervening(seen):
             model(**inputs)  # as it is run plainly: of fsmt that is with its cache
-        run, notes = open_heads(opened, kind, given, kind != "encoder")
+        run, notes = backend_of(opened).open_heads(kind, given, kind != "encoder")
         run(given)  # the first of its length is held against a plain pass
         passes = []
         with hooked(model.register_forward_pre_hook(lambda *call, seen=passes: seen.append(call))):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.capture import observe_queries_keys
+from attnviz.engine.backend import backend_of
 from attnviz.engine.observer import QueriesKeys, products, softmaxed
 from attnviz.errors import UnsupportedError
 from attnviz.models.bundled import Bundled
@@ -48,8 +48,7 @@ def weights_of(found: QueriesKeys) -> np.ndarray:
 
 def handed_over(model: Any, tokens: Tokens, *layers: int) -> dict[int, QueriesKeys]:
     found: dict[int, QueriesKeys] = {}
-    observe_queries_keys(
-        model,
+    backend_of(model).observe_queries_keys(
         tokens,
         lambda layer: not layers or layer in layers,
         lambda entry: found.update({entry.layer: entry}),

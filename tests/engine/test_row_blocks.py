@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attnviz.engine import observe_torch
-from attnviz.engine.capture import observe
+from attnviz.engine.backend import backend_of
 from attnviz.engine.observer import rows_of_a_block
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
@@ -65,7 +65,7 @@ def test_every_architecture_in_blocks(name: str, monkeypatch: pytest.MonkeyPatch
     """Tried as a long text: plain attention is recomputed, any other read as it is."""
     monkeypatch.setattr(observe_torch, "LONG", 2)
     model, gathered = opened(name), Gathered()
-    observe(model, gathered, texts_of(name), cells=60)
+    backend_of(model).observe(gathered, texts_of(name), cells=60)
     expected = eager_attentions(name, **inputs_of(name))
     assert {key[1:] for key in gathered.rows} == set(expected)
     for (kind, layer), weights in expected.items():
@@ -78,7 +78,7 @@ def test_every_architecture_in_blocks(name: str, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("name", ["gpt2", "llama", "t5", "gptj"])
 def test_a_short_text_is_read_bit_for_bit(name: str) -> None:
     gathered = Gathered()
-    observe(opened(name), gathered, texts_of(name), cells=60)
+    backend_of(opened(name)).observe(gathered, texts_of(name), cells=60)
     for (kind, layer), weights in eager_attentions(name, **inputs_of(name)).items():
         assert (gathered.whole(0, kind, layer, weights.shape[-1]) == weights[0].numpy()).all()
 
@@ -89,10 +89,10 @@ def test_texts_of_one_length_run_together(long: int, monkeypatch: pytest.MonkeyP
     model = opened("llama")
     pair = [Input.of_ids(range(3, 14)), Input.of_ids(range(20, 31))]
     together = Gathered()
-    observe(model, together, pair, cells=200)
+    backend_of(model).observe(together, pair, cells=200)
     for number, text in enumerate(pair):
         alone = Gathered()
-        observe(model, alone, [text], cells=200)
+        backend_of(model).observe(alone, [text], cells=200)
         for layer in range(3):
             whole = together.whole(number, "self", layer, 11)
             assert whole == pytest.approx(alone.whole(0, "self", layer, 11), abs=1e-6)
@@ -105,7 +105,7 @@ def test_what_each_value_moves(name: str, long: int, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(observe_torch, "LONG", long)
     model, gathered = opened(name), Gathered(norms=True)
     texts = texts_of(name)
-    observe(model, gathered, texts, cells=60)
+    backend_of(model).observe(gathered, texts, cells=60)
     seen: dict[int, torch.Tensor] = {}
     # The value projection's own output, from a plain run, is the oracle.
     for layer in range(3):
@@ -148,16 +148,16 @@ def _values(name: str, model, layer: int, text: Input) -> tuple[torch.Tensor, to
 
 def test_norms_are_refused_where_values_cannot_be_seen() -> None:
     with pytest.raises(UnsupportedError, match="choose another view"):
-        observe(opened("bart"), Gathered(norms=True), texts_of("bart"))
+        backend_of(opened("bart")).observe(Gathered(norms=True), texts_of("bart"))
 
 
 def test_what_can_only_be_read_whole_must_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observe_torch, "LONG", 2)
     monkeypatch.setattr(observe_torch, "free_memory", lambda device: 1000)
     with pytest.raises(UsageError, match=r"can only be read whole.*shorten the text"):
-        observe(opened("gemma2"), Gathered(), texts_of("gemma2"))
+        backend_of(opened("gemma2")).observe(Gathered(), texts_of("gemma2"))
     gathered = Gathered()
-    observe(opened("llama"), gathered, texts_of("llama"))  # blocks need no such room
+    backend_of(opened("llama")).observe(gathered, texts_of("llama"))  # blocks need no such room
     assert gathered.rows
 
 
@@ -166,7 +166,7 @@ def test_the_model_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     model = opened("llama")
     model.model.train()
     before = state_of(model.model)
-    observe(model, Gathered(), texts_of("llama"))
+    backend_of(model).observe(Gathered(), texts_of("llama"))
     assert state_of(model.model) == before
 
 
@@ -176,7 +176,7 @@ def test_the_numpy_models_in_blocks(model, cells: int) -> None:
     text = model.encode("the cat sat on the mat because it was tired of the dog")
     whole = whole_weights(model, text)
     gathered = Gathered(norms=True)
-    observe(model, gathered, [Input(text)] * 2, cells=cells)
+    backend_of(model).observe(gathered, [Input(text)] * 2, cells=cells)
     for layer, weights in whole.items():
         for copy in range(2):
             found = gathered.whole(copy, "self", layer, len(text))

@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from attnviz.engine.attribution.on_torch import lost
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.residual_pass import Jacobian, ResidualPass
+from attnviz.engine.backend import backend_of
 from attnviz.engine.hook_points import hooked
-from attnviz.engine.patchable import PatchableModel, Untouched, open_patchable, probe_of
+from attnviz.engine.patchable import PatchableModel, Untouched, probe_of
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.model import Model
@@ -114,7 +115,7 @@ def copying_scores(
 
 def _open(model: Model, tokens: Sequence[int]) -> PatchableModel:
     given = Input.of_ids(tokens[:1])
-    opened = open_patchable(model, "self", given)
+    opened = backend_of(model).open_patchable("self", given)
     with torch.no_grad(), opened.hook_points.borrowed():
         causal = is_causal(opened, probe_of(given))
     if opened.head is None or not causal:

@@ -20,9 +20,7 @@ from attnviz.engine.attribution.parts import (
     Part,
     place_of,
 )
-from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.model import Model
-from attnviz.models.own import OwnAttention
+from attnviz.errors import UsageError
 from attnviz.models.stack_model import StackModel
 from attnviz.records import NO_PREDICTIONS, Input
 
@@ -41,9 +39,9 @@ class NumpyAttributor(Attributor):
     model: StackModel
 
     @classmethod
-    def of(cls, model: Model) -> NumpyAttributor | None:
-        """None for what is no such decoder: torch takes it apart."""
-        if not isinstance(model, StackModel) or not model.causal or not model.stack.is_sum:
+    def of(cls, model: StackModel) -> NumpyAttributor | None:
+        """Return the model ready to be taken apart; None if it is no such decoder."""
+        if not model.causal or not model.stack.is_sum:
             return None
         if any(note.endswith(NO_PREDICTIONS) for note in model.info.notes):
             return None
@@ -95,27 +93,6 @@ class NumpyAttributor(Attributor):
             tolerance=_ROUNDING[stack.dtype.name] * float(np.abs(logits).max()),
             maps=drawn,
         )
-
-
-def open_attributor(model: Model, given: Input) -> Attributor:
-    """Ready ``model`` for texts like ``given``, on which it is tried.
-
-    Raises UsageError where it predicts no tokens, UnsupportedError where its heads cannot be found.
-    """
-    if isinstance(model, OwnAttention):
-        raise UsageError(
-            f"{model.info.name!r} predicts no tokens: there is no logit to take apart, choose a "
-            "model with a vocabulary"
-        )
-    if (numpy := NumpyAttributor.of(model)) is not None:
-        return numpy
-    if isinstance(model, StackModel):
-        raise UnsupportedError(
-            f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
-        )
-    from attnviz.engine.attribution.on_torch import TorchAttributor  # torch only where needed
-
-    return TorchAttributor.of(model, given)
 
 
 def _is_there(key: HeadKey, shape: StackShape) -> bool:

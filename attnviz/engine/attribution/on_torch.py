@@ -28,11 +28,10 @@ from attnviz.engine.attribution.parts import (
 )
 from attnviz.engine.attribution.residual_pass import Leaf, ResidualPass
 from attnviz.engine.hook_points import HookedCall, LostTrackError, hooked
-from attnviz.engine.patchable import PatchableModel, open_patchable, probe_of
+from attnviz.engine.patchable import PatchableModel, probe_of
 from attnviz.engine.scan.plan import is_causal
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.model import Model
-from attnviz.records import Input, Kind
+from attnviz.records import Input, ModelInfo
 
 _TOP = 5
 _ROUNDING, _EPSILONS = 1e-4, 8
@@ -50,13 +49,11 @@ class TorchAttributor(Attributor):
             self._causal = is_causal(model, probe_of(given))
 
     @classmethod
-    def of(cls, model: Model, given: Input) -> TorchAttributor:
-        """Open a loaded model; see ``open_attributor``."""
-        kind: Kind = "decoder" if "decoder" in model.kinds else model.kinds[0]
-        opened = open_patchable(model, kind, given)
+    def of(cls, info: ModelInfo, opened: PatchableModel, given: Input) -> TorchAttributor:
+        """Return the model ready for texts like ``given``; UsageError if it predicts no tokens."""
         if opened.head is None:
             raise UsageError(
-                f"{model.info.name!r} predicts no tokens: there is no logit to take apart, choose "
+                f"{info.name!r} predicts no tokens: there is no logit to take apart, choose "
                 "a model with a language-model head"
             )
         return cls(opened, given)

@@ -23,8 +23,9 @@ from torch import Tensor
 from attnviz.engine.attribution.on_torch import calls_of, lost
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass
+from attnviz.engine.backend import backend_of
 from attnviz.engine.hook_points import LostTrackError
-from attnviz.engine.patchable import PatchableModel, Untouched, open_patchable, run_pass
+from attnviz.engine.patchable import PatchableModel, Untouched, run_pass
 from attnviz.engine.patching import PathEffects, What
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
@@ -45,7 +46,7 @@ def path_effects(
             "expected as many in both"
         )
     kind: Kind = "decoder" if "decoder" in model.kinds else model.kinds[0]
-    opened = open_patchable(model, kind, clean)
+    opened = backend_of(model).open_patchable(kind, clean)
     calls = calls_of(opened, senders)
     with opened.hook_points.borrowed():
         pair = _Pair(opened, _follow(opened, clean), _follow(opened, corrupt))

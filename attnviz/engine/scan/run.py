@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
+from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.patching import Pair, PatchOptions
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
-from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Kind, Tokens
 
 if TYPE_CHECKING:  # torch only where needed
@@ -58,17 +58,8 @@ def open_scan(
     kind = _kind_of(model, kind)
     if not inputs:
         raise UsageError("no text to scan: expected at least one")
-    if options.pair is not None and isinstance(model, OwnAttention):
-        raise UsageError(f"{model.info.name!r} predicts no words: it has no answer and no foil")
     references = inputs if references is None else references
-    if isinstance(model, OwnAttention):
-        from attnviz.engine.scan.own import OwnScan
-
-        return OwnScan(model, inputs, options, references)
-    from attnviz.engine.patchable import open_patchable  # torch only where needed
-    from attnviz.engine.scan.on_torch import TorchScan
-
-    return TorchScan(open_patchable(model, kind, inputs[0]), inputs, options, references)
+    return backend_of(model).open_scan(kind, inputs, options, references)
 
 
 def open_patching(
@@ -87,13 +78,7 @@ def open_patching(
     kind = _kind_of(model, kind)
     if not pairs:
         raise UsageError("no prompts to patch: expected at least one pair")
-    if isinstance(model, OwnAttention):
-        raise UsageError(f"{model.info.name!r} predicts no words: there is nothing to patch")
-    from attnviz.engine.patchable import open_patchable  # torch only where needed
-    from attnviz.engine.scan.patching import TorchPatching
-
-    patchable = open_patchable(model, kind, pairs[0].corrupt)
-    return TorchPatching(patchable, pairs, options or PatchOptions())
+    return backend_of(model).open_patching(kind, pairs, options or PatchOptions())
 
 
 def _kind_of(model: Model, kind: Kind | None) -> Kind:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, attention_kind, written_targets
 from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
@@ -168,12 +169,11 @@ class AblationJob:
                 "choose --method exact"
             )
         from attnviz.engine.gradient import gradient_importance  # torch only where needed
-        from attnviz.engine.patchable import open_patchable
 
         inputs = inputs_of(self.texts, self.targets)
         asked = {head for variant in self.variants for head in variant.heads}
         found = gradient_importance(
-            open_patchable(self.model, self.kind, inputs[0]),
+            backend_of(self.model).open_patchable(self.kind, inputs[0]),
             [inputs[text] for text in texts],
             on_progress=lambda done, total: advance(done / total),
             enough=enough,

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.labels import visible
-from attnviz.engine.head_run import Head, HeadRun, open_heads
+from attnviz.engine.backend import backend_of
+from attnviz.engine.head_run import Head, HeadRun
 from attnviz.engine.probing import Probing, open_probing
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import token_losses
@@ -141,7 +142,7 @@ class CheckedModel:
     def run(self) -> Callable[[Input], HeadRun]:
         probing = self.probing
         in_order = probing.causal if probing.kind == "self" else probing.kind != "encoder"
-        run, _ = open_heads(probing.model, probing.kind, self._inputs[0], in_order)
+        run, _ = backend_of(probing.model).open_heads(probing.kind, self._inputs[0], in_order)
         return run
 
     @cached_property

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.head_run import HeadRun, open_heads
+from attnviz.engine.backend import backend_of
+from attnviz.engine.head_run import HeadRun
 from attnviz.engine.probing import Probing
 from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import require_number
@@ -85,7 +86,7 @@ def model_maps(
     """
     model, kind, causal = probing.model, probing.kind, probing.causal
     in_order = causal if kind == "self" else kind != "encoder"
-    run, notes = open_heads(model, kind, inputs[0], in_order)
+    run, notes = backend_of(model).open_heads(kind, inputs[0], in_order)
     texts = []
     for number, given in enumerate(inputs):
         seen = run(given)

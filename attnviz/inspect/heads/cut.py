@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.report import Report
+from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, capture_text, encoded, written_targets
 from attnviz.engine.likely import Likely, likeliest
 from attnviz.errors import UnsupportedError, UsageError
@@ -167,10 +168,9 @@ def cut_report(
     targets = written_targets(model, [tokens], choice)
     given = Input(tokens, *targets[:1])
     from attnviz.engine.edges import CutScan, EdgePrediction  # torch only where needed
-    from attnviz.engine.patchable import open_patchable
 
     causal = record.causal or record.kind != "self"  # a decoder predicts in order
-    scan = CutScan(open_patchable(model, record.kind, given), given, causal)
+    scan = CutScan(backend_of(model).open_patchable(record.kind, given), given, causal)
     places = _places(given, record.kind, query, scan.causal)
     groups = _alone(heads)
     work = 2 * scan.passes(places, losses=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from attnviz.draw.document import Column, Row, Table
 from attnviz.draw.labels import word_label
 from attnviz.draw.provenance import share
-from attnviz.engine.capture import observe
+from attnviz.engine.backend import backend_of
 from attnviz.engine.observer import BlockFacts, to_numpy
 from attnviz.errors import UsageError
 from attnviz.measures.words import WordPlaces
@@ -109,7 +109,7 @@ def pair_links(
     batch = max(_BATCH_CELLS // (heads * len(record.queries) * len(record.keys)), 1)
     for start in range(0, draws, batch):
         seen = _PairWeights(record.kind, kept, directions)
-        observe(model, seen, inputs[start : start + batch], cells=None)
+        backend_of(model).observe(seen, inputs[start : start + batch], cells=None)
         for (number, layer, head), weights in seen.weights.items():
             chance[layer, head][start + number] = weights
         if progress is not None:

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.labels import visible
-from attnviz.engine.attribution.on_numpy import NumpyAttributor, open_attributor
+from attnviz.engine.attribution.on_numpy import NumpyAttributor
 from attnviz.engine.attribution.parts import Attribution, Attributor, HeadKey
+from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, encoded, require_maps, written_targets
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
@@ -109,7 +110,7 @@ def why(
     asked = list({(given.ids, *prompt[1:4]): (prompt, given) for prompt, given in pairs}.values())
     wanted = _wanted(request, len(asked))
     first = asked[0][1]
-    attributor = open_attributor(model, first)
+    attributor = backend_of(model).open_attributor(first)
     found: list[Explained] = []
     shown: tuple[HeadKey, ...] = ()
     for number, (prompt, given) in enumerate(asked):
@@ -162,8 +163,12 @@ def open_model(
     runs = 1 + _wanted(request, len(prompts))
     tokens = runs * sum(reckoned_tokens(prompt.text) for prompt in prompts)
     model = load(name, replace(options, tokens=tokens))
-    stack = isinstance(model, StackModel) and not isinstance(model, Bundled)
-    if stack and options.backend == "auto" and NumpyAttributor.of(model) is None:
+    if (
+        options.backend == "auto"
+        and isinstance(model, StackModel)
+        and not isinstance(model, Bundled)
+        and NumpyAttributor.of(model) is None
+    ):
         return load(name, options)
     return model
 

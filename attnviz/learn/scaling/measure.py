@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.capture import observe_queries_keys
+from attnviz.engine.backend import backend_of
 from attnviz.engine.observer import QueriesKeys, products, softmaxed
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.learn.scaling.records import (
@@ -290,7 +290,10 @@ def model_scaling(
         groups = [[head] for head in chosen] if by_head else [chosen]
         cases.extend(_model_case(found, group, by_head) for group in groups if group)
 
-    notes = observe_queries_keys(model, tokens, lambda layer: heads is None or layer in heads, take)
+    backend_of(model).observe_queries_keys(
+        tokens, lambda layer: heads is None or layer in heads, take
+    )
+    notes = model.info.notes + model.notes_for(tokens)
     if not cases:
         raise UsageError(
             "none of the chosen layers has such a head: choose others with --layer or --head"

@@ -12,7 +12,7 @@ import pytest
 
 import attnviz
 from attnviz.attention.narrow_stack import to_bfloat16
-from attnviz.engine.head_run import open_heads
+from attnviz.engine.backend import backend_of
 from attnviz.inspect.diff.compare import (
     Divergences,
     divergences,
@@ -174,7 +174,7 @@ def test_numpy_and_torch_see_the_same_heads(checkpoint: Any, name: str) -> None:
     for backend in ("numpy", "torch"):
         model = load(directory, LoadOptions(backend=backend, dtype="float32", tokens=1))
         given = Input(model.encode(text))
-        run, notes = open_heads(model, "self", given, name != "bert")
+        run, notes = backend_of(model).open_heads("self", given, name != "bert")
         assert notes == ()
         runs.append(run(given))
     one, other = runs

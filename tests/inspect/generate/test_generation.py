@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from attnviz.engine import generation_torch
+from attnviz.engine import torch_backend
 from attnviz.engine.generation import Sampling, generate, written
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.resolve import LoadOptions, load
@@ -37,13 +37,13 @@ def opened(name, model):
 @pytest.fixture
 def readers(monkeypatch):
     """What has read the texts of the test."""
-    made, real = [], generation_torch.open_reader
+    made, real = [], torch_backend.open_reader
 
-    def noting(*given):
-        made.append(real(*given))
+    def noting(*given, **named):
+        made.append(real(*given, **named))
         return made[-1]
 
-    monkeypatch.setattr(generation_torch, "open_reader", noting)
+    monkeypatch.setattr(torch_backend, "open_reader", noting)
     return made
 
 
