@@ -82,7 +82,6 @@ class ConvertedTensors:
 
 
 def _is_mapped(array: object) -> bool:
-    """Return whether an array's memory is mapped from a file."""
     while isinstance(array, np.ndarray):
         array = array.base
     return isinstance(array, mmap)

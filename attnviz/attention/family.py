@@ -137,7 +137,7 @@ SIZES = {
     "vocabulary": "vocab_size",
     "context": "max_position_embeddings",
 }
-"""The sizes and their fields in most configs."""
+"""The config fields that hold the sizes in most families."""
 
 UNEMBEDDING = "unembedding.weight: vocabulary d_model"
 

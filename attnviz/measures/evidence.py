@@ -1,17 +1,17 @@
 """Tests whether a head's attention over one text earns it a label, or could be due to chance.
 
 A label says which key each query attends to: an *event* is a query with that key. The head's weight
-    on the keys of the events is compared with two things. The effect: the same head's attention to
-    the same keys from its other queries (a column, such as a sink, is no pattern). The evidence:
-    for each query a key drawn at random among those that it sees. For random keys J, S = Σ A[i,
-    J_i] has a mean, variance and third cumulant that are the sums of those of the rows. Its upper
-    tail is approximated by the gamma distribution with these three moments (Pearson's type III) and
-    converted to standard normal deviates by the cube root of Wilson & Hilferty (1931, "The
-    distribution of chi-square", PNAS 17:684). The skew matters: in a peaked head with random
-    weights each row hits its key with probability one over the number of keys seen, and eight hits
-    of twelve are rare but not as rare as a normal tail says. Compared with the exact tail of such
-    rows the probability is right within a factor of two at 0.01, and one to four times too large at
-    0.00001, where labels are decided (tests/measures/test_evidence.py).
+on the keys of the events is compared with two things. The effect: the same head's attention to the
+same keys from its other queries (a column, such as a sink, is no pattern). The evidence: for each
+query a key drawn at random among those that it sees. For random keys J, S = Σ A[i, J_i] has a mean,
+variance and third cumulant that are the sums of those of the rows. Its upper tail is approximated
+by the gamma distribution with these three moments (Pearson's type III) and converted to standard
+normal deviates by the cube root of Wilson & Hilferty (1931, "The distribution of chi-square", PNAS
+17:684). The skew matters: in a peaked head with random weights each row hits its key with
+probability one over the number of keys seen, and eight hits of twelve are rare but not as rare as a
+normal tail says. Compared with the exact tail of such rows the probability is right within a factor
+of two at 0.01, and one to four times too large at 0.00001, where labels are decided
+(tests/measures/test_evidence.py).
 
 Rows of one text are not independent draws, so repetitions of an event count once: equal tokens have
     nearly equal rows and columns. The first token, separators and other special tokens are neither

@@ -131,7 +131,7 @@ class _Text:
     def _described(
         self, scores: Scores, sink: float, even_sink: float, bases: BaseRates
     ) -> HeadLabel:
-        """Return the description of a head without label: its main sink, diffuse or peaked."""
+        """Return the description of a head without label: its main sink, diffuse, or peaked."""
         if sink > self._resting:
             most = max(SINKS, key=lambda name: scores.get(name) or 0.0)
             label = _label(most, sink, even_sink, events=self._queries)
@@ -144,7 +144,6 @@ class _Text:
 
 
 def _numbers(values: Mapping[str, Weights], *place: int) -> dict[str, float | None]:
-    """Return the measures of one head, with None instead of NaN."""
     found = {name: float(value[place]) for name, value in values.items()}
     return {name: None if math.isnan(value) else value for name, value in found.items()}
 

@@ -141,7 +141,6 @@ def _padding_offset(model: nn.Module, rows: int) -> int:
 
 
 def _first(config: Any, names: tuple[str, ...]) -> int | None:
-    """Return the value of the first of these fields that is a whole number, or None."""
     name = _spelling(config, names)
     return None if name is None else int(getattr(config, name))
 

@@ -45,7 +45,7 @@ _MOST_EXPERTS = 2**17
 """The largest number of experts in all layers; known models have up to 20,000."""
 
 _LIMITS = {"num_labels": 10**6}
-"""Larger limits of single fields: a model may have many text classes."""
+"""Limits of further fields: a model may have many text classes."""
 
 _MOST_SHARED = 128
 """The largest number of layers with shared weights; no model is known to have more."""

@@ -1,8 +1,8 @@
 """Keeps some heads in the tensors of a model, along the axes that are shorter in the smaller model.
 
 No names of modules are known here: a tensor whose axis is shorter in the smaller model holds heads
-    along that axis, and the two lengths give the width of each head. The caller checks this reading
-    by the outputs of the smaller model.
+along that axis, and the two lengths give the width of each head. The caller checks this reading by
+the outputs of the smaller model.
 
 An architecture has one head count for all its layers, and one number of query heads for each
 key/value head. So an ablated head is cut out only if every layer loses one; else it stays as

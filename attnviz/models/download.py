@@ -1,7 +1,7 @@
 """Fetches a model's files from the hub, config first and weights last, with time limits.
 
 A server must not choose where a file is written: the client makes names in its cache from two
-    headers without checking them.
+headers without checking them.
 """
 
 from __future__ import annotations
@@ -221,7 +221,10 @@ def _probe(name: str, file: str, revision: str | None) -> HfFileMetadata:
 
 
 def _within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
-    """Return the result of ``call``, or raise TimeoutError; its thread may go on in background."""
+    """Return the result of ``call``, or raise TimeoutError after so many seconds.
+
+    The call runs in a daemon thread, which does not keep the process from ending.
+    """
     answer: Future[_Answer] = Future()
 
     def run() -> None:

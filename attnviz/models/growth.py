@@ -216,7 +216,6 @@ def _values(text: str, name: str) -> Iterator[Any]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield all texts of a JSON value, including names of fields."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):

@@ -145,7 +145,6 @@ def _opened(name: str, directory: Path, commit: str | None, tokens: int | None) 
 
 
 def _check_work(read: Understood, shapes: Shapes, types: Sequence[str], tokens: int) -> None:
-    """Raise NotUnderstoodError if starting torch takes less time than NumPy's run."""
     names = {part.name for role, part in read.parts.items() if not role.startswith(_UNREAD)}
     numbers = sum(int(np.prod(shapes[path])) for path in names)
     run = numbers * (2 * tokens / _SPEED + max(_READ[kind] for kind in types))

@@ -24,8 +24,8 @@ def in_other_numbers(model: Model) -> OtherNumbers:
     """Return the same model in bfloat16, the coarsest type; a model in bfloat16 in float32.
 
     NumPy has no bfloat16: there weights and intermediate results are rounded to it. A torch model
-        that was loaded by name is converted in place, since memory may not hold two, and must not
-        be used afterwards; one that was handed over is copied.
+    that was loaded by name is converted in place, since memory may not hold two, and must not be
+    used afterwards; one that was handed over is copied.
 
     Raises LoadError if memory does not suffice, UnsupportedError for a model that exists in one
     number type only.
@@ -58,7 +58,7 @@ def _converted(whole: Any, dtype: torch.dtype) -> Any:
     """Return a module with its weights in another type.
 
     Buffers that it computed itself, such as rotary frequencies, keep their type, as in a checkpoint
-        loaded in that type: rounding would change the angles of late positions.
+    loaded in that type: rounding would change the angles of late positions.
     """
     stored = set(whole.state_dict())
     own = {name: buffer for name, buffer in whole.named_buffers() if name not in stored}

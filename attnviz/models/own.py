@@ -204,7 +204,6 @@ class OwnAttention:
         return self._attention.joined(head_outputs)
 
     def _require_room(self, queries: int, keys: int) -> None:
-        """Raise UsageError if memory cannot hold the scores and weights of all heads at once."""
         require_room(
             f"all {self._info.heads} heads over {queries:,} x {keys:,} words take",
             2 * 4 * self._info.heads * queries * keys,

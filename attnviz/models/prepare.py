@@ -122,7 +122,7 @@ def _described(
 
 
 def _not_finite(model: Any) -> tuple[str, ...]:
-    """Return the names of parameters with NaN or infinity: .05 s for 100 million numbers.
+    """Return the names of parameters with NaN or infinity (.03 to .06 s for 10⁸ numbers).
 
     The extremes of a tensor are finite exactly if all its numbers are; finding them is forty times
     faster than ``isfinite``.

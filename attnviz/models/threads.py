@@ -1,8 +1,8 @@
 """The number of threads of torch and NumPy, by the size of the model.
 
 As soon as another program keeps a processor busy, the threads of a small model wait for each other
-    far longer than they compute: it runs on one. A larger one uses the processors that the process
-    may use. ``OMP_NUM_THREADS`` takes precedence, and a requested number before that.
+far longer than they compute: it runs on one. A larger one uses the processors that the process may
+use. ``OMP_NUM_THREADS`` takes precedence, and a requested number before that.
 """
 
 from __future__ import annotations

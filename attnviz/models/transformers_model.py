@@ -164,7 +164,6 @@ class TransformersModel:
 
     @property
     def _first_special(self) -> int | None:
-        """Return the beginning-of-text token, even if the tokenizer does not add it."""
         owner = self.model.config if self.tokenizer is None else self.tokenizer
         return self._known(getattr(owner, "bos_token_id", None))
 
@@ -223,7 +222,7 @@ class TransformersModel:
 
     @property
     def _start_id(self) -> int:
-        """Return the token a decoder begins with; by default the first or the padding token."""
+        """Return the decoder's start token; if no config names one, BOS, else padding."""
         for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
             for config in self._configs:
                 number = self._known(getattr(config, name, None))
@@ -239,7 +238,6 @@ class TransformersModel:
 
     @property
     def _configs(self) -> tuple[Any, Any]:
-        """Return the two configs that name special tokens, config.json's first."""
         return self.model.config, getattr(self.model, "generation_config", None)
 
 

@@ -95,7 +95,6 @@ def require_attention(model: Any, name: str) -> None:
 
 
 def _without_weights(model: Any) -> nn.Module | None:
-    """Return a model of the same class and config on the meta device, or None."""
     another = ErrorsAs(lambda _: None)  # its class may read weights while it is built
     with another, torch.device("meta"), torch.random.fork_rng(devices=()):
         return cast("nn.Module", type(model)(copy.deepcopy(model.config)))
