@@ -1,4 +1,4 @@
-"""The activations of feed-forward blocks in NumPy."""
+"""The activation functions of feed-forward blocks in NumPy."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating]
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
-"""Of the feed-forward: x·σ(x), x·Φ(x) (Hendrycks & Gimpel 2016), its tanh form, max(x, 0)."""
+"""Activation function of a feed-forward block: x·σ(x), x·Φ(x) (Hendrycks & Gimpel 2016), the tanh
+approximation of x·Φ(x), or max(x, 0)."""
 
 
 def _silu(x: Floats) -> Floats:
-    """x / (1 + exp(−x)), written so that no exponent overflows."""
+    """Return x / (1 + exp(−x)), written so that no exponent overflows."""
     power = np.exp(-np.abs(x))
     silu: Floats = x * np.where(x < 0, power, 1) / (1 + power)
     return silu
 
 
 def _gelu_tanh(x: Floats) -> Floats:
-    """Return the form of GPT-2: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
+    """Return GPT-2's GELU: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
     inner = np.tanh(x.dtype.type(math.sqrt(2 / math.pi)) * (x + x.dtype.type(0.044715) * x**3))
     gelu: Floats = x * (1 + inner) / 2
     return gelu
 
 
 def _gelu(x: Floats) -> Floats:
-    """x · Φ(x), with the error function of Abramowitz & Stegun (1964), 7.1.26, to 1.5e-7.
+    """Return x · Φ(x) with the error function of Abramowitz & Stegun (1964), 7.1.26, to 1.5e-7.
 
-    NumPy has none, and SciPy takes longer to import than a text to run.
+    NumPy has no error function, and importing SciPy takes longer than running a text.
     """
     wide = x.astype(np.float64, copy=False)
     size = np.abs(wide) / math.sqrt(2)

@@ -1,4 +1,4 @@
-"""Stores the small decoder as a Hugging Face Llama directory, and reads such a directory lazily.
+"""Writes the small decoder as a Hugging Face Llama directory, and reads such a directory lazily.
 
 The directory holds ``config.json``, ``model.safetensors``, ``tokenizer.json`` and
 ``tokenizer_config.json``; transformers' ``LlamaForCausalLM`` and ``AutoTokenizer`` load it as well.
@@ -30,10 +30,10 @@ _STORED_TYPES = {"F16", "F32"}
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """An opened checkpoint directory whose tensors were found complete, by name and shape.
+    """An opened checkpoint directory with every tensor of its configuration, in the right shape.
 
-    tensors: by Llama's names, each read from the file when it is asked for.
-    metadata: what the safetensors header says besides; ``revision`` names the tensors' content.
+    tensors: the tensors by Llama's names, each read from the file at its first access.
+    metadata: further texts in the safetensors header; ``revision`` identifies the tensors' content.
     """
 
     directory: Path
@@ -43,9 +43,9 @@ class Checkpoint:
 
 
 def open_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
-    """Open a checkpoint directory and hold its tensors against its configuration.
+    """Open a checkpoint directory and check its tensors against its configuration.
 
-    Raises LoadError, naming the file and the tensor, where one is missing or damaged.
+    Raises LoadError, naming the file and the tensor, if one is missing or damaged.
     """
     directory = Path(directory)
     config_path, path = directory / "config.json", directory / "model.safetensors"
@@ -83,11 +83,11 @@ def save_checkpoint(
     dtype: StoredType = "float32",
     metadata: Mapping[str, str] | None = None,
 ) -> str:
-    """Write a checkpoint directory, all of its files or none; returns its revision.
+    """Write a checkpoint directory, all of its files or none, and return its revision.
 
-    tensors: every tensor of ``config.tensor_shapes()``; ValueError where they are others.
+    tensors: every tensor of ``config.tensor_shapes()``; ValueError if names or shapes differ.
     tokenizer: the text of a ``tokenizer.json``.
-    dtype: what the tensors are stored in. UsageError where a number is too large for it.
+    dtype: the stored number type. Raises UsageError if a number is too large for it.
     metadata: texts to store with the tensors; ``format`` and ``revision`` are added.
     """
     # Imported late: reading does not need it.
@@ -100,7 +100,7 @@ def save_checkpoint(
         raise ValueError(f"the tensors are not those of the configuration: {wrong}")
     stored = {name: _narrow(name, tensor, dtype) for name, tensor in tensors.items()}
     revision = tensor_revision(stored)
-    # Others refuse a file that does not name the framework whose layout it has.
+    # Other programs refuse a file that does not name its framework.
     header = {**(metadata or {}), "format": "pt", "revision": revision}
     files = {
         "tokenizer.json": tokenizer.encode(),
@@ -117,9 +117,7 @@ def save_checkpoint(
 
 
 def tensor_revision(tensors: Mapping[str, NDArray[np.floating]]) -> str:
-    """Return the first 12 hexadecimal digits of a SHA-256 over the tensors' names and bytes, by
-    name.
-    """
+    """Return the first 12 hexadecimal digits of a SHA-256 over the tensors sorted by name."""
     # Imported late: reading does not need it.
     import hashlib
 
@@ -141,9 +139,7 @@ def _narrow(name: str, tensor: NDArray[np.floating], dtype: StoredType) -> NDArr
 
 
 def _tokenizer_config(config: DecoderConfig, tokenizer: str) -> dict[str, Any]:
-    """Return what transformers needs to take ``tokenizer.json`` as it is, instead of as Llama's
-    own.
-    """
+    """Return a tokenizer_config.json that makes transformers use ``tokenizer.json`` unchanged."""
     added = {token["id"]: token["content"] for token in json.loads(tokenizer)["added_tokens"]}
     eos = config.eos[0] if isinstance(config.eos, tuple) else config.eos
     named = {"bos_token": added.get(config.bos), "eos_token": added.get(eos)}
@@ -156,10 +152,10 @@ def _tokenizer_config(config: DecoderConfig, tokenizer: str) -> dict[str, Any]:
 
 
 def _in_order(content: bytes) -> bytes:
-    """Return a safetensors file whose metadata is sorted: the same tensors make the same bytes.
+    """Return a safetensors file with sorted metadata, so that equal tensors give equal bytes.
 
-    The library writes it in an order that differs from one process to the next. The file begins
-    with the length of a JSON header, eight bytes, which blanks fill to a multiple of eight.
+    The safetensors library writes the metadata in an order that differs between processes. The file
+    begins with eight bytes, the length of a JSON header, padded with spaces to a multiple of eight.
     """
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])
@@ -174,10 +170,10 @@ def _json(values: Mapping[str, Any]) -> bytes:
 
 
 def _write_together(directory: Path, files: Mapping[str, bytes]) -> None:
-    """No file takes its place before all are written: what does not fit on the disk changes none.
+    """Write all files under temporary names, then rename them one after the other.
 
-    Then they take their places at once, one behind the other: a reader, or an interrupted writer,
-    finds the old file or the new one, never half of it.
+    If the disk is full, no file changes. A reader finds each file either old or new, never half
+    written, even if the writer is interrupted.
     """
     written: dict[Path, Path] = {}
     try:
@@ -185,7 +181,7 @@ def _write_together(directory: Path, files: Mapping[str, bytes]) -> None:
             temporary = directory / f".{name}.{os.getpid()}.tmp"
             written[temporary] = directory / name
             temporary.unlink(missing_ok=True)
-            with temporary.open("xb") as file:  # never through a link that stands there
+            with temporary.open("xb") as file:  # never through an existing link
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Tensors of any float type in the one type of a computation, converted when they are needed."""
+"""Stored tensors of any float type, converted to the number type of a computation when needed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import DTypeLike, NDArray
 Floats = NDArray[np.floating]
 
 _MOST_COPIED = 2**26
-"""Bytes of converted tensors that are kept: more are converted in each run, a layer at a time."""
+"""Bytes of converted tensors that are kept; further tensors are converted anew in each run."""
 
 
 class LazyTensors(Mapping[str, Floats]):
-    """Tensors by their names, each read when it is taken."""
+    """Tensors by name, each read whenever it is accessed."""
 
     def __init__(self, names: Collection[str], read: Callable[[str], Floats]) -> None:
         self._names = dict.fromkeys(names)
@@ -35,11 +35,12 @@ class LazyTensors(Mapping[str, Floats]):
 
 
 class ConvertedTensors:
-    """Tensors by their names, each taken from the mapping when it is first needed.
+    """Tensors by name, each read and converted when it is first needed.
 
-    Tensors of files stay mapped, copies of them are kept as long as they are small together.
+    Tensors that need no conversion stay mapped to their file; converted copies are kept up to a
+    number of bytes.
 
-    stored: as they are, by their names.
+    stored: the tensors by name, before conversion.
     """
 
     def __init__(self, stored: Mapping[str, Floats], dtype: DTypeLike) -> None:
@@ -65,15 +66,15 @@ class ConvertedTensors:
         return tensor
 
     def keep(self, most: int) -> None:
-        """From now on keep converted tensors of up to so many bytes, if that is more."""
+        """Raise the number of bytes of converted tensors that are kept to ``most``, if larger."""
         self._most = max(self._most, most)
 
     def optional(self, name: str) -> Floats | None:
-        """Return the tensor, None if there is none."""
+        """Return the tensor of this name, or None if there is none."""
         return self[name] if name in self._names else None
 
     def rows(self, name: str, rows: NDArray[np.integer] | slice) -> Floats:
-        """Rows of a table, gathered before they are converted: a text uses few of them."""
+        """Return some rows of a table; only these are converted, since a text uses few of them."""
         if name not in self._tables:
             self._tables[name] = self.stored[name]
         gathered: Floats = self._tables[name][rows].astype(self.dtype)
@@ -81,7 +82,6 @@ class ConvertedTensors:
 
 
 def _is_mapped(array: object) -> bool:
-    """Return whether an array's numbers are those of a file."""
     while isinstance(array, np.ndarray):
         array = array.base
     return isinstance(array, mmap)

@@ -15,7 +15,7 @@ from attnviz.attention.stack_shape import StackShape
 from attnviz.errors import UsageError
 
 GROWING = ("layers", "d_model", "head_dim", "d_ff")
-"""What may become larger in a decoder that is trained, see ``torch_decoder.grown``."""
+"""The sizes that ``torch_decoder.grown`` can enlarge in a trained decoder."""
 
 LLAMA_PROJECTIONS = {
     "query_projection": "q_proj",
@@ -23,28 +23,28 @@ LLAMA_PROJECTIONS = {
     "value_projection": "v_proj",
     "output_projection": "o_proj",
 }
-"""Our attention's names of its projections, and Llama's."""
+"""The projections' names in ``MultiHeadAttention``, and the names in Llama checkpoints."""
 
 
 @dataclass(frozen=True)
 class DecoderConfig:
     """Everything that decides what the decoder computes.
 
-    vocabulary: number of tokens it knows.
+    vocabulary: number of tokens in the vocabulary.
     d_model: width of the residual stream; a multiple of ``heads``, as Llama demands.
     layers, heads, kv_heads: ``heads // kv_heads`` query heads share a key/value head.
-    head_dim: width of one head; even, and free of ``d_model / heads``.
+    head_dim: width of one head; even, and need not equal ``d_model / heads``.
     d_ff: width inside the gated feed-forward.
-    context: the longest sequence of tokens it takes.
+    context: the longest sequence of tokens that the decoder accepts.
     norm_eps: added to the mean square under the norm's root.
     rope_theta: base of the rotary wavelengths.
     tied: whether the vocabulary projection is the embedding.
-    attention_bias, mlp_bias: whether those projections have biases.
+    attention_bias, mlp_bias: whether the projections of attention and feed-forward have biases.
     attention_dropout: share of attention weights dropped in training, in [0, 1).
     initializer_range: standard deviation of fresh weights.
     bos, eos: ids of the tokens that begin and end a text, None if there is none.
 
-    Raises UsageError where the sizes do not fit together.
+    Raises UsageError if the sizes do not fit together.
     """
 
     vocabulary: int
@@ -83,14 +83,14 @@ class DecoderConfig:
             raise UsageError(f"attention_dropout must be in [0, 1), got {self.attention_dropout}")
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every tensor of a Llama checkpoint of this configuration."""
+        """Return the name and shape of every tensor of a Llama checkpoint of this configuration."""
         _, shapes = described(LLAMA, vars(self), {**vars(self), "embedding": self.d_model})
         named = {f"model.{name}": shape for name, shape in shapes.items()}
         return named if self.tied else {**named, "lm_head.weight": (self.vocabulary, self.d_model)}
 
 
 def require_growth(small: DecoderConfig, large: DecoderConfig) -> None:
-    """Refuse with UsageError what ``torch_decoder.grown`` cannot do.
+    """Raise UsageError if ``torch_decoder.grown`` cannot enlarge ``small`` to ``large``.
 
     Layers, d_model, head_dim and d_ff may grow, head_dim by a whole factor, so that every rotary
     wavelength of the small decoder is one of the large decoder's; all else must be equal.
@@ -109,9 +109,9 @@ def require_growth(small: DecoderConfig, large: DecoderConfig) -> None:
 
 
 def config_from_llama(fields: Mapping[str, Any], shape: StackShape) -> DecoderConfig:
-    """Return the values of a Llama ``config.json`` that was found to compute this ``shape``.
+    """Return the decoder configuration of a Llama ``config.json`` that describes this ``shape``.
 
-    Raises UsageError where sizes do not fit together.
+    Raises UsageError if sizes do not fit together.
     """
     eos = fields.get("eos_token_id")
     return DecoderConfig(
@@ -136,7 +136,7 @@ def config_from_llama(fields: Mapping[str, Any], shape: StackShape) -> DecoderCo
 
 
 def config_to_llama(config: DecoderConfig, dtype: str) -> dict[str, Any]:
-    """Return the values of a Llama ``config.json``; ``dtype`` is what the tensors are stored in."""
+    """Return the fields of a Llama ``config.json``; ``dtype``: the number type of the tensors."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",

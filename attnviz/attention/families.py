@@ -1,12 +1,12 @@
-"""Which models ``NumpyStack`` can run: one description for each family, no code.
+"""The model families that ``NumpyStack`` can run: one description for each, no code.
 
-A description says how ``config.json`` calls the sizes, which of its settings are computed and which
-say nothing about the forward pass, and how the tensors of each role are called; see ``family``. A
-checkpoint whose config has any other field, or another value, is not understood; neither is one
-with a tensor that has no place.
+A description names the fields of ``config.json`` that hold the sizes, the settings that are
+supported, the settings that do not affect the forward pass, and the stored tensor of each role; see
+``family``. A checkpoint is not understood if its config has any other field or value, or if it has
+a tensor that no role names.
 
 To add a family: copy the nearest one, change what differs, and add a small config of it to
-``tests/attention/test_families.py``, which holds its weights against transformers'.
+``tests/attention/test_families.py``, which compares its weights with transformers'.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LLAMA = Family(
     biases={
         **dict.fromkeys(_ATTENTION, "attention_bias"), **dict.fromkeys(_FEED_FORWARD, "mlp_bias"),
     },
-    # what two conversions of SmolLM's say, and no release of transformers reads
+    # stated by two conversions of SmolLM; no release of transformers reads them
     settings={"is_llama_config": (True,), "rope_interleaved": (False,)},
     unused=r"(lm_head|score)\..*|.*rotary_emb\.inv_freq",
 )

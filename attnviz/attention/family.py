@@ -1,4 +1,4 @@
-"""What a description of a family says: how ``NumpyStack`` reads the checkpoints of an architecture.
+"""The form of a description from which ``NumpyStack`` reads the checkpoints of an architecture.
 
 The descriptions themselves are in ``families``.
 """
@@ -14,7 +14,7 @@ from attnviz.attention.stack_shape import Norm, Order
 
 
 class NotUnderstoodError(Exception):
-    """What of a checkpoint no description covers, in words."""
+    """A checkpoint has something that no description covers; the message says what."""
 
 
 ACTIVATIONS: Mapping[str, Activation] = {
@@ -25,7 +25,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
-"""What transformers calls them."""
+"""Activation functions by the names that transformers gives them."""
 
 SILENT = {
     *("architectures", "model_type", "_name_or_path", "name_or_path", "transformers_version"),
@@ -43,7 +43,7 @@ SILENT = {
     *("suppress_tokens", "begin_suppress_tokens", "exponential_decay_length_penalty"),
     *("output_scores", "return_dict_in_generate", "remove_invalid_values", "prefix"),
 }
-"""Fields of every family that say nothing about the forward pass."""
+"""Config fields of every family that do not affect the forward pass."""
 
 MUST_BE: Mapping[str, tuple[object, ...]] = {
     "is_encoder_decoder": (False,),
@@ -56,44 +56,43 @@ MUST_BE: Mapping[str, tuple[object, ...]] = {
     "use_bfloat16": (False,),
     "torchscript": (False,),
 }
-"""Fields of every family, and the values with which the computation is the plain one."""
+"""Config fields of every family, and the only values of them that ``NumpyStack`` supports."""
 
 
 @dataclass(frozen=True)
 class Family:
     """How a checkpoint of one architecture is read.
 
-    model_types: as ``config.json`` says them.
-    sizes: our names, such as ``layers``, and the config's fields; behind ``=`` what holds where
-        the field is missing, or null if it has a ``?``: a number, or sizes as ``d_model/heads``.
+    model_types: the values of ``model_type`` in ``config.json``.
+    sizes: our names, such as ``layers``, and the config's fields. After ``=`` stands the default if
+        the field is missing (after ``?=`` also if it is null): a number, or sizes as in
+        ``d_model/heads``.
     tensors: role and stored name, with ``N`` for the layer. Roles that share a name are stacked in
-        one tensor, one below the other, in the order in which they stand here.
-    prefixes: what may stand before all of the names.
-    heads: the classes of models, and of each the tensors that its head has, by name: their shapes
-        in our sizes, behind the role that they have where they predict tokens. ``?`` stands before
-        one that may be missing; so may an unembedding that is the embedding.
-    tied: whether it is where the config does not say.
-    norm, order, causal: see ``StackShape``. norm_eps: the field of it.
-    activation: the field of that of the feed-forward; activations: what its values mean here and
-        nowhere else. head_activation: see ``StackShape``; None for that of the feed-forward.
-    biases: roles, and whether they have one: always, or where a field says so.
-    rotary: whether query and key are turned by position, whole or a part that the config says;
-        theta, share: the fields of the base of the wavelengths and of that part, and what holds
-        where they are missing. stretches: how wavelengths may be stretched, None for any way.
-    turned: the field that lists of each layer whether it has rotary positions, None for all.
-    windows: whether no layer sees a window alone, every one where there is a window, or those that
+        one tensor, one below the other, in this order.
+    prefixes: the prefixes that all names may have.
+    heads: for each model class the tensors of its head by name. The value is the tensor's shape in
+        our sizes, after its role if the head predicts tokens. ``?`` marks a tensor that may be
+        missing; an unembedding may also be missing if it is tied to the embedding.
+    tied: whether the unembedding is tied to the embedding if the config does not say so.
+    norm, order, causal: see ``StackShape``. norm_eps: its field in the config.
+    activation: the field of the feed-forward's activation; activations: values with a meaning that
+        only this family gives them. head_activation: see ``StackShape``; None for ``activation``.
+    biases: roles, and whether they have a bias: True, or the field that decides it.
+    rotary: whether all dimensions of query and key have rotary positions, or the part given in the
+        config; theta, share: the fields of the wavelengths' base and of that part, and their
+        defaults. stretches: the supported ways to stretch wavelengths, None for any.
+    turned: the field that lists for each layer whether it has rotary positions, None for all.
+    windows: which layers have a sliding window: none, every one if a width is set, or those that
         the config lists. window: the field of its width.
     scaled: whether products of query and key are divided by √head_dim.
-    embedding_scale: see ``StackShape``; the size whose square root it is, None for 1.
-    required: further fields without which transformers would take a number of its own.
+    embedding_scale: the size whose square root is ``StackShape.embedding_scale``, None for 1.
+    required: further fields that must be present, else transformers would use its own default.
     padding: see ``StackShape``.
-    transposed: whether the linear maps are stored (in, out), as GPT-2's ``Conv1D`` does.
+    transposed: whether linear maps are stored (in, out), as by GPT-2's ``Conv1D``.
     by_head: whether stacked queries, keys and values alternate head by head.
-    settings: further fields, and the values with which the computation is the one described; a
-        missing field has the first of them.
-    silent: further fields that say nothing about the attention.
-    unused: what else may be stored, as a pattern of names: other heads, and buffers of older
-        versions.
+    settings: further fields and their supported values; a missing field has the first of them.
+    silent: further fields that do not affect the attention.
+    unused: a regular expression for names of other stored tensors: other heads, old buffers.
     """
 
     model_types: tuple[str, ...]
@@ -138,28 +137,28 @@ SIZES = {
     "vocabulary": "vocab_size",
     "context": "max_position_embeddings",
 }
-"""As most configs call them."""
+"""The config fields that hold the sizes in most families."""
 
 UNEMBEDDING = "unembedding.weight: vocabulary d_model"
 
 
 def linear(name: str, out: str, width: str = "d_model", role: str = "") -> dict[str, str]:
-    """Return a linear map of a head with its bias, as ``heads`` says them."""
+    """Return the weight and bias of a linear map of a head, in the form of ``Family.heads``."""
     weight, bias = (f"{role}.{kind}: " if role else "" for kind in ("weight", "bias"))
     return {f"{name}.weight": f"{weight}{out} {width}", f"{name}.bias": f"{bias}{out}"}
 
 
 def norm(name: str, role: str, width: str = "d_model") -> dict[str, str]:
-    """Return a LayerNorm of a head."""
+    """Return the weight and bias of a head's LayerNorm, in the form of ``Family.heads``."""
     return {f"{name}.{kind}": f"{role}.{kind}: {width}" for kind in ("weight", "bias")}
 
 
 def in_layer(block: str, norms: str, attention: str, feed_forward: str) -> dict[str, str]:
-    """Return the roles of a layer, as ``tensors`` says them; stored names within ``block``, by
-    blanks.
+    """Return the roles and stored names of one layer, in the form of ``Family.tensors``.
 
-    norms: of attention and feed-forward. attention: query, key, value, output. feed_forward: gate
-    where there is one, up, down.
+    Each argument after ``block`` is a list of names within it, separated by blanks. norms: of
+    attention and feed-forward. attention: query, key, value, output. feed_forward: gate (if there
+    is one), up, down.
     """
     first, second = norms.split()
     feed = feed_forward.split()
@@ -169,14 +168,14 @@ def in_layer(block: str, norms: str, attention: str, feed_forward: str) -> dict[
 
 
 Head = dict[str, str]
-"""The tensors of a class's head by name, as ``heads`` says them."""
+"""The tensors of a class's head by name, in the form of ``Family.heads``."""
 
 _BY_TOKEN, _BY_TEXT = linear("classifier", "labels"), {"score.weight": "labels d_model"}
 _ANSWERED = linear("qa_outputs", "2")
 
 
 def llama_heads(name: str) -> dict[str, Head]:
-    """Return the classes of the Llama line."""
+    """Return the heads of the model classes of Llama and its relatives."""
     return {
         f"{name}Model": {},
         f"{name}ForCausalLM": {"lm_head.weight": UNEMBEDDING},
@@ -188,7 +187,7 @@ def llama_heads(name: str) -> dict[str, Head]:
 def gpt_heads(
     name: str, predicting: str = "ForCausalLM", unembedding: str = "lm_head"
 ) -> dict[str, Head]:
-    """Return the classes of the GPT line."""
+    """Return the heads of the model classes of GPT and its relatives."""
     return {
         f"{name}Model": {},
         f"{name}{predicting}": {f"{unembedding}.weight": UNEMBEDDING},
@@ -201,7 +200,10 @@ def gpt_heads(
 def encoder_heads(
     name: str, model: Head, predictions: Head, by_text: Head, **others: Head
 ) -> dict[str, Head]:
-    """Return the classes of the BERT line, the less usual ones by what follows the name."""
+    """Return the heads of the model classes of BERT and its relatives.
+
+    others: heads of less usual classes, under the class name without ``name``.
+    """
     return {
         f"{name}Model": model,
         f"{name}ForMaskedLM": predictions,

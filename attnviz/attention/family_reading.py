@@ -1,4 +1,4 @@
-"""Holds the config and the tensors of a checkpoint against the description of its family."""
+"""Compares the config and the tensors of a checkpoint with the description of its family."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Understood:
     """What a checkpoint computes.
 
     parts: where the tensor of each role is stored. architecture: the class of the model.
-    predicts: whether that has an unembedding.
+    predicts: whether the model has an unembedding.
     """
 
     shape: StackShape
@@ -38,10 +38,10 @@ class Understood:
 
 
 def understood(fields: Mapping[str, Any], stored: Shapes) -> Understood:
-    """Return what a checkpoint computes, and where the tensor of each role stands.
+    """Return what a checkpoint computes, and where the tensor of each role is stored.
 
-    fields: of its ``config.json``. stored: the shapes of its tensors.
-    Raises NotUnderstoodError, in words, where anything is not covered by a description.
+    fields: the fields of its ``config.json``. stored: the shapes of its tensors.
+    Raises NotUnderstoodError, with the reason, if a description does not cover everything.
     """
     family = next((one for one in FAMILIES if fields.get("model_type") in one.model_types), None)
     if family is None:
@@ -90,7 +90,7 @@ def understood(fields: Mapping[str, Any], stored: Shapes) -> Understood:
 
 
 def _renamed(name: str) -> str:
-    """Return the name that transformers gives a tensor of the first checkpoints of BERT."""
+    """Return a tensor's present name in transformers, for the old names in BERT checkpoints."""
     renamed = name.replace("LayerNorm.gamma", "LayerNorm.weight")
     return renamed.replace("LayerNorm.beta", "LayerNorm.bias")
 
@@ -120,7 +120,7 @@ def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[st
 
 
 def _reckoned(otherwise: str, sizes: Mapping[str, int]) -> int:
-    """Return a number, or a product or quotient of sizes."""
+    """Return a default's value, such as that of ``64``, ``4*d_model`` or ``d_model/heads``."""
     first, sign, second = re.split(r"([*/]|$)", otherwise, maxsplit=1)
     value = sizes.get(first) or int(first)
     if not sign:
@@ -153,11 +153,11 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     r"classifier_dropout": (int, float, type(None)),
     r"initializer_range|\w*dropout(_prob)?|\w+_pdrop": (int, float),
 }
-"""Of which type the fields are that transformers looks at, whatever they say."""
+"""The types of config fields that transformers checks even if they affect no computation."""
 
 
 def _check_silent(fields: Mapping[str, Any], vocabulary: int) -> None:
-    """Raise NotUnderstoodError for values that no model can be built with."""
+    """Raise NotUnderstoodError for field values with which no model can be built."""
     for name in ("dtype", "torch_dtype"):
         if fields.get(name) not in (None, "float32", "float16", "bfloat16"):
             raise NotUnderstoodError(f"{name} is {fields[name]!r}")
@@ -221,7 +221,7 @@ def _windows(
 
 
 def _kinds(fields: Mapping[str, Any], layers: int) -> list[Any]:
-    """Return the attention of each layer, empty where it is not said."""
+    """Return the attention kind of each layer, or an empty list if the config does not list it."""
     listed, folded = (fields.get(name) or [] for name in _LISTS)
     try:
         kinds = [*listed, *repeated(folded, layers)]
@@ -260,16 +260,15 @@ _FIELDS: Mapping[str, tuple[set[str], set[str]]] = {
     ),
     "longrope": ({"short_factor", "long_factor"}, {_CONTEXT, "factor", "attention_factor"}),
 }
-"""What each way of stretching says next to the base and the share: always, and where it likes."""
+"""Fields of each way of stretching besides base and share: the required and the optional ones."""
 
 
 def _rotary(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], used: set[str]
 ) -> Rotary | None:
-    """Return the rotary positions of a config; the names of the fields that say them go to
-    ``used``.
+    """Return the rotary positions of a config, and add the fields that were read to ``used``.
 
-    Raises NotUnderstoodError for what is not described.
+    Raises NotUnderstoodError if the description does not cover them.
     """
     if family.rotary is None:
         return None
@@ -295,7 +294,7 @@ def _rotary(
     described = kind in _FIELDS and (family.stretches is None or kind in family.stretches)
     if not described or not always <= rope.keys() <= always | at_will:
         raise NotUnderstoodError(f"rotary positions of type {kind!r} with {sorted(rope)}")
-    if "original_context" in sizes:  # which is said beside them then, and has the last word
+    if "original_context" in sizes:  # it stands next to them and decides
         rope[_CONTEXT] = sizes["original_context"]
     return Rotary(theta, dims, _stretch(kind, rope, theta, sizes["context"], dims))
 
@@ -303,8 +302,8 @@ def _rotary(
 def _stretch(
     kind: str, rope: Mapping[str, Any], theta: float, longest: int, dims: int
 ) -> Stretch | None:
-    """Return how wavelengths are stretched; longest: tokens of the longest text."""
-    # "dynamic" stretches for texts alone that are longer than the longest
+    """Return how wavelengths are stretched. longest: number of tokens of the longest text."""
+    # "dynamic" stretches only for texts longer than the longest
     if kind in ("default", "dynamic"):
         return None
     context = rope.get(_CONTEXT, longest)
@@ -328,7 +327,7 @@ def _stretch(
 
 
 def _yarn_scale(factor: float, rope: Mapping[str, Any]) -> float:
-    """Return what cosines and sines are multiplied by (Peng et al. 2023, section 3.4)."""
+    """Return YaRN's factor of cosines and sines (Peng et al. 2023, section 3.4)."""
 
     def usual(share: float) -> float:
         return 1.0 if factor <= 1 else 0.1 * share * math.log(factor) + 1
@@ -347,7 +346,7 @@ def _factors(said: object, dims: int) -> tuple[float, ...]:
 
 
 def _positive(said: object) -> float:
-    """Return a number above zero."""
+    """Return a number above zero as a float; raises NotUnderstoodError for all else."""
     if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said < math.inf:
         raise NotUnderstoodError(f"rotary positions of {said!r}")
     return float(said)
@@ -357,9 +356,9 @@ def _positive(said: object) -> float:
 
 
 def read_decoder(fields: Mapping[str, Any], stored: Shapes) -> DecoderConfig:
-    """Return the configuration of a checkpoint of our own, as ``config_to_llama`` writes it.
+    """Return the configuration of a checkpoint that ``save_checkpoint`` wrote.
 
-    Raises LoadError, in words, for what is malformed or not computed by that decoder.
+    Raises LoadError if it is malformed or if ``DecoderConfig`` cannot express it.
     """
     try:
         found = understood(fields, stored)
@@ -379,7 +378,7 @@ def llama_stack(
     tensors: Mapping[str, NDArray[np.floating]],
     dtype: DTypeLike = np.float32,
 ) -> NumpyStack:
-    """Return the decoder of a configuration in NumPy, over tensors by Llama's names.
+    """Return a NumPy decoder of this configuration over tensors by Llama's names.
 
     tensors: each is read from the mapping when it is first needed.
     """

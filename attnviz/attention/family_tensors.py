@@ -1,4 +1,4 @@
-"""Where a checkpoint keeps the tensor of each role, compared with the description of its family."""
+"""Finds the stored tensor of each role and compares its shape with the family's description."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from attnviz.attention.converted_tensors import LazyTensors
 from attnviz.attention.family import LINEAR, Family, NotUnderstoodError
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Stored tensors by their names."""
+"""Shapes of stored tensors by name."""
 
 
 @dataclass(frozen=True)
 class TensorPart:
     """Where the tensor of a role is stored.
 
-    name: of the stored tensor. rows: of it, once it stands (out, in). transposed: it is stored
-    (in, out). heads: where queries, keys and values alternate head by head, how many there are.
+    name: of the stored tensor. rows: the role's rows in it, in the layout (out, in).
+    transposed: whether it is stored (in, out).
+    by_head: if queries, keys and values alternate head by head, the role's place among the three
+        and the number of heads; else None.
     """
 
     name: str
@@ -34,8 +36,9 @@ class TensorPart:
 def parts_of(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int], stored: Shapes
 ) -> tuple[str, dict[str, TensorPart]]:
-    """Return what stands before the names, and where each role's tensors are, compared with the
-    stored.
+    """Return the prefix of the stored names, and where each role's tensors are.
+
+    Raises NotUnderstoodError if a tensor is missing, unknown or of another shape.
     """
     first = f"{family.tensors['tokens']}.weight"
     prefix = next((one for one in family.prefixes if one + first in stored), None)
@@ -57,9 +60,7 @@ def parts_of(
 def described(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[dict[str, TensorPart], dict[str, tuple[int, ...]]]:
-    """Return where each role's tensor is, and the shapes of the stored ones, by names without a
-    prefix.
-    """
+    """Return where each role's tensor is, and the stored shapes, under names without prefix."""
     parts: dict[str, TensorPart] = {}
     expected: dict[str, tuple[int, ...]] = {}
     for name, roles in _by_name(family, sizes).items():
@@ -83,7 +84,7 @@ def described(
 
 
 def _by_name(family: Family, sizes: Mapping[str, int]) -> dict[str, list[str]]:
-    """Return the roles that each stored name holds, layer by layer behind what is there once."""
+    """Return the roles that each stored name holds: those outside the layers first."""
     found: dict[str, list[str]] = {}
     for number in (None, *range(sizes["layers"])):
         for role, name in family.tensors.items():
@@ -106,7 +107,7 @@ def _kind(role: str) -> str:
 def _expected(
     role: str, kind: str, family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[int, ...] | None:
-    """Return the shape of a role's weight or bias; None for a bias that it has not."""
+    """Return the shape of a role's weight or bias; None if the role has no bias."""
     name, width, inner = _kind(role), sizes["d_model"], sizes["d_ff"]
     query, key = sizes["heads"] * sizes["head_dim"], sizes["kv_heads"] * sizes["head_dim"]
     shape: tuple[int, ...] = {
@@ -146,7 +147,7 @@ def head_of(
     stored: Shapes,
     prefix: str,
 ) -> dict[str, TensorPart]:
-    """Return the roles of a class's head, its tensors compared with what is stored."""
+    """Return where the tensors of a model class's head are; their shapes are checked."""
     if architecture not in family.heads:
         raise NotUnderstoodError(f"no description of a {architecture}")
     tied = fields.get("tie_word_embeddings", family.tied)
@@ -168,7 +169,7 @@ def head_of(
 
 
 def by_role(stored: Any, parts: Mapping[str, TensorPart]) -> LazyTensors:
-    """Tensors by their roles, each cut out of ``stored``, by name, when it is taken."""
+    """Return tensors by role, each cut out of its tensor in ``stored`` at every access."""
 
     def cut(role: str) -> NDArray[np.floating]:
         part = parts[role]

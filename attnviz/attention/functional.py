@@ -1,4 +1,4 @@
-"""Attention by its three usual scores, its masks, for NumPy and torch alike.
+"""Attention with its three usual scores and its masks, for NumPy and torch alike.
 
 Vaswani et al. 2017, "Attention Is All You Need", section 3.2:
 
@@ -6,14 +6,14 @@ Vaswani et al. 2017, "Attention Is All You Need", section 3.2:
 
 Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation", leave out
 the scale; Bahdanau et al. 2014, "Neural Machine Translation by Jointly Learning to Align and
-Translate", add where these multiply: vᵀ tanh(q + k) of the projected query and key.
+Translate", add instead of multiplying: vᵀ tanh(q + k) of the projected query and key.
 
-Axes are named once: query (..., head, query, head_dim), key (..., head, key, head_dim), value
+Axes: query (..., head, query, head_dim), key (..., head, key, head_dim), value
 (..., head, key, value_dim), weights (..., head, query, key). The leading axes, usually one batch
 axis, are arbitrary and may be absent.
 
-A mask broadcasts over (batch, head, query, key). It is boolean, True where the query may see the
-key, or an additive float, -inf where it may not.
+A mask broadcasts over (batch, head, query, key). It is boolean (True: the query may see the key) or
+an additive float (-inf: it may not).
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ Array: TypeAlias = Any
 """An array of any library that follows the array API standard."""
 
 Score: TypeAlias = Literal["scaled-dot", "dot", "additive"]
-"""How well a query and a key match: q·k/√d_k, q·k, or Σ v·tanh(q + k)."""
+"""How a query and a key are matched: q·k/√d_k, q·k, or Σ v·tanh(q + k)."""
 
 
 def namespace(*arrays: Array) -> Any:
-    """Return the array API functions of the library that these arrays belong to; None is passed
-    over.
+    """Return the array API functions of the library of these arrays; None is ignored.
 
-    Raises TypeError where the arrays belong to different libraries.
+    Raises TypeError if the arrays belong to different libraries.
     """
     present = [array for array in arrays if array is not None]
     if present and all(hasattr(array, "__array_namespace__") for array in present):
@@ -46,16 +45,16 @@ def namespace(*arrays: Array) -> Any:
 
 
 def softmax(scores: Array, axis: int = -1) -> Array:
-    """exp(s) / Σ exp(s) along ``axis``; entries in [0, 1] that sum to one.
+    """Return exp(s) / Σ exp(s) along ``axis``: entries in [0, 1] that sum to one.
 
-    A row of nothing but -inf gives zeros. The row's maximum is taken off first, so that no finite
+    A row of nothing but -inf gives zeros. The row's maximum is subtracted first, so that no finite
     score overflows.
     """
     if scores.shape[axis] == 0:
         return scores
     xp = namespace(scores)
     peak = xp.max(scores, axis=axis, keepdims=True)
-    # Taking off -inf from -inf would be NaN, and so would zero by zero below.
+    # -inf minus -inf would be NaN, and so would zero by zero below.
     peak = xp.where(peak == -math.inf, xp.zeros_like(peak), peak)
     powers = xp.exp(scores - peak)
     total = xp.sum(powers, axis=axis, keepdims=True)
@@ -63,14 +62,14 @@ def softmax(scores: Array, axis: int = -1) -> Array:
 
 
 def attention_scores(query: Array, key: Array, scale: float | None = None) -> Array:
-    """Q Kᵀ · scale, of shape (..., head, query, key); ``scale`` is 1/√head_dim by default."""
+    """Return Q Kᵀ · scale, (..., head, query, key); ``scale`` is 1/√head_dim by default."""
     xp = namespace(query, key)
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     return xp.matmul(query, xp.matrix_transpose(key)) * factor
 
 
 def additive_scores(query: Array, key: Array, weight: Array | None = None) -> Array:
-    """Σ_d v_d · tanh(q_d + k_d), of shape (..., head, query, key); in ±Σ|v|.
+    """Return Σ_d v_d · tanh(q_d + k_d), of shape (..., head, query, key), within ±Σ|v|.
 
     weight: v, of shape (head_dim,) or (head, head_dim), by default all ones, as in Keras's
         ``AdditiveAttention`` with and without ``use_scale``.
@@ -86,9 +85,7 @@ def additive_scores(query: Array, key: Array, weight: Array | None = None) -> Ar
 
 
 def scores_by(score: Score, query: Array, key: Array, weight: Array | None = None) -> Array:
-    """Return the scores (..., head, query, key) of the name; ``weight`` as in
-    ``additive_scores``.
-    """
+    """Return the scores (..., head, query, key); ``weight`` as in ``additive_scores``."""
     if score == "additive":
         return additive_scores(query, key, weight)
     return attention_scores(query, key, 1.0 if score == "dot" else None)
@@ -97,7 +94,7 @@ def scores_by(score: Score, query: Array, key: Array, weight: Array | None = Non
 def attention_weights(
     query: Array, key: Array, mask: Array | None = None, scale: float | None = None
 ) -> Array:
-    """Softmax over the keys of the masked, scaled scores, of shape (..., head, query, key).
+    """Return the softmax over keys of the masked, scaled scores, (..., head, query, key).
 
     mask: as in ``masked_softmax``. scale: as in ``attention_scores``.
     """
@@ -105,10 +102,10 @@ def attention_weights(
 
 
 def masked_softmax(scores: Array, mask: Array | None = None) -> Array:
-    """Softmax over the keys of scores (..., head, query, key) that a mask may hide.
+    """Return the softmax over the keys of scores (..., head, query, key) that a mask may hide.
 
-    mask: boolean, True where the query may see the key, or a float that is added to the scores
-        (-inf hides). It broadcasts over (..., head, query, key).
+    mask: boolean (True: the query may see the key) or a float that is added to the scores (-inf
+        hides the key). It broadcasts over (..., head, query, key).
     A query that sees no key has weights of zero. Raises ValueError for a mask of another type.
     """
     if mask is None:
@@ -118,7 +115,7 @@ def masked_softmax(scores: Array, mask: Array | None = None) -> Array:
         return softmax(xp.where(mask, scores, xp.full_like(scores, -math.inf)))
     if not xp.isdtype(mask.dtype, "real floating"):
         raise ValueError(f"a mask is boolean (True = visible) or additive float, not {mask.dtype}")
-    # A wider mask is narrowed only as weights: its lowest number has no place in a narrower type.
+    # A mask of a wider type is converted after the softmax: its lowest number might overflow.
     return xp.astype(softmax(scores + mask), scores.dtype)
 
 
@@ -130,9 +127,9 @@ def attention_output(weights: Array, value: Array) -> Array:
 def scaled_dot_product_attention(
     query: Array, key: Array, value: Array, mask: Array | None = None, scale: float | None = None
 ) -> tuple[Array, Array]:
-    """Output (..., head, query, value_dim) and weights (..., head, query, key) of attention.
+    """Return the output (..., head, query, value_dim) and weights (..., head, query, key).
 
-    ``mask`` and ``scale`` as in ``attention_weights``. Grouped key/value heads are repeated first,
+    ``mask`` and ``scale`` as in ``attention_weights``. Repeat grouped key/value heads beforehand
     with ``repeat_kv_heads``.
     """
     weights = attention_weights(query, key, mask, scale)
@@ -140,14 +137,17 @@ def scaled_dot_product_attention(
 
 
 def project(x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """x Wᵀ + b: (..., in) to (..., out) by a weight (out, in), as ``torch.nn.Linear`` keeps it."""
+    """Return x Wᵀ + b: (..., in) to (..., out) by a weight (out, in), as in ``torch.nn.Linear``."""
     xp = namespace(x, weight)
     projected = xp.matmul(x, xp.matrix_transpose(weight))
     return projected if bias is None else projected + bias
 
 
 def split_heads(x: Array, heads: int) -> Array:
-    """(..., token, heads · dim) to (..., heads, token, dim). ValueError where heads do not fit."""
+    """Reshape (..., token, heads · dim) to (..., heads, token, dim).
+
+    Raises ValueError if ``heads`` does not divide the width.
+    """
     *leading, width = x.shape
     if heads < 1 or width % heads:
         raise ValueError(f"a width of {width} does not divide into {heads} heads")
@@ -156,16 +156,16 @@ def split_heads(x: Array, heads: int) -> Array:
 
 
 def merge_heads(x: Array) -> Array:
-    """(..., heads, token, dim) to (..., token, heads · dim): the inverse of ``split_heads``."""
+    """Reshape (..., heads, token, dim) to (..., token, heads · dim), undoing ``split_heads``."""
     xp = namespace(x)
     *leading, heads, tokens, dim = x.shape
     return xp.reshape(xp.moveaxis(x, -3, -2), (*leading, tokens, heads * dim))
 
 
 def repeat_kv_heads(x: Array, groups: int) -> Array:
-    """(..., kv_heads, token, dim) to (..., kv_heads · groups, token, dim).
+    """Repeat key/value heads: (..., kv_heads, token, dim) to (..., kv_heads · groups, token, dim).
 
-    Query heads k·groups to (k + 1)·groups − 1 then find key/value head k (Ainslie et al. 2023).
+    Query heads k·groups to (k + 1)·groups − 1 then use key/value head k (Ainslie et al. 2023).
     """
     if groups == 1:
         return x
@@ -177,13 +177,13 @@ def repeat_kv_heads(x: Array, groups: int) -> Array:
 
 
 def causal_mask(queries: int, keys: int, like: Array, window: int | None = None) -> Array:
-    """Boolean (query, key): query i sees key j where j ≤ i + keys − queries.
+    """Return a boolean mask (query, key): query i sees key j if j ≤ i + keys − queries.
 
-    window: of those keys only the last ones, so many (Jiang et al. 2023, "Mistral 7B").
+    window: the number of latest such keys that it sees (Jiang et al. 2023, "Mistral 7B").
 
     The two texts are aligned at their ends, so that the last query sees every key: with more keys
     than queries the surplus keys are the past, with fewer the first queries see nothing.
-    ``like`` gives the library and the device.
+    ``like``: an array of the library and device to use.
     """
     xp = namespace(like)
     query = xp.arange(queries, device=like.device)[:, None]
@@ -193,7 +193,7 @@ def causal_mask(queries: int, keys: int, like: Array, window: int | None = None)
 
 
 def padding_mask(visible_keys: Array) -> Array:
-    """Boolean (batch, key), True at real tokens, to a mask of shape (batch, 1, 1, key).
+    """Return booleans (batch, key), True at real tokens, as a mask of shape (batch, 1, 1, key).
 
     Raises ValueError for other types (an attention mask of 0 and 1 needs ``== 1`` first) and
     other numbers of axes.
@@ -208,10 +208,9 @@ def padding_mask(visible_keys: Array) -> Array:
 
 
 def combine_masks(*masks: Array | None) -> Array | None:
-    """Return one mask that hides what any of these hides; None stands for a mask that hides
-    nothing.
+    """Return one mask that hides what any of these hides; None is a mask that hides nothing.
 
-    Booleans alone give a boolean mask, anything additive gives the sum as an additive mask.
+    Boolean masks alone give a boolean mask; with an additive one the result is additive.
     """
     combined = None
     for mask in masks:

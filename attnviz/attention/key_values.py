@@ -1,4 +1,4 @@
-"""Keys and values of the tokens that a text has so far, kept so that none is computed twice.
+"""A cache of the keys and values of the tokens read so far, so that none is computed twice.
 
 Pope et al. 2022, "Efficiently Scaling Transformer Inference", section 2: the KV cache.
 """
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating]
 
 _FIRST = 64
-"""Tokens that there is room for at first; the room doubles when it is full."""
+"""Tokens that the cache has room for at first; the room doubles when it is full."""
 
 
 class KeyValues:
-    """Those of one layer: as they are multiplied, projected and turned, one head a query head.
+    """The keys and values of one layer, projected, rotated and repeated for each query head.
 
-    tokens: how many tokens they are of.
+    tokens: how many tokens are cached.
     """
 
     def __init__(self) -> None:
@@ -25,9 +25,7 @@ class KeyValues:
         self._room: tuple[Floats, Floats] | None = None
 
     def grown(self, key: Floats, value: Floats) -> tuple[Floats, Floats]:
-        """Return all keys and values (head, token, dim), those of further tokens behind the
-        others.
-        """
+        """Append the keys and values of further tokens and return all, (head, token, dim) each."""
         stop = self.tokens + key.shape[-2]
         if self._room is None or stop > self._room[0].shape[-2]:
             self._room = self._larger(key, stop, 0), self._larger(value, stop, 1)
@@ -37,7 +35,7 @@ class KeyValues:
         return keys[:, :stop], values[:, :stop]
 
     def cut(self, tokens: int) -> None:
-        """Forget all but the first tokens."""
+        """Forget all but the first ``tokens`` tokens."""
         self.tokens = min(self.tokens, tokens)
 
     def _larger(self, like: Floats, tokens: int, part: int) -> Floats:

@@ -4,7 +4,7 @@ Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2:
 
     head_h = Attention(Q W_Q^h, K W_K^h, V W_V^h),  output = concat(head_1 … head_H) W_O + b_O
 
-While nobody looks at the weights, torch's fused kernels give the output without ever holding all
+Unless the weights are requested, torch's fused kernels compute the output without ever holding all
 of them at once (Dao et al. 2022, "FlashAttention").
 """
 
@@ -30,7 +30,7 @@ from attnviz.attention.shape import AttentionShape
 
 
 class HookPoint(nn.Identity):
-    """Hands on what it is given; a forward hook reads it and, by returning another, replaces it."""
+    """Returns its input unchanged; a forward hook can read it or return a replacement."""
 
     @property
     def watched(self) -> bool:
@@ -46,10 +46,10 @@ class HookPoint(nn.Identity):
 
 
 class MultiHeadAttention(nn.Module):
-    """Self- or cross-attention over (..., token, width), by default one leading batch axis.
+    """Self- or cross-attention over (..., token, width), usually with one batch axis.
 
     d_model, heads, kv_heads, head_dim, value_dim, key_width, value_width, output_width: see
-        ``AttentionShape``, and ``AttentionShape.of`` for what they are when left out.
+        ``AttentionShape``; for their defaults see ``AttentionShape.of``.
     query_bias, key_bias, value_bias, output_bias: whether that projection has a bias.
     dropout: the probability in [0, 1) that a weight is dropped while training.
     causal: whether a query sees no later key; the two texts are aligned at their ends.
@@ -62,8 +62,8 @@ class MultiHeadAttention(nn.Module):
     heads_point: (..., heads, query, value_dim), before they are merged and projected. Head h is
         columns h·value_dim … (h+1)·value_dim of the output projection's input.
 
-    While nothing is hooked to ``weights_point`` and the weights are not asked for, torch's fused
-    kernels compute the same output without them, except for additive scores, which they lack.
+    Unless ``weights_point`` has a hook or the weights are requested, torch's fused kernels compute
+    the same output without them, except for additive scores, which the kernels lack.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class MultiHeadAttention(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights Xavier-uniform (Glorot & Bengio 2010) and empty the biases.
+        """Draw the weights Xavier-uniform (Glorot & Bengio 2010) and set the biases to zero.
 
-        Each head's v of additive scores counts as a layer from its width to one number.
+        Each head's v of additive scores counts as a layer from head_dim to one number.
         """
         for projection in self.children():
             if isinstance(projection, nn.Linear):
@@ -168,14 +168,14 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Return the output (..., query, output_width); with ``return_weights`` also the weights.
 
-        query: (..., query, d_model). key: (..., key, key_width), by default the query. value:
-            (..., key, value_width), by default the key.
-        mask: boolean (True = visible) or additive, broadcast over (batch, heads, query, key): one
-            for each text is (batch, 1, query, key). It adds to ``causal``. A query that sees no
-            key gets weights and per-head outputs of zero.
+        query: (..., query, d_model). key: (..., key, key_width), by default the query. value: (...,
+            key, value_width), by default the key.
+        mask: boolean (True = visible) or additive, broadcast over (batch, heads, query, key); a
+            mask for each text has shape (batch, 1, query, key). It adds to ``causal``. A query that
+            sees no key gets weights and per-head outputs of zero.
         positions: (query,) or (..., query) for rotary positions; by default counted from 0.
-        return_weights: return (output, weights), the weights as ``weights_point`` hands them on.
-        Raises ValueError where these do not fit together.
+        return_weights: return (output, weights), the weights as ``weights_point`` returns them.
+        Raises ValueError if these do not fit together.
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -190,7 +190,7 @@ class MultiHeadAttention(nn.Module):
         # One text without another mask: the kernels know the causal mask by themselves.
         plain_causal = self.causal and mask is None and query.shape[-2] == key.shape[-2]
         seen = return_weights or self.weights_point.watched
-        # They take a mask that is boolean, or additive in the query's type.
+        # The kernels take a mask that is boolean, or additive in the query's type.
         takes_mask = mask is None or mask.dtype in (torch.bool, query.dtype)
         fuse = takes_mask and not seen and self.score != "additive"
         if self.causal and not (plain_causal and fuse):
@@ -227,11 +227,11 @@ def fused_attention(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    """Return the output (..., heads, query, value_dim) that ``scaled_dot_product_attention`` gives.
+    """Return the attention output (..., heads, query, value_dim) from torch's fused kernel.
 
     query, key, value: (..., heads, token, dim). ``mask``: boolean, or additive in the query's
     type. ``causal`` needs as many keys as queries and no mask. ``dropout``: the probability, 0
-    where not training. ``scale``: of the scores, 1/√head_dim by default.
+    outside training. ``scale``: factor of the scores, 1/√head_dim by default.
     """
     # The CPU kernel's backward pass in bfloat16 is slow: plain products learn in half the time
     # (16 × 6 heads × 256 tokens, forward and backward).
@@ -243,8 +243,8 @@ def fused_attention(
         return functional.scaled_dot_product_attention(
             query, key, value, is_causal=causal, dropout_p=dropout, scale=scale
         )
-    # Kernels disagree about a query that sees no key, some give NaN: it sees all keys for the
-    # kernel, and its output is then emptied, so that neither output nor gradient is NaN.
+    # For a query that sees no key some kernels give NaN: the kernel is shown all keys, and the
+    # output is then set to zero, so that neither output nor gradient is NaN.
     boolean = mask.dtype == torch.bool
     blind = ~(mask if boolean else mask > -math.inf).any(dim=-1, keepdim=True)
     output = functional.scaled_dot_product_attention(

@@ -1,4 +1,4 @@
-"""A stack in rounded numbers: what computing in bfloat16 does to it, in NumPy, which has none."""
+"""A NumPy stack whose numbers are rounded to bfloat16, a type that NumPy lacks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Floats = NDArray[np.floating]
 
 
 def to_bfloat16(numbers: Floats) -> Floats:
-    """Return each number rounded to the nearest of eight significant bits, of two the even one."""
+    """Return each number rounded to eight significant bits, ties to even."""
     bits = numbers.astype(np.float32).view(np.uint32)
     halfway = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     rounded = ((bits + halfway) & np.uint32(0xFFFF0000)).view(np.float32)
@@ -29,7 +29,7 @@ class NarrowAttention(NumpyAttention):
     """Attention that rounds every array it makes to bfloat16, as eager attention on torch does.
 
     Scores are rounded before and after they are scaled, and weights before they mix the values.
-    The softmax itself is computed in float32, there as here.
+    The softmax itself is computed in float32, as on torch.
     """
 
     @classmethod
@@ -66,11 +66,11 @@ class NarrowAttention(NumpyAttention):
 
 
 class NarrowStack(NumpyStack):
-    """A stack whose weights are rounded to bfloat16, as is what each part reads and writes.
+    """A stack that rounds its weights, and the inputs and outputs of each part, to bfloat16.
 
-    Sums within a matrix product, a norm or a softmax keep their width, as on torch. How large the
-    error is agrees with a run in bfloat16 on torch (tests/benchmarks/bench_rounding.py); in which
-    direction it goes does not.
+    Sums within a matrix product, a norm or a softmax keep their width, as on torch. The size of the
+    error agrees with a run in bfloat16 on torch (tests/benchmarks/bench_rounding.py); its sign does
+    not.
     """
 
     @classmethod

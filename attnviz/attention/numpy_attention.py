@@ -35,22 +35,21 @@ class NumpyAttention:
     key_weight: (kv_heads · head_dim, key_width).
     value_weight: (kv_heads · value_dim, value_width).
     output_weight: (output_width, heads · value_dim).
-    heads, kv_heads: of the query, and of key and value; equal where ``kv_heads`` is None.
-    query_bias, key_bias, value_bias, output_bias: as long as the weight has rows, or None.
+    heads, kv_heads: number of query heads, and of key/value heads (None: as many).
+    query_bias, key_bias, value_bias, output_bias: one number for each row of the weight, or None.
     causal: whether a query sees no later key; the two texts are aligned at their ends.
     window: how many keys a query of causal attention sees, itself included; None for all.
     rotary: rotary positions on query and key, or their theta, None for none; for self-attention
         only.
-    query_gain, key_gain: (head_dim,), of an RMS norm of each head's query and key before they are
-        turned (Henry et al. 2020, "Query-Key Normalization"), None for none; norm_eps: under its
-        root.
-    query_factor: by which queries are multiplied, √head_dim where their products with keys are not
-        to be divided by that.
+    query_gain, key_gain: (head_dim,), gains of an RMS norm of each head's query and key before they
+        are rotated (Henry et al. 2020, "Query-Key Normalization"), None for no norm. norm_eps: its
+        ε.
+    query_factor: factor of the queries; √head_dim undoes the division of the scores.
     score: how a query and a key are matched.
     score_weight: (heads, head_dim), the v of ``additive_scores``; None for all ones, and for the
         other scores.
-    removed: heads whose outputs count as zero; their weights are what they are.
-    Raises ValueError where the arrays do not fit together.
+    removed: ablated heads: their outputs count as zero, their weights are unchanged.
+    Raises ValueError if the arrays do not fit together.
     """
 
     query_weight: Floats
@@ -95,7 +94,7 @@ class NumpyAttention:
 
     @property
     def shape(self) -> AttentionShape:
-        """Return the widths, read off the arrays."""
+        """Return the sizes, derived from the arrays."""
         kv_heads = self.heads if self.kv_heads is None else self.kv_heads
         return AttentionShape(
             d_model=self.query_weight.shape[1],
@@ -122,12 +121,12 @@ class NumpyAttention:
         rotary: float | None = None,
         score: Score = "scaled-dot",
     ) -> NumpyAttention:
-        """Self-attention with Xavier-uniform float32 weights (Glorot & Bengio 2010), biases zero.
+        """Return self-attention with Xavier-uniform float32 weights (Glorot & Bengio 2010).
 
-        Each weight (out, in) is drawn from ±√(6 / (in + out)), in the order query, key, value,
-        output; the same seed gives the same weights on every machine. The vectors of additive
-        scores, layers from head_dim to one number, come last: the projections of a seed are the
-        same for every score.
+        Biases are zero. Each weight (out, in) is drawn from ±√(6 / (in + out)), in the order query,
+        key, value, output; the same seed gives the same weights on every machine. The vectors of
+        additive scores, layers from head_dim to one number, are drawn last, so that the projections
+        of a seed are the same for every score.
         """
         shape = AttentionShape.of(d_model, heads, kv_heads, head_dim)
         every, shared = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -159,7 +158,7 @@ class NumpyAttention:
         rotary: float | None = None,
         score: Score = "scaled-dot",
     ) -> NumpyAttention:
-        """From the entries of ``MultiHeadAttention.state_dict()``, as tensors or as arrays."""
+        """Return the attention of a ``MultiHeadAttention.state_dict()`` of tensors or arrays."""
 
         arrays = {"score_weight": state.get("score_weight")}
         for name in ("query", "key", "value", "output"):
@@ -183,7 +182,7 @@ class NumpyAttention:
     ) -> tuple[Floats, Floats]:
         """Return the output (..., query, output_width) and the weights (..., heads, query, key).
 
-        The arguments mean what they mean to ``MultiHeadAttention.forward``.
+        The arguments are those of ``MultiHeadAttention.forward``.
         """
         outputs, weights = self.head_outputs(query, key, value, mask, positions=positions)
         return self.joined(outputs), weights
@@ -197,7 +196,7 @@ class NumpyAttention:
         *,
         positions: NDArray[np.integer] | None = None,
     ) -> tuple[Floats, Floats]:
-        """Return what each head puts out, (..., heads, query, value_dim), and the weights."""
+        """Return each head's output (..., heads, query, value_dim), and the weights."""
         key = query if key is None else key
         value = key if value is None else value
         self.shape.check_inputs(query, key, value, mask, self.rotary)
@@ -207,9 +206,9 @@ class NumpyAttention:
         return self._attend(*self._heads_of(query, key, value, positions), mask)
 
     def continued(self, x: Floats, past: KeyValues) -> tuple[Floats, Floats]:
-        """As ``head_outputs`` of causal self-attention, for the tokens that follow the past ones.
+        """Return what ``head_outputs`` gives for the new tokens of a causal text.
 
-        x: (token, d_model), of the new tokens alone, whose keys and values ``past`` takes up.
+        x: (token, d_model), of the new tokens alone; their keys and values are added to ``past``.
         The outputs are (heads, new token, value_dim), the weights (heads, new token, every token).
         """
         new = x.shape[-2]
@@ -222,11 +221,11 @@ class NumpyAttention:
     def in_rows(
         self, x: Floats, rows: int, observe: Callable[[int, Floats], None] | None = None
     ) -> Floats:
-        """Self-attention over x (..., token, d_model) in blocks of ``rows`` queries.
+        """Return self-attention over x (..., token, d_model), computed ``rows`` queries at a time.
 
-        The output (..., token, output_width) equals that of a call; no more than a block of the
-        weights is there at once. ``observe(start, weights)`` gets each block, (..., heads, rows,
-        keys), of the queries from ``start`` on; where causal, without the keys after its last one.
+        The output (..., token, output_width) equals that of a call, but only one block of weights
+        is in memory at a time. ``observe(start, weights)`` gets each block (..., heads, rows, keys)
+        of the queries from ``start`` on; if causal, without the keys after its last query.
         """
         query, key, value = self._heads_of(x, x, x)
         tokens = x.shape[-2]
@@ -243,9 +242,7 @@ class NumpyAttention:
         return self.joined(outputs)
 
     def joined(self, outputs: Floats) -> Floats:
-        """Return the projection of the heads' outputs (..., heads, query, value_dim), side by
-        side.
-        """
+        """Return the output projection of the heads' outputs (..., heads, query, value_dim)."""
         if self.removed:
             outputs = outputs.copy()
             outputs[..., self.removed, :, :] = 0
@@ -253,26 +250,24 @@ class NumpyAttention:
         return joined
 
     def queries_and_keys(self, x: Floats) -> tuple[Floats, Floats]:
-        """Query and key (..., heads, token, head_dim) of self-attention over x, one key a query.
+        """Return query and key (..., heads, token, head_dim) of self-attention over x.
 
-        As they are multiplied: projected, turned by position, not scaled.
+        They are projected and rotated, not scaled; each query head has its own copy of its key.
         """
         query, key, _ = self._heads_of(x, x, x)
         return query, key
 
     def seen(self, x: Floats) -> NDArray[np.bool_] | None:
-        """Return which keys each query of x (..., token, d_model) sees: (query, key), None for
-        all.
-        """
+        """Return whether each query of x sees each key, (query, key); None if all are seen."""
         if not self.causal:
             return None
         seen: NDArray[np.bool_] = causal_mask(x.shape[-2], x.shape[-2], x, self.window)
         return seen
 
     def parts(self, x: Floats) -> tuple[Floats, Floats, Floats]:
-        """Of self-attention over x the output, the weights and the values.
+        """Return the output, the weights and the values of self-attention over x.
 
-        The values are (..., heads, token, value_dim), one a query head.
+        The values are (..., heads, token, value_dim), repeated for each query head.
         """
         query, key, value = self._heads_of(x, x, x)
         outputs, weights = self._attend(query, key, value, self.seen(x))
@@ -280,15 +275,13 @@ class NumpyAttention:
 
     @property
     def output_by_head(self) -> Floats:
-        """Return the output projection as each head's own part of it: (output_width, heads,
-        value_dim).
-        """
+        """Return the output projection split by head: (output_width, heads, value_dim)."""
         return np.reshape(self.output_weight, (self.shape.output_width, self.heads, -1))
 
     def moved_norms(self, x: Floats) -> Floats:
-        """‖v_j W_O^h‖₂ of each token j as each head h would move it: (..., heads, token).
+        """Return ‖v_j W_O^h‖₂ for each head h and token j: (..., heads, token).
 
-        Times the weight on j it is what the query gets from j (Kobayashi et al. 2020).
+        Times the attention weight on j it is the norm of what j adds (Kobayashi et al. 2020).
         """
         value = self._heads_of(x, x, x)[2]
         moved = np.matmul(value, np.moveaxis(self.output_by_head, 0, -1))
@@ -298,7 +291,6 @@ class NumpyAttention:
     def _attend(
         self, query: Floats, key: Floats, value: Floats, mask: NDArray[Any] | None
     ) -> tuple[Floats, Floats]:
-        """Output and weights of heads that are cut apart already."""
         weights: Floats = masked_softmax(scores_by(self.score, query, key, self.score_weight), mask)
         return attention_output(weights, value), weights
 
@@ -309,7 +301,7 @@ class NumpyAttention:
         value: Floats,
         positions: NDArray[np.integer] | None = None,
     ) -> tuple[Floats, Floats, Floats]:
-        """Query, key and value (..., heads, token, dim), projected and cut apart."""
+        """Return projected query, key and value, split into heads: (..., heads, token, dim)."""
         queries = self._normed(project(query, self.query_weight, self.query_bias), self.query_gain)
         if self.query_factor != 1.0:
             queries = queries * query.dtype.type(self.query_factor)
@@ -322,7 +314,7 @@ class NumpyAttention:
         )
 
     def _normed(self, x: Floats, gain: Floats | None) -> Floats:
-        """x (..., token, heads · head_dim), each head's part at a root mean square of its gain."""
+        """Return x (..., token, heads · head_dim) with an RMS norm of each head; x if no gain."""
         if gain is None:
             return x
         parts = x.reshape(*x.shape[:-1], -1, len(gain))

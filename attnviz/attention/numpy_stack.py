@@ -1,14 +1,14 @@
 """Decoders and encoders in NumPy, for inference: they start in milliseconds and need no torch.
 
-One forward pass for all of them. What a layer does with its parts is said by a ``StackShape``, the
-parts are tensors named by their role:
+One forward pass serves all of them. A ``StackShape`` says what a layer does with its parts, which
+are tensors named by their role:
 
     tokens, positions, types, embedding_norm, embedding_projection, final_norm
     layers.N.attention_norm, .query, .key, .value, .output, .query_norm, .key_norm
     layers.N.feed_norm, .gate, .up, .down
     prediction, prediction_norm, unembedding
 
-each with ``.weight`` and, where the model has one, ``.bias``. A role without a tensor is left out:
+each with ``.weight`` and, if the model has one, ``.bias``. A role without a tensor is left out:
 a model without learned positions has no ``positions.weight``.
 """
 
@@ -37,12 +37,12 @@ _PROJECTIONS = ("query", "key", "value", "output")
 
 
 class NumpyStack:
-    """A model of one stack over tensors named by their roles.
+    """A model with one stack of layers over tensors named by their roles.
 
     tensors: of any float type; each is read from the mapping and converted when it is first
-        needed. Tensors of files are kept mapped, copies of them as long as they are small.
-    dtype: of the computation.
-    finite: whether all that attention added, and all scores of tokens, were numbers so far.
+        needed, see ``ConvertedTensors``.
+    dtype: the number type of the computation.
+    finite: whether all attention outputs and logits so far were finite.
     """
 
     def __init__(
@@ -55,9 +55,7 @@ class NumpyStack:
         self._removed: Mapping[int, tuple[int, ...]] = {}
 
     def without(self, heads: Collection[tuple[int, int]]) -> Self:
-        """Return the same where the outputs of these (layer, head) count as zero, whatever is
-        run.
-        """
+        """Return the same stack with these (layer, head) ablated: their outputs count as zero."""
         changed = copy(self)
         changed._removed = {
             layer: tuple(sorted(head for at, head in heads if at == layer)) for layer, _ in heads
@@ -65,7 +63,7 @@ class NumpyStack:
         return changed
 
     def logits(self, ids: ArrayLike) -> Floats:
-        """Scores of the next token at every position: ids (..., token) to (..., token, vocabulary).
+        """Return next-token logits (..., token, vocabulary) for token ids (..., token).
 
         Raises UsageError for no token, an unknown one, or more of them than the context holds.
         """
@@ -77,12 +75,12 @@ class NumpyStack:
         observe: Callable[[int, Floats, Floats], None],
         past: Sequence[KeyValues] = (),
     ) -> Floats:
-        """Return the residual after the last layer; ``observe(layer, weights, outputs)`` gets each
-        one's.
+        """Return the residual after the last layer.
 
-        Outputs are (..., head, token, dim), before the output projection joins them.
-        past: of each layer of a causal stack, what it has read of ``ids`` (token,) already; only
-            the tokens behind that run, all of them see the past.
+        ``observe(layer, weights, outputs)`` gets each layer's weights and its heads' outputs (...,
+        head, token, dim), before the output projection.
+        past: the cached keys and values of each layer of a causal stack for the first tokens of
+            ``ids`` (token,); only the tokens after those are run, and see them all.
         """
         residual = self._embed(self._check(ids), past[0].tokens if past else 0)
         for layer in range(self.shape.layers):
@@ -95,7 +93,7 @@ class NumpyStack:
         return residual
 
     def unembed(self, residual: Floats) -> Floats:
-        """Scores of tokens (..., vocabulary) by a residual (..., d_model) after the last layer."""
+        """Return the logits (..., vocabulary) of a residual (..., d_model) after the last layer."""
         residual = self.hidden(residual)
         if "prediction.weight" in self.tensors:
             activate = ACTIVATE[self.shape.head_activation]
@@ -110,19 +108,16 @@ class NumpyStack:
         return scores
 
     def hidden(self, residual: Floats) -> Floats:
-        """Return the final hidden states: the residual after the last layer, through the last
-        norm.
-        """
+        """Return the final hidden states: the final norm of the residual after the last layer."""
         has_norm = "final_norm.weight" in self.tensors
         return self._norm("final_norm", residual) if has_norm else residual
 
     def removals(self, ids: ArrayLike, most: int) -> Iterator[tuple[int, int, Floats]]:
-        """Return what one text ends in without each head: (layer, first head, residuals), layer by
-        layer.
+        """Yield (layer, first head, residuals) of one text with each head ablated, layer by layer.
 
-        The residuals (head, token, width) after the last layer are those without the first head,
-        the next one and so on, at most ``most`` at once. What lies before a layer is run once: a
-        removal changes nothing there. Raises UsageError as ``logits``.
+        The residuals (head, token, width) after the last layer are those with the first head
+        ablated, with the next one and so on, at most ``most`` at once. The layers before the
+        ablated one are run once. Raises UsageError as ``logits``.
         """
         residual = self._embed(self._check(ids))
         for layer in range(self.shape.layers):
@@ -141,16 +136,14 @@ class NumpyStack:
 
     @property
     def is_sum(self) -> bool:
-        """Return whether logits are read from a sum of what the layers add, through one norm
-        alone.
-        """
+        """Return whether logits are read, after one norm, from the sum of all layers' outputs."""
         return self.shape.order != "after" and "prediction.weight" not in self.tensors
 
     def traced(self, ids: ArrayLike, keep: Callable[[int, Floats], Floats]) -> Trace:
         """Return one pass over one text, with what each layer adds to the residual.
 
-        keep: of a layer's weights (head, query, key) those that are wanted.
-        Raises UsageError as ``logits``, and ValueError where the residual is no sum of these.
+        keep: called with the layer and its weights (head, query, key), returns those to keep.
+        Raises UsageError as ``logits``, and ValueError if the residual is no sum of these.
         """
         if not self.is_sum:
             raise ValueError("the residual is no sum where norms stand behind each part")
@@ -168,11 +161,12 @@ class NumpyStack:
     def direction(
         self, residual: Floats, answer: int, foil: int | None
     ) -> tuple[Floats, float | None]:
-        """Return how logit(answer) − logit(foil) is read from the final residual (token, width).
+        """Return the direction that reads logit(answer) − logit(foil) from the final residual.
 
-        The direction (token, width) whose product with the residual, plus the number, is that of
-        each token's prediction, the final norm's scale held; None where there is no bias behind the
-        layers. foil: None for the answer alone.
+        residual: (token, width). foil: None for the logit of the answer alone.
+        The product of direction (token, width) and residual, plus the returned number, is each
+        token's logit difference, with the final norm's scale held fixed. The number is None if
+        neither the final norm nor the unembedding has a bias.
         """
         row, bias = _unembedding_row(self.tensors, answer)
         if foil is not None:
@@ -191,9 +185,10 @@ class NumpyStack:
     def run(
         self, ids: ArrayLike, wants: Callable[[int], bool], observe: Callable[[int, Floats], None]
     ) -> None:
-        """Hand the weights (..., head, query, key) of each wanted layer to ``observe(layer, …)``.
+        """Pass the weights (..., head, query, key) of each wanted layer to ``observe(layer, …)``.
 
-        Nothing after the last wanted layer's weights is computed. Raises UsageError as ``logits``.
+        Nothing after the last wanted layer's attention is computed. Raises UsageError as
+        ``logits``.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
@@ -212,11 +207,11 @@ class NumpyStack:
         *,
         norms: bool = False,
     ) -> None:
-        """As ``run``, but in blocks of ``rows`` queries: no layer's weights are there at once.
+        """Run as ``run`` does, but ``rows`` queries at a time, never with all weights of a layer.
 
         ``observe(layer, start, weights, norms)`` gets each block (..., head, rows, keys) of the
-        queries from ``start`` on, where causal without the keys after its last query, and if
-        ``norms`` is set what ``NumpyAttention.moved_norms`` gives, (..., head, token).
+        queries from ``start`` on, if causal without the keys after its last query. ``norms`` are
+        those of ``NumpyAttention.moved_norms``, (..., head, token), or None if not requested.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
@@ -231,10 +226,10 @@ class NumpyStack:
         wants: Callable[[int], bool],
         observe: Callable[[int, Floats, Floats, NDArray[np.bool_] | None], None],
     ) -> None:
-        """As ``run``, but ``observe(layer, query, key, seen)`` gets what the weights are made of.
+        """Pass queries, keys and mask of each wanted layer to ``observe(layer, query, key, seen)``.
 
-        Both are (..., head, token, head_dim), as ``NumpyAttention.queries_and_keys`` gives them;
-        seen is (query, key), None where each query sees every key.
+        Queries and keys are those of ``NumpyAttention.queries_and_keys``, (..., head, token,
+        head_dim); seen is (query, key), or None if each query sees every key.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
@@ -250,10 +245,10 @@ class NumpyStack:
         look: Callable[[int, NumpyAttention, Floats], Floats],
         pass_by: Callable[[NumpyAttention, Floats], Floats] = lambda attend, read: attend(read)[0],
     ) -> None:
-        """Every layer up to the last wanted one.
+        """Run every layer up to the last wanted one.
 
-        look: what attention adds to the residual of a wanted layer, seen on the way; pass_by: of
-            another one.
+        look: observes a wanted layer and returns its attention's output; pass_by: returns that of
+            another layer.
         """
         checked = self._check(ids)
         wanted = [layer for layer in range(self.shape.layers) if wants(layer)]
@@ -300,7 +295,7 @@ class NumpyStack:
         return residual
 
     def _places(self, ids: NDArray[np.integer], start: int) -> NDArray[np.integer] | slice:
-        """Return the rows of ``positions``."""
+        """Return the rows of the position table for the tokens from ``start`` on."""
         padding = self.shape.padding
         if padding is None:
             return slice(start, ids.shape[-1])
@@ -309,7 +304,7 @@ class NumpyStack:
         return places[..., start:]
 
     def _read(self, layer: int, residual: Floats) -> Floats:
-        """Return what a layer's attention reads."""
+        """Return the input of a layer's attention."""
         if self.shape.order == "after":
             return residual
         return self._norm(f"layers.{layer}.attention_norm", residual)
@@ -349,7 +344,7 @@ class NumpyStack:
         return residual + attended + self._fed(layer, residual, attended)
 
     def _fed(self, layer: int, residual: Floats, attended: Floats) -> Floats:
-        """Return what the feed-forward of a layer adds, where norms stand before it."""
+        """Return what the feed-forward of a layer adds, in a model with norms before each part."""
         read = residual if self.shape.order == "parallel" else residual + attended
         return self._feed_forward(layer, self._norm(f"layers.{layer}.feed_norm", read))
 
@@ -364,10 +359,7 @@ class NumpyStack:
         return self._project(f"{name}.down", inner)
 
     def _norm(self, name: str, residual: Floats) -> Floats:
-        """Return the residual at a root mean square of one, times a gain per dimension.
-
-        ``layer`` takes the mean off first, and adds a bias.
-        """
+        """Return the RMS norm of the residual times a gain, or its LayerNorm, as the shape asks."""
         if self.shape.norm == "layer":
             residual = residual - np.mean(residual, axis=-1, keepdims=True)
         square = np.mean(residual * residual, axis=-1, keepdims=True)
@@ -376,7 +368,6 @@ class NumpyStack:
         return normed if bias is None else normed + bias
 
     def _gain(self, name: str) -> Floats:
-        """Return what a norm multiplies each dimension with."""
         gain = self.tensors[f"{name}.weight"]
         return 1 + gain if self.shape.norm == "rms-from-one" else gain
 

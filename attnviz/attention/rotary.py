@@ -1,11 +1,10 @@
 """Rotary positions: Su et al. 2021, "RoFormer", section 3.4, and the ways of stretching them.
 
-Pair p of a head's dimensions is turned by the angle position · theta^(−2p / dims). As in Llama,
-whose checkpoints keep the rows of their projections in that order, p is paired with p + dims / 2,
-where the paper pairs neighbours.
+Pair p of a head's dimensions is rotated by the angle position · theta^(−2p / dims). The pair
+consists of dimensions p and p + dims / 2, as in Llama's checkpoints; the paper pairs neighbours.
 
-A model that was trained on short texts reads longer ones where its wavelengths are stretched. The
-ways are those of transformers' ``modeling_rope_utils.py``, and are rounded as there.
+A model that was trained on short texts can read longer ones if its wavelengths are stretched. The
+ways are those of transformers' ``modeling_rope_utils.py``, with the same rounding.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from attnviz.attention.functional import Array, namespace
 
 Powers = NDArray[np.float32]
-"""theta^(2p / dims) of each pair p: radians of a wavelength over 2π."""
+"""theta^(2p / dims) of each pair p: its wavelength over 2π."""
 
 _ONE = np.float32(1)
 
@@ -28,20 +27,20 @@ _ONE = np.float32(1)
 class Stretch(Protocol):
     """A way of stretching wavelengths.
 
-    scale: what cosines and sines are multiplied by, and scores with its square.
+    scale: factor of cosines and sines; scores are multiplied by its square.
     """
 
     @property
     def scale(self) -> float: ...
 
     def frequencies(self, powers: Powers, theta: float, tokens: int) -> Powers:
-        """Radians per position of each pair, in a text of so many tokens."""
+        """Return the radians per position of each pair, in a text of ``tokens`` tokens."""
         ...
 
 
 @dataclass(frozen=True)
 class Linear:
-    """All wavelengths alike (Chen et al. 2023, "Position Interpolation")."""
+    """Stretches all wavelengths by one factor (Chen et al. 2023, "Position Interpolation")."""
 
     factor: float
     scale: float = 1.0
@@ -53,10 +52,10 @@ class Linear:
 
 @dataclass(frozen=True)
 class Llama3:
-    """Only long wavelengths (Grattafiori et al. 2024, "The Llama 3 Herd of Models").
+    """Stretches only long wavelengths (Grattafiori et al. 2024, "The Llama 3 Herd of Models").
 
-    Those above context / low are stretched in full, those below context / high not at all.
-    context: tokens of the texts that the model was trained on before.
+    Wavelengths above context / low are stretched in full, those below context / high not at all.
+    context: length in tokens of the texts that the model was first trained on.
     """
 
     factor: float
@@ -76,10 +75,10 @@ class Llama3:
 
 @dataclass(frozen=True)
 class Yarn:
-    """Pairs that turn often stay, those that hardly turn are stretched (Peng et al. 2023, "YaRN").
+    """Stretches only the pairs that rotate slowly (Peng et al. 2023, "YaRN").
 
-    fast, slow: turns within the context from which on a pair stays, and below which it is
-        stretched in full. whole: whether the pairs between are counted from whole ones.
+    fast, slow: a pair with at least ``fast`` turns within the context stays, one with at most
+        ``slow`` is stretched in full. whole: whether these limits are rounded to whole pairs.
     """
 
     factor: float
@@ -104,15 +103,15 @@ class Yarn:
         return mixed
 
     def _pair(self, turns: float, theta: float, dims: int) -> float:
-        """Return the pair, not a whole one, that turns so often within the context."""
+        """Return the index, a fraction, of the pair with this many turns within the context."""
         return dims * math.log(self.context / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
 
 @dataclass(frozen=True)
 class LongRope:
-    """Each wavelength by a factor of its own (Ding et al. 2024, "LongRoPE").
+    """Stretches each wavelength by a factor of its own (Ding et al. 2024, "LongRoPE").
 
-    short, long: of texts up to the context, and of longer ones.
+    short, long: the factors for texts up to the context, and for longer ones.
     """
 
     short: tuple[float, ...]
@@ -128,10 +127,10 @@ class LongRope:
 
 @dataclass(frozen=True)
 class Rotary:
-    """Which dimensions of a head are turned, and how fast.
+    """Which dimensions of a head are rotated, and how fast.
 
-    theta: base of the wavelengths. dims: of each head's, the first ones, that are turned; None for
-        all of them. stretch: how wavelengths are stretched, None for not.
+    theta: base of the wavelengths. dims: number of leading dimensions of a head that are rotated,
+        None for all. stretch: how wavelengths are stretched, None for not at all.
     """
 
     theta: float
@@ -139,7 +138,7 @@ class Rotary:
     stretch: Stretch | None = None
 
     def frequencies(self, head_dim: int, tokens: int = 1) -> list[float]:
-        """Radians per position of each pair of dimensions, in a text of so many tokens.
+        """Return the radians per position of each pair of dimensions in a text of this length.
 
         Raises ValueError for an odd number of dimensions.
         """
@@ -159,10 +158,10 @@ class Rotary:
         return frequencies
 
     def tables(self, positions: Array, head_dim: int, like: Array) -> tuple[Array, Array]:
-        """Cosine and sine of every angle, each of shape (..., token, dims).
+        """Return cosine and sine of every angle, each of shape (..., token, dims).
 
-        positions: (..., token), counted from 0. ``like`` gives the library, the device, the type.
-        The angles are computed in float32 whatever the type: checkpoints were trained so.
+        positions: (..., token), counted from 0. like: an array of the library, device and type to
+            use. Angles are computed in float32 for every type, as in the training of checkpoints.
         """
         xp = namespace(like)
         places = xp.asarray(positions, dtype=xp.float32, device=like.device)
@@ -179,10 +178,10 @@ class Rotary:
 
 
 def apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
-    """Turn each head's vectors by their position: x (..., head, token, head_dim), same shape out.
+    """Rotate each head's vectors x (..., head, token, head_dim) by their position.
 
-    The tables broadcast against x: as (token, dims), or as (batch, 1, token, dims) where each text
-    of the batch has positions of its own. Dimensions beyond ``dims`` stay as they are.
+    The tables broadcast with x: as (token, dims), or as (batch, 1, token, dims) if each text of the
+    batch has positions of its own. Dimensions beyond ``dims`` stay unchanged.
     """
     xp, dims = namespace(x), cos.shape[-1]
     x, rest = x[..., :dims], x[..., dims:]

@@ -1,6 +1,6 @@
-"""How wide each part of an attention is, and the cutting into heads that follows from it.
+"""The sizes of an attention layer, and how its vectors are split into heads.
 
-Grouped key/value heads: Ainslie et al. 2023, "GQA"; multi-query: Shazeer 2019, with one of them.
+Grouped key/value heads: Ainslie et al. 2023, "GQA"; multi-query, with one of them: Shazeer 2019.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from attnviz.attention.rotary import Rotary, apply_rotary
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """The widths of one attention.
+    """The sizes of one attention layer.
 
-    d_model: of the query input.
-    heads: of the query; kv_heads: of key and value. Query heads k·heads/kv_heads and those after
-        it share key/value head k.
-    head_dim: of one head's query and key; value_dim: of one head's value and output.
-    key_width, value_width: of the key and value inputs.
-    output_width: of the output.
-    Raises ValueError where one is not positive or the heads do not divide into groups.
+    d_model: width of the query input.
+    heads: number of query heads; kv_heads: of key/value heads. heads / kv_heads neighbouring query
+        heads share a key/value head.
+    head_dim: width of one head's query and key; value_dim: of one head's value and output.
+    key_width, value_width: widths of the key and value inputs.
+    output_width: width of the output.
+    Raises ValueError if one is not positive or ``kv_heads`` does not divide ``heads``.
     """
 
     d_model: int
@@ -59,7 +59,7 @@ class AttentionShape:
         value_width: int | None = None,
         output_width: int | None = None,
     ) -> AttentionShape:
-        """Return the shape with the usual values where none is given.
+        """Return the shape with the usual value for each size that is not given.
 
         ``kv_heads`` is ``heads``, ``head_dim`` is ``d_model / heads``, ``value_dim`` is
         ``head_dim``, ``key_width`` and ``output_width`` are ``d_model``, and ``value_width`` is
@@ -90,7 +90,7 @@ class AttentionShape:
         return self.heads // self.kv_heads
 
     def check_scoring(self, rotary: float | Rotary | None, score: Score) -> None:
-        """Raise ValueError for rotary positions that these heads cannot have, or no such score."""
+        """Raise ValueError for an unknown score or rotary positions that do not fit these heads."""
         if rotary is not None:
             as_rotary(rotary).frequencies(self.head_dim)
         if score not in get_args(Score):
@@ -104,7 +104,7 @@ class AttentionShape:
         mask: Array | None,
         rotary: float | Rotary | None,
     ) -> None:
-        """Raise ValueError where inputs (..., token, width) or the mask do not fit together."""
+        """Raise ValueError if inputs (..., token, width) or the mask do not fit together."""
         expected = {"query": self.d_model, "key": self.key_width, "value": self.value_width}
         for (name, width), x in zip(expected.items(), (query, key, value), strict=True):
             if len(x.shape) < 2 or x.shape[-1] != width:
@@ -133,7 +133,7 @@ class AttentionShape:
         rotary: float | Rotary | None = None,
         positions: Array | None = None,
     ) -> tuple[Array, Array, Array]:
-        """Projected query, key and value, cut into heads, turned by position, one key per query.
+        """Split projected query, key and value into heads, rotate them, repeat key and value heads.
 
         In: (..., token, heads · dim). Out: query (..., heads, query, head_dim), key (..., heads,
         key, head_dim), value (..., heads, key, value_dim).
@@ -153,7 +153,7 @@ class AttentionShape:
 
 
 def as_rotary(rotary: float | Rotary) -> Rotary:
-    """Rotary positions of a theta."""
+    """Return rotary positions, made from a theta if that is given."""
     return rotary if isinstance(rotary, Rotary) else Rotary(rotary)
 
 

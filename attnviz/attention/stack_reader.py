@@ -1,4 +1,4 @@
-"""A causal stack that reads a text as it grows: what was read before is not computed again."""
+"""A reader of a growing text over a causal stack: tokens read before are not computed again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Floats = NDArray[np.floating]
 
 
 class StackReader:
-    """Reads texts through one stack, each from where it differs from the one before.
+    """Reads texts through one stack; the tokens shared with the previous text come from a cache.
 
     Raises ValueError for a stack whose queries see later keys.
     """
@@ -27,16 +27,15 @@ class StackReader:
         self._ids: tuple[int, ...] = ()
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, dict[int, Floats]]:
-        """Return what the last token of a whole text gives: scores of the next token, and its
-        weights.
+        """Return the next-token logits of a whole text, and its last token's attention weights.
 
-        Scores are (vocabulary,), weights of each layer (head, token). Equal to those of a pass over
-        the whole text up to the order in which numbers are summed. Raises UsageError as
+        The logits are (vocabulary,), the weights of each layer (head, token). They equal those of a
+        pass over the whole text, except for the order of summation. Raises UsageError as
         ``NumpyStack.logits``.
         """
         text = tuple(ids)
         known = 0 if self._is_turned_anew(len(text)) else _common(text[:-1], self._ids)
-        self._ids = ()  # nothing is known of a run that does not end
+        self._ids = ()  # a run that fails leaves nothing cached
         for layer in self._past:
             layer.cut(known)
         rows: dict[int, Floats] = {}
@@ -51,7 +50,7 @@ class StackReader:
         return scores, rows
 
     def _is_turned_anew(self, tokens: int) -> bool:
-        """Return whether every key is turned otherwise in a text of this length (LongRoPE)."""
+        """Return whether a text of this length needs new rotary angles for all keys (LongRoPE)."""
         shape = self._stack.shape
         if shape.rotary is None or shape.rotary.stretch is None or not self._ids:
             return False
@@ -62,7 +61,7 @@ class StackReader:
 
 
 def _common(text: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many tokens two texts begin with alike."""
+    """Return how many tokens at their beginning two texts share."""
     alike = 0
     for one, two in zip(text, other, strict=False):
         if one != two:

@@ -1,4 +1,4 @@
-"""What decides, beside its tensors, what a stack of layers computes; and what a pass leaves."""
+"""The sizes and settings of a stack of layers, and the trace of a pass through it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from attnviz.attention.rotary import Rotary
 Floats = NDArray[np.floating]
 
 Norm = Literal["rms", "rms-from-one", "layer"]
-"""Zhang & Sennrich 2019; the same with one plus the stored gain (Gemma); Ba et al. 2016."""
+"""The norm: RMS norm (Zhang & Sennrich 2019), RMS norm with one plus the stored gain (Gemma), or
+LayerNorm (Ba et al. 2016)."""
 
 Order = Literal["before", "after", "parallel"]
 """Norms stand before attention and feed-forward (GPT-2, Llama), after each of them (BERT), or
@@ -24,21 +25,22 @@ before both, which then read the same residual (GPT-NeoX)."""
 
 @dataclass(frozen=True)
 class StackShape:
-    """The sizes of a stack, and its choices among what the parts may do.
+    """The sizes of a stack, and which variant of each part it uses.
 
     layers, heads, kv_heads: ``heads // kv_heads`` query heads share a key/value head.
-    head_dim: width of one head's query and key. vocabulary: tokens that it knows.
-    context: the longest sequence of tokens it takes.
-    norm, order, activation: the feed-forward is gated where there is a ``gate`` (Shazeer 2020).
-    norm_eps: under the norm's root.
-    causal: whether a query sees no later key. windows: of each layer, how many keys a query sees,
-        itself included, None for all of them; empty where that is so in every layer.
+    head_dim: width of one head's query and key. vocabulary: number of tokens in the vocabulary.
+    context: the longest sequence of tokens that the stack accepts.
+    norm, order, activation: see their types. The feed-forward is gated if the tensors have a
+        ``gate`` (Shazeer 2020).
+    norm_eps: added under the norm's root.
+    causal: whether a query sees no later key. windows: for each layer the number of keys that a
+        query sees, itself included, None for all of them; empty if no layer has a window.
     rotary: rotary positions of query and key, None for none; unturned: layers without them.
-    scaled: whether their products are divided by √head_dim.
-    embedding_scale: by which the embeddings of tokens are multiplied.
-    padding: the id of the padding token, where positions are counted from the row behind it, and
-        such a token has that row itself (RoBERTa); None where they are counted from the first.
-    head_activation: between ``prediction`` and ``prediction_norm``.
+    scaled: whether the scores are divided by √head_dim.
+    embedding_scale: factor of the token embeddings.
+    padding: the id of the padding token, if positions are counted from the row after it and padding
+        tokens get that row itself (RoBERTa); None if they are counted from the first row.
+    head_activation: the activation between ``prediction`` and ``prediction_norm``.
     """
 
     layers: int
@@ -64,8 +66,8 @@ class StackShape:
 class LayerTrace(NamedTuple):
     """What one layer adds to the residual over one text.
 
-    weights: what was kept of them. values: (head, key, value_dim), one a query head.
-    output: the output projection by head (width, head, value_dim). bias: of it (width,), or None.
+    weights: the attention weights that were kept. values: (head, key, value_dim), one a query head.
+    output: the output projection by head (width, head, value_dim). bias: its bias (width,) or None.
     fed: what the feed-forward adds, (token, width).
     """
 
@@ -77,7 +79,7 @@ class LayerTrace(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """One text on its way: the residual before the first layer and behind the last one."""
+    """One pass of a text: residual before the first layer, layers, residual after the last one."""
 
     embedded: Floats
     layers: Sequence[LayerTrace]

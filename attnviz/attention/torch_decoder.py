@@ -1,10 +1,11 @@
-"""The small decoder in torch, for training and for the removal of heads.
+"""The small decoder in torch, for training and for ablation.
 
 The same Llama layer as ``numpy_stack``, over the library's own ``MultiHeadAttention``: hooks on
 ``decoder.layers[i].self_attn.weights_point`` and ``heads_point`` read and replace.
 
-It can be made larger without changing what it computes, after Chen et al. 2016, "Net2Net": what is
-new reads with fresh weights and writes with zeros, so that it adds nothing until it has learned to.
+A trained decoder can be enlarged without changing what it computes, after Chen et al. 2016,
+"Net2Net": new parts read with fresh weights and write with zeros, so that they add nothing at
+first.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ class TorchDecoder(nn.Module):
             self.lm_head.weight = self.embed_tokens.weight
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Scores of the next token: ids (batch, token) to (batch, token, vocabulary).
+        """Return next-token logits (batch, token, vocabulary) for token ids (batch, token).
 
-        mask: beyond the causal one, as ``MultiHeadAttention`` takes it.
+        mask: a further mask besides the causal one, as in ``MultiHeadAttention``.
         Raises UsageError for no token or more of them than the context holds.
         """
         logits: Tensor = self.lm_head(self.hidden(ids, mask))
         return logits
 
     def hidden(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return what the vocabulary projection is applied to: (batch, token, d_model)."""
+        """Return the input of the vocabulary projection: (batch, token, d_model)."""
         if not 1 <= ids.shape[-1] <= self.config.context:
             raise UsageError(
                 f"expected 1 to {self.config.context} tokens (the model's context), "
@@ -64,10 +65,9 @@ class TorchDecoder(nn.Module):
     def from_llama(
         cls, config: DecoderConfig, tensors: Mapping[str, NDArray[np.floating]]
     ) -> TorchDecoder:
-        """Return a float32 decoder with the tensors of ``config.tensor_shapes()``, by Llama's
-        names.
+        """Return a float32 decoder with these tensors, under Llama's names.
 
-        Raises ValueError where the tensors are others.
+        Raises ValueError if they are not the tensors of ``config.tensor_shapes()``.
         """
         decoder = cls(config)
         parameters = decoder._llama_parameters()
@@ -100,7 +100,7 @@ class TorchDecoder(nn.Module):
 
 
 class _DecoderLayer(nn.Module):
-    """Attention and feed-forward, each behind a norm and added to the residual stream."""
+    """Attention and feed-forward, each after a norm and added to the residual stream."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -151,8 +151,8 @@ def _llama_name(name: str) -> str:
 def grown(small: TorchDecoder, config: DecoderConfig) -> TorchDecoder:
     """Return a decoder of the larger shape ``config`` with the logits of ``small``.
 
-    Equal but for the norms' ``norm_eps``, which weighs more next to a mean square that new, empty
-    dimensions of the residual stream have lowered. Fresh weights come from torch's random state.
+    They differ only by the norms' ``norm_eps``, which weighs more because new, empty dimensions of
+    the residual stream lower the mean square. Fresh weights come from torch's random state.
 
     Raises UsageError as ``require_growth`` does.
     """
@@ -174,11 +174,12 @@ def grown(small: TorchDecoder, config: DecoderConfig) -> TorchDecoder:
 
 @dataclass(frozen=True)
 class _Block:
-    """Where the numbers of a small decoder's part stand in a large one's.
+    """Where a small decoder's parameter is copied to in the larger decoder's parameter.
 
-    axes: indices of rows and columns. factor: that they are multiplied with.
-    writes: to the residual stream. emptied: zero where nothing of the small one stands.
-    norm: whether its other numbers are the factor too.
+    axes: target rows and columns. factor: multiplies the copied numbers.
+    writes: whether it writes to the residual stream, so that new entries are zero.
+    emptied: whether new entries are zero in layers that the small decoder has.
+    norm: whether new entries are ``factor`` too.
     """
 
     axes: tuple[Sequence[int], ...]
@@ -228,6 +229,6 @@ def _per_head(dimensions: Sequence[int], heads: int, head_dim: int) -> list[int]
 
 
 def _put(large: Tensor, small: Tensor, axes: Sequence[Sequence[int]]) -> None:
-    """Write ``small`` at these indices; a bias has the first axis of its weight."""
+    """Write ``small`` at these indices; a bias uses the first axis of its weight."""
     places = torch.meshgrid(*(torch.tensor(one) for one in axes[: small.ndim]), indexing="ij")
     large[places] = small.to(large.device)

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 
 def cheapest_pairs(costs: NDArray[np.floating]) -> list[tuple[int, int]]:
-    """Return each row of (row, column) with a column of its own, or each column if these are fewer.
+    """Return the pairs (row, column) with the least sum of costs, in the order of the rows.
 
-    The sum of the costs is the least possible: the Hungarian method with shortest augmenting paths
-    (Jonker & Volgenant 1987), O(rows² · columns). Pairs are in the order of the rows. Raises
-    ValueError for costs that are not finite.
+    Each row gets a column of its own, or each column a row if there are fewer columns. The
+    Hungarian method with shortest augmenting paths (Jonker & Volgenant 1987), O(rows² · columns).
+    Raises ValueError for costs that are not finite.
     """
     table = np.asarray(costs, np.float64)
     if not np.isfinite(table).all():

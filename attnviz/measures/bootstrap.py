@@ -1,6 +1,6 @@
-"""Means over a few texts or pairs with their doubt: intervals and p by the bootstrap, sign flips.
+"""Confidence intervals and p-values of means over a few texts, by bootstrap and sign flips.
 
-Rank correlation stands next to them.
+Rank correlation is here too.
 """
 
 from __future__ import annotations
@@ -13,43 +13,42 @@ from numpy.typing import NDArray
 from attnviz.measures.intervals import student_t
 
 LEAST_TEXTS = 5
-"""Below it there is no interval: four numbers tell too little of how they are spread."""
+"""The fewest texts that get an interval: four numbers say too little about their spread."""
 
 _DRAWS = 2000
 _TAIL = 0.025
 _CHUNK = 100
-"""Draws at a time, so that ten thousand texts do not fill the memory."""
+"""Bootstrap draws computed at a time, so that ten thousand texts do not fill the memory."""
 
 _FURTHEST = 2
-"""Times the reach of Student's t that an end may be away from the mean."""
+"""How many times as far from the mean as Student's t an end of an interval may lie."""
 
 _FLIPS = 4096
-"""Of the signs of the texts; all of them up to 13 texts."""
+"""The number of random sign flips; up to 13 texts all possible flips are used."""
 
 _CONSTANT = 1e-6
-"""Of the spread of the texts: a draw of less spread holds one value only, but for rounding."""
+"""A draw with less than this share of the texts' spread counts as constant, but for rounding."""
 
 
 def mean_interval(
     values: NDArray[np.floating], seed: int
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Return the 95% bootstrap-t interval of the mean over texts: (text, ablation) to two
-    (ablation,).
+    """Return both ends (ablation,) of the 95% bootstrap-t interval of means over texts.
 
-    Efron & Tibshirani 1993, section 12.5: of 2,000 draws of texts the quantiles of
-    (mean of the draw − mean) / standard error of the draw stand in for those of Student's t, so
-    that skewed effects get a skewed interval. The values are paired: each text gives a
-    difference to its own clean run. All ablations share the draws, so that they can be compared.
+    values: (text, ablation), each the difference of a text to its own clean run.
 
-    Each end lies once to twice as far from the mean as that of Student's t. Without the upper
-    bound five texts of nearly two values have intervals of 37 standard deviations, since draws of
-    one value have hardly an error; an end that the draws leave open, where they have none, is
-    Student's own. Without the lower one too few draws differ from each other to cover. Coverage
-    and mean width in standard deviations at 5, 7, 10 and 20 texts (tests/benchmarks/
-    bench_intervals.py has all): normal .97 3.1, .96 2.1, .96 1.6, .96 1.0; exponential .94 3.1,
-    .94 2.2, .95 1.8, .96 1.1; lognormal .89 2.6, .89 2.0, .91 1.6, .93 1.1, where Student's t has
-    .83, .81, .83, .88 and BCa .73 to .88. Where the values are not finite, no
-    end is.
+    Efron & Tibshirani 1993, section 12.5: in 2,000 draws of texts the quantiles of (mean of the
+    draw − mean) / standard error of the draw replace those of Student's t, so that skewed effects
+    get a skewed interval. All ablations share the draws, so that they can be compared.
+
+    Each end is limited to once to twice the distance of Student's t from the mean. Without the
+    upper limit five texts of nearly two values have intervals of 37 standard deviations, since
+    draws of one value have almost no error; an end that is infinite is replaced by Student's.
+    Without the lower limit the interval covers too rarely, since too few draws differ from each
+    other. Coverage and mean width in standard deviations at 5, 7, 10 and 20 texts (all in
+    tests/benchmarks/bench_intervals.py): normal .97 3.1, .96 2.1, .96 1.6, .96 1.0; exponential .94
+    3.1, .94 2.2, .95 1.8, .96 1.1; lognormal .89 2.6, .89 2.0, .91 1.6, .93 1.1; there Student's t
+    has .83, .81, .83, .88 and BCa .73 to .88. If a value is not finite, no end of its ablation is.
     Raises ValueError for fewer than ``LEAST_TEXTS`` texts.
     """
     texts = len(values)
@@ -69,9 +68,9 @@ def mean_interval(
 def _studentised(
     values: NDArray[np.floating], seed: int
 ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]]:
-    """Mean and standard error (ablation,), and t of each draw around the mean (draw, ablation).
+    """Return mean and standard error (ablation,), and each draw's t around the mean.
 
-    Infinite for a draw of one value other than the mean.
+    t is (draw, ablation), infinite for a draw of one value that differs from the mean.
     """
     texts = len(values)
     rng = np.random.default_rng(seed)
@@ -93,18 +92,18 @@ def _studentised(
 
 
 def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
-    """Two-sided p of each mean over texts, adjusted for all: (text, ablation) to (ablation,).
+    """Return two-sided p-values (ablation,) of means of values (text, ablation), adjusted for all.
 
     Single step (Westfall & Young 1993, section 2.4) over the draws of ``mean_interval``: the share
     of draws in which the largest |t| of any ablation is at least the ablation's own. All share the
     draws, so that their correlation is kept.
 
-    The chance that any of them has p ≤ 5 % by chance alone is 5 % or less, however many are tried
-    and however skewed they are: around means of zero, those of the bundled model's 24 heads gave
-    0.5 % over 10 sentences of stories and 3 % over 10 of unlike kinds, lognormal ones 2 %. Sign
-    flips, which take skewed effects for symmetric ones, gave 7, 19 and 64 % (the lognormal ones in
-    tests/benchmarks/bench_intervals.py). The price is power: below ten texts little is found.
-    NaN where values are not finite, 1 where they are all zero.
+    The probability of any p ≤ 5 % by chance alone is 5 % or less, for any number of ablations and
+    any skew: with true means of zero, effects of the bundled model's 24 heads gave 0.5 % over 10
+    sentences of stories and 3 % over 10 of unlike kinds, lognormal ones 2 %. Sign flips, which
+    assume symmetric effects, gave 7, 19 and 64 % (the lognormal ones in
+    tests/benchmarks/bench_intervals.py). The price is power: below ten texts little is found. NaN
+    if values are not finite, 1 if they are all zero.
     """
     finite = np.isfinite(values).all(axis=0)
     mean, error, drawn = _studentised(values[:, finite].astype(np.float64), seed)
@@ -117,24 +116,24 @@ def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
 
 
 def few_note(count: int, noun: str) -> tuple[str, ...]:
-    """Why there is no interval, where several texts would let one expect it."""
+    """Return a note that there are too few texts for intervals; empty for one or enough."""
     if not 1 < count < LEAST_TEXTS:
         return ()
     return (f"no intervals: {count} {noun} are too few for them; give at least {LEAST_TEXTS}",)
 
 
 def copies_note(left: int, whole: int, noun: str) -> tuple[str, ...]:
-    """On copies that were left out: they would make any interval as narrow as one likes."""
+    """Return a note that copies of texts were left out, since copies narrow any interval."""
     verb = "is a copy" if left == 1 else "are copies"
     said = f"{left} of {whole} {noun} {verb} of another and left out: no new evidence"
     return (said,) * bool(left)
 
 
 def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
-    """Two-sided p of each mean over texts by itself: (text, ablation) to (ablation,).
+    """Return the two-sided p-value of each mean by itself: (text, ablation) to (ablation,).
 
-    Were a text's effect as often above zero as below, its sign could be flipped: the share of sign
-    flips, the same for all, in which the sum is at least as large.
+    If there is no effect, the sign of a text's difference is random: p is the share of sign flips,
+    the same for all ablations, whose sum is at least as large.
     """
     known = np.asarray(values, dtype=np.float64)
     found = np.abs(known.sum(axis=0))
@@ -146,9 +145,9 @@ def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]
 
 
 def benjamini_hochberg(p: NDArray[np.floating]) -> NDArray[np.floating]:
-    """q of each p (test,), NaN for NaN: the least false discovery rate at which it is named.
+    """Return q for each p (test,): the least false discovery rate at which the test is reported.
 
-    Benjamini & Hochberg 1995: min over j ≥ i of p₍ⱼ₎·m / j, of m ordered p-values.
+    Benjamini & Hochberg 1995: min over j ≥ i of p₍ⱼ₎·m / j, of m ordered p-values. NaN gives NaN.
     """
     q = np.full(len(p), np.nan)
     known = np.flatnonzero(np.isfinite(p))
@@ -159,7 +158,7 @@ def benjamini_hochberg(p: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def _signs(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
-    """Flips (flip, text), the last text as it is: all of them, or drawn ones with none flipped."""
+    """Yield sign flips (flip, text): all distinct ones, or no flip and then random ones."""
     if 2 ** (texts - 1) <= _FLIPS:
         flips = np.arange(2 ** (texts - 1))
         yield 1.0 - 2.0 * (flips[:, None] >> np.arange(texts) & 1)
@@ -171,7 +170,7 @@ def _signs(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Rank correlation in [−1, 1], equal values sharing their rank; None where one is constant."""
+    """Return the rank correlation in [−1, 1]; ties share a rank; None if a list is constant."""
     ranks = [_ranks(np.asarray(values, dtype=float)) for values in (first, second)]
     spread = [values - values.mean() for values in ranks]
     size = float(np.sqrt((spread[0] ** 2).sum() * (spread[1] ** 2).sum()))
@@ -179,7 +178,7 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
 
 
 def _ranks(values: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Places in ascending order from 0, the mean of them for equal values."""
+    """Return the ranks in ascending order from 0; equal values get the mean of their ranks."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     ranks: NDArray[np.floating] = ((last - counts + last - 1) / 2)[inverse]

@@ -1,4 +1,4 @@
-"""How far two rows of attention weights are apart, and how alike two outputs of a head are."""
+"""How far apart two rows of attention weights are, and how alike two outputs of a head are."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ Floats = NDArray[np.floating]
 
 
 def js_divergence(first: Floats, second: Floats) -> NDArray[np.float64]:
-    """Return the Jensen–Shannon divergence of rows (..., key), which broadcast: (...), bits, in [0,
-    1].
+    """Return the Jensen–Shannon divergence (...) of rows (..., key) in bits, in [0, 1].
 
     ½ KL(p ‖ m) + ½ KL(q ‖ m) with m = (p + q) / 2 and 0·log 0 = 0 (Lin 1991, "Divergence Measures
-    Based on the Shannon Entropy"); symmetric; 0 for equal rows, 1 for rows that share no key.
-    Rows are scaled to sum to one, NaN counts as no weight; NaN for a row without any.
+    Based on the Shannon Entropy"); symmetric; 0 for equal rows, 1 for rows that share no key. The
+    rows broadcast and are scaled to sum to one. NaN counts as no weight; a row without weight gives
+    NaN.
     """
     p, q = _shares(first), _shares(second)
     middle = (p + q) / 2
@@ -34,9 +34,9 @@ def _shares(rows: Floats) -> NDArray[np.float64]:
 
 
 def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
-    """Return the cosine of vectors (..., width), which broadcast: (...), in [−1, 1].
+    """Return the cosine (...), in [−1, 1], of vectors (..., width), which broadcast.
 
-    A vector of zeros is like another one of zeros (1) and like nothing else (0).
+    The cosine is 1 for two vectors of zeros, and 0 for one vector of zeros.
     """
     wide = first.astype(np.float64), second.astype(np.float64)
     product = (wide[0] * wide[1]).sum(-1)
@@ -49,7 +49,7 @@ def cosine(first: Floats, second: Floats) -> NDArray[np.float64]:
 
 
 def kl_divergence(first: Floats, second: Floats) -> NDArray[np.float64]:
-    """KL(first ‖ second) of log-probabilities (..., word): (...), nats, at least 0; of NaN NaN."""
+    """Return KL(first ‖ second) ≥ 0 in nats of log-probabilities (..., word): (...)."""
     p, q = first.astype(np.float64), second.astype(np.float64)
     shares = np.exp(p)
     with np.errstate(invalid="ignore"):  # −∞ − −∞ of a word without any share

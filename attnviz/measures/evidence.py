@@ -1,23 +1,24 @@
-"""Whether one text shows that a head does what a name says, or chance could have done it.
+"""Tests whether a head's attention over one text earns it a label, or could be due to chance.
 
-A name says which key each query attends to: an *event* is a query with that key. What a head puts
-on the keys of the events is compared with two things. The effect: the same head's own attention to
-the same keys from its other queries (a column, such as a sink, is no pattern). The evidence: a draw
-of a key of each query at random among those that it sees. Under it S = Σ A[i, J_i] has the mean,
-variance and third cumulant that are the sums of those of the rows, and its upper tail is that of
-the gamma distribution of these three moments (Pearson's type III), in standard normal deviates by
-the cube root of Wilson & Hilferty (1931, "The distribution of chi-square", PNAS 17:684). The skew
-matters: of a peaked head with random weights each row hits its key with one over the number of keys
-seen, and eight hits of twelve are rare but not as rare as a normal tail says. Against the exact
-tail of such rows it is right within a factor of two at one in a hundred, and too careful by one to
-four at one in 100,000, where names are decided (tests/measures/test_evidence.py).
+A label says which key each query attends to: an *event* is a query with that key. The head's weight
+on the keys of the events is compared with two things. The effect: the same head's attention to the
+same keys from its other queries (a column, such as a sink, is no pattern). The evidence: for each
+query a key drawn at random among those that it sees. For random keys J, S = Σ A[i, J_i] has a mean,
+variance and third cumulant that are the sums of those of the rows. Its upper tail is approximated
+by the gamma distribution with these three moments (Pearson's type III) and converted to standard
+normal deviates by the cube root of Wilson & Hilferty (1931, "The distribution of chi-square", PNAS
+17:684). The skew matters: in a peaked head with random weights each row hits its key with
+probability one over the number of keys seen, and eight hits of twelve are rare but not as rare as a
+normal tail says. Compared with the exact tail of such rows the probability is right within a factor
+of two at 0.01, and one to four times too large at 0.00001, where labels are decided
+(tests/measures/test_evidence.py).
 
-Rows of one text are no independent draws, so an event counts once however often it comes: equal
-tokens have nearly equal rows and columns. The first token, separators and other special tokens are
-neither queries nor keys of events: where they gather attention that is a sink.
+Rows of one text are not independent draws, so repetitions of an event count once: equal tokens have
+    nearly equal rows and columns. The first token, separators and other special tokens are neither
+    queries nor keys of events: if they gather attention, that is a sink.
 
 Measured by ``tests/benchmarks/bench_labels.py``: of heads with random weights (``mha``, GPT-2,
-BERT, Llama; initializer_range 0.02, 0.3 and 0.5) at most 0.5% reach the threshold of a name and
+BERT, Llama; initializer_range 0.02, 0.3 and 0.5) at most 0.5% reach the threshold of a label and
 lie beyond three deviations, where 0.13% are expected, and none lies beyond four.
 """
 
@@ -31,23 +32,23 @@ from numpy.typing import NDArray
 from attnviz.measures.rows import TextFacts, Weights
 
 FEWEST_TOKENS = 8
-"""Of a text: below it no head is named after it."""
+"""The fewest tokens of a text that can give a head a label."""
 
 FEWEST_EVENTS = 8
-"""Different events that a name needs: fewer are an anecdote."""
+"""The fewest different events that can give a head a label."""
 
 _MOST_EVENTS = 256
-"""Events of a long text that are looked at, evenly spaced: more would tell no more."""
+"""The most events of a long text that are used, evenly spaced."""
 
 _OFFSETS = {"previous": -1, "self": 0, "next": 1}
 _FOLLOWING = {"duplicate": 0, "induction": 1}
-"""How far behind an earlier equal token the key stands."""
+"""How many tokens after an earlier equal token the key stands."""
 
 _ROUNDING = 1e-8
-"""The variance that 32-bit weights of one size may have."""
+"""The least variance: 32-bit weights that should be equal may have this much by rounding."""
 
 NAMES = len(_OFFSETS) + len(_FOLLOWING)
-"""How many names are tried on each head."""
+"""How many labels are tried on each head."""
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -55,11 +56,11 @@ Floats = NDArray[np.float64]
 
 
 class Evidence(NamedTuple):
-    """What one text says of one name, for each head.
+    """What one text says about one label, for each head.
 
-    events: different places of the text where the name can be seen.
+    events: number of different events in the text.
     control: (head,) mean weight on the keys of the events from the other queries that see them.
-    score: (head,) the same from the queries of the events, repeated ones once.
+    score: (head,) mean weight on the same keys from the queries of the events.
     deviations: (head,) how far the score lies above that of keys drawn at random, as the normal
         deviate of the same upper tail.
     """
@@ -71,11 +72,11 @@ class Evidence(NamedTuple):
 
 
 def evidence(text: TextFacts, weights: Weights, seen: Bools) -> dict[str, Evidence]:
-    """By name, of the names that the text has enough events of.
+    """Return the evidence for each label of which the text has enough events.
 
-    weights: (head, query, key) of self-attention, rows that sum to one. seen: (query, key) which
-    keys each query sees. An encoder has no induction: it sees the token that it would have to
-    guess.
+    weights: (head, query, key) of self-attention, rows that sum to one. seen: (query, key), whether
+        the query sees the key. Encoders are not tested for induction: they see the token to
+        predict.
     """
     causal = text.attention.causal
     if text.attention.kind == "cross" or len(text.queries) < FEWEST_TOKENS:
@@ -91,7 +92,7 @@ def evidence(text: TextFacts, weights: Weights, seen: Bools) -> dict[str, Eviden
 
 
 def _of_offset(text: TextFacts, weights: Weights, seen: Bools, offset: int) -> Evidence:
-    """Of keys a fixed number of tokens away; an event is a pair of tokens."""
+    """Return the evidence for keys ``offset`` tokens away; an event is a pair of tokens."""
     ids, count = np.asarray(text.queries.ids), len(text.queries)
     plain = ~text.special
     sees = seen & plain & plain[:, None]
@@ -110,9 +111,10 @@ def _of_offset(text: TextFacts, weights: Weights, seen: Bools, offset: int) -> E
 
 
 def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> Evidence:
-    """Of keys at or behind earlier equal tokens; an event is a token, at its last place.
+    """Return the evidence for keys ``behind`` tokens after earlier equal tokens.
 
-    Where such a query does not attend to the keys of its own token it may draw those of another.
+    An event is a token of the vocabulary, at its last place in the text. A random draw gives its
+    query the keys of any event that it sees.
     """
     ids, count = np.asarray(text.queries.ids), len(text.queries)
     plain = ~text.special
@@ -128,7 +130,7 @@ def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> E
     chosen = np.flatnonzero(known)
     chosen = _some(chosen[np.argsort(last[chosen])])
     before, aims = earlier[chosen], members[:, chosen]
-    # One head at a time, (event, key): all of them would be held next to the layer.
+    # One head at a time, (event, key): all at once would take the memory of another layer.
     mass = np.stack([np.where(before, head[last[chosen]], 0.0) @ aims for head in weights])
     sees = before @ aims > 0  # (event, event), mass (head, event, event)
     hits = np.einsum("hee->he", mass)
@@ -144,10 +146,10 @@ def _some(places: Ints) -> Ints:
 
 
 def _held(hits: Floats, control: Floats, choices: Weights, sees: Bools) -> Evidence:
-    """Return what the hits (head, event) are worth.
+    """Return the evidence of the events' weights ``hits`` (head, event).
 
-    control: (head, event). choices: (head, event, key) what each event could have drawn, of those
-    that it ``sees`` (event, key).
+    control: (head, event). choices: (head, event, key), the weights that a random draw chooses
+        from; ``sees`` (event, key) says which of them each event has.
     """
     heads, events = hits.shape
     if not events:
@@ -167,11 +169,12 @@ def _powers(values: Floats) -> Floats:
 
 
 def _deviate(above: Floats, variance: Floats, third: Floats) -> Floats:
-    """Return the normal deviate of a gamma tail, given what lies above the mean and two
-    cumulants.
+    """Return the normal deviate of a gamma tail.
+
+    above: excess over the mean. third: the third cumulant.
     """
     deviation = np.sqrt(np.maximum(variance, _ROUNDING))
-    skew = np.maximum(third / deviation**3, 0.05)  # as good as none: the normal distribution
+    skew = np.maximum(third / deviation**3, 0.05)  # nearly no skew: the normal distribution
     shape = 4 / skew**2
     ratio = np.maximum(1 + above / deviation / np.sqrt(shape), 0)
     return np.asarray((np.cbrt(ratio) - 1 + 1 / (9 * shape)) * 3 * np.sqrt(shape))

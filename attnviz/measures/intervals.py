@@ -1,4 +1,4 @@
-"""95% intervals: of a mean over a few texts, and of a share of pairs."""
+"""95% confidence intervals of a mean over a few texts, and of a share of pairs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _Z = 1.959963985
 """The 97.5% quantile of the normal distribution."""
 
 _FEW = (12.706, 4.303, 3.182)
-"""Those of Student's t for 1 to 3 degrees of freedom."""
+"""The 97.5% quantiles of Student's t for 1 to 3 degrees of freedom."""
 
 
 def student_t(freedom: int) -> float:
     """Return the 97.5% quantile of Student's t, within .001: Abramowitz & Stegun 1964, 26.7.5."""
-    from statistics import NormalDist  # brings fractions and decimals
+    from statistics import NormalDist  # imports fractions and decimals
 
     if freedom <= len(_FEW):
         return _FEW[freedom - 1]
@@ -32,7 +32,7 @@ def student_t(freedom: int) -> float:
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Student's interval of the mean of shares over texts, within [−1, 1]; None below two texts."""
+    """Return Student's interval of a mean of values in [−1, 1]; None below two values."""
     count = len(values)
     if count < 2:
         return None
@@ -43,9 +43,9 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def share_interval(share: float, count: int) -> tuple[float, float] | None:
-    """Wilson's interval (1927) of a share of ``count`` pairs; None without any.
+    """Return Wilson's interval (1927) of a share of ``count`` pairs; None if there are none.
 
-    It takes pairs for independent draws; those of one sentence are few.
+    Pairs are taken as independent draws, which those of one sentence hardly are.
     """
     if not count:
         return None

@@ -1,9 +1,9 @@
-"""From a head's scores and base rates to the label that names it, or none: the one place for it.
+"""The rules by which a head's scores and base rates give it a label, or none.
 
-``patterns`` measures scores on thousands of tokens, and a score names a head from ``THRESHOLD`` on.
-Such labels are ``KnownLabels`` for ``heads`` and ``ablate``. Where a model has none, the text at
-hand names a head if ``evidence`` holds that chance did not do it; in either case the share of what
-a score could gain over its base rate must reach the same threshold.
+``patterns`` measures scores on thousands of tokens and labels a head if its strength reaches
+``THRESHOLD``. These labels are ``KnownLabels`` for ``heads`` and ``ablate``. For a model without
+them the text at hand labels a head if ``evidence`` excludes chance and the strength reaches the
+same threshold. The strength is the share of the possible gain over the base rate.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from attnviz.measures.registry import LABELS, label_named
 from attnviz.records import HeadLabel, Source
 
 THRESHOLD = 0.2
-"""The share of what a score could gain over its base rate from which it names a head."""
+"""The least strength, the share of the possible gain over the base rate, that gives a label."""
 
 _DEVIATIONS = 3.0
-"""The least standard errors of the base rate's share that a relation must gain."""
+"""The least number of standard errors by which a relation's score must exceed its base rate."""
 
 _FALSE_LABELS = 0.01
-"""How many labels chance may give to all heads of a model together."""
+"""The expected number of labels that chance may give to all heads of a model together."""
 
 _PARTS = {"delimiter": ("first", "separator")}
-"""Labels whose tokens contain those of a sharper one."""
+"""Labels, and the more specific labels whose tokens they include."""
 
 _PART = 0.5
-"""Of a label's score, from which a sharper label that it contains takes its place."""
+"""The share of a label's score from which a more specific label replaces it."""
 
 SINK = "first"
 
 _SEEKER = "induction"
-"""A head that looks for repetitions rests on the first token wherever there is none (null
-attention, Vig & Belinkov 2019), which in most texts is nearly everywhere: it is named for what it
-seeks. Not so of ``duplicate``: where the first token comes again, resting on it looks the same."""
+"""An induction head rests on the first token if there is no repetition (null attention, Vig &
+Belinkov 2019), in most texts nearly everywhere: it is named after what it seeks. This does not hold
+for ``duplicate``: if the first token is repeated, resting on it looks the same."""
 
 
 class KnownLabel(NamedTuple):
-    """The label that thousands of tokens gave to a head.
+    """The label that a head got on thousands of tokens.
 
-    name: of the label; None where none reached its threshold.
-    score: behind it, in [0, 1]; NaN without one.
+    name: name of the label; None if no score reached its threshold.
+    score: the label's score in [0, 1]; NaN without a label.
     """
 
     name: str | None
@@ -55,7 +55,7 @@ class KnownLabels(NamedTuple):
 
     source: the card of the bundled model, or ``patterns``.
     heads: by (layer, head), both from 0.
-    date: when ``patterns`` kept them, such as ``2026-11-21``; empty where that is not known.
+    date: when ``patterns`` stored them, such as ``2026-11-21``; empty if unknown.
     """
 
     source: Source
@@ -63,7 +63,7 @@ class KnownLabels(NamedTuple):
     date: str = ""
 
     def named(self) -> dict[tuple[int, int], HeadLabel]:
-        """Return the label of each head that has one, with nothing of a text."""
+        """Return the label of each head that has one, without measures of a text."""
         return {
             place: self.label(label.name, label.score)
             for place, label in self.heads.items()
@@ -71,7 +71,7 @@ class KnownLabels(NamedTuple):
         }
 
     def label(self, name: str, score: float) -> HeadLabel:
-        """Return a label of this source, with nothing of a text."""
+        """Return a label of this source, without measures of a text."""
         measure = label_named(name)
         return HeadLabel(
             name=name,
@@ -86,11 +86,10 @@ class KnownLabels(NamedTuple):
 
 
 def strength(score: float | None, *floors: float | None) -> float | None:
-    """Return the share of what a score could gain over the highest of its floors that it has
-    gained.
+    """Return (score − floor) / (1 − floor), the share of the possible gain, for the highest floor.
 
-    At most 1; below 0 for a score under its floor; None where score or floors were not measured,
-    or nothing can be gained.
+    At most 1; below 0 for a score under its floor; None if score or floors were not measured, or if
+    the floor is 1.
     """
     known = [floor for floor in floors if floor is not None]
     if score is None or not known or max(known) > 1 - 1e-6:
@@ -105,7 +104,7 @@ def strengths(
     base_rate: Mapping[str, float | None],
     floors: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """Return the strength of each name that has one, over its base rate and its further floor."""
+    """Return the strengths that can be measured, with base rate and ``floors`` as the floors."""
     found = {}
     for name in names:
         if base_rate.get(name) is None:
@@ -117,19 +116,19 @@ def strengths(
 
 
 def clear_deviations(trials: int) -> float:
-    """Return the standard errors that a score must gain where ``trials`` heads and names are tried.
+    """Return the standard errors that a score must gain in a test of ``trials`` heads and labels.
 
-    The more are tried, the further one of them strays by chance (Bonferroni's correction).
+    More trials need a larger gain (Bonferroni's correction).
     """
-    from statistics import NormalDist  # brings fractions and decimals, which a card does not need
+    from statistics import NormalDist  # imports fractions and decimals, which a card does not need
 
     return max(NormalDist().inv_cdf(1 - _FALSE_LABELS / max(trials, 1)), _DEVIATIONS)
 
 
 def testable(name: str, base: float | None, pairs: int, deviations: float) -> bool:
-    """Return whether any score of this many pairs could name a head, so high is the base rate.
+    """Return whether the highest score could give this label, given base rate and pairs.
 
-    Of what is no relation: where the threshold can be reached at all.
+    Only a relation needs a number of pairs and ``deviations``.
     """
     if base is None:
         return False
@@ -146,9 +145,9 @@ def best_label(
 ) -> str | None:
     """Return the name of the largest strength that reaches the threshold, or None.
 
-    A relation must also lie clear of chance by so many standard errors, given how many pairs were
-    looked at; a label gives way to a sharper one that explains half of it; and ``first`` to a clear
-    ``induction``.
+    measured: number of pairs of each relation. A relation must also lie ``deviations`` standard
+        errors above its base rate. A label gives way to a more specific one that has half its
+        score, and ``first`` gives way to ``induction``.
     """
     reached = {
         name: value
@@ -167,9 +166,7 @@ def best_label(
 
 
 def strongest(reached: Mapping[str, float]) -> str | None:
-    """Return the name of the largest strength, of equal ones the first of the registry; None of
-    none.
-    """
+    """Return the name of the largest strength, of ties the first in the registry, or None."""
     order = list(LABELS)
     return min(
         reached,

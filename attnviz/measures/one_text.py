@@ -40,7 +40,7 @@ _EVEN = 0.6
 
 _SINK = label_named(SINK)
 _NAMES = (*OF_ONE_TEXT, "separator", "delimiter")
-"""What is measured: names that a head may have been given before are not in ``OF_ONE_TEXT``."""
+"""The scores that are measured: ``OF_ONE_TEXT``, and those of labels that may be known already."""
 
 Scores = Mapping[str, float | None]
 
@@ -50,17 +50,17 @@ def head_scores(
 ) -> tuple[HeadScores, ...]:
     """Return the scores and the label of every kept head, in the order of the record.
 
-    known: labels that were measured before; they go before what this text could say. Without them
-    the text names a head where ``evidence`` is clear, which random weights are never asked for.
-    All other heads are described: by the sink, or as diffuse or peaked. A sink is never more than
-    such a description, whoever names it: its score is the weight on all of the sink of this text.
+    known: labels that were measured before; they take precedence over this text. Without them the
+        text labels a head if ``evidence`` is clear, except in models with random weights. All other
+        heads are described: by the sink, or as diffuse or peaked. A label for a sink is always such
+        a description: its score is the weight on all sink tokens of this text.
     """
     text = _Text(record, known)
     return tuple(entry for layer in record.layers for entry in text.heads(layer))
 
 
 class _Text:
-    """What is the same for all heads over a text."""
+    """The facts of a text that are the same for all heads."""
 
     def __init__(self, record: AttentionRecord, known: KnownLabels | None) -> None:
         self._known = known
@@ -74,7 +74,7 @@ class _Text:
         self._trials = info.layers * info.heads * NAMES
 
     def heads(self, layer: LayerWeights) -> Iterator[HeadScores]:
-        """Yield the scores of a layer's heads, with what names them."""
+        """Yield the scores and the label of each head of a layer."""
         seen = self._record.seen(layer)
         values = whole_scores(self._facts, layer.weights, _NAMES, mask=seen)
         found = evidence(self._facts, layer.weights, seen) if self._asked else {}
@@ -99,9 +99,7 @@ class _Text:
         found: Mapping[str, Evidence],
         bases: BaseRates,
     ) -> HeadLabel | None:
-        """Return what names a head, if anything; ``NO_LABEL`` where its weights are not all
-        numbers.
-        """
+        """Return a head's label, None if there is none; ``NO_LABEL`` if a weight is not finite."""
         if scores["entropy"] is None:
             return NO_LABEL
         known = None if self._known is None else self._known.heads.get((layer, head))
@@ -133,7 +131,7 @@ class _Text:
     def _described(
         self, scores: Scores, sink: float, even_sink: float, bases: BaseRates
     ) -> HeadLabel:
-        """Of a head without a name: the sink that has most, or how its attention is spread."""
+        """Return the description of a head without label: its main sink, diffuse, or peaked."""
         if sink > self._resting:
             most = max(SINKS, key=lambda name: scores.get(name) or 0.0)
             label = _label(most, sink, even_sink, events=self._queries)
@@ -146,7 +144,6 @@ class _Text:
 
 
 def _numbers(values: Mapping[str, Weights], *place: int) -> dict[str, float | None]:
-    """Return the measures of one head; None where the text does not show them."""
     found = {name: float(value[place]) for name, value in values.items()}
     return {name: None if math.isnan(value) else value for name, value in found.items()}
 
@@ -178,10 +175,10 @@ def _number(value: float | None) -> float:
 
 
 def notable_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, int], ...]:
-    """Return the ``count`` heads worth a full map: each name's strongest first, then the next ones.
+    """Return the ``count`` heads most worth a full map: each label's strongest, then the others.
 
     Heads that attend elsewhere come before those that attend to their own token; then the peaked
-    ones, the attention sinks, the most even ones last.
+    ones, the attention sinks, and last the most even ones.
     """
     ranked = sorted(heads, key=_clarity, reverse=True)
     leaders: dict[str, HeadScores] = {}
@@ -194,9 +191,7 @@ def notable_heads(heads: Sequence[HeadScores], count: int) -> tuple[tuple[int, i
 
 
 def _clarity(entry: HeadScores) -> float:
-    """Return how clearly a head is what its label says: names above 0, what only describes
-    below.
-    """
+    """Return how clearly a head fits its label: labels above 0, mere descriptions below."""
     label = entry.label
     if label is NO_LABEL:
         return -math.inf

@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple
 from attnviz.errors import UsageError
 
 Family = Literal["position", "identity", "content", "relation", "alignment", "statistic"]
-"""What a measure depends on, which decides its base rate, see ``BASES``: where a key stands, that
-it equals another token, what it is, how a person annotated it, where it stands in another text.
-A statistic tells how attention is spread, not what is attended to."""
+"""What a measure depends on, which decides its base rate, see ``BASES``: the position of a key, its
+equality with another token, the kind of token, its annotation by a person, its position in another
+text. A statistic measures how attention is spread, not what is attended to."""
 
 Need = Literal["one text", "two texts", "the future", "the first token", "ranks"]
 
@@ -27,14 +27,14 @@ NEEDS: Mapping[Need, str] = {
     "the first token": "the first token is left out in this view",
     "ranks": "the order of the vocabulary does not tell how rare a token is",
 }
-"""What a measure needs, with what is said where that is not there."""
+"""What a measure may need, and the message if that is missing."""
 
 View = Literal["raw", "without-first", "norm-weighted"]
 """Weights as they are; without key 0, the rest of each row scaled to one; or each weight times the
-norm of what it moves, ‖v_j W_O^h‖, each row scaled to one (Kobayashi et al. 2020)."""
+norm of the value it moves, ‖v_j W_O^h‖, each row scaled to one (Kobayashi et al. 2020)."""
 
 _OWN_COLOUR = "d9d2ff"
-"""Of relations that a person's own probe file names."""
+"""The colour of relations from a user's own probe file."""
 
 _UNIFORM = "uniform attention over all visible tokens"
 
@@ -50,18 +50,17 @@ BASES: Mapping[Family, str] = {
 
 
 class Measure(NamedTuple):
-    """One number of a head, and the label of the heads that it names.
+    """One score of a head, and the label of the heads that it names.
 
     name: of the score, and of the label.
     family: see ``Family``.
-    text: what is measured, of each query; the score is the mean over queries.
+    text: what is measured for each query; the score is the mean over queries.
     meaning: what a head of this label does.
-    letter: its label's sign where there is no room for the name; no two share one. Empty where no
-        head is named after the measure.
-    colour: its label's, as RRGGBB; no two share one.
+    letter: the label in one letter, different for each label. Empty if the measure is no label.
+    colour: the label's colour as RRGGBB, different for each label.
     short: the name in three or four letters, for a cell of a grid.
-    said: the name as papers say it.
-    needs: what must be there to measure it.
+    said: the name as used in papers.
+    needs: conditions without which it cannot be measured.
     absent: why a text may have no number all the same; ``{text}`` stands for the text's name.
     unit: ``share`` (in [0, 1]), ``nats`` or ``tokens``.
     """
@@ -80,7 +79,7 @@ class Measure(NamedTuple):
 
 
 def _relation(name: str, letter: str, colour: str, short: str, meaning: str) -> Measure:
-    """Return a relation between words has no formula by rows: see ``patterns.relations``."""
+    """Return a relation between words; it has no formula by rows, see ``patterns.relations``."""
     text = f"whether the largest weight is on the word of its {name}"
     return Measure(
         name=name,
@@ -189,12 +188,12 @@ MEASURES: Mapping[str, Measure] = {
     )
 }
 # fmt: on
-"""Every measure in its order; where two are equally strong the earlier one names the head."""
+"""Every measure in its order; of two equally strong ones the earlier names the head."""
 
 LABELS: Mapping[str, Measure] = {
     name: measure for name, measure in MEASURES.items() if measure.letter
 }
-"""Those that can name a head."""
+"""The measures that can name a head."""
 
 # fmt: off
 UNLABELLED: Mapping[str, Measure] = {
@@ -210,7 +209,7 @@ UNLABELLED: Mapping[str, Measure] = {
     ),
 }
 # fmt: on
-"""What a head is called over one text where no measure stands out."""
+"""The descriptions of a head that no measure names over one text."""
 
 
 def of_family(*families: Family) -> tuple[str, ...]:
@@ -224,19 +223,17 @@ RELATIONS = of_family("relation")
 _ALWAYS = tuple(name for name in of_family("statistic") if "the future" not in MEASURES[name].needs)
 
 STATISTICS = (*_ALWAYS, "first")
-"""What is informed about every head beside its label."""
+"""The measures that are reported for every head in addition to its label."""
 
 DESCRIBED = (*STATISTICS, *(name for name in of_family("statistic") if name not in _ALWAYS))
-"""The same with what only attention in both directions has."""
+"""``STATISTICS`` and those that only attention in both directions has."""
 
 OF_ONE_TEXT = (*of_family("position", "identity"), *_ALWAYS)
-"""What a single short text can show of a head."""
+"""The measures that a single short text can show."""
 
 
 def label_named(name: str) -> Measure:
-    """Return the label of this name; a relation of a person's own probe file gets the letter
-    ``r``.
-    """
+    """Return the label of this name; an unknown name is a user's own relation, letter ``r``."""
     known = LABELS.get(name) or UNLABELLED.get(name)
     return known or _relation(
         name, "r", _OWN_COLOUR, name[:4], "the word that your annotation names (highest attention)"
@@ -244,9 +241,9 @@ def label_named(name: str) -> Measure:
 
 
 def find_label(name: str, known: Iterable[str] = tuple(LABELS)) -> str:
-    """Return the label of this name or letter, or the only one that begins so.
+    """Return the name of the label with this name, letter, or unambiguous beginning.
 
-    Raises UsageError, with the nearest name, where there is none.
+    Raises UsageError, with the nearest name, if there is none.
     """
     names = list(dict.fromkeys(known))
     wanted = name.strip().lower()

@@ -1,7 +1,8 @@
-"""What each row of attention weights adds to a measure, so that no matrix need be there at once.
+"""Formulas of measures, computed from blocks of rows, so that no whole matrix need be in memory.
 
-A formula takes a block of rows and gives one value a row and whether that row counts; the measure
-is the mean over all rows that count, in blocks or whole. ``registry`` has the rest of each measure.
+A formula takes a block of rows and returns one value a row, and whether that row counts; the
+measure is the mean over all rows that count, in blocks or whole. ``registry`` has the rest of each
+measure.
 """
 
 from __future__ import annotations
@@ -28,36 +29,35 @@ Rows = tuple[Weights, Bools]
 Formula = Callable[["RowBlock"], Rows]
 
 _RARE_SHARE = 0.1
-"""Of a text's tokens that are called rare."""
+"""The share of a text's tokens that are called rare."""
 
 _RARE_KINDS = 3
 _NEAR = 0.2
-"""The width of the diagonal of two texts."""
+"""The width g of the diagonal of two texts in ``_alignment_rows``."""
 
 
 def norm_weighted(weights: Weights, norms: Weights) -> Weights:
-    """Weights (..., rows, keys) times the norms (..., key) of what they move, as ``shares``.
+    """Return weights (..., rows, keys) times the norms (..., key) of moved values, as ``shares``.
 
-    A block may lack the last keys.
+    The block may lack the last keys.
     """
     return shares(weights * norms[..., None, : weights.shape[-1]].astype(weights.dtype))
 
 
 def shares(parts: Weights) -> Weights:
-    """Parts (..., row, key) rescaled in place: rows sum to one, or are zero."""
+    """Rescale (..., row, key) in place so that each row sums to one; rows of zeros stay zero."""
     total = parts.sum(-1, keepdims=True)
     return np.asarray(np.divide(parts, total, out=parts, where=total > 0))
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What attention is measured, and what of it is known.
+    """Which attention is measured, and what is known about it.
 
-    kind: which attention of the model.
+    kind: self-attention, or which attention of an encoder–decoder.
     causal: whether a query sees no later key.
     view: how weights were changed before they are measured.
-    ranked: whether a larger token id stands for a rarer token, as in vocabularies that were learnt
-        by frequency.
+    ranked: whether a larger token id is a rarer token, as in vocabularies learnt by frequency.
     """
 
     kind: Kind
@@ -67,11 +67,11 @@ class Conditions:
 
     @property
     def without_first(self) -> bool:
-        """Return whether key 0 was taken out of the weights."""
+        """Return whether key 0 was removed from the weights."""
         return self.view == "without-first"
 
     def lacks(self, measure: Measure) -> Need | None:
-        """Return what a measure needs and is not there; None where it can be taken."""
+        """Return the first need of a measure that is not met, or None if it can be measured."""
         met: Mapping[Need, bool] = {
             "one text": self.kind != "cross",
             "two texts": self.kind == "cross",
@@ -82,7 +82,7 @@ class Conditions:
         return next((need for need in measure.needs if not met[need]), None)
 
     def formulas(self, names: Collection[str] | None = None) -> dict[str, Formula]:
-        """Return the formulas of those measures (all by default) that can be taken."""
+        """Return the formulas of the named measures (default: all) that can be measured."""
         return {
             name: formula
             for name, formula in FORMULAS.items()
@@ -95,9 +95,9 @@ class TextFacts:
     """What must be known of a text before attention over it can be scored.
 
     queries, keys: the tokens of the two axes; the same object for self-attention.
-    attention: what is measured.
-    shuffles: orders of the tokens that identity is measured in next to the text's own.
-    passing: whether attention passes by in blocks, of which no second one should be held.
+    attention: which attention is measured.
+    shuffles: number of shuffled orders of the tokens, for the base rate of identity measures.
+    passing: whether attention comes in blocks, so that no second matrix should be held.
     """
 
     queries: Tokens
@@ -108,28 +108,31 @@ class TextFacts:
 
     @cached_property
     def special(self) -> Bools:
-        """(query,) whether each query is a special token."""
+        """Return (query,), whether each query is a special token."""
         return np.asarray(self.queries.special, bool)
 
     @cached_property
     def separators(self) -> Bools:
-        """(key,) special tokens but the first."""
+        """Return (key,), whether each key is a special token other than the first token."""
         found = np.asarray(self.keys.special, bool)
         found[:1] = False
         return found
 
     @cached_property
     def delimiters(self) -> Bools:
-        """(key,) punctuation and special tokens."""
+        """Return (key,), whether each key is punctuation or a special token."""
         tokens = zip(self.keys.texts, self.keys.special, strict=True)
         return np.asarray([special or is_punctuation(text) for text, special in tokens], bool)
 
     @cached_property
     def orders(self) -> NDArray[np.int64]:
-        """(1 + shuffles, token) ids: the text's own, then shuffled ones, special tokens kept."""
+        """Return token ids (1 + shuffles, token): the text's own order, then shuffled ones.
+
+        Special tokens keep their places.
+        """
         ids = np.asarray(self.queries.ids, np.int64)
         orders = np.repeat(ids[None], 1 + self.shuffles, axis=0)
-        if not self.shuffles:  # NumPy imports its generators when they are first asked for
+        if not self.shuffles:  # NumPy imports its generators at their first use
             return orders
         free = np.flatnonzero(~self.special)
         generator = np.random.default_rng(len(ids))
@@ -139,9 +142,10 @@ class TextFacts:
 
     @cached_property
     def rare(self) -> Bools:
-        """(key,) the tenth of the text that comes last in the vocabulary, special tokens aside.
+        """Return (key,), whether each key is in the tenth that comes last in the vocabulary.
 
-        None where these are fewer than three different tokens: that would be a word, not rarity.
+        Special tokens are left out. If the tenth has fewer than three different tokens, no key is
+        rare: that would be a word, not rarity.
         """
         ids = np.where(self.keys.special, -1, np.asarray(self.keys.ids, np.int64))
         count = int(_RARE_SHARE * (ids >= 0).sum())
@@ -162,7 +166,7 @@ class RowBlock:
 
     weights: (..., rows, keys); last keys that a causal block does not see may be left out.
     start: index of its first query.
-    mask: (rows, keys) which keys each query sees; None where ``Conditions.causal`` says it.
+    mask: (rows, keys), whether each query sees the key; None for that of ``Conditions.causal``.
     """
 
     text: TextFacts
@@ -182,7 +186,7 @@ class RowBlock:
 
     @cached_property
     def seen(self) -> Bools:
-        """(rows, keys) which keys each row can look at in this view."""
+        """Return (rows, keys), whether each row can look at the key in this view."""
         shape = self.weights.shape[-2:]
         if self.mask is not None:
             seen = self.mask[:, : shape[1]].copy()
@@ -199,12 +203,12 @@ class RowBlock:
 
     @property
     def every(self) -> Bools:
-        """That each row counts."""
+        """Return True for each row: all rows count."""
         return np.ones(len(self.queries), bool)
 
     @cached_property
     def entropy(self) -> Weights:
-        """−Σ A ln A of each row, nats, with 0 ln 0 = 0."""
+        """Return −Σ A ln A of each row in nats, with 0 ln 0 = 0."""
         weights = self.weights
         # The smallest normal number stands in for zero: zero times its logarithm is zero.
         logarithms = np.log(np.maximum(weights, np.finfo(weights.dtype).tiny))
@@ -213,9 +217,7 @@ class RowBlock:
 
 
 def _at(block: RowBlock, offset: int) -> Rows:
-    """Return each row's weight on the key ``offset`` away; a row that has no such key does not
-    count.
-    """
+    """Return each row's weight on the key ``offset`` away; rows without that key do not count."""
     keys, weights = block.queries + offset, block.weights
     inside = (keys >= 0) & (keys < weights.shape[-1])
     rows, shown = np.arange(len(keys)), np.where(inside, keys, 0)
@@ -235,17 +237,17 @@ def _first_rows(block: RowBlock) -> Rows:
 
 
 def _duplicate_rows(block: RowBlock) -> Rows:
-    """Return the weight on earlier tokens equal to the query's; values (..., orders, rows)."""
+    """Return the weight on earlier tokens equal to the query's: (..., orders, rows)."""
     ids, queries, keys = block.text.orders, block.queries, block.keys
     equal = ids[:, queries, None] == ids[:, None, : len(keys)]
     return _mass_on(block.weights, equal & (keys < queries[:, None]) & block.seen)
 
 
 def _induction_rows(block: RowBlock) -> Rows:
-    """Return the weight on what followed earlier tokens equal to the query's; (..., orders, rows).
+    """Return the weight on tokens after earlier tokens equal to the query's: (..., orders, rows).
 
-    Keys j + 1 of equal tokens j < i − 1. On BOS r₁…r_n r₁…r_n of distinct tokens that is
-    A[i, i − n + 1] of the second copy, and on more copies the prefix-matching score.
+    Keys j + 1 of equal tokens j < i − 1. On BOS r₁…r_n r₁…r_n of distinct tokens that is A[i, i − n
+    + 1] of the second copy, and on more copies the prefix-matching score.
     """
     ids, queries, keys = block.text.orders, block.queries, block.keys
     before = np.roll(ids, 1, axis=-1)[:, None, : len(keys)]
@@ -280,7 +282,7 @@ def _rare_rows(block: RowBlock) -> Rows:
 
 
 def _alignment_rows(block: RowBlock) -> Rows:
-    """Σⱼ A[i, j]·exp(−(i/N − j/M)² / 2g²), g = 0.2: how near the diagonal of two texts a row looks.
+    """Return Σⱼ A[i, j]·exp(−(i/N − j/M)² / 2g²), g = 0.2: nearness to the diagonal of two texts.
 
     One minus the guided-attention loss of Tachibana et al. 2018, "Efficiently Trainable
     Text-to-Speech System", section 4.1, over N queries and M keys; in [0, 1].
@@ -298,7 +300,7 @@ def _normalised_entropy_rows(block: RowBlock) -> Rows:
 
 
 def _distance_rows(block: RowBlock) -> Rows:
-    """Σⱼ A[i, j]·|i − j|, tokens."""
+    """Return Σⱼ A[i, j]·|i − j|, the mean distance in tokens."""
     if block.text.passing and block.text.attention.causal:
         return -_signed_distance_rows(block)[0], block.every  # needs no second matrix
     gap = np.abs(block.queries[:, None] - block.keys[None, :]).astype(block.weights.dtype)
@@ -306,14 +308,14 @@ def _distance_rows(block: RowBlock) -> Rows:
 
 
 def _signed_distance_rows(block: RowBlock) -> Rows:
-    """Σⱼ A[i, j]·(j − i): later keys count as positive."""
+    """Return Σⱼ A[i, j]·(j − i), the mean distance in tokens; later keys count as positive."""
     weights = block.weights
     mean = weights @ block.keys.astype(weights.dtype) - block.queries * weights.sum(-1)
     return np.asarray(mean), block.every
 
 
 def _confidence_rows(block: RowBlock) -> Rows:
-    """Return the largest weight of each row that is no special token's."""
+    """Return the largest weight of each row; rows of special tokens do not count."""
     return block.weights.max(-1), ~block.text.special[block.queries]
 
 
@@ -334,7 +336,7 @@ FORMULAS: Mapping[str, Formula] = {
     "confidence": _confidence_rows,
     "signed_distance": _signed_distance_rows,
 }
-"""By the names of ``registry``; relations and ``monotone`` are no means over rows."""
+"""Formulas by the names of ``registry``; relations and ``monotone`` are no means over rows."""
 
 
 def whole_scores(
@@ -344,9 +346,9 @@ def whole_scores(
     start: int = 0,
     mask: Bools | None = None,
 ) -> dict[str, Weights]:
-    """Measures of a whole matrix (..., query, key): (...), NaN where the text cannot show one.
+    """Return the measures (...) of a whole matrix (..., query, key); NaN for one without rows.
 
-    start: index of its first query, where it has only the last ones. mask: see ``RowBlock``.
+    start: index of its first query, if it has only the last ones. mask: see ``RowBlock``.
     """
     block, formulas = RowBlock(text, weights, start, mask), text.attention.formulas(names)
     return {name: _mean(*formula(block)) for name, formula in formulas.items()}
@@ -355,7 +357,7 @@ def whole_scores(
 class BaseRates(NamedTuple):
     """Scores of uniform attention over the keys that each query sees.
 
-    scores: by name; None where the text cannot show it. rows: how many each is the mean of.
+    scores: by name; None if the text cannot show it. rows: number of rows in each mean.
     """
 
     scores: Mapping[str, float | None]
@@ -375,29 +377,29 @@ def base_rates(text: TextFacts, names: Collection[str], seen: Bools, start: int 
 
 
 def _mean(values: Weights, counts: Bools) -> Weights:
-    if counts.ndim == 2:  # of identity the text's own order
+    if counts.ndim == 2:  # identity: the text's own order
         values, counts = values[..., 0, :], counts[0]
     chosen = values[..., counts]
     if not chosen.shape[-1]:
         return np.full(chosen.shape[:-1], np.nan)
-    # Side by side in memory: over other strides the same numbers add up to another last bit.
+    # Contiguous in memory: with other strides the sum may differ in its last bit.
     return np.asarray(np.ascontiguousarray(chosen).mean(-1))
 
 
 def centre_rows(weights: Weights) -> Weights:
-    """Σⱼ A[i, j]·j / Σⱼ A[i, j]: the key that a row looks at on average."""
+    """Return Σⱼ A[i, j]·j / Σⱼ A[i, j]: the key index that a row looks at on average."""
     positions = np.arange(weights.shape[-1]).astype(weights.dtype)
     total = weights.sum(-1)
     return np.asarray((weights @ positions) / np.where(total > 0, total, 1))
 
 
 def uniform_weights(queries: int, keys: int, causal: bool) -> NDArray[np.float64]:
-    """Attention spread evenly over all keys, or where causal over those up to the query."""
+    """Return attention spread evenly over all keys, if causal over those up to the query."""
     return even_weights(visible_keys(queries, keys, causal))
 
 
 def visible_keys(queries: int, keys: int, causal: bool, start: int = 0) -> Bools:
-    """Return (query, key), True everywhere, or where causal for keys up to the query.
+    """Return (query, key), whether the query sees the key: all, if causal those up to the query.
 
     start: the index of the first query.
     """

@@ -1,4 +1,4 @@
-"""The attention sink of a text: which keys it is, how much a head gives it, and weights without it.
+"""The attention sink of a text: its keys, the weight that a head gives it, weights without it.
 
 Heads that have nothing to do put their weight on the first token or on special tokens (Xiao et al.
 2023, attention sinks; Clark et al. 2019 for BERT's [SEP]): a column of the map, which says little
@@ -21,25 +21,23 @@ SINK_WEIGHT = 0.3
 Sink Emerges in Language Models"."""
 
 _OVER_UNIFORM = 2.0
-"""How many times that of uniform attention it must be as well: a short text has few other keys."""
+"""The least multiple of uniform attention's weight on the sink, since short texts have few keys."""
 
 LEAST_LEFT = 0.005
-"""A row that gives all but this to the sink has nothing left that could be rescaled: what would be
-shown is its rounding."""
+"""The least weight outside the sink that is rescaled: less is mostly rounding error."""
 
 
 def sink_keys(keys: Tokens, causal: bool) -> Bools:
-    """(key,) the special tokens ([CLS], [SEP], BOS, EOS) and, of causal attention, key 0."""
+    """Return (key,), True at special tokens ([CLS], [SEP], BOS, EOS) and, if causal, at key 0."""
     found = np.asarray(keys.special, bool)
     found[:1] |= causal
     return found
 
 
 def sink_of(record: AttentionRecord) -> tuple[Bools, Bools]:
-    """Return the sink of a record: (query,) which queries are of it themselves, and (key,) which
-    keys.
+    """Return which queries (query,) and which keys (key,) of a record belong to the sink.
 
-    In cross attention no query is.
+    In cross attention no query does.
     """
     keys = sink_keys(record.keys, record.causal)
     queries = np.zeros(len(record.queries), bool) if record.kind == "cross" else keys
@@ -47,10 +45,10 @@ def sink_of(record: AttentionRecord) -> tuple[Bools, Bools]:
 
 
 def sink_weights(weights: Floats, queries: Bools, keys: Bools) -> Floats:
-    """Mean over queries that are not of the sink of Σⱼ A[i, j] over its keys j, in [0, 1].
+    """Return the weight on the sink's keys, in [0, 1], as a mean over queries outside the sink.
 
-    weights: (..., query, key); queries, keys: as ``sink_of`` gives them. NaN where every query is
-    of the sink.
+    weights: (..., query, key); queries, keys: as returned by ``sink_of``. NaN if every query
+        belongs to the sink.
     """
     if queries.all():
         return np.full(weights.shape[:-2], np.nan)
@@ -60,8 +58,8 @@ def sink_weights(weights: Floats, queries: Bools, keys: Bools) -> Floats:
 def resting_weight(record: AttentionRecord) -> float:
     """Return the sink weight above which a head rests on the sink.
 
-    ``SINK_WEIGHT``, or twice what uniform attention gives in the layer where it gives most,
-    whichever is more; 1 where there is no sink.
+    The larger of ``SINK_WEIGHT`` and twice the weight of uniform attention, in the layer that has
+    most of it; 1 if there is no sink.
     """
     queries, keys = sink_of(record)
     if not keys.any() or queries.all():
@@ -73,7 +71,7 @@ def resting_weight(record: AttentionRecord) -> float:
 
 
 def without_sink(weights: Floats, keys: Bools) -> Floats:
-    """Weights (..., query, key) without the sink's keys, each row rescaled to sum to one.
+    """Return weights (..., query, key) without the sink's keys, each row rescaled to sum to one.
 
     NaN in the left-out columns, and in rows that keep at most ``LEAST_LEFT``.
     """

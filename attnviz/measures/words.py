@@ -1,4 +1,4 @@
-"""Words of a tokenised text: where one stands, however many tokens it was split into."""
+"""Finds words in a tokenised text, however many tokens they were split into."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def joined(tokens: Tokens) -> str:
 def word_spans(tokens: Tokens, word: str) -> list[range]:
     """Return the token ranges whose text is ``word``, in order.
 
-    Whole words if there are any, else parts of words (``at`` in ``m|at``); each in the case that
-    was given if there are any, else in any case.
+    Whole words if there are any, else parts of words (``at`` in ``m|at``); in either case first
+    with the given upper and lower case, then with any.
     """
     wanted = word.strip()
     if not wanted:
@@ -33,9 +33,7 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
 
 
 def _is_whole(texts: Sequence[str], span: range) -> bool:
-    """Return whether no letter stands next to the tokens; true where the tokens do not show
-    blanks.
-    """
+    """Return whether no letter is next to the tokens; True for texts that do not mark blanks."""
     if not any(text.startswith(" ") for text in texts):
         return True
     before = texts[span.start - 1][-1:] if span.start else ""
@@ -63,9 +61,9 @@ def _spans(texts: Sequence[str], word: str, fold: Callable[[str], str]) -> list[
 
 
 def _may_become(joined: str, wanted: str) -> bool:
-    """Return whether further tokens can make ``joined`` the wanted word.
+    """Return whether further tokens can complete ``joined`` to the wanted word.
 
-    A character of which only the first bytes are there stands as U+FFFD at the end.
+    An incomplete character at the end, with only its first bytes, is U+FFFD.
     """
     whole = joined.removesuffix("\ufffd")
     return joined != wanted and len(whole) < len(wanted) and wanted.startswith(whole)
@@ -76,7 +74,7 @@ def _joined(texts: Sequence[str]) -> str:
 
 
 def text_of(texts: Sequence[str]) -> str:
-    """Return the text of neighbouring tokens: bytes put together, WordPiece's ``##`` taken off."""
+    """Return the text of neighbouring tokens: bytes joined, WordPiece's ``##`` removed."""
     pieces = [text.removeprefix("##") if place else text for place, text in enumerate(texts)]
 
     def decoded(match: re.Match[str]) -> str:
@@ -86,7 +84,7 @@ def text_of(texts: Sequence[str]) -> str:
     return _BYTES.sub(decoded, "".join(pieces))
 
 
-# A word that was asked for -------------------------------------------------------------------
+# A requested word ----------------------------------------------------------------------------
 
 
 class Word(NamedTuple):
@@ -101,13 +99,13 @@ class Word(NamedTuple):
 
 
 WordPlaces = tuple[Word | None, Word | None]
-"""A word among the queries and among the keys; None where it does not stand there."""
+"""A word's place among the queries and among the keys; None if it is not there."""
 
 
 def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
-    """Return where a word, or the token of an index, stands among the queries and among the keys.
+    """Return where a word, or the token of an index, is among the queries and among the keys.
 
-    ``WORD:2`` is the word's second occurrence. Raises UsageError where it is in neither.
+    ``WORD:2`` is the word's second occurrence. Raises UsageError if it is in neither.
     """
     queries = find_in(record.queries, wanted)
     keys = queries if record.keys is record.queries else find_in(record.keys, wanted)
@@ -121,7 +119,7 @@ def find_word(record: AttentionRecord, wanted: str) -> WordPlaces:
 
 
 def find_in(tokens: Tokens, wanted: str) -> Word | None:
-    """Return the token of an index, or the chosen or the first occurrence of a word."""
+    """Return the token of an index, or the requested or first occurrence of a word."""
     if re.fullmatch(r"-?[0-9]{1,18}", wanted):
         place = int(wanted) + (len(tokens) if wanted.startswith("-") else 0)
         return Word(range(place, place + 1)) if 0 <= place < len(tokens) else None

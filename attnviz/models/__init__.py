@@ -1,1 +1,1 @@
-"""What ``--model`` names: bundled model, own attention, Hugging Face models, named shapes."""
+"""The models that ``--model`` can name: bundled, own attention, Hugging Face, named shapes."""

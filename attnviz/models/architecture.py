@@ -1,6 +1,6 @@
-"""Reads a model's shape and its longest text from a Hugging Face config, whatever its spellings.
+"""Reads a model's shape and its longest text from a Hugging Face config, in any spelling.
 
-transformers maps most spellings to one name through ``attribute_map``; the others are those of
+transformers maps most spellings to one name through ``attribute_map``; the others here are those of
 configs that come with their own code.
 """
 
@@ -32,7 +32,7 @@ _CONTEXT = (
 
 @dataclass(frozen=True)
 class HeadCounts:
-    """Layers, query heads, key/value heads and the width of a head's query."""
+    """Numbers of layers, query heads and key/value heads, and the width of a head's query."""
 
     layers: int
     heads: int
@@ -41,9 +41,7 @@ class HeadCounts:
 
 
 def text_config(config: Any, decoder: bool = False) -> Any:
-    """Return the part of a config that describes the text stack; of two stacks the encoder's, or
-    not.
-    """
+    """Return the config of the text stack: of an encoder–decoder the encoder's or decoder's."""
     side = getattr(config, "decoder" if decoder else "encoder", None)
     if config.is_encoder_decoder and hasattr(side, "model_type"):
         return side
@@ -54,7 +52,7 @@ def text_config(config: Any, decoder: bool = False) -> Any:
 
 
 def read_shape(config: Any, name: str) -> HeadCounts:
-    """Return the attention of a config's text stack.
+    """Return the sizes of the attention in a config's text stack.
 
     Raises:
         LoadError: a number of layers or heads, or their width, is not positive.
@@ -84,8 +82,8 @@ def read_shape(config: Any, name: str) -> HeadCounts:
 def resized(config: Any, heads: int, kv_heads: int, head_dim: int) -> Any:
     """Return a copy of a config with other numbers of heads, each as wide as before.
 
-    Whether the architecture heeds the width is for the model built from it to show; whatever
-    the config's own validation raises passes.
+    Whether the architecture obeys the width shows only in the model built from it. Errors of the
+    config's own validation are not caught.
     """
     changed = copy.deepcopy(config)
     text = text_config(changed)
@@ -114,10 +112,10 @@ def _kv_heads(text: Any) -> int | None:
 
 
 def context_length(config: Any, model: nn.Module, decoder: bool = False) -> int | None:
-    """Return the longest token sequence a stack takes; None for relative positions without a limit.
+    """Return the longest token sequence of a stack; None for relative positions without a limit.
 
-    Where positions are counted from behind the padding index, as in RoBERTa, the table has that
-    many rows more than the text may have tokens.
+    If positions are counted from after the padding index, as in RoBERTa, the position table has
+    more rows than the longest text has tokens.
     """
     text = text_config(config, decoder)
     own = _DECODER_CONTEXT if decoder else _ENCODER_CONTEXT
@@ -125,7 +123,7 @@ def context_length(config: Any, model: nn.Module, decoder: bool = False) -> int 
     # Configs of T5 carry an n_positions that nothing obeys.
     if limit is None and not hasattr(text, "relative_attention_num_buckets"):
         limit = _first(text, _CONTEXT)
-    # Falcon may take a slope on the distance instead (ALiBi: Press et al. 2022), without a limit.
+    # Falcon may use ALiBi (Press et al. 2022) instead, which has no limit.
     if limit is None or limit < 1 or getattr(text, "alibi", False):
         return None
     return limit - _padding_offset(model, limit)
@@ -143,7 +141,6 @@ def _padding_offset(model: nn.Module, rows: int) -> int:
 
 
 def _first(config: Any, names: tuple[str, ...]) -> int | None:
-    """Return the first of the fields that is a whole number."""
     name = _spelling(config, names)
     return None if name is None else int(getattr(config, name))
 
@@ -152,7 +149,7 @@ def _spelling(config: Any, names: tuple[str, ...]) -> str | None:
     for name in names:
         try:
             field = getattr(config, name, None)
-        except RuntimeError:  # transformers' answer where a field differs between the layers
+        except RuntimeError:  # transformers raises it if a field differs between layers
             continue
         if isinstance(field, int) and not isinstance(field, bool):
             return name

@@ -1,8 +1,8 @@
-"""The little of transformers that observing attention needs, kept apart from loading models.
+"""Replaces the attention function of transformers models while they are observed.
 
 A modeling file calls ``ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_attention_forward)`` with
-the name in its config. While a run is observed, that one question is answered by us, in its thread
-alone: the name stays what it is, and with it all that a file or a mask decides by the name.
+the name in its config. While a run is observed, this call is answered here, in its thread alone:
+the name in the config stays, so that whatever a file or a mask decides by that name stays the same.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from transformers.modeling_utils import PreTrainedModel as PreTrainedModel  # ty
 
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 """``(module, query, key, value, mask, **options)`` to output (batch, query, heads, dims) and
-weights (batch, heads, query, key), or None where they are not computed."""
+weights (batch, heads, query, key), or None if they are not computed."""
 
 _CHOICES = {
     *("attn_implementation", "_attn_implementation", "_attn_implementation_internal"),
     *("experts_implementation", "_experts_implementation", "_experts_implementation_internal"),
     *("use_kernels", "kernel_config", "transformers_weights"),
 }
-"""Fields by which a config could name code for the library to fetch, or another file of weights."""
+"""Config fields that could name code for the library to download, or another file of weights."""
 
 
 @dataclass(frozen=True)
 class FoundAttention:
-    """What a modeling file is given when it looks its attention function up.
+    """The two attention functions between which a modeling file chooses.
 
     own: the function that its config names.
-    eager: the one of its own file that computes weights. The bodies of these differ (softcap,
-        sinks, position bias), so it must be that file's and no other.
+    eager: the function of its own file that computes weights. These functions differ between files
+        (softcap, sinks, position bias), so it must be that file's.
     """
 
     own: AttentionFunction
@@ -45,7 +45,7 @@ class FoundAttention:
 
     @property
     def is_fused(self) -> bool:
-        """Return whether the own function computes no weights, and reads the masks of such."""
+        """Return whether the function that the config names computes no weights."""
         return self.own is not self.eager
 
 
@@ -55,7 +55,7 @@ _answer: ContextVar[Answer | None] = ContextVar("attnviz attention", default=Non
 
 
 class _Lookup:
-    """``AttentionInterface.get_interface``, exchanged for ours while any thread is answered."""
+    """The replacement of ``AttentionInterface.get_interface`` while any thread is observed."""
 
     def __init__(self) -> None:
         self._interface: Any = AttentionInterface
@@ -90,7 +90,7 @@ _lookup = _Lookup()
 
 @contextmanager
 def answering(answer: Answer) -> Iterator[None]:
-    """Let ``answer`` say which attention function the modules get that this thread runs."""
+    """Let ``answer`` choose the attention function of the modules that this thread runs."""
     token = _answer.set(answer)
     _lookup.enter()
     try:
@@ -106,14 +106,13 @@ def uses_interface(model: PreTrainedModel) -> bool:
 
 
 def without_choices(config: Any) -> Any:
-    """Return the config, in which nothing at any depth chooses code: the library's own defaults
-    hold.
+    """Return the config without fields, at any depth, that choose code: defaults apply.
 
-    A hub name in ``attn_implementation`` would be fetched and imported by the package ``kernels``,
-    whatever ``local_files_only`` and ``trust_remote_code`` say.
+    A hub name in ``attn_implementation`` would be downloaded and imported by the package
+    ``kernels``, even with ``local_files_only`` and without ``trust_remote_code``.
     """
     if isinstance(config, PreTrainedConfig):
-        config._attn_implementation = None  # of its parts too
+        config._attn_implementation = None  # also sets those of its parts
         config._experts_implementation = None
         without_choices(vars(config))
     elif isinstance(config, dict):

@@ -1,4 +1,4 @@
-"""``tiny``, the trained model that ships inside the package, run in place by NumPy alone."""
+"""``tiny``, the trained model that ships inside the package, run by NumPy alone."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ _DIRECTORY = PACKAGED / "tiny"
 class Bundled(StackModel):
     """The bundled decoder language model; everything about it is read from its files.
 
-    dtype: of the computation, ``float32`` or ``float64``; UsageError for another.
-    seed: of random weights in place of the trained ones, as training begins; None for these.
-    checkpoint: its opened files, for those that run it in another way. tensors: its weights by
-        name, of a seed the random ones.
+    dtype: number type of the computation, ``float32`` or ``float64``; UsageError for another.
+    seed: seed of random initial weights, None for the trained ones.
+    checkpoint: its opened files. tensors: its weights by name, random ones if a seed is given.
     """
 
     def __init__(self, dtype: str = "float32", *, seed: int | None = None) -> None:
@@ -66,7 +65,7 @@ def _open_tokenizer() -> Tokenizer:
 
 
 def _fresh(config: DecoderConfig, seed: int) -> dict[str, NDArray[np.floating]]:
-    """Weights as training begins: projections normal around zero, gains one, biases zero."""
+    """Return random initial weights: projections normal around zero, gains one, biases zero."""
     generator = np.random.default_rng(seed)
     tensors: dict[str, NDArray[np.floating]] = {}
     for name, shape in config.tensor_shapes().items():

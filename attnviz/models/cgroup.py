@@ -1,8 +1,7 @@
-"""What the control groups of Linux, with which containers are limited, allow this process.
+"""The limits that Linux control groups, as used by containers, set for this process.
 
-Their first version has a tree of folders for each resource, the second has one for all of them.
-Both are read, for a machine may have either; a file that is missing or cannot be read limits
-nothing.
+Version 1 has a tree of folders for each resource, version 2 has one for all. Both are read, since a
+machine may have either; a file that is missing or unreadable sets no limit.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _SELF = Path("/proc/self/cgroup")
 
 
 def processors() -> float | None:
-    """Return how many processors' time the process may use, or None where nothing limits it."""
+    """Return the number of processors that the process may use, or None if there is no limit."""
     found = []
     for group in _groups("cpu"):
         most, period = [*_words(group / "cpu.max"), "", ""][:2]
@@ -30,7 +29,7 @@ def processors() -> float | None:
 
 
 def memory() -> int | None:
-    """Return the bytes that are left; pages of files count as free, for they can be dropped."""
+    """Return the bytes that are left, or None; cached file pages count as free."""
     found = []
     for group in _groups("memory"):
         for limit, used, cached in (
@@ -46,7 +45,6 @@ def memory() -> int | None:
 
 
 def _words(path: Path) -> list[str]:
-    """Return the words of a file; none of one that is not there or may not be read."""
     return _text(path).split()
 
 

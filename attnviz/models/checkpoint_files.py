@@ -1,4 +1,4 @@
-"""Which files of a checkpoint are needed, and whether they are on this machine and whole."""
+"""Finds out which files of a checkpoint are needed, and whether they are here and complete."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _VOCABULARY = (
 _SIDE = ("generation_config.json", "*token*.json", *_VOCABULARY)
 _LONGEST_NAME = 255
 _HEADER_BYTES = 2**25
-"""32 MiB of the header of a safetensors file: of 300,000 tensors."""
+"""The longest header of a safetensors file: 32 MiB, enough for 300,000 tensors."""
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".ot", ".gguf")
 
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Tensors of weight files by their names."""
+"""Shapes of the tensors in weight files by name."""
 
 _LAYERS = re.compile(r"(num_|n_)?((hidden|encoder|decoder)_)?layers?")
 _REPEATED = re.compile(
@@ -38,25 +38,25 @@ _REPEATED = re.compile(
     r"networks|per_block|quantizers|inputs|ngram)"
 )
 _MOST_REPEATED = 2_000
-"""More would keep the building of a model, or of its config alone, busy for minutes."""
+"""The largest number of layers or other parts: building more would take minutes."""
 
 _EXPERTS = re.compile(r"(num|n)(_routed|_local)?_experts")
 _MOST_EXPERTS = 2**17
-"""Experts of all layers; 20,000 are the most that are known."""
+"""The largest number of experts in all layers; known models have up to 20,000."""
 
 _LIMITS = {"num_labels": 10**6}
-"""Of what may be there more often: classes of texts, each of which is given a name."""
+"""Limits of further fields: a model may have many text classes."""
 
 _MOST_SHARED = 128
-"""Layers that may share their weights: no model is known to have more of them."""
+"""The largest number of layers with shared weights; no model is known to have more."""
 
 
 class PickleError(LoadError):
-    """The weights are only there as pickles, which were not allowed."""
+    """The weights are available only as pickles, which were not allowed."""
 
 
 def local_directory(name: str, revision: str | None) -> Path | None:
-    """Return the directory that ``name`` is, or None.
+    """Return the path of ``name`` if it is a directory, else None.
 
     Raises:
         LoadError: it may not be read.
@@ -83,9 +83,7 @@ def has_vocabulary(names: Collection[str]) -> bool:
 
 
 def side_files(names: Collection[str], with_code: bool) -> list[str]:
-    """Return the small files beside config and weights: the tokenizer's, and code where it is
-    trusted.
-    """
+    """Return the names of the tokenizer's files and, if ``with_code``, of Python files."""
     patterns = (*_SIDE, "*.py") if with_code else _SIDE
     return sorted(name for name in names if _matches(name, patterns))
 
@@ -99,10 +97,9 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 def weight_files(
     name: str, names: Collection[str], fetch: Callable[[str], Path], allow_pickle: bool
 ) -> list[str]:
-    """Return the weight files to read: safetensors, or pickles where only they exist and are
-    allowed.
+    """Return the names of the weight files: safetensors, else pickles if they are allowed.
 
-    ``fetch`` gives the local path of a file of the checkpoint, such as the index of the shards.
+    fetch: returns the local path of a file of the checkpoint, such as the index of the shards.
 
     Raises:
         PickleError: there are only pickles, and they are not allowed.
@@ -138,7 +135,7 @@ def _shards(name: str, index: Path, ending: str) -> list[str]:
 
 
 def _is_plain(file: str, ending: str) -> bool:
-    """Return whether a name stays inside its directory and is one that a file system takes."""
+    """Return whether a file name stays inside its directory and is valid on any file system."""
     path = PurePosixPath(file)
     return (
         path.suffix == ending
@@ -151,9 +148,9 @@ def _is_plain(file: str, ending: str) -> bool:
 
 
 def check_weights(name: str, directory: Path, weights: list[str]) -> Shapes:
-    """Refuse absent weight files, and safetensors that are cut off or otherwise damaged.
+    """Return the shape of every tensor in safetensors files by name; none for pickles.
 
-    Returns the shape of every tensor of safetensors files, by its name; of pickles none.
+    Raises LoadError if a weight file is missing, or a safetensors file is damaged.
     """
     absent = [file for file in weights if not (directory / file).is_file()]
     if absent:
@@ -172,9 +169,7 @@ def check_weights(name: str, directory: Path, weights: list[str]) -> Shapes:
 
 
 def stored_metadata(directory: Path, weights: list[str]) -> dict[str, str]:
-    """Return what the one safetensors file of a checkpoint says beside its tensors; empty for
-    others.
-    """
+    """Return the metadata of a single safetensors file; empty for several files or pickles."""
     if len(weights) != 1 or not weights[0].endswith(".safetensors"):
         return {}
     with safe_open(directory / weights[0], framework="numpy") as file:
@@ -196,9 +191,9 @@ def _safetensors_shapes(name: str, path: Path) -> Shapes:
 
 
 def tensor_header(path: Path) -> tuple[int, dict[str, Any]]:
-    """Return where the tensors of a safetensors file begin, and what its header says of each.
+    """Return where the tensors of a safetensors file begin, and its header's entry for each.
 
-    Raises LoadError for a header that is too long, or none.
+    Raises LoadError if the header is too long or missing.
     """
     with damaged(path.name), path.open("rb") as file:
         length = _header_length(file)
@@ -208,9 +203,7 @@ def tensor_header(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def _header_length(stream: BinaryIO) -> int:
-    """Return the file begins with the length of the header, eight bytes, then the header itself:
-    JSON.
-    """
+    """Return the length of the JSON header, stored in the first eight bytes."""
     length = int.from_bytes(stream.read(8), "little")
     if length > _HEADER_BYTES:
         raise ValueError(f"its header has {length:,} bytes")
@@ -218,9 +211,9 @@ def _header_length(stream: BinaryIO) -> int:
 
 
 def read_config(name: str, directory: Path) -> dict[str, Any]:
-    """Return what the config.json of a checkpoint says, in the types that every reader expects.
+    """Return the fields of a checkpoint's config.json, in the types that every reader expects.
 
-    Raises LoadError where there is none, or a field is of another type or absurd.
+    Raises LoadError if there is none, or if a field has another type or an absurd value.
     """
     path = directory / "config.json"
     if not path.is_file():
@@ -236,7 +229,7 @@ def read_config(name: str, directory: Path) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value in which each float that JSON lacks is one, as transformers writes it."""
+    """Return a value with transformers' ``{"__float__": …}`` objects as infinities and NaN."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if not isinstance(value, dict):
@@ -247,11 +240,11 @@ def _plain(value: Any) -> Any:
 
 
 def check_layers(name: str, fields: Mapping[str, Any], shapes: Shapes | None = None) -> None:
-    """Refuse a config that has, at any depth, more layers than its files have tensors.
+    """Raise LoadError if a config has, at any depth, more layers than its files have tensors.
 
-    Each of them would be built before the first weight is missed.
+    Each layer would be built before the first missing weight is noticed.
 
-    shapes: of the tensors; empty or None where they are not known, for a limit that is absolute.
+    shapes: of the tensors; if empty or None, a fixed limit applies.
     """
     most = max(len(shapes), _MOST_SHARED) if shapes else _MOST_REPEATED
     layers, experts = 0, 0

@@ -1,6 +1,6 @@
-"""Reads a checkpoint's weights into a model, and makes sure that every one of them was read.
+"""Reads a checkpoint's weights into a model, and ensures that every weight was in the files.
 
-A tensor that the files lack is drawn at random by transformers with no more than a log line.
+transformers draws a tensor that the files lack at random, and only logs it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from attnviz.models.third_party import third_party
 from attnviz.records import NO_PREDICTIONS
 
 _Mismatch = tuple[str, Sequence[int], Sequence[int]]
-"""A tensor's name, its shape in the file, and the one that its config asks for."""
+"""A tensor's name, its shape in the file, and the shape that its config requires."""
 
 _POOLER = "add_pooling_layer"
 _SLACK = 10**7
-"""Parameters that files may lack beside as many as they have: those of a head."""
+"""Parameters that may be missing in addition to as many as the files have: those of a head."""
 
 _MOST_PACKED = 8
-"""Quantised numbers that a byte of a file may hold: of one bit each."""
+"""The most quantised numbers in one byte of a file, of one bit each."""
 
 
 def needed_memory(
@@ -40,16 +40,16 @@ def needed_memory(
     stored: int,
     dtype: torch.dtype | None,
 ) -> int:
-    """Return the bytes of the model that a config asks for, once it is compared with its files.
+    """Return the bytes that the model of a config needs, after comparing it with its files.
 
-    It is built without memory for its tensors. Weights that are quantised, whose shapes in
-    the files are others, or of a class with code of its own are taken to need what they need there.
+    The model is built without memory for its tensors. Quantised weights, and those of a class with
+    code of its own, are taken to need as many bytes as in the files.
 
-    shapes: of the tensors in the files; empty where they are not known.
-    stored: the bytes of the files. dtype: of the numbers in memory, None for the config's own.
+    shapes: of the tensors in the files; empty if unknown.
+    stored: the bytes of the files. dtype: number type in memory, None for the config's own.
 
     Raises:
-        LoadError: no model, or one that has more numbers than its files.
+        LoadError: the config gives no model, or one that has more numbers than its files.
     """
     if not model_class.__module__.startswith("transformers."):
         return stored
@@ -79,10 +79,10 @@ def _numbers(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def _differing(model: nn.Module, shapes: Shapes) -> list[_Mismatch]:
-    """Parameters whose tensors in the files have more or fewer numbers.
+    """Return the parameters whose tensors in the files have more or fewer numbers.
 
-    A bare model's names lack the prefix that the same have beneath a head. A tensor that is
-    stored in another order has another shape, yet as many numbers.
+    The names of a bare model lack the prefix that they have in a model with a head. A tensor that
+    is stored in another order has another shape, but as many numbers.
     """
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     found: list[_Mismatch] = []
@@ -105,10 +105,10 @@ def _refuse_other_shapes(name: str, differing: Sequence[_Mismatch]) -> None:
 def open_weights(
     name: str, directory: Path, classes: Sequence[Any], **options: Any
 ) -> tuple[Any, tuple[str, ...]]:
-    """Return a model with all its weights from the files, and what a reader must know about it.
+    """Return a model with all its weights from the files, and notes for the reader.
 
-    classes: the model class that the checkpoint names, then the bare one beneath its head, which
-        is taken where only the head's weights are missing.
+    classes: the model class that the checkpoint names, then the same without head, which is used if
+        only the head's weights are missing.
     options: for ``from_pretrained``.
 
     Raises:
@@ -129,7 +129,7 @@ def open_weights(
 
 
 def _variants(model_class: Any) -> list[dict[str, Any]]:
-    """As it is, and without the pooler that some encoders were stored without."""
+    """Return the options to try: none, then without the pooler that some encoders lack."""
     return [{}, {_POOLER: False}] if _POOLER in arguments(model_class.__init__) else [{}]
 
 
@@ -141,13 +141,13 @@ def arguments(function: Any) -> set[str]:
 def _read(
     name: str, directory: Path, model_class: Any, options: dict[str, Any]
 ) -> tuple[Any, list[str]]:
-    """Return the model and the names of the weights that were missing, in the model's order."""
+    """Return the model and the names of the missing weights, in the model's order."""
     with third_party(f"the weights of {name!r} cannot be read"):
         model, report = model_class.from_pretrained(
             directory,
             local_files_only=True,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are reported, which is clearer than the error
+            ignore_mismatched_sizes=True,  # reported below, more clearly
             **options,
         )
     _refuse_other_shapes(name, list(report["mismatched_keys"]))

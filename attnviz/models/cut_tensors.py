@@ -1,12 +1,12 @@
-"""Keeps some heads in the tensors of a model, wherever its smaller shape says that heads lie.
+"""Keeps some heads in the tensors of a model, along the axes that are shorter in the smaller model.
 
 No names of modules are known here: a tensor whose axis is shorter in the smaller model holds heads
-along that axis, and the two lengths tell how wide each one is. Whether they were read rightly is
-for the outputs of the smaller model to prove.
+along that axis, and the two lengths give the width of each head. The caller checks this reading by
+the outputs of the smaller model.
 
-An architecture has one head count for all its layers, and one number of query heads on each
-key/value head. So a removed head goes only where every layer can spare one; elsewhere it stays as
-padding, silenced by the zeros in its rows of the output projection.
+An architecture has one head count for all its layers, and one number of query heads for each
+key/value head. So an ablated head is cut out only if every layer loses one; else it stays as
+padding, silenced by zeros in the output projection.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _BLOCK = re.compile(r"(.*\.\d+)\.")
 
 
 class UncutError(Exception):
-    """A tensor cannot be read as heads. Says that another shape is to be tried."""
+    """A tensor cannot be read as heads, so that another shape is to be tried."""
 
 
 @dataclass(frozen=True)
 class OutputProjection:
-    """Where the outputs of one layer's heads are read, side by side.
+    """The output projection of one layer, which reads the outputs of its heads side by side.
 
     module: the projection's name within the model.
-    axis: of its weight, the one that the heads lie along.
+    axis: the axis of its weight along which the heads lie.
     """
 
     module: str
@@ -44,7 +44,7 @@ class OutputProjection:
 
     @property
     def block(self) -> str:
-        """Return the part of the model that is the layer's own, such as ``model.layers.3.``."""
+        """Return the prefix of the layer's own modules, such as ``model.layers.3.``."""
         match = _BLOCK.match(self.module)
         return f"{match[1]}." if match else ""
 
@@ -64,10 +64,10 @@ def silenced(
     removed: Removed,
     heads: int,
 ) -> dict[str, Tensor]:
-    """``state`` with zeros where the output projections read the removed heads.
+    """Return ``state`` with zeros where the output projections read the removed heads.
 
-    Only what changes is copied. Raises UnsupportedError where two layers read through one
-    projection and do not lose the same heads.
+    Only changed tensors are copied. Raises UnsupportedError if two layers share one projection and
+    do not lose the same heads.
     """
     by_weight: dict[tuple[str, int], dict[int, frozenset[int]]] = {}
     for layer, projection in projections.items():
@@ -98,12 +98,12 @@ def cut_tensors(
     *,
     fused: bool,
 ) -> dict[str, Tensor]:
-    """``state`` reduced to the kept heads: tensors of ``shapes``, those of the smaller model.
+    """Return ``state`` reduced to the kept heads, as tensors of the smaller model's ``shapes``.
 
-    fused: read an axis that may be all queries, then all keys, then all values in this way, rather
-    than as one part for each head.
+    fused: if an axis may hold all queries, then all keys, then all values, read it so rather than
+        as one part for each head.
 
-    Raises UncutError where an axis has no reading as heads.
+    Raises UncutError if an axis cannot be read as heads.
     """
     if state.keys() != shapes.keys():
         raise UncutError
@@ -124,7 +124,7 @@ def cut_tensors(
 def _kept(
     full: int, short: int, plan: CutPlan, shape: HeadShape, layer: int, fused: bool
 ) -> Tensor:
-    """Return the places along an axis of ``full`` that stay, ``short`` of them."""
+    """Return the indices, ``short`` of ``full``, that stay along an axis."""
     query, key = plan.query[layer], plan.key[layer]
 
     def separate(kept: tuple[int, ...], heads: int) -> Callable[[], Tensor] | None:
@@ -159,7 +159,7 @@ def _kept(
 
 
 def _spans(heads: tuple[int, ...] | list[int], width: int) -> Tensor:
-    """Return the places of these heads where each takes ``width`` of them."""
+    """Return the indices of these heads along an axis, ``width`` for each."""
     starts = torch.tensor(heads, dtype=torch.long)[:, None] * width
     return (starts + torch.arange(width)).flatten()
 
@@ -167,16 +167,16 @@ def _spans(heads: tuple[int, ...] | list[int], width: int) -> Tensor:
 # Which heads stay ----------------------------------------------------------------------------
 
 Removed = Mapping[int, Collection[int]]
-"""By layer, the query heads that go; a layer that loses none may be left out."""
+"""For each layer the ablated query heads; a layer without any may be left out."""
 
 
 @dataclass(frozen=True)
 class CutPlan:
     """A uniform shape and the original heads that fill it.
 
-    heads, kv_heads: of every layer.
-    query: by layer, the original query heads that stay, in order; ``heads`` of them.
-    key: by layer, the original key/value heads that stay, in order; ``kv_heads`` of them.
+    heads, kv_heads: their numbers in every layer.
+    query: for each layer the original query heads that stay, in order; ``heads`` of them.
+    key: for each layer the original key/value heads that stay, in order; ``kv_heads`` of them.
     """
 
     heads: int
@@ -188,10 +188,7 @@ class CutPlan:
 def cut_plans(
     removed: Removed, layers: Iterable[int], heads: int, kv_heads: int
 ) -> tuple[CutPlan, ...]:
-    """Return every uniform shape that has room for all the heads that are left, the smallest first.
-
-    The full shape is not among the plans.
-    """
+    """Return every smaller uniform shape with room for all heads that are left, smallest first."""
     if heads % kv_heads:
         return ()
     size = heads // kv_heads  # query heads on one key/value head
@@ -232,6 +229,6 @@ def _plan(live: Mapping[int, list[list[int]]], size: int, kept: int, each: int) 
 
 
 def _filled(chosen: list[int], count: int, among: range) -> tuple[int, ...]:
-    """``chosen`` and as many others as make ``count``, in order."""
+    """Return ``chosen``, filled up with others to ``count``, in order."""
     others = [one for one in among if one not in chosen]
     return tuple(sorted(chosen + others[: count - len(chosen)]))

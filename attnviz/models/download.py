@@ -1,7 +1,7 @@
-"""Fetches a model's files from the hub, config first and weights last, and never waits for long.
+"""Fetches a model's files from the hub, config first and weights last, with time limits.
 
-What a server says may not choose where a file is written: the client makes names of its cache out
-of two headers without looking at them.
+A server must not choose where a file is written: the client makes names in its cache from two
+headers without checking them.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from attnviz.models.shapes import hint
 from attnviz.models.third_party import ErrorsAs, one_line, third_party
 
 _PATIENCE = float(os.environ.get("HF_HUB_ETAG_TIMEOUT", "5"))
-"""Seconds for the first answer. The client alone would retry for half a minute and more, and no
-time-out of its own covers the look-up of a name."""
+"""Seconds to wait for the first answer. The client alone would retry for more than half a minute,
+and none of its time-outs covers the look-up of a name."""
 
 _SMALL_FILE = 6.0 * constants.HF_HUB_DOWNLOAD_TIMEOUT
 _SLOWEST = 100_000
-"""Seconds for a file that holds no weights, and bytes a second beyond them. The client's time-out
-starts anew at every byte, so that a server that drips would be waited for without end."""
+"""The fewest bytes a second for a file other than weights, after the seconds of ``_SMALL_FILE``.
+The client's time-out restarts at every byte, so it would wait for a slow server without end."""
 
 _NAMING = ("ETag", "X-Linked-ETag", "X-Repo-Commit")
-"""The headers that the client takes for names of files and directories."""
+"""The headers from which the client makes names of files and directories."""
 
 _PLAIN = re.compile(r'(?:W/)?"?[0-9A-Za-z_-](?:[0-9A-Za-z_-]|\.(?!\.)){0,127}"?')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -66,17 +66,17 @@ _USUAL_FILES = (
     *("special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt"),
     *("spiece.model", "sentencepiece.bpe.model"),
 )
-"""What is tried where a server offers files but no list of them, as plain mirrors do."""
+"""The files to try if a server does not list its files, as plain mirrors do not."""
 
 _Answer = TypeVar("_Answer")
 
 Progress = Callable[[str, int, int | None], None]
-"""Called as ``progress(file, done, total)`` with bytes; total is None where it is not known."""
+"""Called as ``progress(file, done, total)`` with bytes; total is None if unknown."""
 
 
 @contextmanager
 def _plain_names() -> Iterator[None]:
-    """Refuse every answer to the client that would name a file as no plain name does."""
+    """Refuse answers to the client whose headers would give a file an unsafe name."""
     session = get_session()
     before = session.event_hooks
     session.event_hooks = {**before, "response": [*before["response"], _refuse_paths]}
@@ -96,7 +96,7 @@ def _refuse_paths(answer: Any) -> None:
 def download(
     name: str, revision: str | None, allow_pickle: bool, with_code: bool, progress: Progress | None
 ) -> Path:
-    """Fetch what is needed of a model into the local cache; the directory of its files.
+    """Fetch the needed files of a model into the local cache and return their directory.
 
     Raises:
         LoadError: no such model, no access to it, or a transfer that failed.
@@ -110,7 +110,7 @@ def download(
         return here if here.is_file() else _fetch(name, file, commit, progress, weights=weights)
 
     names = _listed(name, commit) or _tried(name, commit)
-    # Weights come last: where they are in the cache, the rest is too.
+    # Weights come last: if they are in the cache, the rest is too.
     for file in side_files(names, with_code):
         fetch(file)
     for file in weight_files(name, names, fetch, allow_pickle):
@@ -119,7 +119,7 @@ def download(
 
 
 def download_config(name: str, revision: str | None, progress: Progress | None = None) -> Path:
-    """Fetch a model's config.json alone into the local cache; its directory, named by the commit.
+    """Fetch only a model's config.json and return its directory, named by the commit.
 
     Raises:
         LoadError, OfflineError: as ``download``.
@@ -128,7 +128,7 @@ def download_config(name: str, revision: str | None, progress: Progress | None =
         first = _probe(name, "config.json", revision)
     if first.commit_hash is None:
         raise contact_error(TimeoutError("the answer is not a model hub's"), name, revision)
-    # By its branch, which the cache notes down.
+    # By the name of its branch, which the cache stores.
     return _fetch(name, "config.json", revision, progress, about=first).parent
 
 
@@ -141,7 +141,7 @@ def _fetch(
     about: HfFileMetadata | None = None,
     weights: bool = False,
 ) -> Path:
-    """Return the local path of one file; ``about`` it where that was asked for just now."""
+    """Return the local path of one file. about: its metadata, if they were fetched already."""
 
     @_plain_names()
     def get() -> Path:
@@ -151,7 +151,7 @@ def _fetch(
     with ErrorsAs(lambda error: _transfer_error(error, name, file)):
         about = about or _probe(name, file, revision)
         seconds = _SMALL_FILE + (about.size or 0) / _SLOWEST
-        # Weights take what they take, and in this thread: Ctrl-C throws their beginning away.
+        # Weights have no time limit, and run in this thread: Ctrl-C deletes what was fetched.
         path, tag = get() if weights else _within(seconds, get), about.etag or ""
     _check_place(name, file, path)
     _check_content(name, file, path, tag)
@@ -159,7 +159,10 @@ def _fetch(
 
 
 def _check_place(name: str, file: str, path: Path) -> None:
-    """A second lock: a server may have told the client another name than it told us."""
+    """Raise LoadError if the client wrote a file outside the cache.
+
+    The server may have sent the client another name than in the probe.
+    """
     found, home = path.resolve(), path.parents[file.count("/") + 2]
     places = (Path(constants.HF_HUB_CACHE), home, home / "blobs")
     if not any(found.is_relative_to(place.resolve()) for place in places):
@@ -170,7 +173,7 @@ def _check_place(name: str, file: str, path: Path) -> None:
 
 
 def _check_content(name: str, file: str, path: Path, tag: str) -> None:
-    """The hub names large files by their SHA-256; what does not match is thrown away."""
+    """Raise LoadError, and delete the file, if its SHA-256 is not the hub's."""
     if _SHA256.fullmatch(tag) is None:
         return
     with path.open("rb") as stream:
@@ -191,7 +194,7 @@ def _listed(name: str, commit: str) -> set[str]:
                 2 * _PATIENCE, lambda: HfApi().model_info(name, revision=commit, timeout=_PATIENCE)
             )
     except LoadError:
-        return set()  # no list, or none that can be read: the files are tried one by one
+        return set()  # no readable list: the files are tried one by one
     names = {sibling.rfilename for sibling in info.siblings or ()}
     return names if all(isinstance(one, str) for one in names) else set()
 
@@ -212,24 +215,25 @@ def _untried(name: str, file: str, error: Exception) -> Exception:
 
 @_plain_names()
 def _probe(name: str, file: str, revision: str | None) -> HfFileMetadata:
-    """Ask for a file's metadata once, before the client would ask again and again."""
+    """Fetch a file's metadata once; the client itself would retry many times."""
     url = hf_hub_url(name, file, revision=revision)
     return _within(2 * _PATIENCE, lambda: get_hf_file_metadata(url, timeout=_PATIENCE))
 
 
 def _within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
-    """Return the result of ``call``, or TimeoutError; a call that hangs keeps no process from
-    ending.
+    """Return the result of ``call``, or raise TimeoutError after so many seconds.
+
+    The call runs in a daemon thread, which does not keep the process from ending.
     """
     answer: Future[_Answer] = Future()
 
     def run() -> None:
-        with ErrorsAs(answer.set_exception):  # raised again by the thread that waits
+        with ErrorsAs(answer.set_exception):  # raised again in the waiting thread
             answer.set_result(call())
 
     threading.Thread(target=run, daemon=True).start()
     if not wait([answer], timeout=seconds).done:
-        close_session()  # ends a transfer, which then throws its beginning away
+        close_session()  # ends a transfer, which then deletes what was fetched
         wait([answer], timeout=1)
         raise TimeoutError(f"no answer in {seconds:g} s")
     return answer.result()
@@ -241,16 +245,14 @@ _RESTARTS = 2
 
 
 def progress_bar(file: str, progress: Progress | None) -> Any:
-    """Return a class that takes the place of tqdm for the transfer of one file, and prints
-    nothing.
-    """
+    """Return a silent replacement of tqdm for the transfer of one file."""
     return type("Bar", (_Bar,), {"told": progress and partial(progress, file)})
 
 
 class _Bar:
     """The part of tqdm's interface that huggingface_hub uses.
 
-    told: called with the bytes that are there, and of how many; None where nobody is told.
+    told: called with the bytes fetched and the total; None for no progress reports.
     """
 
     told: Any = None
@@ -266,10 +268,10 @@ class _Bar:
             self.told(self.n, self.total)
 
     def update(self, step: float | None = 1) -> None:
-        """Count ``step`` bytes; a transfer that starts anew again and again is given up.
+        """Count ``step`` bytes; raise ConnectionAbortedError if the transfer restarts too often.
 
-        The client counts its attempts from zero whenever a byte arrives, so that a server that
-        breaks off and cannot resume would keep it busy for ever.
+        The client resets its count of attempts at every byte, so that a server that breaks off and
+        cannot resume would keep it busy for ever.
         """
         step = int(step or 0)
         if step < 0 or (self.total is not None and self.n + step > self.total):
@@ -280,18 +282,18 @@ class _Bar:
         self._tell()
 
     def update_transfer(self, step: int) -> None:
-        """Bytes on the wire, next to the bytes of the file: not shown."""
+        """Ignore the number of bytes on the wire."""
 
     def set_postfix_str(self, *_: object, **__: object) -> None:
-        """The client's own idea of the speed: not shown."""
+        """Ignore the client's text on its speed."""
 
     set_transfer_postfix_str = set_postfix_str
 
     def refresh(self) -> None:
-        """Nothing is drawn here."""
+        """Do nothing, since nothing is drawn."""
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing, since nothing is open."""
 
     def __enter__(self) -> _Bar:
         return self
@@ -307,14 +309,14 @@ _HttpError: Any = next(base for base in HfHubHTTPError.__mro__ if base.__name__ 
 
 
 class _StrangeAnswerError(Exception):
-    """A server's answer names a file as no plain name does."""
+    """A server's answer would give a file an unsafe name."""
 
 
 _LOG_IN = "log in with `hf auth login` or set HF_TOKEN"
 
 
 def contact_error(error: Exception, name: str, revision: str | None) -> LoadError:
-    """Why the hub did not hand over the first file of model ``name``."""
+    """Return the error that says why the first file of model ``name`` could not be fetched."""
     match error:
         case HFValidationError():
             return LoadError(f"{name!r} is neither a directory nor a model id{hint(name)}")
@@ -372,7 +374,7 @@ def _unreachable(name: str, error: BaseException) -> OfflineError:
 
 
 def _transfer_error(error: Exception, name: str, file: str) -> LoadError:
-    """Why a file of a model did not arrive whole; what arrived of it was thrown away."""
+    """Return the error that says why a file of a model was not fetched completely."""
     if isinstance(error, (GatedRepoError, _StrangeAnswerError)):
         return contact_error(error, name, None)
     reason = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None

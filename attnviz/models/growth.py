@@ -1,6 +1,6 @@
-"""Reckons what a stranger's tokenizer would make of a text before it is made.
+"""Estimates how long an untrusted tokenizer would make a text, before the text is tokenised.
 
-A rule of four lines in a ``tokenizer.json`` may turn one character into a million million.
+A rule of four lines in a ``tokenizer.json`` may turn one character into 10¹² characters.
 """
 
 from __future__ import annotations
@@ -30,55 +30,55 @@ _GROWTH = 20
 """Characters that normalising may make of one; the longest decomposition in Unicode has 18."""
 
 _SLACK = 1024
-"""Characters that a text may have more than that."""
+"""Characters that any text may gain in addition."""
 
 _PIECE = 2**16
 """Characters that are normalised at once to see how much they grow."""
 
 _LONGEST = 256
-"""Bytes that a table may put for one character; of Unicode's decompositions the longest has 57."""
+"""Bytes by which a table may replace a character; the longest Unicode decomposition has 57."""
 
 _STEPS = 1000
-"""Steps of a normalizer; XLM's, of those known, has the most: some forty."""
+"""The most steps of a normalizer; of known tokenizers XLM's has the most, about forty."""
 
 _TOKENS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
-"""Files that add tokens beside ``tokenizer.json``."""
+"""Files that add tokens to those of ``tokenizer.json``."""
 
 _ADDED = 1000
-"""Special tokens that may be put around a text."""
+"""The most special tokens that may be put around a text."""
 
 _MARK = "\ufdd0"
-"""A character that no text has, for Unicode keeps it free; a step is counted with it."""
+"""A Unicode noncharacter, which no text has; it counts how often a step inserts text."""
 
 _ESCAPED = re.compile(r"\\u00[2-7]")
-"""A letter that is written as its number, which no program does: it may hide a name."""
+"""An ASCII letter written as its number, which no known program does: it may hide a name."""
 
 
 class Growth:
-    """What the normalizer of a model's tokenizer makes of a text.
+    """Checks how much the normalizer of a model's tokenizer lengthens a text.
 
-    name: of the model. normalizer: None for a tokenizer that has none.
+    name: the model's name. normalizer: None for a tokenizer that has none.
     """
 
     def __init__(self, name: str, normalizer: Normalizer | None) -> None:
         self._name = name
         if normalizer is None:
             self._steps: list[_Step] = []
-        elif type(normalizer) is Normalizer:  # written in Python, by whom the model is handed over
+        elif type(normalizer) is Normalizer:  # written in Python by the caller
             self._steps = [_Step(normalizer)]
         else:
             self._steps = [*_steps(json.loads(normalizer.__getstate__()))]
 
     def check(self, text: str) -> None:
-        """Raise LoadError where a short text would become millions of characters."""
+        """Raise LoadError if the normalizer would make the text too long."""
         if self._steps:
             _check(self._name, self._steps, text)
 
 
 def check_files(name: str, directory: Path) -> None:
-    """Raise LoadError where files of a tokenizer are too large, or would grow while they are read.
+    """Raise LoadError if files of a tokenizer are too large, or would grow while they are read.
 
-    A library normalises the tokens that files add as soon as it opens them.
+    The tokenizer library normalises added tokens as soon as it opens the files.
     """
     names = file_names(directory)
     for file in {*side_files(names, False), *(file for file in names if file.endswith(".json"))}:
@@ -98,7 +98,7 @@ def check_files(name: str, directory: Path) -> None:
 
 
 def replaced(piece: str, old: str, new: str) -> str:
-    """Return a piece with ``new`` for each ``old``; LoadError where it would grow without end."""
+    """Return a piece with ``new`` for each ``old``; LoadError if it would grow too long."""
     if len(piece) + piece.count(old) * len(new) > _GROWTH * len(piece) + _SLACK:
         raise _grown("the decoder of a tokenizer")
     return piece.replace(old, new)
@@ -106,10 +106,10 @@ def replaced(piece: str, old: str, new: str) -> str:
 
 @dataclass(frozen=True)
 class _Step:
-    """A part of a normalizer.
+    """One step of a normalizer.
 
-    longest: characters that it puts for each match, or before a text; 0 where they are few.
-    counting: the same with ``_MARK`` for them, which shows how often they would be put.
+    longest: characters that it inserts for each match, or before a text; 0 if they are few.
+    counting: the same step inserting ``_MARK`` instead, to count the insertions.
     """
 
     normalizer: Normalizer
@@ -117,7 +117,7 @@ class _Step:
     counting: Normalizer | None = None
 
     def grown(self, text: str) -> int:
-        """Return how many characters it makes of a text at most, where it may make many."""
+        """Return the most characters that the step makes of a text, 0 if it inserts few."""
         if self.counting is None:
             return 0
         return len(text) + self.longest * self.counting.normalize_str(text).count(_MARK)
@@ -144,9 +144,7 @@ def _grown(name: str) -> LoadError:
 
 
 def _steps(spec: Mapping[str, Any] | None) -> Iterator[_Step]:
-    """Yield the steps of a normalizer as JSON has it; LoadError where one of them cannot be
-    honest.
-    """
+    """Yield the steps of a normalizer given as JSON; LoadError if one is suspicious."""
     for number, part in enumerate(_flat(spec, "normalizers")):
         if number == _STEPS:
             raise LoadError(f"a normalizer has more than {_STEPS:,} steps")
@@ -192,7 +190,7 @@ def _check_template(name: str, processor: Mapping[str, Any] | None) -> None:
 
 
 def _flat(spec: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[str, Any]]:
-    """Return what a sequence of sequences consists of."""
+    """Yield the parts of a ``Sequence``, which may contain others."""
     if spec is None:
         return
     if spec["type"] == "Sequence":
@@ -203,10 +201,10 @@ def _flat(spec: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[str, A
 
 
 def _values(text: str, name: str) -> Iterator[Any]:
-    """Yield the values that stand under a name anywhere in a JSON text, without its vocabulary's.
+    """Yield the objects and lists under a field name anywhere in a JSON text.
 
-    Reading all of it would take as long as the tokenizer itself. A name in quotes and a colon never
-    stand within a text of JSON, whose quotes are escaped.
+    Parsing all of it, with the vocabulary, would take as long as opening the tokenizer. A name in
+    quotes and a colon cannot occur within a JSON string, whose quotes are escaped.
     """
     if _ESCAPED.search(text):
         yield json.loads(text).get(name)
@@ -218,7 +216,6 @@ def _values(text: str, name: str) -> Iterator[Any]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Yield all texts of a JSON value, names of fields as well."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):

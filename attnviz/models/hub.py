@@ -1,4 +1,4 @@
-"""Where a checkpoint's files come from: a directory, else the local cache, else the network."""
+"""Finds a checkpoint's files: in a directory, else in the local cache, else on the network."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from attnviz.models.third_party import quietly
 class Snapshot:
     """A checkpoint on this machine.
 
-    directory: where its files lie.
+    directory: where its files are.
     revision: the commit they belong to, or None for a plain directory.
     """
 
@@ -36,13 +36,13 @@ class Snapshot:
 
 
 _REVISION = re.compile(r"(?!.*\.\.)[^\s/~^:?*\[\\\x00-\x1f\x7f][^\s~^:?*\[\\\x00-\x1f\x7f]*")
-"""What git takes for the name of a branch or tag, or nearly so: it becomes a path in the cache."""
+"""Valid names of a branch or tag, roughly as in git: the name becomes a path in the cache."""
 
 _NOT_CACHED = LoadError("it is not in the local cache")
 
 
 class _TokenizerError(LoadError):
-    """The cached checkpoint is whole but for a tokenizer's vocabulary."""
+    """The cached checkpoint lacks only a tokenizer's vocabulary."""
 
 
 def find_checkpoint(
@@ -54,13 +54,12 @@ def find_checkpoint(
     with_code: bool = False,
     progress: Progress | None = None,
 ) -> Snapshot:
-    """Return the files of ``name``, a directory or a hub id, fetched only where they are not here
-    yet.
+    """Return the files of ``name``, a directory or hub id; they are fetched if not cached.
 
     Raises:
         LoadError: no such model, no access to it, or a transfer that failed.
         OfflineError: not in the cache, and the network is not to be used or does not answer.
-        UsageError: a revision of a directory, or one that cannot be one.
+        UsageError: a revision of a directory, or an invalid revision.
     """
     if (directory := local_directory(name, revision)) is not None:
         return Snapshot(directory, None)
@@ -79,13 +78,12 @@ def find_checkpoint(
 
 
 def find_config(name: str, *, revision: str | None = None, offline: bool = False) -> Snapshot:
-    """Return the directory that holds the config.json of a hub id; of a new one no other file is
-    fetched.
+    """Return the directory with the config.json of a hub id; no other file is fetched.
 
     Raises:
         LoadError: no such model, no access to it, or a transfer that failed.
         OfflineError: not in the cache, and the network is not to be used or does not answer.
-        UsageError: a revision that cannot be one.
+        UsageError: an invalid revision.
     """
     cached = _cached(name, revision)
     if cached is not None:
@@ -111,7 +109,7 @@ def _cached(name: str, revision: str | None) -> Snapshot | None:
 
 
 def _lack(name: str, cached: Snapshot | None, allow_pickle: bool) -> LoadError | None:
-    """Return what keeps a cached checkpoint from being used as it is; None where nothing does."""
+    """Return the error that makes a cached checkpoint unusable, or None."""
     if cached is None:
         return _NOT_CACHED
     names = file_names(cached.directory)
@@ -127,9 +125,7 @@ def _lack(name: str, cached: Snapshot | None, allow_pickle: bool) -> LoadError |
 def _make_do(
     name: str, cached: Snapshot | None, lack: LoadError | None, unreachable: OfflineError
 ) -> Snapshot:
-    """Return what the cache holds where nothing more can be had, or the reason why that is too
-    little.
-    """
+    """Return the cached checkpoint if only a tokenizer is missing; else raise the reason."""
     if isinstance(lack, PickleError):
         raise lack
     if cached is not None and isinstance(lack, _TokenizerError):

@@ -1,7 +1,7 @@
 """Opens Hugging Face checkpoints and named shapes with transformers.
 
-The head follows the checkpoint's ``architectures``. Beside ``attention_interface`` this is the
-only module that imports transformers, which takes seconds: import it when it is needed.
+The head follows the checkpoint's ``architectures``. Besides ``attention_interface`` this is the
+only module that imports transformers, which takes seconds: import it only when needed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from attnviz.reading import read_json
 
 _VERSION = transformers.__version__
 _TOKENIZER = re.compile(r"(Tokenizer(Fast)?|Backend)$")
-"""How the classes of tokenizers are called."""
+"""The endings of tokenizer class names."""
 
 _bars: Any = _untyped_logging
 
@@ -185,9 +185,9 @@ def _open_config(
 
 
 def _instead_of_unreadable(directory: Path, config: Any) -> dict[str, Any]:
-    """Options in the place of a generation_config.json that the library refuses.
+    """Return options that replace a generation_config.json that transformers refuses.
 
-    No number here depends on that file, for what a model writes is plainly greedy.
+    No result depends on that file, since texts are always generated greedily.
     """
     if not (directory / "generation_config.json").is_file():
         return {}
@@ -203,7 +203,7 @@ def _open_tokenizer(name: str, directory: Path, config: Any, trust_remote_code: 
     settings = directory / "tokenizer_config.json"
     fields = read_json(settings) if settings.is_file() else {}
     for declared in (fields.get("tokenizer_class"), getattr(config, "tokenizer_class", None)):
-        # Any class of the library would be opened, a whole model among them.
+        # Any class of the library would be opened, even a whole model.
         if hasattr(transformers, str(declared)) and not _TOKENIZER.search(str(declared)):
             raise LoadError(
                 f"the tokenizer of {name!r} cannot be read: its files name {declared!r} as its "
@@ -217,7 +217,7 @@ def _open_tokenizer(name: str, directory: Path, config: Any, trust_remote_code: 
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             directory, local_files_only=True, trust_remote_code=trust_remote_code
         )
-    # Without its files many a tokenizer class comes up empty and says nothing.
+    # Without their files many tokenizer classes are empty, without a warning.
     if tokenizer.vocab_files_names and not has_vocabulary(file_names(directory)):
         raise LoadError(
             f"{name!r} has no tokenizer: the directory has no tokenizer.json or vocabulary; "
@@ -234,12 +234,12 @@ def _needs_code(name: str) -> str:
 
 
 def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -> list[Any]:
-    """Return the model class that the checkpoint names, then the bare one that its head sits on."""
+    """Return the model class that the checkpoint names, then the class without its head."""
     wanted = str((getattr(config, "architectures", None) or [None])[0])
     named = getattr(transformers, wanted, None)
     references = map(str, (getattr(config, "auto_map", None) or {}).values())
     own = [reference for reference in references if reference.endswith(f".{wanted}")]
-    # A config may name any attribute of the library, a function among them.
+    # A config may name any attribute of the library, even a function.
     if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
         found: list[Any] = [named]
     elif own and not trust_remote_code:
@@ -269,13 +269,13 @@ def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -
 
 
 def public_class(name: str) -> Any:
-    """Return what transformers calls ``name``, or None."""
+    """Return the attribute ``name`` of transformers, or None."""
     return getattr(transformers, name, None)
 
 
 @contextmanager
 def no_bars() -> Iterator[None]:
-    """Without the progress bars that transformers itself prints."""
+    """Hide the progress bars of transformers."""
     shown = _bars.is_progress_bar_enabled()
     with quietly():
         _bars.disable_progress_bar()

@@ -1,4 +1,4 @@
-"""How much memory is free, so that what cannot fit is refused before it is allocated."""
+"""Measures free memory, so that what cannot fit is refused before it is allocated."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 from attnviz.errors import LoadError, UsageError
 from attnviz.models import cgroup
 
-if TYPE_CHECKING:  # the bundled model asks for free memory too, and does without torch
+if TYPE_CHECKING:  # the bundled model uses this module without torch
     import torch
 
 _MEMINFO = Path("/proc/meminfo")
 
 
 def byte_text(count: int) -> str:
-    """Return a number of bytes in the largest unit that it fills, such as ``1.34 GB`` or ``512
-    bytes``.
-    """
+    """Return a number of bytes in a suitable unit, such as ``1.34 GB`` or ``512 bytes``."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= size:
             return f"{count / size:,.2f} {unit}"
@@ -26,7 +24,7 @@ def byte_text(count: int) -> str:
 
 
 def require_memory(name: str, needed: int, device: torch.device) -> None:
-    """Refuse weights of ``needed`` bytes where fewer are free on ``device``."""
+    """Raise LoadError if fewer than ``needed`` bytes are free for weights on ``device``."""
     free = free_memory(device)
     if free is not None and needed > free:
         raise LoadError(
@@ -36,10 +34,10 @@ def require_memory(name: str, needed: int, device: torch.device) -> None:
 
 
 def require_room(what: str, needed: int, advice: str) -> None:
-    """Refuse work on the host that takes more than is free: UsageError.
+    """Raise UsageError if fewer than ``needed`` bytes are free on the host.
 
     what: a sentence's beginning up to the number of bytes, such as ``these sizes take``.
-    advice: what to ask for instead.
+    advice: what to choose instead.
     """
     free = free_memory()
     if free is not None and needed > free:
@@ -47,7 +45,7 @@ def require_room(what: str, needed: int, advice: str) -> None:
 
 
 def free_memory(device: torch.device | None = None) -> int | None:
-    """Free bytes on ``device`` (None: the host), or None where the system does not tell."""
+    """Return the free bytes on ``device`` (None: the host), or None if they are unknown."""
     if device is not None and device.type == "cuda":
         import torch
 
@@ -59,9 +57,7 @@ def free_memory(device: torch.device | None = None) -> int | None:
 
 
 def _available() -> int | None:
-    """Return what the kernel could hand out without swapping; elsewhere than Linux, all there
-    is.
-    """
+    """Return the bytes available without swapping; on other systems than Linux, all memory."""
     if _MEMINFO.is_file():
         for line in _MEMINFO.read_text().splitlines():
             if line.startswith("MemAvailable:"):

@@ -1,4 +1,4 @@
-"""What every loaded model offers, whatever runs it, and what is the same for all of them."""
+"""The interfaces of every loaded model, and what is the same for all of them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from attnviz.records import Kind, ModelInfo, Tokens
 Floats = NDArray[np.floating]
 
 Wants = Callable[[int], bool]
-"""Whether a layer is wanted."""
+"""Returns whether a layer is wanted."""
 
 ObserveQueriesKeys = Callable[[int, Floats, Floats, NDArray[np.bool_] | None], None]
-"""Told of the layer, its queries and its keys (heads, token, head_dim), and which keys each query
-sees (query, key), None for all."""
+"""Called with the layer, its queries and its keys (heads, token, head_dim), and whether each query
+sees each key (query, key), None if all are seen."""
 
 ObserveBlock = Callable[[int, int, Floats, Floats | None], None]
-"""Told of the layer, the first query's index, the weights (text, head, rows, keys) of a block of
-queries, and the norms (text, head, key) of what each key's value moves, or None."""
+"""Called with the layer, the first query's index, the weights (text, head, rows, keys) of a block
+of queries, and the norms (text, head, key) of ``moved_norms``, or None."""
 
 
 ObserveOutputs = Callable[[int, Floats, Floats], None]
-"""Told of the layer, its weights (head, query, key) and what its heads put out (head, token, dim),
+"""Called with the layer, its weights (head, query, key) and its heads' outputs (head, token, dim),
 before the output projection."""
 
 
@@ -42,7 +42,7 @@ class Model(Protocol):
 
     info: its name, shape and origin.
     kinds: the attention kinds it has, the default one first.
-    context: the longest token sequence it takes, or None where nothing limits it.
+    context: the longest token sequence it takes, or None if there is no limit.
     """
 
     @property
@@ -59,11 +59,11 @@ class Model(Protocol):
         ...
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
-        """Return what a reader must know about a run over these tokens, beside ``info.notes``."""
+        """Return notes for the reader about a run over these tokens, besides ``info.notes``."""
         ...
 
     def vocabulary(self) -> Vocabulary:
-        """Return its plain tokens, and what stands around every text."""
+        """Return the model's plain tokens, and the special tokens around every text."""
         ...
 
 
@@ -71,17 +71,17 @@ class Model(Protocol):
 class NumpyModel(Model, Protocol):
     """A model with one stack of self-attention that runs in NumPy, without torch.
 
-    scaled: whether the products of queries and keys are divided by √head_dim. Where they are not,
-        its queries are multiplied by that, so that the formula of ``run_queries_keys`` holds.
+    scaled: whether the model itself divides the scores by √head_dim. If not, its queries are
+        multiplied by that, so that the formula of ``run_queries_keys`` holds.
     """
 
     @property
     def scaled(self) -> bool: ...
 
     def mask(self, layer: int, start: int, rows: int, keys: int) -> NDArray[np.bool_] | None:
-        """Return (rows, keys), True where a layer's query sees the key; None for a mask by kind.
+        """Return (rows, keys), whether the query sees the key; None for the plain mask.
 
-        start: the index of the first query. A mask by kind is that of all layers: none, or causal.
+        start: the index of the first query. The plain mask is that of all layers: none, or causal.
         """
         ...
 
@@ -94,60 +94,60 @@ class NumpyModel(Model, Protocol):
         *,
         norms: bool = False,
     ) -> None:
-        """Run over texts of one length, and hand over the weights ``rows`` queries at a time.
+        """Run over texts of one length, and pass on the weights, ``rows`` queries at a time.
 
-        Blocks of a causal model may leave out the keys after their last query. Layers after the
-        last wanted one need not run.
+        Blocks of a causal model may lack the keys after their last query. Layers after the last
+        wanted one need not run.
         """
         ...
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
-        """Run over one text; for each layer that is wanted, hand over its queries and keys.
+        """Run over one text, and pass on the queries and keys of each wanted layer.
 
-        One key head a query head, as they are multiplied: the weights are the softmax of their
-        products times 1/√head_dim over the keys that are seen.
+        Each query head has its own copy of its key. The weights are the softmax of their products
+        times 1/√head_dim over the keys that are seen.
         """
         ...
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> Floats | None:
-        """Run over one text; hand over each layer's weights and what its heads put out.
+        """Run over one text, and pass on each layer's weights and its heads' outputs.
 
-        Gives the logits (token, word) of the next tokens; None where the model predicts none.
+        Returns the next-token logits (token, word); None if the model predicts none.
         """
         ...
 
     def narrowed(self) -> Self:
-        """Return the same with weights, and what passes between its parts, rounded to bfloat16."""
+        """Return the model with its weights and intermediate results rounded to bfloat16."""
         ...
 
     def without(self, heads: Collection[tuple[int, int]]) -> Self:
-        """Return the same where the outputs of these (layer, head) count as zero."""
+        """Return the model with these (layer, head) ablated: their outputs count as zero."""
         ...
 
 
 class Reader(Protocol):
-    """Reads a text that grows by tokens, and says what its end predicts."""
+    """Reads a text that grows by tokens, and predicts its next token."""
 
     def read(self, ids: Sequence[int]) -> tuple[Floats, Mapping[int, Floats]]:
-        """Scores of the token that follows the whole text, and the weights of its last one.
+        """Return the next-token logits of the whole text, and its last token's weights.
 
-        The scores are (word,), the weights of each layer (head, key).
+        The logits are (word,), the weights of each layer (head, key).
         """
         ...
 
 
 @runtime_checkable
 class GrowingModel(NumpyModel, Protocol):
-    """A NumPy model that reads a growing text without computing what it has read again.
+    """A NumPy model that reads a growing text without computing earlier tokens again.
 
-    predicts: whether it tells the next token.
+    predicts: whether it predicts the next token.
     """
 
     @property
     def predicts(self) -> bool: ...
 
     def reader(self) -> Reader:
-        """Return one that reads a text of its own."""
+        """Return a new reader with a text of its own."""
         ...
 
 
@@ -160,7 +160,7 @@ class HasEnds(Protocol):
 
 
 def known_ids(stated: Iterable[object], vocabulary: int) -> frozenset[int]:
-    """Return the token ids that files state, one or a list each, of those that a model has."""
+    """Return the token ids in ``stated``, single or in lists, that the vocabulary contains."""
     each = [one for item in stated for one in (item if isinstance(item, list | tuple) else [item])]
     numbers = (one for one in each if isinstance(one, int) and not isinstance(one, bool))
     return frozenset(number for number in numbers if 0 <= number < vocabulary)
@@ -170,20 +170,18 @@ def known_ids(stated: Iterable[object], vocabulary: int) -> frozenset[int]:
 class TwoStackModel(Model, Protocol):
     """An encoder–decoder: it reads one text and writes, or is given, another.
 
-    target_context: the longest decoder text in tokens, or None where nothing limits it.
+    target_context: the longest decoder text in tokens, or None if there is no limit.
     """
 
     @property
     def target_context(self) -> int | None: ...
 
     def encode_target(self, text: str, limit: int | None = None) -> Tokens:
-        """Decoder text as the model is trained on it: shifted right behind its start token."""
+        """Return a decoder text as in training: shifted right behind its start token."""
         ...
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
-        """Return the decoder text that the model itself writes for ``tokens``, at most ``limit``
-        long.
-        """
+        """Return the decoder text that the model writes for ``tokens``, of at most ``limit``."""
         ...
 
 
@@ -210,29 +208,29 @@ class TwoTextModel(NumpyModel, Protocol):
 
 
 def stated_revision(metadata: Mapping[str, str]) -> str | None:
-    """Return the digest of the tensors that a checkpoint's metadata tells of, or None.
+    """Return the digest of the tensors in a checkpoint's metadata, or None.
 
-    Anyone may have written it: what does not look as ``attnviz train`` writes it counts as unsaid.
+    Anyone may have written it: a text of another form than that of ``attnviz train`` is ignored.
     """
     stated = metadata.get("revision", "")
     return stated if re.fullmatch(r"[0-9a-f]{12,64}", stated) else None
 
 
 def trained_tokens(metadata: Mapping[str, str]) -> int | None:
-    """Tokens of the longest sequence of the training, in the same way."""
+    """Return the tokens of the longest training sequence in a checkpoint's metadata, or None."""
     stated = metadata.get("trained_tokens", "")
     return int(stated) if re.fullmatch(r"[0-9]{1,9}", stated) else None
 
 
 _UNKNOWN = ("[UNK]", "<unk>", "<UNK>")
 _MANY = 0.1
-"""The share of a text's tokens from which unknown ones are told."""
+"""The share of unknown tokens in a text above which they are reported."""
 
 
 def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
-    """Return what a reader must know of running over a text.
+    """Return notes for the reader about running over a text.
 
-    trained: tokens of the longest sequence of the training, or None.
+    trained: tokens of the longest training sequence, or None.
     """
     notes = []
     if trained is not None and len(tokens) > trained:
@@ -247,13 +245,11 @@ def text_notes(trained: int | None, tokens: Tokens) -> tuple[str, ...]:
 
 
 _NAMED = 3
-"""Tensors with numbers that are not finite, of which more are counted."""
+"""The most tensors that are named in a note; further ones are only counted."""
 
 
 def broken_words(broken: Sequence[str]) -> tuple[str, ...]:
-    """Return a note that names the tensors whose numbers are not all finite; none where there are
-    none.
-    """
+    """Return a note that names the tensors with numbers that are not finite; empty if none."""
     if not broken:
         return ()
     more = f" and {len(broken) - _NAMED} more" if len(broken) > _NAMED else ""
@@ -262,9 +258,9 @@ def broken_words(broken: Sequence[str]) -> tuple[str, ...]:
 
 
 def require_number(what: str, value: float, info: ModelInfo) -> None:
-    """Raise where a model's ``what``, such as its loss, is no number, so that it ranks nothing.
+    """Raise an error if a model's ``what``, such as its loss, is not finite.
 
-    LoadError that names the weights that are not finite, UsageError where all of them are.
+    LoadError, naming the weights that are not finite; UsageError if all weights are finite.
     """
     if math.isfinite(value):
         return
@@ -275,7 +271,7 @@ def require_number(what: str, value: float, info: ModelInfo) -> None:
 
 
 def cannot_write(info: ModelInfo) -> UnsupportedError:
-    """Return the refusal of a model that does not tell the next token."""
+    """Return the error for a model that does not predict the next token."""
     return UnsupportedError(
         f"{info.name!r} does not tell the next token, so that it cannot write: choose a causal "
         "language model"
@@ -291,7 +287,7 @@ def split_words(text: str, limit: int | None = None) -> list[str]:
 
 
 def word_tokens(words: Sequence[str], numbers: Mapping[str, int]) -> Tokens:
-    """Words as tokens with these numbers."""
+    """Return the words as tokens with the given ids."""
     return replace(Tokens.bare([numbers[word] for word in words]), texts=tuple(words))
 
 
@@ -304,8 +300,8 @@ class Vocabulary:
 
     plain: ids that are not special.
     before, after: the special tokens around every text.
-    ranked: whether a larger id stands for a rarer token, as in vocabularies learnt by frequency.
-    texts: what ids stand for.
+    ranked: whether a larger id is a rarer token, as in vocabularies learnt by frequency.
+    texts: returns the texts of ids.
     """
 
     plain: NDArray[np.int64]
@@ -315,7 +311,7 @@ class Vocabulary:
     texts: Callable[[Sequence[int]], tuple[str, ...]]
 
     def bare(self) -> Vocabulary:
-        """Return the same with nothing around a text."""
+        """Return the same vocabulary without special tokens around a text."""
         nothing = Tokens((), (), ())
         return replace(self, before=nothing, after=nothing)
 
@@ -331,9 +327,10 @@ def frame_of(tokens: Tokens) -> tuple[Tokens, Tokens]:
 
 
 def random_copies(vocabulary: Vocabulary, length: int, copies: int, seed: int) -> Tokens:
-    """BOS r₁…r_n r₁…r_n …: ``length`` distinct random tokens, ``copies`` times, in its frame.
+    """Return BOS r₁…r_n r₁…r_n …: ``length`` distinct random tokens, ``copies`` times.
 
-    Raises ValueError where the vocabulary has fewer plain tokens.
+    The special tokens around every text are included. Raises ValueError if the vocabulary has fewer
+    plain tokens.
     """
     if length > len(vocabulary.plain):
         raise ValueError(f"{length} distinct tokens of {len(vocabulary.plain)}")
@@ -353,12 +350,12 @@ _DIGITS = 12
 
 
 def weights_fingerprint(model: Model) -> str:
-    """From the config, and the name, shape and CRC-32 of every tensor.
+    """Return a digest of the config, and of the name, shape and CRC-32 of every tensor.
 
-    Of the built-in models, whose info names their weights fully, from that alone. Not proof
-    against a forger; a checkpoint that was changed anywhere, be it one head of it, has another
-    one, as have the same weights read as other heads. Of safetensors it is that of the files,
-    whatever runs them.
+    For the built-in models the digest is that of their info alone, which identifies the weights. It
+    is not proof against forgery. Any change of a checkpoint changes it, even in one head, and so
+    does another number of heads. For safetensors it is that of the files, whether NumPy or torch
+    runs them.
     """
     info = model.info
     hashed = hashlib.sha256(repr((info.architecture, info.revision, info.seed)).encode())
@@ -376,7 +373,7 @@ def weights_fingerprint(model: Model) -> str:
 
 
 def _checksum(tensor: Any) -> bytes:
-    if tensor.is_meta:  # its numbers lie elsewhere, on a disk say
+    if tensor.is_meta:  # its numbers are elsewhere, such as on disk
         return b""
     from torch import uint8
 

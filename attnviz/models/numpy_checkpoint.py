@@ -1,8 +1,8 @@
-"""Hugging Face checkpoints run by NumPy alone: on screen before torch could be imported.
+"""Hugging Face checkpoints run by NumPy alone, often in less time than torch takes to import.
 
-Only a checkpoint that ``attention.families`` describes entirely is opened, and only where that is
-sooner than starting torch; every other one takes the usual path, and so does a damaged one, which
-that path puts into words.
+Only a checkpoint that ``attention.families`` describes entirely is opened, and only if that is
+faster than starting torch. All others are left to transformers, and so are damaged ones, whose
+errors it reports.
 """
 
 from __future__ import annotations
@@ -37,24 +37,23 @@ from attnviz.reading import damaged, read_json
 from attnviz.records import NO_PREDICTIONS, ModelInfo
 
 _SPEED = 3e10
-"""Operations a second that one thread of NumPy does at least, by measurement on an older server."""
+"""Operations a second that one thread of NumPy achieved at least on an older server."""
 
 _READ = {"float32": 1e-9, "float16": 2.5e-9, "bfloat16": 2.5e-9}
-"""Seconds that a number takes to be read and turned into a float32."""
+"""Seconds to read a number and convert it to float32."""
 
 _TORCH_START = 4.0
-"""Seconds of one processor that importing torch and transformers and building a model take.
+"""Seconds of one processor to import torch and transformers and build a model.
 
-With it a run is left to torch before NumPy is slower. Whole processes of ``heads`` in seconds of
-two busy processors, NumPy and torch: GPT-2 small .7 and 8.2 over 21 tokens, 1.9 and 10.6 over 280,
-5.0 and 13.5 over 840, of which NumPy ran 3.3e10 operations a second; MiniLM .4 and 5.0 over 17, .8
-and 6.7 over 500. On many processors torch's own run may cost next to nothing, its start does not.
-"""
+With this value a run is left to torch before NumPy is slower. Seconds of a whole ``heads`` command
+on two busy processors, NumPy and torch: GPT-2 small .7 and 8.2 over 21 tokens, 1.9 and 10.6 over
+280, 5.0 and 13.5 over 840 (at 3.3e10 operations a second in NumPy); MiniLM .4 and 5.0 over 17, .8
+and 6.7 over 500. On many processors torch's own run may take almost no time, but its start does."""
 
 _NO_HEAD = f"{{}} has no language-model head: {NO_PREDICTIONS}"
 
 _UNREAD = ("tokens.", "positions.", "types.", "prediction", "unembedding.")
-"""Roles of which a text uses a few rows, or maps none."""
+"""Roles of tensors that a map does not need, or needs only a few rows of."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LONGEST_NAME = 200
@@ -84,7 +83,7 @@ class NumpyCheckpoint(StackModel):
 
     @property
     def info(self) -> ModelInfo:
-        """Once a run has met numbers that are not finite, with the tensors that have them."""
+        """Return the info; after a run with infinite or NaN numbers it names their tensors."""
         if self._broken is None and not self.stack.finite:
             self._broken = self.stored.not_finite()
             notes = (*self._info.notes, *broken_words(self._broken))
@@ -95,8 +94,8 @@ class NumpyCheckpoint(StackModel):
 def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyCheckpoint:
     """Open a directory, or a hub id that is in the cache.
 
-    tokens: how many are to be run; None runs in NumPy whatever that takes.
-    Raises NotUnderstoodError for what NumPy cannot run, or torch sooner; LoadError for what is
+    tokens: how many are to be run; None runs in NumPy even if torch is faster.
+    Raises NotUnderstoodError if NumPy cannot run it, or torch is faster; LoadError for what is
     damaged, and UsageError for a revision of a directory.
     """
     directory, commit = _find(name, revision)
@@ -146,7 +145,6 @@ def _opened(name: str, directory: Path, commit: str | None, tokens: int | None) 
 
 
 def _check_work(read: Understood, shapes: Shapes, types: Sequence[str], tokens: int) -> None:
-    """Raise NotUnderstoodError where starting torch takes less time than NumPy's run."""
     names = {part.name for role, part in read.parts.items() if not role.startswith(_UNREAD)}
     numbers = sum(int(np.prod(shapes[path])) for path in names)
     run = numbers * (2 * tokens / _SPEED + max(_READ[kind] for kind in types))
@@ -158,7 +156,7 @@ def _check_work(read: Understood, shapes: Shapes, types: Sequence[str], tokens: 
 
 
 def _find(name: str, revision: str | None) -> tuple[Path, str | None]:
-    """Return the directory of a checkpoint, and its commit if it is the cache's."""
+    """Return the directory of a checkpoint, and its commit if it is in the cache."""
     if (directory := local_directory(name, revision)) is not None:
         return directory, None
     if not _PLAIN.fullmatch(name) or ".." in name or len(name) > _LONGEST_NAME:
@@ -177,9 +175,7 @@ def _find(name: str, revision: str | None) -> tuple[Path, str | None]:
 
 
 def _cache() -> Path:
-    """Return where huggingface_hub keeps its files, whose import takes longer than a small
-    model.
-    """
+    """Return the cache of huggingface_hub, without importing it, which takes too long."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
             return _path(os.environ[variable])
@@ -189,5 +185,5 @@ def _cache() -> Path:
 
 
 def _path(named: str) -> Path:
-    """Return what a variable of the environment names; the home of an unknown user stays ``~``."""
+    """Return the path in a variable of the environment, with ``~`` and variables expanded."""
     return Path(os.path.expanduser(os.path.expandvars(named)))

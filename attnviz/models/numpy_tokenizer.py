@@ -1,7 +1,7 @@
-"""Opens the tokenizer of a checkpoint without transformers, where both give the same tokens.
+"""Opens a checkpoint's tokenizer without transformers, if both give the same tokens.
 
-transformers 5 takes the ``tokenizer.json`` of a ``PreTrainedTokenizerFast`` as it is, and builds
-those of known classes anew from their vocabulary and merges, whatever the file says besides: what
+transformers 5 uses the ``tokenizer.json`` of a ``PreTrainedTokenizerFast`` unchanged. Tokenizers of
+known classes it rebuilds from their vocabulary and merges, and ignores the rest of the file: what
 each class builds is described here.
 """
 
@@ -30,18 +30,18 @@ _SILENT = {
     *("do_lower_case", "strip_accents", "tokenize_chinese_chars", "max_len", "do_basic_tokenize"),
     *("vocab_size", "spaces_between_special_tokens", "special_tokens_map_file"),
 }
-"""Fields of ``tokenizer_config.json`` that change no id, or that a class below heeds."""
+"""Fields of ``tokenizer_config.json`` that change no id, or that a class below uses."""
 
 _MUST_BE: Mapping[str, tuple[object, ...]] = {
     "split_special_tokens": (False,),
     "truncation_side": ("right",),
     "never_split": (None, []),
 }
-"""Further ones, and the values with which they change none."""
+"""Further fields, and the values with which they change no id."""
 
 _NAMED = ("unk", "bos", "eos", "sep", "cls", "pad", "mask")
 _LARGE = 100_000
-"""Tokens from which on transformers may repair the tokenizer of a Mistral."""
+"""Vocabulary size above which transformers may repair the tokenizer of a Mistral."""
 
 _QWEN_PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
@@ -56,12 +56,13 @@ Named = Mapping[str, tuple[str, int]]
 
 @dataclass(frozen=True)
 class _Class:
-    """What a class of tokenizers builds around the vocabulary and the merges of its file.
+    """What a tokenizer class builds around the vocabulary and the merges of its file.
 
-    named: the contents of its special tokens where no file says others.
-    parts: of ``tokenizer_config.json`` and the special tokens, what the class puts in place of the
-        file's parts; under ``model`` what it sets of that next to the plain settings.
-    model: of which kind that is.
+    named: the default contents of its special tokens.
+    parts: takes the fields of ``tokenizer_config.json`` and the special tokens, returns what the
+        class puts in place of the file's parts; under ``model`` settings that differ from
+        ``_PLAIN``.
+    model: the type of the tokenizer's model.
     """
 
     named: Mapping[str, str]
@@ -148,7 +149,7 @@ _PLAIN: Mapping[type, Mapping[str, Any]] = {
         **dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False),
     },
 }
-"""What is set of a model that is built anew."""
+"""The settings of a model that is rebuilt."""
 
 _END = "<|endoftext|>"
 _ENDS = {"unk": _END, "bos": _END, "eos": _END}
@@ -175,7 +176,7 @@ _CLASSES: Mapping[str, _Class] = {
 }
 
 _AS_IT_IS = ("PreTrainedTokenizer", "TokenizersBackend")
-"""The classes, without their ``Fast``, whose file is taken as it is."""
+"""The classes, without their ``Fast``, whose file is used unchanged."""
 
 _USUAL: Mapping[str, str] = {
     "bert": "BertTokenizer",
@@ -189,7 +190,7 @@ _USUAL: Mapping[str, str] = {
     "qwen3": "Qwen2Tokenizer",
     "roberta": "RobertaTokenizer",
 }
-"""The class of a model type where none is named; of the others the file is taken as it is."""
+"""The default class of each model type; for other types the file is used unchanged."""
 
 _ALWAYS_AS_IT_IS = ("granite", "mistral", "olmo2", "phi3")
 _ALWAYS_USUAL = ("qwen2",)
@@ -200,8 +201,7 @@ _ALWAYS_USUAL = ("qwen2",)
 class OpenedTokenizer:
     """A tokenizer without truncation and padding.
 
-    start: the id of the token that texts begin with by name, whether or not it is added; None for
-        none.
+    start: the id of the beginning-of-text token, even if it is not added; None if there is none.
     """
 
     tokenizer: Tokenizer
@@ -212,8 +212,8 @@ def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenize
     """Return the tokenizer of a checkpoint's directory.
 
     fields: of its ``config.json``.
-    Raises NotUnderstoodError where transformers might give other tokens, LoadError for a file that
-    is damaged.
+    Raises NotUnderstoodError if transformers might give other tokens, LoadError for a file that is
+    damaged.
     """
     path = directory / "tokenizer.json"
     if not path.is_file():
@@ -260,7 +260,7 @@ _TOKENS = {
 
 
 def _class(said: Fields, fields: Fields, path: Path) -> _Class | None:
-    """Return the class that transformers takes, None for one that takes the file as it is."""
+    """Return the class that transformers uses, or None if it uses the file unchanged."""
     model_type = str(fields["model_type"])
     declared = said.get("tokenizer_class") or fields.get("tokenizer_class")
     if model_type in _ALWAYS_AS_IT_IS:
@@ -296,7 +296,7 @@ def _named(tokenizer: Tokenizer, said: Fields, usual: Mapping[str, str]) -> dict
 def _check_added(
     tokenizer: Tokenizer, said: Fields, named: Mapping[str, tuple[str, int]], rebuilt: bool
 ) -> None:
-    """Raise NotUnderstoodError where the files do not agree on tokens next to the vocabulary."""
+    """Raise NotUnderstoodError if the files disagree on tokens added to the vocabulary."""
     there: dict[int, AddedToken] = tokenizer.get_added_tokens_decoder()
     by_content = {token.content: token for token in there.values()}
     for name, (content, _) in named.items():
@@ -341,7 +341,7 @@ def _flags(token: AddedToken) -> tuple[object, ...]:
 
 
 def _rebuild(tokenizer: Tokenizer, kind: _Class, said: Fields, named: Named) -> None:
-    """Make of the file's tokenizer what its class makes of the file's vocabulary and merges."""
+    """Rebuild the tokenizer in place as its class does from the file's vocabulary and merges."""
     model: Any = tokenizer.model
     try:
         parts = kind.parts(said, named)
@@ -355,7 +355,7 @@ def _rebuild(tokenizer: Tokenizer, kind: _Class, said: Fields, named: Named) -> 
         setattr(model, name, value)
     for name, part in parts.items():
         setattr(tokenizer, name, part)
-    # Tokens that the vocabulary lacks are given the ids behind it, in their order.
+    # Added tokens that the vocabulary lacks get the ids after it, in their order.
     following = tokenizer.get_vocab_size(with_added_tokens=False)
     for number, token in sorted(tokenizer.get_added_tokens_decoder().items()):
         if (known := model.token_to_id(token.content)) is None:

@@ -1,4 +1,4 @@
-"""A model against itself in other numbers: what rounding alone does to it."""
+"""A model in another number type, to measure the effect of rounding alone."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 class OtherNumbers(NamedTuple):
-    """A model in other numbers, and what was done in words."""
+    """A model in another number type, and a description of the change."""
 
     model: Model
     words: str
 
 
 def in_other_numbers(model: Model) -> OtherNumbers:
-    """Return the same weights in bfloat16, the coarsest type; a model in bfloat16 in float32.
+    """Return the same model in bfloat16, the coarsest type; a model in bfloat16 in float32.
 
-    NumPy has no bfloat16: there weights, and what passes between the parts, are rounded to it.
-    A torch model that was loaded by name is converted in place, so that the memory need hold no
-    second one, and is not to be used as it was afterwards; one that was handed over is copied.
+    NumPy has no bfloat16: there weights and intermediate results are rounded to it. A torch model
+    that was loaded by name is converted in place, since memory may not hold two, and must not be
+    used afterwards; one that was handed over is copied.
 
-    Raises LoadError where the memory does not hold it, UnsupportedError for a model that stands in
-    one kind of numbers alone.
+    Raises LoadError if memory does not suffice, UnsupportedError for a model that exists in one
+    number type only.
     """
     if isinstance(model, NumpyModel):
         return OtherNumbers(model.narrowed(), "rounded to bfloat16")
@@ -57,8 +57,8 @@ def in_other_numbers(model: Model) -> OtherNumbers:
 def _converted(whole: Any, dtype: torch.dtype) -> Any:
     """Return a module with its weights in another type.
 
-    What it computed for itself, such as rotary frequencies, keeps its type, as it does where a
-    checkpoint is loaded in that type: rounded, late positions would be turned by other angles.
+    Buffers that it computed itself, such as rotary frequencies, keep their type, as in a checkpoint
+    loaded in that type: rounding would change the angles of late positions.
     """
     stored = set(whole.state_dict())
     own = {name: buffer for name, buffer in whole.named_buffers() if name not in stored}

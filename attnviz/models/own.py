@@ -27,22 +27,22 @@ from attnviz.models.model import (
 from attnviz.records import Kind, ModelInfo, Tokens
 
 _WORDS = 256
-"""Distinct words of random texts."""
+"""The number of distinct words in random texts."""
 
 
 class OwnAttention:
     """One layer of self- or cross-attention over words of any language, split at white space.
 
-    The textbook's case: each distinct word has an embedding drawn from N(0, 1), in order of first
+    As in textbooks, each distinct word has an embedding drawn from N(0, 1), in order of first
     appearance, so equal words have equal embeddings; the projections are Xavier-uniform.
 
     d_model: width of an embedding.
     heads, kv_heads: query heads, and the key/value heads that they share (each its own if None).
     head_dim: width of a head, ``d_model / heads`` if None.
-    causal: whether a word sees no later word; of self-attention only.
-    score: how a query and a key are matched; the other weights are the same for each.
+    causal: whether a word sees no later word; for self-attention only.
+    score: how a query and a key are matched; the other weights do not depend on it.
     seed: of all weights and embeddings; the same seed gives the same picture on every machine.
-    Raises UsageError where these do not fit together.
+    Raises UsageError if these do not fit together.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class OwnAttention:
 
     @property
     def attention(self) -> NumpyAttention:
-        """Return the attention itself, for those that compute it in another way."""
+        """Return the attention itself, for callers that compute it in another way."""
         return self._attention
 
     scaled = True  # other scores are known by ``info.score``
@@ -103,17 +103,14 @@ class OwnAttention:
         return None
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """Return the words of ``text``, at most ``limit``; equal words have equal ids, counted from
-        0.
+        """Return the words of ``text``, at most ``limit``; equal words have equal ids.
 
-        Raises UsageError where there is no word.
+        Raises UsageError if there is no word.
         """
         return _numbered(split_words(text, limit), {})
 
     def encode_queries(self, text: str, keys: Tokens) -> Tokens:
-        """Return the words of a text that looks at ``keys``: those that it has too have the same
-        ids.
-        """
+        """Return the words of a query text; words that ``keys`` has too get the same ids."""
         return _numbered(split_words(text), dict(zip(keys.texts, keys.ids, strict=True)))
 
     def redrawn(self, seed: int) -> OwnAttention:
@@ -130,7 +127,7 @@ class OwnAttention:
         )
 
     def vocabulary(self) -> Vocabulary:
-        """As many made-up words as random texts need; nothing stands around a text."""
+        """Return made-up words for random texts, without special tokens."""
         nothing = Tokens((), (), ())
         return Vocabulary(
             np.arange(_WORDS),
@@ -144,7 +141,7 @@ class OwnAttention:
         return ()
 
     def mask(self, layer: int, start: int, rows: int, keys: int) -> None:
-        """Return None: there is no mask but the causal one. See ``NumpyModel``."""
+        """Return None, since there is no mask but the causal one. See ``NumpyModel``."""
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         if wants(0):
@@ -174,13 +171,13 @@ class OwnAttention:
             )
 
     def head_outputs(self, tokens: Tokens) -> NDArray[np.floating]:
-        """Return what each head puts out over one text: (head, token, head_dim)."""
+        """Return each head's output over one text: (head, token, head_dim)."""
         self._require_room(len(tokens), len(tokens))
         outputs, _ = self._attention.head_outputs(self.embed(tokens.ids))
         return outputs
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> None:
-        """Hand over weights and outputs of the heads; nothing is predicted. See ``NumpyModel``."""
+        """Pass on the heads' weights and outputs; nothing is predicted. See ``NumpyModel``."""
         self._require_room(len(tokens), len(tokens))
         outputs, weights = self._attention.head_outputs(self.embed(tokens.ids))
         observe(0, weights, outputs)
@@ -203,13 +200,10 @@ class OwnAttention:
         return changed
 
     def output(self, head_outputs: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the block's output (..., token, d_model) for its heads' (..., head, token,
-        head_dim).
-        """
+        """Return the block's output (..., token, d_model) from (..., head, token, head_dim)."""
         return self._attention.joined(head_outputs)
 
     def _require_room(self, queries: int, keys: int) -> None:
-        """Refuse texts whose scores and weights, of all heads at once, the memory does not hold."""
         require_room(
             f"all {self._info.heads} heads over {queries:,} x {keys:,} words take",
             2 * 4 * self._info.heads * queries * keys,
@@ -217,15 +211,15 @@ class OwnAttention:
         )
 
     def embed(self, ids: tuple[int, ...]) -> NDArray[np.float32]:
-        """Return the embeddings (token, d_model) of numbered words."""
-        # A stream of its own: drawn from the weights' stream, the words would resemble them.
+        """Return the embeddings (token, d_model) of words given by id."""
+        # A separate random stream: in the weights' stream the words would repeat their numbers.
         generator = np.random.default_rng((self._seed, 1))
         words = generator.standard_normal((max(ids) + 1, self._attention.shape.d_model))
         return words.astype(np.float32)[list(ids)]
 
 
 def _numbered(words: Sequence[str], known: dict[str, int]) -> Tokens:
-    """Return the words with their numbers: those of ``known``, then what follows for new ones."""
+    """Return the words as tokens, with the ids of ``known`` and further ids for new words."""
     numbers = dict(known)
     for word in words:
         numbers.setdefault(word, len(numbers))
@@ -233,7 +227,7 @@ def _numbered(words: Sequence[str], known: dict[str, int]) -> Tokens:
 
 
 def check_sizes(d_model: int, heads: int, kv_heads: int | None, head_dim: int | None) -> None:
-    """Raise UsageError, with what would fit, where sizes are none, too large or do not divide."""
+    """Raise UsageError, with valid sizes, if sizes are below 1, too large or do not divide."""
     sizes = {"d_model": d_model, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     for name, size in sizes.items():
         if size is not None and size < 1:

@@ -1,4 +1,4 @@
-"""Turns a tokenizer's pieces into texts a person can read, by the rules of its own decoder.
+"""Turns a tokenizer's pieces into readable texts, by the rules of its own decoder.
 
 The byte alphabet of byte-level BPE is that of GPT-2 (Radford et al. 2019, ``encoder.py``).
 """
@@ -17,11 +17,11 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.models.growth import replaced
 
 _LONE_BYTES = {0xDC00 + byte: f"<0x{byte:02X}>" for byte in range(0x80, 0x100)}
-"""What ``surrogateescape`` makes of a byte that is no UTF-8, and how such a byte is written."""
+"""The characters by which ``surrogateescape`` replaces invalid UTF-8 bytes, and their texts."""
 
 
 def token_texts(tokenizer: Tokenizer, pieces: Iterable[str]) -> tuple[str, ...]:
-    """Return what each piece of ``tokenizer`` stands for, white space included.
+    """Return the text of each piece of ``tokenizer``, white space included.
 
     Byte-level pieces become text (``Ġcat`` is " cat"); bytes that are no complete character are
     written ``<0xED><0x95>``. Metaspace (``▁cat``) becomes a space. WordPiece's ``##ing``, byte
@@ -43,8 +43,7 @@ def _steps(tokenizer: Tokenizer) -> list[Callable[[str], str]]:
     """Return the decoder's steps that give a single piece its text, in order."""
     if tokenizer.decoder is None or type(tokenizer.decoder) is Decoder:  # written in Python
         return []
-    # Only the pickled state tells a decoder's type; writing out the whole tokenizer would take
-    # its vocabulary along.
+    # Only the pickled state has a decoder's type; that of the tokenizer has the vocabulary too.
     spec = json.loads(tokenizer.decoder.__getstate__())
     return [step for part in _flatten(spec) if (step := _step(part)) is not None]
 
@@ -79,9 +78,9 @@ def _bytes_to_text(piece: str) -> str:
 
 @cache
 def _byte_alphabet() -> dict[str, int]:
-    """Return the byte each character of a byte-level piece stands for.
+    """Return the byte for each character of byte-level pieces.
 
-    Printable Latin-1 bytes stand for themselves, the others are moved up from U+0100 in order.
+    Printable Latin-1 bytes stand for themselves, the others follow from U+0100 in order.
     """
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     moved = (byte for byte in range(0x100) if byte not in printable)
@@ -94,7 +93,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 def check_limit(name: str, added: int, limit: int | None) -> None:
-    """Raise UsageError where the tokens that the model ``name`` adds are more than a text may have.
+    """Raise UsageError if ``limit`` is below the number of special tokens that the model adds.
 
     added: how many it adds to every text.
     """
@@ -105,7 +104,7 @@ def check_limit(name: str, added: int, limit: int | None) -> None:
 
 
 def check_ids(name: str, ids: Iterable[int], embeddings: int) -> None:
-    """Raise LoadError where a tokenizer gives an id that the model has no embedding for."""
+    """Raise LoadError if a tokenizer gives an id that the model has no embedding for."""
     beyond = next((number for number in ids if number >= embeddings), None)
     if beyond is not None:
         raise LoadError(

@@ -1,4 +1,4 @@
-"""Where and in which numbers a model computes, and what its random weights are drawn from."""
+"""The device, the number type and the random weights of a torch model."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ _DTYPES = {
 
 
 def find_device(name: str) -> torch.device:
-    """Return the device, once a tensor was made on it; UsageError where this machine has none
-    such.
-    """
+    """Return the device of this name; UsageError if no tensor can be made on it."""
     missing = UsageError(f"no device {name!r} here: expected {' or '.join(_devices())}")
     try:
-        with quietly():  # torch warns of names that it is about to give up
+        with quietly():  # torch warns of deprecated names
             device = torch.device(name)
             torch.empty(0, device=device)
-    # An unknown name, a build without this accelerator, an accelerator or its module not there.
+    # An unknown name, a build without this accelerator, a missing accelerator or module.
     except (RuntimeError, AssertionError, ImportError) as error:
         raise missing from error
     if device.type == "cpu" and device.index:  # torch takes any number, and wraps it at 128
@@ -51,7 +49,7 @@ def find_dtype(name: str) -> torch.dtype | None:
 
 @contextmanager
 def drawing(number_type: torch.dtype, seed: int) -> Iterator[None]:
-    """Weights are drawn in ``number_type`` from ``seed``; the caller's random numbers go on."""
+    """Draw weights in ``number_type`` from ``seed``; the caller's random state is kept."""
     usual = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

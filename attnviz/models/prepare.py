@@ -37,9 +37,7 @@ def prepared(
     trained_tokens: int | None = None,
     stored: StoredTensors | None = None,
 ) -> TransformersModel:
-    """Return a model moved to its device and described; ``seed`` is given where its weights are
-    random.
-    """
+    """Return a model moved to its device and described. seed: of random weights, else None."""
     with third_party(f"{name!r} cannot be moved to {device}"):
         model = model.to(device).eval().requires_grad_(False)
     weights: Literal["checkpoint", "random"] = "checkpoint" if seed is None else "random"
@@ -50,11 +48,11 @@ def prepared(
 
 
 def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> TransformersModel:
-    """Return a model that Python code has loaded, as it stands: nothing about it is changed.
+    """Return a model that Python code has loaded; nothing about it is changed.
 
     tokenizer: the one that belongs to it. reads: whether it is to read a text.
 
-    Raises UsageError for what is no transformers model, and without a tokenizer where it reads.
+    Raises UsageError if it is no transformers model, or has no tokenizer to read a text with.
     """
     model = unwrapped(model)
     if not isinstance(model, PreTrainedModel):
@@ -80,7 +78,7 @@ def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> Transforme
 def redrawn(model: TransformersModel, seed: int) -> TransformersModel:
     """Return the same class and config with weights drawn from ``seed``, on the same device.
 
-    Raises LoadError where the memory does not hold it.
+    Raises LoadError if memory does not hold it.
     """
     whole = model.model
     name = model.info.name
@@ -128,11 +126,10 @@ def _described(
 
 
 def _not_finite(model: Any) -> tuple[str, ...]:
-    """Return the parameters with a number that is NaN or infinite: .03 to .06 s for 100 million
-    numbers.
+    """Return the names of parameters with NaN or infinity (.03 to .06 s for 10⁸ numbers).
 
-    The extremes of a tensor are not finite exactly where one of its numbers is not; they are found
-    forty times faster than with ``isfinite``.
+    The extremes of a tensor are finite exactly if all its numbers are; finding them is forty times
+    faster than ``isfinite``.
     """
     return tuple(
         name
@@ -143,9 +140,7 @@ def _not_finite(model: Any) -> tuple[str, ...]:
 
 
 def _kinds(model: Any) -> tuple[Kind, ...]:
-    """Return which attention a model has: three kinds where its forward takes a decoder text as
-    well.
-    """
+    """Return the attention kinds of a model: three if its forward also takes a decoder text."""
     arguments = inspect.signature(model.forward).parameters
     if model.config.is_encoder_decoder and "decoder_input_ids" in arguments:
         return ("encoder", "decoder", "cross")

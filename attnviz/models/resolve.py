@@ -1,7 +1,7 @@
-"""What ``--model NAME`` stands for, decided from the name alone, and the model behind it.
+"""Finds out which model ``--model NAME`` means, from the name alone, and loads it.
 
-An option that the named kind of model would ignore is refused, never dropped. Nothing heavy
-is imported until a model is loaded: the bundled one needs neither torch nor more.
+An option that the kind of model would ignore is refused, never dropped. Nothing heavy is imported
+until a model is loaded: the bundled one does not need torch.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.shapes import Shape, find_shape, read_shape_file, shape_names
 from attnviz.models.threads import suit
 
-if TYPE_CHECKING:  # the records bring NumPy, which counting parameters does without
+if TYPE_CHECKING:  # the records import NumPy, which counting parameters does not need
     from attnviz.models.download import Progress
     from attnviz.models.model import Model
     from attnviz.models.numpy_checkpoint import NumpyCheckpoint
 
 SHAPING = ("d_model", "heads", "kv_heads", "causal", "score")
-"""The options that shape ``mha`` alone."""
+"""The options that apply to ``mha`` alone."""
 
 _CONFIGS = "configs/"
 _NEEDS_TORCH = "this command runs on torch"
@@ -31,14 +31,14 @@ _PATH_STARTS = tuple(start for start in ("./", "../", "/", "~", os.sep) if start
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """All that a person may ask of a model; each kind of model heeds what applies to it.
+    """All options of loading a model; each kind of model uses those that apply to it.
 
-    revision, offline, trust_remote_code, allow_pickle, progress: of Hugging Face checkpoints, as
-        in ``load_transformers``; progress is called as ``progress(file, done, total)`` in bytes.
-    device, dtype: where and in which numbers to compute; ``auto`` is the model's own dtype.
-    backend: what is to run a checkpoint; ``auto`` takes NumPy where it gives the same sooner.
-    threads: at most so many of the processor; None for the number that suits the model.
-    tokens: about how many the command runs; None for one that runs on torch whatever the model.
+    revision, offline, trust_remote_code, allow_pickle, progress: of Hugging Face checkpoints, as in
+        ``load_transformers``; progress is called as ``progress(file, done, total)`` in bytes.
+    device, dtype: where and in which number type to compute; ``auto`` is the model's own dtype.
+    backend: what runs a checkpoint; ``auto`` takes NumPy if it gives the same result sooner.
+    threads: the most threads to use; None for the number that suits the model.
+    tokens: about how many the command runs; None for a command that needs torch.
     seed: of random weights.
     d_model, heads, kv_heads, causal, score: the shape of ``mha``.
     """
@@ -63,11 +63,11 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """What a name stands for.
+    """The model that a name means.
 
     kind: ``bundled``, ``own``, ``directory``, ``shape`` or ``hub``.
-    name: as the person gave it.
-    shape: the named shape where kind is ``shape``.
+    name: as the user gave it.
+    shape: the named shape if kind is ``shape``.
     """
 
     kind: Literal["bundled", "own", "directory", "shape", "hub"]
@@ -76,14 +76,14 @@ class ModelSource:
 
 
 def resolve(name: str) -> ModelSource:
-    """Return what ``name`` stands for.
+    """Return the model that ``name`` means.
 
     ``tiny`` and ``mha`` always mean the built-in models, an existing directory itself,
     ``configs/NAME`` or a path to a TOML file a shape. A bare name of a shape means the shape unless
     it is a hub id as well, as ``gpt2`` is; all else is a hub id.
 
     Raises:
-        LoadError: a path where there is no directory, or a shape that is not there.
+        LoadError: a path without a directory or file, or an unknown shape.
     """
     if name == "tiny":
         return ModelSource("bundled", name)
@@ -106,12 +106,12 @@ def resolve(name: str) -> ModelSource:
 
 
 def reckoned_tokens(text: str) -> int:
-    """About how many tokens a text has, before there is a tokenizer: four bytes each, and a few."""
+    """Return a rough number of tokens of a text without a tokenizer: a quarter of its bytes."""
     return len(text.encode(errors="replace")) // 4 + 3
 
 
 def load(name: str, options: LoadOptions | None = None) -> Model:
-    """Load the model that ``--model NAME`` stands for, and set the threads that suit it.
+    """Load the model that ``--model NAME`` means, and set the number of threads for it.
 
     Raises:
         LoadError, OfflineError, UnsupportedError, UsageError: as the loaders of each kind.
@@ -151,9 +151,9 @@ def _loaded(name: str, options: LoadOptions) -> Model:
 
 
 def _in_numpy(source: ModelSource, options: LoadOptions) -> Model | None:
-    """Return the checkpoint where NumPy runs it; None where it is for torch, or damaged.
+    """Return the checkpoint if NumPy runs it; None if torch is to run it, or it is damaged.
 
-    The usual path says what is wrong. Raises UnsupportedError where NumPy alone was asked for.
+    Torch's loader then reports the damage. Raises UnsupportedError if NumPy was requested.
     """
     if options.backend == "torch":
         return None
@@ -171,10 +171,10 @@ def _in_numpy(source: ModelSource, options: LoadOptions) -> Model | None:
 
 
 def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
-    """Return the checkpoint, run by NumPy; where the backend is ``auto`` only if that is sooner.
+    """Return the checkpoint run by NumPy; with the backend ``auto`` only if that is faster.
 
-    Raises NotUnderstoodError, in words, where NumPy cannot run it or torch is sooner; LoadError and
-    UsageError as ``open_numpy``.
+    Raises NotUnderstoodError, with the reason, if NumPy cannot run it or torch is faster; LoadError
+    and UsageError as ``open_numpy``.
     """
     from attnviz.attention.family import NotUnderstoodError
     from attnviz.models.numpy_checkpoint import open_numpy
@@ -192,12 +192,12 @@ def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
 
 
 def not_by_numpy(name: str, reason: str) -> UnsupportedError:
-    """Return the error where NumPy alone was asked for."""
+    """Return the error for a model that the requested NumPy cannot run."""
     return UnsupportedError(f"--backend numpy cannot run {name!r}: {reason}; leave it out")
 
 
 def _check_built_in(name: str, options: LoadOptions) -> None:
-    """Raise where another backend than the one that runs a built-in model was asked for."""
+    """Raise an error if a built-in model does not run on the requested backend."""
     if options.backend == "torch" and options.tokens is not None:
         raise UsageError(f"{name!r} runs in NumPy: --backend torch is for checkpoints")
     if options.backend == "numpy" and options.tokens is None and name != "mha":
@@ -226,8 +226,8 @@ def _own(options: LoadOptions) -> Model:
 def random_twin(model: Model, seed: int) -> Model:
     """Return the randomly initialised twin of ``model``, with the same tokenizer, dtype and device.
 
-    Raises UnsupportedError for a model that cannot be built anew, LoadError where the memory does
-    not hold a second one.
+    Raises UnsupportedError for a model that cannot be built anew, LoadError if memory does not hold
+    a second one.
     """
     from attnviz.models.bundled import Bundled
     from attnviz.models.own import OwnAttention
@@ -236,7 +236,7 @@ def random_twin(model: Model, seed: int) -> Model:
         return Bundled(model.info.dtype, seed=seed)
     if isinstance(model, OwnAttention):
         return model.redrawn(seed)
-    # Torch and transformers only where they are needed.
+    # Import torch and transformers only if they are needed.
     from attnviz.models.transformers_model import TransformersModel
 
     if isinstance(model, TransformersModel):
@@ -247,7 +247,7 @@ def random_twin(model: Model, seed: int) -> Model:
 
 
 def refuse_ignored(model: str, options: LoadOptions, shape: Iterable[str]) -> None:
-    """Raise UsageError for an option that says nothing about ``model``.
+    """Raise UsageError for an option that ``model`` would ignore.
 
     shape: the options of ``mha``'s shape that were given.
     """

@@ -1,8 +1,8 @@
 """Named shapes: one TOML file per model under ``configs/``.
 
-A shape is either a ``[config]`` with the fields of a Hugging Face config, which can be counted and
-built, or for what Hugging Face has no config for a ``[shape]`` or a list of ``[[stack]]`` with the
-options of ``attnviz params``, which can be counted.
+A shape has a ``[config]`` with the fields of a Hugging Face config, which can be counted and built.
+If Hugging Face has no config for it, it has a ``[shape]`` or a list of ``[[stack]]`` with the
+options of ``attnviz params``, which can only be counted.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _FORMS = ("config", "shape", "stack")
 class Shape:
     """The shape of a known model.
 
-    name: how it is asked for, also the file's name.
+    name: its name in the command, also the file's name.
     source: where its numbers come from, the URL of a config or a paper.
     hub: the hub id of a checkpoint of this shape.
     config: the fields of its Hugging Face config, ``model_type`` and ``architectures`` among them;
-        empty where it has none.
-    counts: the class of the config whose weights the published number counts, where that is not
-        the first of ``architectures``.
+        empty if it has none.
+    counts: the model class whose weights the published number counts, if that is not the first of
+        ``architectures``.
     stacks: without a config, the options of each stack.
-    tables, matrices: without a config, what lies outside the stacks.
-    notes: sentences that a person should read next to the numbers.
+    tables, matrices: without a config, the weights outside the stacks.
+    notes: sentences to show next to the numbers.
     """
 
     name: str
@@ -55,14 +55,14 @@ def shape_names() -> tuple[str, ...]:
 
 
 def find_shape(name: str) -> Shape:
-    """Return the named shape; LoadError where there is none of this name."""
+    """Return the named shape; LoadError if there is none of this name."""
     if name not in shape_names():
         raise LoadError(f"no shape {name!r} among the named ones: {', '.join(shape_names())}")
     return read_shape_file(_directory() / f"{name}.toml")
 
 
 def read_shape_file(path: Path) -> Shape:
-    """Return the shape in a TOML file; LoadError where it cannot be read or lacks a field."""
+    """Return the shape in a TOML file; LoadError if it cannot be read or lacks a field."""
     table = read_toml(path, "a shape")
     for key in table:
         if key not in _KEYS:
@@ -110,14 +110,12 @@ def _notes(path: Path, notes: object) -> tuple[str, ...]:
 
 
 def hint(name: str) -> str:
-    """Return what else a person may have meant by a model's name, to end a message with; or
-    nothing.
-    """
+    """Return a hint on a mistaken model name, to end an error message with, or nothing."""
     if name in shape_names():
         if find_shape(name).config:
             return f"; `--model configs/{name}` builds its shape with random weights"
         return f"; `attnviz params {name}` counts its shape"
-    import difflib  # for slips alone
+    import difflib  # needed only for mistyped names
 
     known = (*_OTHER_NAMES, *shape_names())
     close = difflib.get_close_matches(name.lower(), known, n=1)
@@ -125,14 +123,14 @@ def hint(name: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'heads'?"`` for the most similar known name, or nothing."""
-    import difflib  # for slips alone
+    """Return a hint such as ``"; did you mean 'heads'?"``, or nothing if no name is similar."""
+    import difflib  # needed only for mistyped names
 
     close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _directory() -> Path:
-    """Inside an installed package, next to the package in a source checkout."""
+    """Return the folder of the shapes: in the package, or next to it in a source checkout."""
     installed = _PACKAGE / "configs"
     return installed if installed.is_dir() else _PACKAGE.parent / "configs"

@@ -1,4 +1,4 @@
-"""Models of one stack that NumPy runs: what ``tiny`` and checkpoints share."""
+"""The common part of models with one stack that NumPy runs: ``tiny`` and checkpoints."""
 
 from __future__ import annotations
 
@@ -36,12 +36,11 @@ class StackModel:
     """A decoder or encoder in NumPy with its tokenizer.
 
     info: its name, shape and origin.
-    stack: the model itself, for more than its weights.
+    stack: the layers and their weights.
     open_tokenizer: opens its tokenizer when a text is first encoded.
-    start: the id of the token that texts begin with by name, whether or not it is added.
-    ends: what its files state of the tokens that end a text, as ``known_ids`` takes it; asked
-        when a text is written.
-    trained: tokens of the longest sequence of its training, where its files say so.
+    start: the id of the beginning-of-text token, even if the tokenizer does not add it.
+    ends: returns the end tokens in its files, for ``known_ids``; called when a text is written.
+    trained: tokens of the longest sequence of its training, if its files state it.
     """
 
     def __init__(
@@ -90,10 +89,10 @@ class StackModel:
         return Growth(self._info.name, self.tokenizer.normalizer)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """Return the tokens of ``text`` with the model's special tokens, which stay when it is cut.
+        """Return the tokens of ``text``; truncation to ``limit`` keeps the special tokens.
 
-        Raises LoadError where the tokenizer gives ids that the model has no embedding for,
-        UsageError where not even the special tokens fit into ``limit``.
+        Raises LoadError if the tokenizer gives ids that the model has no embedding for, UsageError
+        if not even the special tokens fit into ``limit``.
         """
         name, tokenizer = self.info.name, self.tokenizer
         with tokenizing(name):
@@ -111,9 +110,7 @@ class StackModel:
             )
 
     def vocabulary(self) -> Vocabulary:
-        """Return its plain tokens; where its tokenizer adds no beginning but names one, that is
-        added.
-        """
+        """Return the plain tokens and those around a text, with a start token if it has one."""
         known = self.stack.shape.vocabulary
         added = self.tokenizer.get_added_tokens_decoder()
         size = min(known, self.tokenizer.get_vocab_size())
@@ -162,7 +159,7 @@ class StackModel:
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """Return the tokens that end a text; LoadError for a file that cannot be read."""
+        """Return the ids that end a text; LoadError for a file that cannot be read."""
         return known_ids(self._ends(), self.stack.shape.vocabulary)
 
     @property
@@ -172,7 +169,7 @@ class StackModel:
 
     def reader(self) -> StackReader:
         free = free_memory()
-        if free is not None:  # each token needs every tensor once more
+        if free is not None:  # each token needs every tensor again
             self.stack.tensors.keep(free // 2)
         return StackReader(self.stack)
 

@@ -1,4 +1,4 @@
-"""The tensors of safetensors files that were found whole, mapped into memory."""
+"""The tensors of complete safetensors files, mapped into memory."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _TYPES: Mapping[str, tuple[str, np.dtype[Any]]] = {
 }
 
 _ELSEWHERE = {"_name_or_path", "transformers_version", "dtype", "torch_dtype"}
-"""Fields of a config that say nothing of what is computed; each tensor's type counts itself."""
+"""Config fields that do not affect the computation; each tensor's type is hashed itself."""
 
 
 def computed_from(fields: Mapping[str, Any]) -> bytes:
-    """Return the fields of a config that say what is computed, to be hashed."""
+    """Return the config fields that affect the computation, as bytes to be hashed."""
     return repr(sorted((name, fields[name]) for name in fields.keys() - _ELSEWHERE)).encode()
 
 
 class _Place(NamedTuple):
-    """Where a tensor lies: bytes from start to stop of a file. kind: as safetensors calls it."""
+    """Where a tensor is: bytes from start to stop of a file. kind: its type in safetensors."""
 
     path: Path
     start: int
@@ -46,7 +46,7 @@ class StoredTensors:
     """The tensors of files by their names.
 
     fields: of the ``config.json`` next to them, for the digest.
-    read: the names of the tensors that were taken.
+    read: the names of the tensors that were read.
     """
 
     def __init__(self, files: Sequence[Path], fields: Mapping[str, Any] | None = None) -> None:
@@ -69,8 +69,9 @@ class StoredTensors:
         return {name: place.shape for name, place in self._places.items()}
 
     def types(self, names: Sequence[str]) -> list[str]:
-        """Return how these tensors are stored, such as ``float16``; NotUnderstoodError for other
-        types.
+        """Return the stored types of these tensors, such as ``float16``.
+
+        Raises NotUnderstoodError for unsupported types.
         """
         kinds = {self._places[name].kind for name in names}
         if strange := kinds - _TYPES.keys():
@@ -88,7 +89,7 @@ class StoredTensors:
         return BFloat16(plain) if place.kind == "BF16" else plain
 
     def not_finite(self) -> tuple[str, ...]:
-        """Return those of the tensors that were read that have a number that is NaN or infinite."""
+        """Return the names of the read tensors that have a NaN or infinite number."""
         with np.errstate(over="ignore"):
             return tuple(
                 name
@@ -97,7 +98,7 @@ class StoredTensors:
             )
 
     def digest(self) -> str:
-        """Of the config, and of the name, shape, type and CRC-32 of each tensor."""
+        """Return a digest of the config, and of each tensor's name, shape, type and CRC-32."""
         hashed = hashlib.sha256(computed_from(self._fields))
         for name, place in sorted(self._places.items()):
             hashed.update(f"{name} {place.shape} {place.kind}".encode())
@@ -109,7 +110,7 @@ class StoredTensors:
 
 @dataclass(frozen=True)
 class BFloat16:
-    """Numbers of eight bits of exponent and seven of fraction: the upper halves of float32."""
+    """An array of bfloat16 numbers, stored as the upper halves of float32 numbers."""
 
     halves: NDArray[np.uint16]
 
@@ -120,10 +121,10 @@ class BFloat16:
         return len(self.halves)
 
     def transpose(self) -> BFloat16:
-        """With the axes turned around."""
+        """Return the array with its axes reversed."""
         return BFloat16(self.halves.T)
 
     def astype(self, dtype: DTypeLike, copy: bool = True) -> Floats:
-        """As NumPy's own: in numbers of another type, each kept exactly."""
+        """Return the numbers in another type, like NumPy's ``astype``; float32 keeps them exact."""
         whole = (self.halves.astype(np.uint32) << 16).view(np.float32)
         return whole.astype(dtype, copy=False)

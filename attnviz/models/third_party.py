@@ -1,4 +1,4 @@
-"""Calls third-party loaders on files of strangers: quietly, any failure as one LoadError."""
+"""Calls third-party loaders on untrusted files: silently, with any failure as one LoadError."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _LONGEST = 300
 """Characters kept of a library's message: some list every tensor of a model."""
 
 _RUNNING = ("transformers", "torch", "attnviz.")
-"""How the names of modules begin that take part in a forward pass: a model's own code too, and
-ours, which stands in for its attention and gets masks and queries that may not fit."""
+"""Beginnings of the names of modules that run in a forward pass: a model's own code too, and ours,
+which replaces its attention and gets masks and queries that may not fit."""
 
 _STDERR = 2
 _PIPE_BYTES = 2**16
@@ -41,9 +41,9 @@ def quietly() -> Iterator[None]:
 
 
 class ErrorsAs(AbstractContextManager[None]):
-    """Raises what ``tell`` makes of an error of library code; None for one that is dealt with.
+    """Raises the error that ``tell`` returns for an error of library code; None suppresses it.
 
-    Every error is told, for hostile files and servers raise anything, even ``Exception`` itself.
+    Every error is passed to ``tell``, since untrusted files and servers can raise any exception.
     """
 
     def __init__(self, tell: Callable[[Exception], Exception | None]) -> None:
@@ -60,7 +60,7 @@ class ErrorsAs(AbstractContextManager[None]):
 
 @contextmanager
 def third_party(failure: str) -> Iterator[None]:
-    """Run library code quietly; whatever it raises becomes ``LoadError("<failure>: <why>")``."""
+    """Run library code silently; its errors become ``LoadError("<failure>: <why>")``."""
 
     def tell(error: Exception) -> Exception:
         return error if isinstance(error, AttnvizError) else LoadError(f"{failure}: {_why(error)}")
@@ -76,10 +76,10 @@ def third_party(failure: str) -> Iterator[None]:
 
 @contextmanager
 def tokenizing(name: str) -> Iterator[None]:
-    """``third_party`` for the tokenizer of ``name``, whose Rust panics would print their own lines.
+    """Run the tokenizer of ``name`` as ``third_party`` does, and hide the lines of Rust panics.
 
-    The process's standard error is held back meanwhile and passed on at the end, so that nothing
-    that another thread says is lost, unless there was a panic.
+    The process's standard error is held back meanwhile and printed at the end unless there was a
+    panic, so that nothing that other threads print is lost.
     """
     with third_party(f"the tokenizer of {name!r} cannot be used"), _without_panic_lines():
         yield
@@ -98,7 +98,7 @@ def _without_panic_lines() -> Iterator[None]:
         return
     held, end = os.pipe()
     for descriptor in (held, end):
-        os.set_blocking(descriptor, False)  # what a full pipe does not take is a panic's
+        os.set_blocking(descriptor, False)  # only a panic overfills the pipe
     panicked = False
     os.dup2(end, _STDERR)
     try:
@@ -110,7 +110,7 @@ def _without_panic_lines() -> Iterator[None]:
         os.dup2(shown, _STDERR)
         for descriptor in (shown, end):
             os.close(descriptor)
-        with suppress(BlockingIOError):  # a process that began meanwhile has the pipe open still
+        with suppress(BlockingIOError):  # a child process may still hold the pipe open
             said = os.read(held, _PIPE_BYTES)
             if said and not panicked:
                 os.write(_STDERR, said)
@@ -119,7 +119,7 @@ def _without_panic_lines() -> Iterator[None]:
 
 
 def _standard_error() -> int | None:
-    """Another descriptor of it, or None where it is closed or pipes cannot be polled."""
+    """Return a copy of the descriptor of standard error; None if it is closed or on Windows."""
     try:
         return None if os.name == "nt" else os.dup(_STDERR)
     except OSError:
@@ -128,9 +128,10 @@ def _standard_error() -> int | None:
 
 @contextmanager
 def running(model: object, *passing: type[Exception]) -> Iterator[None]:
-    """``third_party`` for the forward pass of a model, which its config.json may make impossible.
+    """Run a model's forward pass; its errors become a LoadError.
 
-    Exceptions of our own go through, those of others who observe the pass, and what is ``passing``.
+    attnviz's own errors, those of other code that observes the pass, and those of the types
+    ``passing`` are not changed.
     """
 
     def tell(error: Exception) -> Exception:
@@ -151,9 +152,7 @@ def _raised_by(error: Exception) -> str:
 
 
 def _is_panic(error: BaseException) -> bool:
-    """Return whether Rust code panicked: each library has such a class of its own, beside
-    Exception.
-    """
+    """Return whether Rust code panicked; each library has its own class for that."""
     return type(error).__name__ == "PanicException" and type(error).__module__ == "pyo3_runtime"
 
 
@@ -166,7 +165,7 @@ def _why(error: Exception) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return a library's message without line breaks and controls, cut where it grows too long."""
+    """Return a library's message without line breaks and control characters, truncated."""
     words = " ".join(str(error).split()) or type(error).__name__
     text = "".join(character if character.isprintable() else "\ufffd" for character in words)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

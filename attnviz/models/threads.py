@@ -1,8 +1,8 @@
-"""How many threads torch and NumPy compute with, by the size of the model.
+"""The number of threads of torch and NumPy, by the size of the model.
 
 As soon as another program keeps a processor busy, the threads of a small model wait for each other
-far longer than they compute: it runs on one. A larger one takes the processors that the process
-may use. ``OMP_NUM_THREADS`` decides where it is set; what was asked for goes before it.
+far longer than they compute: it runs on one. A larger one uses the processors that the process may
+use. ``OMP_NUM_THREADS`` takes precedence, and a requested number before that.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _SMALL = 20_000_000
 """Weights, without embeddings, below which several threads gain little on an idle machine."""
 
 ASKED: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
-"""The number of threads that a Python program asked for when it loaded a model."""
+"""The number of threads that a Python program requested when it loaded a model."""
 
 
 class _Process:
     """What attnviz has changed in this process.
 
-    own: by library, the numbers of threads before attnviz changed them.
-    asked: the number that a person wants in place of that which suits the model.
+    own: for each library the number of threads before attnviz changed it.
+    asked: the number that the user requested, or None.
     users: how many threads of a Python program are in a function of attnviz.
     """
 
@@ -47,7 +47,7 @@ _process, _lock, _thread = _Process(), Lock(), local()
 
 
 def wait_passively() -> None:
-    """Let threads that wait for others sleep; the libraries read this when they are imported."""
+    """Let waiting threads sleep; the libraries read this setting when they are imported."""
     if "torch" not in sys.modules:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         os.environ.setdefault("KMP_BLOCKTIME", "0")
@@ -62,9 +62,9 @@ def allowed_processors() -> int:
 
 
 def suit(model: Model, asked: int | None = None) -> None:
-    """Let torch, once it is imported, and NumPy compute with as many threads as suit a model.
+    """Set torch, if it is imported, and NumPy to the number of threads that suits a model.
 
-    asked: the number that a person wants instead.
+    asked: the number that the user requested instead, or None.
     """
     info = model.info
     weights = 12 * info.layers * (info.heads * info.head_dim) ** 2
@@ -73,19 +73,19 @@ def suit(model: Model, asked: int | None = None) -> None:
 
 
 def threads_for(weights: int) -> int:
-    """Return how many threads suit a model of about so many weights, without embeddings."""
+    """Return the number of threads for a model of so many weights, without embeddings."""
     return 1 if weights < _SMALL else allowed_processors()
 
 
 def ask_for(number: int | None) -> None:
-    """Let ``number``, unless it is None, go before all others until ``threads_kept`` ends."""
+    """Set the requested number of threads until ``threads_kept`` ends; None changes nothing."""
     _process.asked = number or _process.asked
 
 
 def use_threads(number: int) -> None:
-    """Let torch and NumPy compute with ``number`` threads, or with fewer where they have fewer.
+    """Set torch and NumPy to at most ``number`` threads, never more than they had.
 
-    What was asked for goes before it, up to the number of processors.
+    A requested number takes precedence, up to the number of processors.
     """
     asked = _process.asked
     for name, (get, put) in _libraries().items():
@@ -98,7 +98,7 @@ def use_threads(number: int) -> None:
 
 @contextmanager
 def threads_kept() -> Iterator[None]:
-    """Set torch and NumPy back at the end to the numbers of threads that a program gave them."""
+    """Restore at the end the numbers of threads that torch and NumPy had before."""
     if getattr(_thread, "inside", False):
         yield
         return
@@ -118,11 +118,11 @@ def threads_kept() -> Iterator[None]:
 
 
 Functions = tuple[Callable[[], int], Callable[[int], Any]]
-"""What gets a library's number of threads, and what sets it."""
+"""The functions that get and set a library's number of threads."""
 
 
 def _libraries() -> dict[str, Functions]:
-    """Return the libraries that are imported by now, torch and the one of NumPy's products."""
+    """Return the thread functions of torch and OpenBLAS, if they are imported."""
     found = {}
     torch: Any = sys.modules.get("torch")
     if hasattr(torch, "set_num_threads"):
@@ -134,9 +134,9 @@ def _libraries() -> dict[str, Functions]:
 
 @cache
 def _openblas() -> Functions | None:
-    """Return the functions of the OpenBLAS that NumPy was linked with; None for another library.
+    """Return the functions of the OpenBLAS that NumPy uses; None for another library.
 
-    NumPy itself has none. The names are those of its wheels and of OpenBLAS elsewhere.
+    NumPy itself has none. The names are those in its wheels and in other builds of OpenBLAS.
     """
     import ctypes
 

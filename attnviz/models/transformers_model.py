@@ -1,4 +1,4 @@
-"""A loaded Hugging Face model: its text becomes tokens, its decoder text can be its own output."""
+"""A loaded Hugging Face model that encodes texts and can write its own decoder text."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class TransformersModel:
     kinds: ``("self",)``, or the three kinds of an encoder–decoder, the encoder first.
     context: the longest text in tokens, or None.
     target_context: the longest decoder text of an encoder–decoder, or None.
-    trained_tokens: of the longest sequence of its training, where its files say so.
-    stored: the tensors in its files, where these are safetensors.
+    trained_tokens: of the longest sequence of its training, if its files state it.
+    stored: the tensors in its files, if these are safetensors.
     """
 
     info: ModelInfo
@@ -51,7 +51,7 @@ class TransformersModel:
     stored: StoredTensors | None = None
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """Return the tokens of ``text`` with the model's special tokens, which stay when it is cut.
+        """Return the tokens of ``text``; truncation to ``limit`` keeps the special tokens.
 
         Raises:
             LoadError: the tokenizer gives ids that the model has no embedding for.
@@ -73,11 +73,11 @@ class TransformersModel:
             return replace(tokens, special=tuple(map(bool, encoding["special_tokens_mask"])))
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
-        """Return whether the text is longer than those of the training."""
+        """Return notes for the reader about a run over these tokens."""
         return text_notes(self.trained_tokens, tokens)
 
     def encode_target(self, text: str, limit: int | None = None) -> Tokens:
-        """Decoder text as the model is trained on it: shifted right behind its start token."""
+        """Return a decoder text as in training: shifted right behind its start token."""
         if self.tokenizer is None:
             words = self._words(text)
             start = self._tokens([self._start_id])
@@ -87,15 +87,14 @@ class TransformersModel:
             self._growth.check(text)
             labels = self.tokenizer(text_target=text, verbose=False)["input_ids"]
             if not labels or labels[-1] not in self.tokenizer.all_special_ids:
-                # Shifting drops the last label, which is to be an end.
+                # Shifting drops the last label, which must be an end token.
                 labels = [*labels, self._start_id]
             return self._tokens(self._shift_right(labels)).cut(limit)
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
-        """Return the decoder text that the model itself writes for ``tokens``, always the likeliest
-        token.
+        """Return the decoder text that the model writes, always with the likeliest token.
 
-        Begins with the decoder's start token, ends before the end token, has at most ``limit``.
+        It begins with the decoder's start token, ends before the end token, has at most ``limit``.
 
         Raises:
             UsageError: the model has no language-model head.
@@ -113,7 +112,7 @@ class TransformersModel:
                 inputs,
                 attention_mask=torch.ones_like(inputs),
                 max_new_tokens=limit - 1,
-                # transformers sizes the cache by the encoder's layers, whatever the decoder has.
+                # transformers sizes the cache by the encoder's layers, not by the decoder's.
                 use_cache=False,
             )
         ids = output[0].tolist()
@@ -121,7 +120,7 @@ class TransformersModel:
 
     @contextmanager
     def _plainly_greedy(self) -> Iterator[None]:
-        """Generation as if no file said anything of it, next to the tokens it begins and ends with.
+        """Ignore all generation settings of the files except the start, end and padding tokens.
 
         A generation_config.json may ask for beams, penalties, constraints or an assistant.
         """
@@ -138,9 +137,7 @@ class TransformersModel:
             self.model.generation_config = said
 
     def vocabulary(self) -> Vocabulary:
-        """Return its plain tokens; where its tokenizer adds no beginning but names one, that is
-        added.
-        """
+        """Return the plain tokens and those around a text, with a start token if it has one."""
         with tokenizing(self.info.name):
             return self._whole_vocabulary()
 
@@ -151,7 +148,7 @@ class TransformersModel:
         else:
             special = {*self.tokenizer.all_special_ids, *self.tokenizer.added_tokens_decoder}
             size = min(self._vocabulary, len(self.tokenizer))
-            # Without a word between them, beginning and end could not be told apart.
+            # A word separates beginning and end.
             framed = self.encode("a")
         plain = [number for number in range(size) if number not in special]
         before, after = frame_of(framed)
@@ -167,7 +164,6 @@ class TransformersModel:
 
     @property
     def _first_special(self) -> int | None:
-        """Return the token that texts begin with by name, whether or not the tokenizer adds it."""
         owner = self.model.config if self.tokenizer is None else self.tokenizer
         return self._known(getattr(owner, "bos_token_id", None))
 
@@ -176,9 +172,7 @@ class TransformersModel:
         return self._known(getattr(self.model.config, "pad_token_id", None))
 
     def _known(self, number: object) -> int | None:
-        """Return an id that the model has an embedding for; None for all else that a file may
-        say.
-        """
+        """Return the id if the model has an embedding for it; None for any other value."""
         if not isinstance(number, int) or isinstance(number, bool):
             return None
         return number if 0 <= number < self._vocabulary else None
@@ -228,9 +222,7 @@ class TransformersModel:
 
     @property
     def _start_id(self) -> int:
-        """Return the token a decoder begins with, where configs leave it out the first or
-        padding.
-        """
+        """Return the decoder's start token; if no config names one, BOS, else padding."""
         for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
             for config in self._configs:
                 number = self._known(getattr(config, name, None))
@@ -240,21 +232,20 @@ class TransformersModel:
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """Return the tokens that end a text."""
+        """Return the ids of the tokens that end a text."""
         stated = (getattr(config, "eos_token_id", None) for config in self._configs)
         return known_ids(stated, self._vocabulary)
 
     @property
     def _configs(self) -> tuple[Any, Any]:
-        """Return what names special tokens: config.json, then generation_config.json."""
         return self.model.config, getattr(self.model, "generation_config", None)
 
 
 def _word_tokens(text: str, vocabulary: int, reserved: int | None = None) -> Tokens:
     """Return the words of ``text``, split at white space; equal words have equal ids.
 
-    Ids count up from 0 in order of first appearance, modulo ``vocabulary``, and leave out
-    ``reserved``, the padding id, which some models take for no word at all.
+    Ids count up from 0 in order of first appearance, modulo ``vocabulary``, without ``reserved``,
+    the padding id, which some models ignore.
     """
     words = split_words(text)
     free = [number for number in range(min(vocabulary, len(words) + 1)) if number != reserved]

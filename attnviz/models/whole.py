@@ -1,4 +1,4 @@
-"""Refuses what is not a model of text, and a part of one: all that its config names, or nothing.
+"""Refuses models that do not read text, and models that are only a part of what their config names.
 
 Under tensor parallelism a process has some of the heads, under pipeline parallelism some of the
 layers, and under full sharding a piece of each weight. Each looks like a smaller model, whose heads
@@ -20,7 +20,7 @@ from attnviz.models.architecture import text_config
 from attnviz.models.third_party import ErrorsAs
 
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "OptimizedModule")
-"""Classes that hold the whole model as it is, and where they hold it."""
+"""Classes that wrap a whole model."""
 
 _DECODER_LAYERS = ("num_decoder_layers", "decoder_layers")
 
@@ -44,7 +44,7 @@ def require_token_ids(model: Any) -> None:
 def require_whole(model: Any, name: str, layers: int) -> None:
     """Raise UnsupportedError if a loaded model is only a part of what its config describes.
 
-    layers: of its text stack, as the config has them; of an encoder–decoder the encoder's.
+    layers: number of layers of its text stack in the config, of an encoder–decoder the encoder's.
     """
     for found, way in _splits(model):
         if found:
@@ -55,7 +55,7 @@ def require_whole(model: Any, name: str, layers: int) -> None:
     if getattr(model.config, "is_encoder_decoder", False):
         decoder = text_config(model.config, decoder=True)
         expected += [getattr(decoder, field, None) or layers for field in _DECODER_LAYERS][:1]
-    elif hasattr(model, "get_decoder"):  # next to it there may be one for images
+    elif hasattr(model, "get_decoder"):  # there may also be a stack for images
         text = model.get_decoder() or model
     shared = _named_counts(model.config)
     stacks = sorted(_stack_lengths(text), reverse=True)
@@ -70,9 +70,9 @@ def require_whole(model: Any, name: str, layers: int) -> None:
 def require_attention(model: Any, name: str) -> None:
     """Raise UnsupportedError if a loaded model has less attention than its config describes.
 
-    It is compared with a model of the same class and config that has no weights: with the number
-    of its attention modules, and with the sizes of their projections. A class that cannot be
-    built without weights is not compared.
+    The number of its attention modules and the sizes of their projections are compared with those
+    of a model of the same class and config without weights. A class that cannot be built without
+    weights is not checked.
     """
     twin = _without_weights(model)
     if twin is None:
@@ -95,7 +95,6 @@ def require_attention(model: Any, name: str) -> None:
 
 
 def _without_weights(model: Any) -> nn.Module | None:
-    """Return a model of the same class and config on the meta device, or None."""
     another = ErrorsAs(lambda _: None)  # its class may read weights while it is built
     with another, torch.device("meta"), torch.random.fork_rng(devices=()):
         return cast("nn.Module", type(model)(copy.deepcopy(model.config)))
@@ -103,7 +102,7 @@ def _without_weights(model: Any) -> nn.Module | None:
 
 
 def _attention_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the outermost modules whose class says that they are attention, by name."""
+    """Return by name the outermost modules whose class name contains "attention"."""
     found: dict[str, nn.Module] = {}
     for path, module in model.named_modules():
         inside = any(path.startswith(f"{outer}.") for outer in found)
@@ -120,7 +119,7 @@ def _submodule(model: nn.Module, path: str) -> nn.Module | None:
 
 
 def _size(projection: Any) -> tuple[int, int] | None:
-    """Return the inputs and outputs of a linear layer; None of anything else."""
+    """Return the inputs and outputs of a linear layer; None for anything else."""
     for inputs, outputs in (("in_features", "out_features"), ("nx", "nf")):
         if isinstance(getattr(projection, inputs, None), int):
             return getattr(projection, inputs), getattr(projection, outputs)
@@ -128,7 +127,7 @@ def _size(projection: Any) -> tuple[int, int] | None:
 
 
 def _splits(model: Any) -> Iterator[tuple[bool, str]]:
-    """Yield each way in which a model may be split over processes, and whether this one is."""
+    """Yield for each way to split a model over processes whether it is so split, and a message."""
     distributed = sys.modules.get("torch.distributed.tensor")
     sharded: Any = getattr(distributed, "DTensor", ())
     classes = [type(module).__name__ for module in model.modules()]
@@ -148,7 +147,7 @@ def _splits(model: Any) -> Iterator[tuple[bool, str]]:
 
 
 def _stack_lengths(module: nn.Module) -> Iterator[int]:
-    """Yield how many layers each stack has; what stands inside a layer does not count."""
+    """Yield the number of layers of each stack; parts inside a layer do not count."""
     for child in module.children():
         if isinstance(child, nn.ModuleList | nn.Sequential) and len(child):
             yield len(child)
@@ -157,7 +156,7 @@ def _stack_lengths(module: nn.Module) -> Iterator[int]:
 
 
 def _named_counts(config: Any) -> set[int]:
-    """Return the numbers of layers, or of groups that share their weights, that a config names."""
+    """Return all numbers of layers, or of groups with shared weights, in a config."""
     found = {**vars(config), **vars(text_config(config))}
     named = (value for field, value in found.items() if "layers" in field or "groups" in field)
     return {value for value in named if isinstance(value, int) and not isinstance(value, bool)}
