@@ -1,0 +1,230 @@
+"""Models that run in NumPy: what ``Backend`` asks of them, without torch as far as possible."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.engine.attribution.on_numpy import NumpyAttributor
+from attnviz.engine.attribution.parts import Attributor
+from attnviz.engine.effects import ScanOptions
+from attnviz.engine.head_run import (
+    Head,
+    HeadRun,
+    Run,
+    check_heads,
+    norms_of,
+    unseen_outputs,
+)
+from attnviz.engine.observer import (
+    BLOCK_CELLS,
+    BlockFacts,
+    ObserveHeads,
+    Observer,
+    QueriesKeys,
+    hand_over,
+    nothing_to_compare,
+    products,
+    rows_of_a_block,
+)
+from attnviz.engine.patching import Pair, PatchOptions
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.bundled import Bundled
+from attnviz.models.model import GrowingModel, NumpyModel, Reader, cannot_write
+from attnviz.models.own import OwnAttention
+from attnviz.models.stack_model import StackModel
+from attnviz.records import Input, Kind, Tokens
+
+if TYPE_CHECKING:  # torch only where needed
+    from attnviz.engine.patchable import PatchableModel
+    from attnviz.engine.scan.on_torch import TorchScan
+    from attnviz.engine.scan.own import OwnScan
+    from attnviz.engine.scan.patching import TorchPatching
+
+Floats = NDArray[np.floating]
+
+
+class NumpyBackend:
+    """Runs a model of one stack in NumPy; see ``Backend``."""
+
+    in_order = True
+
+    def __init__(self, model: NumpyModel) -> None:
+        self._model = model
+
+    def observe(
+        self, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
+    ) -> None:
+        model = self._model
+
+        def take(layer: int, start: int, weights: Floats, norms: Floats | None) -> None:
+            mask = model.mask(layer, start, *weights.shape[-2:])
+            for text, block in enumerate(weights):
+                norm = None if norms is None else norms[text]
+                observer.observe(text, "self", layer, start, block, BlockFacts(norm, mask))
+
+        rows = len(inputs[0].text)
+        if cells is not None:
+            rows = rows_of_a_block(len(inputs), model.info.heads, rows, cells)
+        model.run_rows(
+            [given.ids for given in inputs],
+            rows,
+            partial(observer.wants, "self"),
+            take,
+            norms=observer.norms,
+        )
+
+    def observe_queries_keys(
+        self, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads
+    ) -> None:
+        model, lost = self._model, list[int]()
+        if model.info.score not in (None, "scaled-dot"):
+            raise UnsupportedError(
+                f"{model.info.name!r} matches by {model.info.score} scores, which have no scale: "
+                "choose scaled-dot"
+            )
+
+        def take(layer: int, query: Floats, key: Floats, seen: NDArray[np.bool_] | None) -> None:
+            bias = None if seen is None else np.where(seen, np.float32(0), -np.inf)[None]
+            scale = 1 / math.sqrt(query.shape[-1])
+            found = QueriesKeys(layer, query, key, scale, bias)
+            if not model.scaled:
+                found = QueriesKeys(layer, query * scale, key, 1.0, bias)
+            with np.errstate(over="ignore", invalid="ignore"):
+                finite = np.isfinite(products(query, key)).all()
+            if finite:
+                observe(found)
+            else:
+                lost.append(layer)
+
+        model.run_queries_keys(tokens, wants, take)
+        for layer in lost:  # now that the run is over, it is known what is broken
+            raise nothing_to_compare(model.info, layer)
+
+    def open_heads(self, kind: Kind, given: Input, causal: bool) -> tuple[Run, tuple[str, ...]]:
+        if kind == "self":
+            return self._heads, ()
+        return unseen_outputs(
+            self.observe, self._model.info, kind, UnsupportedError("NumPy does not show them")
+        )
+
+    def _heads(self, given: Input, removed: Collection[Head] = (), norms: bool = False) -> HeadRun:
+        weights: dict[int, Floats] = {}
+        outputs: dict[int, Floats] = {}
+
+        def take(layer: int, seen: Floats, written: Floats) -> None:
+            weights[layer], outputs[layer] = seen, written
+
+        model = self._model.without(removed) if removed else self._model
+        logits = model.run_outputs(given.text, take)
+        tokens = len(given.text)
+        masks = {layer: model.mask(layer, 0, tokens, tokens) for layer in weights}
+        moved = norms_of(self.observe, "self", given) if norms else {}
+        return HeadRun(weights, outputs, logits, moved, masks)
+
+    def open_reader(
+        self, tokens: Tokens, begun: Tokens, kind: Kind, removed: Collection[Head]
+    ) -> Reader:
+        model = self._model
+        if not isinstance(model, GrowingModel) or not model.predicts:
+            raise cannot_write(model.info)
+        check_heads(model.info, removed)
+        return model.without(removed).reader()
+
+    def open_attributor(self, given: Input) -> Attributor:
+        model = self._model
+        if isinstance(model, StackModel) and (found := NumpyAttributor.of(model)) is not None:
+            return found
+        raise UnsupportedError(
+            f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
+        )
+
+    def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
+        raise UnsupportedError(f"no way to remove heads from a {type(self._model).__name__}")
+
+    def open_scan(
+        self,
+        kind: Kind,
+        inputs: Sequence[Input],
+        options: ScanOptions,
+        references: Sequence[Input],
+    ) -> TorchScan | OwnScan:
+        patchable = self.open_patchable(kind, inputs[0])
+        from attnviz.engine.scan.on_torch import TorchScan  # torch only where needed
+
+        return TorchScan(patchable, inputs, options, references)
+
+    def open_patching(
+        self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions
+    ) -> TorchPatching:
+        patchable = self.open_patchable(kind, pairs[0].corrupt)
+        from attnviz.engine.scan.patching import TorchPatching  # torch only where needed
+
+        return TorchPatching(patchable, pairs, options)
+
+
+class BundledBackend(NumpyBackend):
+    """Runs the bundled model, whose heads are ablated in torch."""
+
+    def __init__(self, model: Bundled) -> None:
+        super().__init__(model)
+        self._bundled = model
+
+    def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
+        from attnviz.engine.patchable import patchable_decoder  # torch only where needed
+
+        return patchable_decoder(self._bundled)
+
+
+class OwnBackend(NumpyBackend):
+    """Runs the library's own attention block, which has cross attention and no vocabulary."""
+
+    def __init__(self, model: OwnAttention) -> None:
+        super().__init__(model)
+        self._own = model
+
+    def observe(
+        self, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
+    ) -> None:
+        if inputs[0].target is None:
+            super().observe(observer, inputs, cells=cells)
+            return
+        if observer.norms:
+            raise UnsupportedError(
+                f"{self._own.info.name!r} does not tell what its values move: choose another view"
+            )
+        for number, given in enumerate(inputs):
+            if given.target is not None and observer.wants("cross", 0):
+                weights = self._own.cross_weights(given.target, given.text)
+                hand_over(observer, "cross", 0, weights[None], cells=cells, first=number)
+
+    def open_attributor(self, given: Input) -> Attributor:
+        raise UsageError(
+            f"{self._own.info.name!r} predicts no tokens: there is no logit to take apart, choose "
+            "a model with a vocabulary"
+        )
+
+    def open_scan(
+        self,
+        kind: Kind,
+        inputs: Sequence[Input],
+        options: ScanOptions,
+        references: Sequence[Input],
+    ) -> OwnScan:
+        if options.pair is not None:
+            raise UsageError(
+                f"{self._own.info.name!r} predicts no words: it has no answer and no foil"
+            )
+        from attnviz.engine.scan.own import OwnScan
+
+        return OwnScan(self._own, inputs, options, references)
+
+    def open_patching(
+        self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions
+    ) -> TorchPatching:
+        raise UsageError(f"{self._own.info.name!r} predicts no words: there is nothing to patch")

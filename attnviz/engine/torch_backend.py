@@ -1,0 +1,120 @@
+"""Models of transformers: what ``Backend`` asks of them, with torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+import torch
+
+from attnviz.engine.ablation import check_heads
+from attnviz.engine.attribution.on_torch import TorchAttributor
+from attnviz.engine.effects import ScanOptions
+from attnviz.engine.generation_torch import open_reader
+from attnviz.engine.head_run import Head, HeadRun, KeepNorms, Run, by_layer, unseen_outputs
+from attnviz.engine.hook_points import HeadOutputs
+from attnviz.engine.observe_torch import observe_pass, observe_torch
+from attnviz.engine.observer import BLOCK_CELLS, KeepWeights, ObserveHeads, Observer, to_numpy
+from attnviz.engine.patchable import (
+    PatchableModel,
+    mask_id_of,
+    patchable_transformers,
+    whole_pass,
+)
+from attnviz.engine.patching import Pair, PatchOptions
+from attnviz.engine.plain_pass import length_class
+from attnviz.engine.projections import ValueNorms
+from attnviz.engine.queries_keys_torch import observe_queries_keys
+from attnviz.engine.scan.on_torch import TorchScan
+from attnviz.engine.scan.patching import TorchPatching
+from attnviz.errors import UnsupportedError
+from attnviz.models.model import Reader
+from attnviz.models.threads import suit
+from attnviz.models.transformers_model import TransformersModel
+from attnviz.records import Input, Kind, Tokens
+
+
+class TorchBackend:
+    """Runs a transformers model; see ``Backend``."""
+
+    in_order = False
+
+    def __init__(self, model: TransformersModel) -> None:
+        self._model = model
+
+    def observe(
+        self, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
+    ) -> None:
+        observe_torch(self._model, observer, inputs, cells)
+
+    def observe_queries_keys(
+        self, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads
+    ) -> None:
+        observe_queries_keys(self._model, tokens, wants, observe)
+
+    def open_heads(self, kind: Kind, given: Input, causal: bool) -> tuple[Run, tuple[str, ...]]:
+        try:
+            return self._heads(kind, given, causal), ()
+        except UnsupportedError as error:
+            return unseen_outputs(self.observe, self._model.info, kind, error)
+
+    def _heads(self, kind: Kind, given: Input, causal: bool) -> Run:
+        opened, whole = self._model, self._model.model
+        patchable = self.open_patchable(kind, given)
+        predicts = causal and patchable.head is not None
+        compared: set[int] = set()
+
+        def run(given: Input, removed: Collection[Head] = (), norms: bool = False) -> HeadRun:
+            check_heads(patchable, removed)
+            size = length_class(len(given.text))
+            if removed and size not in compared:
+                run(given)  # which is compared with a plain pass: without heads it ends elsewhere
+            forward = replace(
+                whole_pass(whole, kind, given),
+                wanted=frozenset({kind}),
+                compare=not removed,
+                cached=True,
+                logits=predicts,
+            )
+            weights = KeepWeights(kind)
+            keep = KeepNorms(kind, weights)
+            outputs = HeadOutputs(kind, patchable.hook_points, removed)
+            with torch.inference_mode():
+                values = ValueNorms(opened) if norms else None
+                logits = observe_pass(forward, keep, norms=values, outputs=outputs)
+            compared.add(size)
+            seen, masks = by_layer(weights.layers)
+            predicted = to_numpy(logits[0]) if predicts else None
+            return HeadRun(seen, outputs.found, predicted, keep.norms_of, masks)
+
+        return run
+
+    def open_reader(
+        self, tokens: Tokens, begun: Tokens, kind: Kind, removed: Collection[Head]
+    ) -> Reader:
+        return open_reader(
+            self._model, self.open_heads, tokens=tokens, begun=begun, kind=kind, removed=removed
+        )
+
+    def open_attributor(self, given: Input) -> TorchAttributor:
+        kinds = self._model.kinds
+        kind: Kind = "decoder" if "decoder" in kinds else kinds[0]
+        return TorchAttributor.of(self._model.info, self.open_patchable(kind, given), given)
+
+    def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
+        suit(self._model)  # torch may have been imported only now
+        return patchable_transformers(self._model.model, kind, given, mask_id_of(self._model))
+
+    def open_scan(
+        self,
+        kind: Kind,
+        inputs: Sequence[Input],
+        options: ScanOptions,
+        references: Sequence[Input],
+    ) -> TorchScan:
+        return TorchScan(self.open_patchable(kind, inputs[0]), inputs, options, references)
+
+    def open_patching(
+        self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions
+    ) -> TorchPatching:
+        return TorchPatching(self.open_patchable(kind, pairs[0].corrupt), pairs, options)
