@@ -15,7 +15,6 @@ from attnviz.engine.numpy_backend import BundledBackend, NumpyBackend, OwnBacken
 from attnviz.engine.observer import BLOCK_CELLS, ObserveHeads, Observer
 from attnviz.engine.patching import Pair, PatchOptions
 from attnviz.errors import UnsupportedError
-from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model, NumpyModel, Reader
 from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Kind, Tokens
@@ -107,6 +106,8 @@ def backend_of(model: Model) -> Backend:
     """Return what runs a model; UnsupportedError for what neither NumPy nor transformers runs."""
     if isinstance(model, OwnAttention):
         return OwnBackend(model)
+    from attnviz.models.bundled import Bundled  # what is imported to load these is not small
+
     if isinstance(model, Bundled):
         return BundledBackend(model)
     if isinstance(model, NumpyModel):

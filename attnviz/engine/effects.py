@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from attnviz.engine.patching import Site
 from attnviz.errors import UsageError
 
 if TYPE_CHECKING:  # the options name the metrics, and a help needs no NumPy
@@ -145,6 +146,11 @@ class Variant:
     def layers(self) -> tuple[int, ...]:
         """Return every layer in which a head is ablated."""
         return tuple(dict.fromkeys(layer for layer, _ in self.heads))
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        """Return the outputs that are replaced."""
+        return tuple(Site("output", layer, head) for layer, head in self.heads)
 
     def in_layer(self, layer: int) -> tuple[int, ...]:
         """Return the heads ablated in one layer."""

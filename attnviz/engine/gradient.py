@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attnviz.engine.ablation import Replacements
 from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.patchable import PatchableModel, probe_of, require_two, words_to_mask
+from attnviz.engine.replacing import Held
 from attnviz.engine.scan.memory import fused_activations
 from attnviz.engine.scan.plan import is_causal, require_own
 from attnviz.errors import UsageError
@@ -29,7 +29,7 @@ def gradient_importance(
     model: PatchableModel,
     inputs: Sequence[Input],
     *,
-    replacements: Replacements | None = None,
+    replacements: Held | None = None,
     ablated: Collection[tuple[int, int]] = (),
     on_progress: Callable[[int, int], None] | None = None,
     enough: Callable[[], bool] = lambda: False,
@@ -70,7 +70,7 @@ def _places(model: PatchableModel) -> list[tuple[int, int]]:
 def _gradient(
     model: PatchableModel,
     given: Input,
-    replacements: Replacements | None,
+    replacements: Held | None,
     ablated: Collection[tuple[int, int]],
 ) -> Tensor:
     """∂loss/∂ξ of every head over one text, in the order of ``_places``."""
@@ -126,7 +126,7 @@ class _Gates:
     def __init__(
         self,
         model: PatchableModel,
-        replacements: Replacements | None,
+        replacements: Held | None,
         ablated: Collection[tuple[int, int]],
     ) -> None:
         self._kind = model.kind
@@ -150,5 +150,5 @@ class _Gates:
         gate = self._gates[point.layer][:, None].to(outputs.dtype)
         if self._replacements is None:
             return outputs * gate
-        replacement = self._replacements[point.layer].to(outputs)
+        replacement = self._replacements["output", point.layer].to(outputs)
         return replacement + (outputs - replacement) * gate

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.attribution.on_numpy import NumpyAttributor
 from attnviz.engine.attribution.parts import Attributor
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import (
@@ -34,10 +33,8 @@ from attnviz.engine.observer import (
 )
 from attnviz.engine.patching import Pair, PatchOptions
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.models.bundled import Bundled
 from attnviz.models.model import GrowingModel, NumpyModel, Reader, cannot_write
 from attnviz.models.own import OwnAttention
-from attnviz.models.stack_model import StackModel
 from attnviz.records import Input, Kind, Tokens
 
 if TYPE_CHECKING:  # torch only where needed
@@ -45,6 +42,7 @@ if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.scan.on_torch import TorchScan
     from attnviz.engine.scan.own import OwnScan
     from attnviz.engine.scan.patching import TorchPatching
+    from attnviz.models.bundled import Bundled
 
 Floats = NDArray[np.floating]
 
@@ -137,6 +135,9 @@ class NumpyBackend:
         return model.without(removed).reader()
 
     def open_attributor(self, given: Input) -> Attributor:
+        from attnviz.engine.attribution.on_numpy import NumpyAttributor  # and with it tokenizers
+        from attnviz.models.stack_model import StackModel
+
         model = self._model
         if isinstance(model, StackModel) and (found := NumpyAttributor.of(model)) is not None:
             return found

@@ -90,7 +90,7 @@ def test_absolute_values_are_taken_for_each_text():
 def test_a_gate_can_lead_to_the_mean_and_heads_can_be_gone_already():
     patchable = patchable_transformers(small_model("gpt2"), "self", TEXTS[0])
     plain = gradient_importance(patchable, TEXTS)
-    replacements = {layer: torch.full((1, 3, 8), 0.3) for layer in range(3)}
+    replacements = {("output", layer): torch.full((1, 3, 8), 0.3) for layer in range(3)}
     mean = gradient_importance(patchable, TEXTS, replacements=replacements)
     gone = gradient_importance(patchable, TEXTS, ablated={(0, 1)})
     assert mean.keys() == gone.keys() == plain.keys()

@@ -167,7 +167,7 @@ def test_what_both_runs_hold_alike_changes_nothing_and_is_not_run(monkeypatch):
     def unexpected(*args):
         raise AssertionError("a pass")
 
-    monkeypatch.setattr("attnviz.engine.scan.patching.run_patched", unexpected)
+    monkeypatch.setattr("attnviz.engine.scan.patching.run_changed", unexpected)
     found, piece = measured(patching, early)
     for name, values in found.items():
         assert set(values.tolist()) == {piece.corrupt[name]}

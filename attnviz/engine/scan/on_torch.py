@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnviz.engine.ablation import HeadAblation, Replacements, check_heads, mean_outputs, resampled
+from attnviz.engine.ablation import check_heads, mean_outputs, resampled
 from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Variant
 from attnviz.engine.gradient import gradient_importance
 from attnviz.engine.patchable import (
@@ -21,6 +21,8 @@ from attnviz.engine.patchable import (
     run_pass,
     words_to_mask,
 )
+from attnviz.engine.replacing import Change, Held, Replace
+from attnviz.engine.scan.expansion import Inside
 from attnviz.engine.scan.plan import (
     ENDING,
     ScanPlan,
@@ -29,9 +31,9 @@ from attnviz.engine.scan.plan import (
     is_no_op,
     ordered,
     require_own,
-    run_expanded,
 )
 from attnviz.engine.scan.session import Session
+from attnviz.engine.scan.sites import Way, run_changed
 from attnviz.records import Input
 
 
@@ -56,7 +58,7 @@ class TorchScan:
         self._references = references
         self._session = Session(model, inputs[0], options.positions, options.max_memory)
         self.notes = self._session.notes
-        self._mean: Replacements | None = None
+        self._mean: Held | None = None
         self._compared: set[int] = set()
 
     @property
@@ -134,7 +136,7 @@ class TorchScan:
         with self._session.open():
             return run_pass(self._model, given, None).hidden
 
-    def _replacements(self, given: Input) -> Sequence[Replacements | None]:
+    def _replacements(self, given: Input) -> Sequence[Held | None]:
         if self._options.mode == "zero":
             return [None]
         if self._options.mode == "resample":
@@ -232,7 +234,7 @@ def _scored(
     plan: ScanPlan,
     request: _Request,
     variants: Sequence[Variant],
-    replacements: Replacements | None,
+    replacements: Held | None,
 ) -> _Chunk:
     """Measure ablations that are ``ordered``, all in one pass where the model allows it.
 
@@ -361,28 +363,17 @@ def _answers(
     request: _Request,
     given: Input,
     variants: Sequence[Variant],
-    replacements: Replacements | None,
+    replacements: Held | None,
 ) -> ForwardOutput:
     """Return the clean run in row 0 and each ablation in a row of its own."""
 
-    def intervention(rows: Mapping[int | None, Variant]) -> HeadAblation:
-        return HeadAblation(plan.model.kind, rows, replacements, request.directions)
+    def replaced(rows: Mapping[int | None, Change]) -> Replace:
+        return Replace(plan.model.kind, rows, replacements, request.directions)
 
-    if plan.strategy is not None:
-        rows = intervention(dict(enumerate(variants, start=1)))
-        kept = ENDING if plan.ends_short and len(given.predicted) > ENDING else None
-        return run_expanded(
-            plan,
-            plan.strategy,
-            given=given,
-            variants=variants,
-            intervention=rows,
-            at_once=plan.at_once(given),
-            kept=kept,
-        )
-    each = [run_pass(plan.model, given, intervention({}))]
-    each += [run_pass(plan.model, given, intervention({0: variant})) for variant in variants]
-    return ForwardOutput.of_rows(each)
+    kept = ENDING if plan.ends_short and len(given.predicted) > ENDING else None
+    way = Way(Inside(), {}, plan.strategy)
+    at_once = plan.at_once(given)
+    return run_changed(plan, way, given, variants, replaced, at_once=at_once, kept=kept)
 
 
 def _output_metrics(hidden: Tensor, positions: Positions) -> dict[Metric, NDArray[np.float64]]:

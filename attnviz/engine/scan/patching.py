@@ -25,16 +25,16 @@ from attnviz.engine.patching import (
     What,
 )
 from attnviz.engine.plain_pass import ends_alike, not_its_own
+from attnviz.engine.replacing import Held, Replace
 from attnviz.engine.scan.plan import ENDING, ScanPlan, check_clean_row, ordered
 from attnviz.engine.scan.session import Session
 from attnviz.engine.scan.sites import (
-    Held,
     Slopes,
     Way,
     find_way,
     reached,
     run_alone,
-    run_patched,
+    run_changed,
     values_of,
 )
 from attnviz.engine.scan.unembedding import Unembedding
@@ -345,15 +345,9 @@ def _measured(plan: ScanPlan, work: _Work, patches: Sequence[Patch]) -> _Found:
     tokens = len(base.given.predicted)
     short = way.ends_short and ENDING < tokens <= base.position + ENDING
     kept = ENDING if short else None
-    answer = run_patched(
-        plan,
-        way,
-        given=base.given,
-        patches=patches,
-        held=work.held,
-        at_once=plan.at_once(base.given),
-        kept=kept,
-    )
+    replaced = partial(Replace, plan.model.kind, values=work.held)
+    at_once = plan.at_once(base.given)
+    answer = run_changed(plan, way, base.given, patches, replaced, at_once=at_once, kept=kept)
     check_clean_row(plan, answer.hidden[0], base.hidden[0], short=short)
     assert answer.projected is not None
     rows = answer.projected[:, base.position]

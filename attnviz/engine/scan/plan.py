@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from attnviz.engine.ablation import HeadAblation, Replacements
 from attnviz.engine.effects import Positions, Variant
 from attnviz.engine.hook_points import LostTrackError, hooked
 from attnviz.engine.patchable import ForwardOutput, PatchableModel, Untouched, probe_of, run_pass
 from attnviz.engine.plain_pass import ends_alike, length_class, nearly_equal, not_its_own
+from attnviz.engine.replacing import Change, Held, Replace
 from attnviz.engine.scan.blocks import BlockCall, RecordBlocks
 from attnviz.engine.scan.expansion import (
     STRATEGIES,
@@ -90,11 +90,11 @@ def make_plan(model: PatchableModel, given: Input, positions: Positions = "all")
         return replace(plan, strategy=STRATEGIES[0], ends_short=positions == "last")
     trials = _trials(model)
     # Each trial in a row of an ordinary batch; the last row shows whether a text is read ahead.
-    rows = HeadAblation(model.kind, dict(enumerate(trials)), _unlike(model))
+    rows = Replace(model.kind, dict(enumerate(trials)), _unlike(model))
     more = (probe,) * (len(trials) - 1)
     plainly = run_pass(model, probe, rows, *more, _other_end(probe)).hidden
     plan = replace(plan, causal=_alike(plainly[-1, 0], clean.hidden[0, 0]))
-    rows = HeadAblation(model.kind, dict(enumerate(trials, start=1)), _unlike(model))
+    rows = Replace(model.kind, dict(enumerate(trials, start=1)), _unlike(model))
     found = fitting(
         STRATEGIES if plan.entries else (),
         plainly[:-1],
@@ -157,15 +157,6 @@ def class_of(given: Input) -> int:
     return length_class(max(len(given.text), len(given.target or ())))
 
 
-class Change(Protocol):
-    """What a row of the batch does otherwise than the first: an ablation, or a patch."""
-
-    @property
-    def layers(self) -> Sequence[int]:
-        """Return every layer in which it changes something."""
-        ...
-
-
 def ordered(model: PatchableModel, variants: Sequence[Change]) -> list[int]:
     """Return the variants' indices in the order in which their first changes happen in a pass."""
     first = [_first_point(model, variant) for variant in variants]
@@ -214,7 +205,7 @@ def is_no_op(plan: ScanPlan, variant: Variant) -> bool:
     Rows of a batch round differently, so that a scan alone cannot tell nothing from rounding.
     """
     if variant not in plan.no_op:
-        intervention = HeadAblation(plan.model.kind, {0: variant}, _unlike(plan.model))
+        intervention = Replace(plan.model.kind, {0: variant}, _unlike(plan.model))
         changed = run_pass(plan.model, plan.probe, intervention).hidden
         plan.no_op[variant] = torch.equal(changed, plan.hidden)
     return plan.no_op[variant]
@@ -290,9 +281,11 @@ def _trials(model: PatchableModel) -> list[Variant]:
     return [trials[at] for at in ordered(model, trials)]
 
 
-def _unlike(model: PatchableModel) -> Replacements:
+def _unlike(model: PatchableModel) -> Held:
     return {
-        point.layer: torch.full((1, point.heads, point.dim), _UNLIKE, device=model.device)
+        ("output", point.layer): torch.full(
+            (1, point.heads, point.dim), _UNLIKE, device=model.device
+        )
         for point in model.hook_points.found
         if point.kind == model.kind
     }

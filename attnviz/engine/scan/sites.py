@@ -5,25 +5,23 @@ Sites that are replaced in rows of a growing batch must come out as they do one 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from attnviz.engine.feed_forward import find_feed_forward
-from attnviz.engine.hook_points import HookedCall, LostTrackError
+from attnviz.engine.hook_points import HookedCall
 from attnviz.engine.patchable import ForwardOutput, Keep, Untouched, run_pass
 from attnviz.engine.patching import WHOLE_LAYER, Patch, Site, What
 from attnviz.engine.plain_pass import not_its_own
+from attnviz.engine.replacing import Change, Held, Replace, head_of
 from attnviz.engine.scan.expansion import STRATEGIES, Inside, Strategy
 from attnviz.engine.scan.plan import MISFITS, ScanPlan, fitting, ordered, run_expanded
 from attnviz.errors import UnsupportedError
 from attnviz.records import Input, Kind
-
-Held: TypeAlias = Mapping[tuple[What, int], Tensor]
-"""By sort and layer what a run holds: (token, head, dim); of a pattern (query, head, key)."""
 
 _ALONE = Strategy("leave", late=False)
 
@@ -66,17 +64,18 @@ def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
         return way
     held = {place: 2 * values.flip(0) for place, values in keep.held.items()}
     trials = _trials(plan, heads)
-    expected = run_patched(plan, way, plan.probe, trials, held, 1).hidden
+    replaced = partial(Replace, plan.model.kind, values=held)
+    expected = run_changed(plan, way, plan.probe, trials, replaced, at_once=1).hidden
     found = fitting(
         [plan.strategy, *(each for each in STRATEGIES if each != plan.strategy)],
         expected,
         lambda strategy, kept: (
-            run_patched(
+            run_changed(
                 plan,
                 replace(way, strategy=strategy),
-                given=plan.probe,
-                patches=trials,
-                held=held,
+                plan.probe,
+                trials,
+                replaced,
                 at_once=2,
                 kept=kept,
             ).hidden
@@ -90,37 +89,36 @@ def run_alone(
     plan: ScanPlan, inside: Inside, given: Input, intervention: Untouched
 ) -> ForwardOutput:
     """Return one pass over one text."""
-    if not plan.calls:
+    if not plan.calls or inside == Inside():
         return run_pass(plan.model, given, intervention, inside=inside.attention)
     return run_expanded(plan, _ALONE, given, (), intervention, 1, inside=inside)
 
 
-def run_patched(
+def run_changed(
     plan: ScanPlan,
     way: Way,
     given: Input,
-    patches: Sequence[Patch],
-    held: Held,
+    changes: Sequence[Change],
+    replaced: Callable[[Mapping[int | None, Change]], Replace],
+    *,
     at_once: int,
     kept: int | None = None,
 ) -> ForwardOutput:
-    """Return a text in row 0, and each of the ``ordered`` patches in a row of its own.
+    """Return a text in row 0, and each of the ``ordered`` changes in a row of its own.
 
-    held: what is put in. at_once, kept: as ``BatchExpansion`` takes them.
+    replaced: makes the intervention of the changes by row. at_once, kept: as ``BatchExpansion``
+    takes them.
     """
-    kind = plan.model.kind
     if way.strategy is None:
-        each = [run_alone(plan, way.inside, given, PutIn(kind, {}, held))]
-        for patch in patches:
-            each.append(run_alone(plan, way.inside, given, PutIn(kind, {0: patch}, held)))
+        each = [run_alone(plan, way.inside, given, replaced({}))]
+        each += [run_alone(plan, way.inside, given, replaced({0: change})) for change in changes]
         return ForwardOutput.of_rows(each)
-    rows = PutIn(kind, dict(enumerate(patches, start=1)), held)
     return run_expanded(
         plan,
         way.strategy,
         given=given,
-        variants=patches,
-        intervention=rows,
+        variants=changes,
+        intervention=replaced(dict(enumerate(changes, start=1))),
         at_once=at_once,
         kept=kept,
         inside=way.inside,
@@ -177,56 +175,10 @@ def _trials(plan: ScanPlan, heads: Mapping[What, Mapping[int, int]]) -> list[Pat
 # What is done at sites -------------------------------------------------------------------------
 
 
-def head_of(site: Site) -> int:
-    """Return the index of a site's head; what a layer has once stands as its only head."""
-    return site.head or 0
-
-
 def values_of(held: Held, site: Site) -> Tensor:
     """Return what a run holds at a site: (token, dim)."""
     values = held[site.what, site.layer][:, head_of(site)]
     return values if site.tokens is None else values[list(site.tokens)]
-
-
-class PutIn(Untouched):
-    """Puts what another run holds in the place of sites, other ones in each row of a batch.
-
-    rows: what to replace by row. held: what the other run holds, token for token.
-    """
-
-    def __init__(self, kind: Kind, rows: Mapping[int, Patch], held: Held) -> None:
-        self._kind = kind
-        self._held = held
-        self._sites: dict[tuple[What, int], list[tuple[int, Site]]] = {}
-        for row, patch in rows.items():
-            for site in patch.sites:
-                self._sites.setdefault((site.what, site.layer), []).append((row, site))
-
-    def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
-        if point.kind != self._kind:
-            return outputs
-        inside = range(first, first + len(outputs))
-        sites = [
-            (row - first, site)
-            for row, site in self._sites.get((point.what, point.layer), ())
-            if row in inside
-        ]
-        if not sites:
-            return outputs
-        outputs = outputs if point.what == "output" else outputs.clone()
-        held = self._held[point.what, point.layer]
-        if held.shape[1:] != outputs.shape[2:] or len(held) < outputs.shape[1]:
-            raise LostTrackError(f"{point.what} of layer {point.layer} has another shape")
-        missing = len(held) - outputs.shape[1]  # the last block may go on with the last tokens
-        for row, site in sites:
-            values = held[:, head_of(site)].to(outputs)
-            if site.tokens is None:
-                outputs[row, :, head_of(site)] = values[missing:]
-            else:
-                chosen = [token for token in site.tokens if token >= missing]
-                places = [token - missing for token in chosen]
-                outputs[row, places, head_of(site)] = values[chosen]
-        return outputs
 
 
 class Slopes(Untouched):
