@@ -45,50 +45,37 @@ __all__ = [
 
 if TYPE_CHECKING:
     from attnviz import errors
-    from attnviz.api import (
-        ablate,
-        capture,
-        check,
-        cut,
-        diff,
-        generate,
-        heads,
-        load,
-        params,
-        patch,
-        path,
-        patterns,
-        prune,
-        rollout,
-        scaling,
-        sweep,
-        train,
-        verify,
-        why,
-    )
+    from attnviz.api.changing import ablate, check, diff, patch, path, prune
+    from attnviz.api.counting import params, scaling, sweep, train, verify
+    from attnviz.api.looking import capture, cut, generate, heads, patterns, rollout, why
+    from attnviz.api.opening import load
     from attnviz.attention.module import MultiHeadAttention
     from attnviz.draw.report import Report
     from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.inspect.heads.heatmap import heatmap
     from attnviz.learn.mechanism import AttentionResult, scaled_dot_product_attention
 
-_ELSEWHERE = {
-    "AttentionResult": "attnviz.learn.mechanism",
-    "HeadMaps": "attnviz.inspect.heads.head_maps",
-    "MultiHeadAttention": "attnviz.attention.module",
-    "Report": "attnviz.draw.report",
-    "heatmap": "attnviz.inspect.heads.heatmap",
-    "scaled_dot_product_attention": "attnviz.learn.mechanism",
+_MODULES = {
+    "attnviz.api.changing": ("ablate", "check", "diff", "patch", "path", "prune"),
+    "attnviz.api.counting": ("params", "scaling", "sweep", "train", "verify"),
+    "attnviz.api.looking": ("capture", "cut", "generate", "heads", "patterns", "rollout", "why"),
+    "attnviz.api.opening": ("load",),
+    "attnviz.attention.module": ("MultiHeadAttention",),
+    "attnviz.draw.report": ("Report",),
+    "attnviz.inspect.heads.head_maps": ("HeadMaps",),
+    "attnviz.inspect.heads.heatmap": ("heatmap",),
+    "attnviz.learn.mechanism": ("AttentionResult", "scaled_dot_product_attention"),
 }
-"""The modules of the names that are not in ``attnviz.api``."""
+"""The public names by the module that has them."""
 
 
 def __getattr__(name: str) -> object:
     if name == "errors":
         return import_module("attnviz.errors")
-    if name not in __all__:
+    module = next((module for module, names in _MODULES.items() if name in names), None)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_ELSEWHERE.get(name, "attnviz.api")), name)
+    found = getattr(import_module(module), name)
     globals()[name] = found
     return found
 

@@ -247,7 +247,7 @@ def test_two_threads_of_a_program_leave_its_number_as_it_was() -> None:
         ({"OMP_WAIT_POLICY": "ACTIVE", "KMP_BLOCKTIME": "9"}, "ACTIVE 9"),
     ],
 )
-@pytest.mark.parametrize("first", ["attnviz.cli.main", "attnviz.api"])
+@pytest.mark.parametrize("first", ["attnviz.cli.main", "attnviz.api.opening"])
 def test_threads_wait_without_spinning_but_where_a_person_wants_it(
     environment: dict[str, str], expected: str, first: str
 ) -> None:

@@ -1,0 +1,1 @@
+"""The commands of attnviz as functions: each has the name and the options of its command."""

@@ -1,0 +1,323 @@
+"""The functions that change a model or compare two; named as their commands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from attnviz.api.opening import in_own_modes, open_given, text_or_none
+from attnviz.errors import UsageError
+from attnviz.options import spelled_head
+from attnviz.texts import built_in_texts, texts_of
+
+if TYPE_CHECKING:
+    from attnviz.api.opening import AnyHeads, AnyModel, AnyPairs
+    from attnviz.engine.effects import Method, Metric, Mode, Positions, Unit
+    from attnviz.engine.patching import Direction, PatchMetric, What
+    from attnviz.inspect.ablate.records import AblationReport
+    from attnviz.inspect.check.records import CheckReport
+    from attnviz.inspect.diff.records import DiffReport
+    from attnviz.inspect.patch.path import PathReport
+    from attnviz.inspect.patch.records import PatchReport
+    from attnviz.inspect.patch.request import Asked, At
+    from attnviz.inspect.prune.records import PruneReport
+    from attnviz.inspect.prune.request import Importance
+    from attnviz.models.model import Model
+    from attnviz.records import Kind
+
+
+@in_own_modes
+def ablate(
+    model: AnyModel = "tiny",
+    texts: str | Iterable[str] | None = None,
+    *,
+    tokenizer: Any = None,
+    head: AnyHeads = None,
+    layer: str | int | None = None,
+    together: bool = False,
+    unit: Unit = "head",
+    mode: Mode = "zero",
+    reference: str | Iterable[str] | None = None,
+    draws: int | None = None,
+    metric: Metric | None = None,
+    answer: str | None = None,
+    foil: str | None = None,
+    positions: Positions = "all",
+    method: Method | None = None,
+    budget: str | None = None,
+    max_memory: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    by_token: bool = False,
+    top: int = 8,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> AblationReport:
+    """Ablate each head and measure exactly how much the loss rises, over one text or many.
+
+    model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default.
+    The options are those of ``attnviz ablate``: see ``AblateRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
+    a model or a file that cannot be read, UnsupportedError if the heads cannot be ablated.
+    """
+    given = locals()
+    from attnviz.inspect.ablate import ablate as question
+    from attnviz.inspect.ablate.request import AblateRequest
+
+    request = AblateRequest.of(given)
+    read = texts_of(texts) or built_in_texts()
+    return question.ablate(open_given(model, tokenizer), read, request)
+
+
+@in_own_modes
+def prune(
+    model: AnyModel = "tiny",
+    texts: str | Iterable[str] | None = None,
+    *,
+    tokenizer: Any = None,
+    fraction: float | None = None,
+    heads: AnyHeads = None,
+    until_loss: float | None = None,
+    uniform: bool = False,
+    empty_layers: bool = False,
+    out: str | os.PathLike[str] | None = None,
+    method: Importance = "exact",
+    rerank: bool = False,
+    draws: int = 5,
+    max_memory: str | None = None,
+    truncate: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> PruneReport:
+    """Remove the least important heads for good; compare the loss with as many removed at random.
+
+    model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default.
+    The options are those of ``attnviz prune``; see ``PruneRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
+    what cannot be read or written, UnsupportedError if the heads cannot be removed for good.
+    """
+    given = locals()
+    from attnviz.inspect.prune import prune as question
+    from attnviz.inspect.prune.request import PruneRequest
+
+    request = PruneRequest.of(given)
+    read = texts_of(texts) or built_in_texts()
+    return question.prune(open_given(model, tokenizer), read, request)
+
+
+@in_own_modes
+def patch(
+    model: AnyModel = "tiny",
+    clean: str | None = None,
+    corrupt: str | None = None,
+    *,
+    pairs: AnyPairs = None,
+    tokenizer: Any = None,
+    align: Literal["start", "end"] | None = None,
+    what: What = "output",
+    direction: Direction = "denoise",
+    at: At | None = None,
+    by_token: bool = False,
+    together: AnyHeads = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    metric: PatchMetric = "logit_diff",
+    answer: str | None = None,
+    foil: str | None = None,
+    method: Asked = "exact",
+    fdr: bool = False,
+    max_memory: str | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    top: int = 8,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> PatchReport:
+    """Patch activations between two prompts; measure which heads carry the difference.
+
+    model, tokenizer: see ``capture``. clean, corrupt: the prompts. pairs: many of them instead, a
+        file or mappings with ``clean``, ``corrupt`` and, if wanted, ``answer`` and ``foil``; the
+        built-in ones by default.
+    The options are those of ``attnviz patch``; see ``PatchRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
+    for a model or a file that cannot be read, UnsupportedError if the model cannot be patched.
+    """
+    given = locals()
+    from attnviz.inspect.patch import patch as question
+    from attnviz.inspect.patch.prompts import read_pairs
+    from attnviz.inspect.patch.request import PatchRequest
+
+    request = PatchRequest.of(given)
+    read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs)
+    return question.patch(open_given(model, tokenizer), read, request)
+
+
+@in_own_modes
+def path(
+    model: AnyModel,
+    sender: str | tuple[int, int],
+    clean: str | None = None,
+    corrupt: str | None = None,
+    *,
+    pairs: AnyPairs = None,
+    tokenizer: Any = None,
+    into: Literal["query", "key", "value"] | None = None,
+    top: int = 8,
+    index_base: int = 0,
+    seed: int = 0,
+) -> PathReport:
+    """Follow one head: measure which later heads read what it writes, over pairs of prompts.
+
+    model, tokenizer: see ``capture``. sender: the head, such as ``"L0H0"``.
+    clean, corrupt, pairs: see ``patch``. The other options are those of ``attnviz path``.
+
+    Raises UsageError (also a ValueError) if ``sender`` is not one head or is in the last layer, and
+    what ``patch`` raises.
+    """
+    given = locals()
+    from attnviz.inspect.patch import path as question
+    from attnviz.inspect.patch.prompts import read_pairs
+    from attnviz.inspect.patch.request import PathRequest
+
+    request = PathRequest.of({**given, "sender": spelled_head(sender)})
+    read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs)
+    return question.path(open_given(model, tokenizer), read, request)
+
+
+@in_own_modes
+def diff(
+    a: AnyModel = "tiny",
+    b: AnyModel | None = None,
+    texts: str | Iterable[str] | None = None,
+    *,
+    tokenizer: Any = None,
+    texts_b: str | Iterable[str] | None = None,
+    device: str = "cpu",
+    dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] = "auto",
+    backend: Literal["auto", "numpy", "torch"] = "auto",
+    revision: str | None = None,
+    dtype_b: Literal["auto", "float32", "float16", "bfloat16", "float64"] | None = None,
+    backend_b: Literal["auto", "numpy", "torch"] | None = None,
+    revision_b: str | None = None,
+    kind: Kind | None = None,
+    importance: bool = False,
+    match: bool = False,
+    noise_floor: float | None = None,
+    truncate: bool = False,
+    top: int = 8,
+    index_base: int = 0,
+    seed: int = 0,
+) -> DiffReport:
+    """Compare two models, or one under two conditions, head by head, beyond a noise floor.
+
+    a, b: see ``capture``, or results saved as JSON; by default b is a again.
+    texts: one or several; by default the built-in ones. texts_b: what b reads in place of them.
+    tokenizer: for loaded models. device, dtype, backend, revision: for models given by name; a
+        saved result is compared as it is. dtype_b, backend_b, revision_b: for b.
+    The other options are those of ``attnviz diff``; see ``DiffRequest``.
+
+    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for what
+    cannot be read, UnsupportedError if the attention cannot be observed.
+    """
+    given = locals()
+    from attnviz.inspect.diff import diff as question
+    from attnviz.inspect.diff.request import DiffRequest
+    from attnviz.inspect.diff.sides import both_sides
+    from attnviz.models.resolve import LoadOptions
+
+    request, other = DiffRequest.of(given), a if b is None else b
+    named = [isinstance(side, str | os.PathLike) for side in (a, other)]
+    if tokenizer is not None and all(named):
+        raise UsageError("tokenizer is for a loaded model: a name brings its own")
+    options = LoadOptions(device=device, dtype=dtype, backend=backend, revision=revision, seed=seed)
+    if (not any(named) and options != LoadOptions(seed=seed)) or (
+        not named[1] and request.named_condition()
+    ):
+        raise UsageError(
+            "device, dtype, backend and revision are for a model that is loaded by its name: this "
+            "one is loaded"
+        )
+    if texts_b is not None and texts is None:
+        raise UsageError("texts_b is what b reads in place of texts: give texts as well")
+
+    def side_of(side: AnyModel) -> str | Model:
+        if isinstance(side, str | os.PathLike):
+            return os.fspath(side)
+        return open_given(side, tokenizer)
+
+    first = side_of(a)
+    second = first if other is a else side_of(other)
+    sides = both_sides(
+        request,
+        first,
+        second,
+        options,
+        texts=texts_of(texts) or built_in_texts(),
+        texts_b=texts_of(texts_b),
+    )
+    return question.diff(*sides, request)
+
+
+@in_own_modes
+def check(
+    model: AnyModel | None,
+    file: str | os.PathLike[str],
+    *,
+    tokenizer: Any = None,
+    init: bool = False,
+    force: bool = False,
+    update: bool = False,
+    junit: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+) -> CheckReport:
+    """Check a model by the rules in a file; the report's ``passed`` says whether all hold.
+
+    model: see ``capture``; None for the one that the file names. tokenizer: see ``capture``.
+    file: rules in TOML. init, force, update: write the file, or renew its baselines, as on the
+        command line. junit: a file to be written in JUnit XML.
+
+    Raises UsageError (also a ValueError) for rules that do not fit the model, LoadError for what
+    cannot be read or written, UnsupportedError if the attention cannot be observed.
+    """
+    given = locals()
+    from attnviz.inspect.check import check as question
+    from attnviz.inspect.check.ci import write_junit
+    from attnviz.inspect.check.measure import CheckedModel
+    from attnviz.inspect.check.request import CheckRequest
+    from attnviz.inspect.patterns.probes import reckoned_probe_tokens
+    from attnviz.models.resolve import LoadOptions, load
+
+    request, path = CheckRequest.of(given), Path(file)
+    also = [] if junit is None else [Path(junit)]
+    rules = question.rules_of(path, request, also)
+    if model is None:
+        model = (rules.model if rules is not None else None) or question.BUILT_IN
+    if isinstance(model, str | os.PathLike):
+        name, loaded = os.fspath(model), None
+    else:
+        loaded = open_given(model, tokenizer)
+        name = loaded.info.name
+
+    def opening(name: str) -> Model:
+        return load(name, LoadOptions(seed=seed, tokens=reckoned_probe_tokens(None, None)))
+
+    checked = CheckedModel(
+        name,
+        lambda: open_given(model, tokenizer, opening) if loaded is None else loaded,
+        question.counted(name, loaded),
+        seed,
+    )
+    report = question.check(checked, path, request, rules)
+    if junit is not None:
+        write_junit(Path(junit), report)
+    return report

@@ -1,0 +1,345 @@
+"""The functions that show where heads look, why, and what they write; named as their commands.
+
+The order of arguments is the same everywhere: the model, the text or texts, then keywords.
+``--index-base 1`` is ``index_base=1``. Errors name options as the command line does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from attnviz.api.opening import for_one_pass, in_own_modes, open_given, text_or_none
+from attnviz.errors import UsageError
+from attnviz.options import spelled_heads
+from attnviz.texts import texts_of
+
+if TYPE_CHECKING:
+    from attnviz.api.opening import AnyFiles, AnyHeads, AnyModel
+    from attnviz.engine.generation import Step
+    from attnviz.inspect.generate.records import GenerateReport
+    from attnviz.inspect.heads.cut import CutReport
+    from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.heads.report import HeadsComparison
+    from attnviz.inspect.patterns.records import PatternReport
+    from attnviz.inspect.rollout.records import RolloutReport
+    from attnviz.inspect.why.records import WhyReport
+    from attnviz.models.model import Model
+    from attnviz.records import Kind
+
+
+@in_own_modes
+def capture(
+    model: AnyModel,
+    text: str,
+    *,
+    tokenizer: Any = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    no_known_labels: bool = False,
+) -> HeadMaps:
+    """Return the attention of every head of a model over a text, or of the chosen heads only.
+
+    model: a name that ``attnviz.load`` takes, the result of ``attnviz.load``, or a loaded
+        transformers model, which is left exactly as it is. tokenizer: of a transformers model.
+    layer, head: the heads to keep, as ``--layer`` and ``--head`` take them (``"L2H5"``, ``"2.*"``,
+        ``3``: of every layer, ``(2, 5)``); several in a list. All by default.
+    kind: for an encoder–decoder, ``encoder`` (its default), ``decoder`` or ``cross``; ``mha`` takes
+        ``cross``. target: the decoder's text, by default what the model writes itself; for ``mha``
+        the text of the queries.
+    truncate: cut a text that is longer than the model's context.
+    no_known_labels: ignore labels that were measured before, as ``--no-known-labels`` does.
+
+    The weights are those of the model's own eager attention; each row sums to one.
+    Raises UsageError (also a ValueError) for a choice or text that does not fit the model,
+    LoadError or OfflineError if it cannot be loaded, UnsupportedError if it cannot be observed.
+    """
+    from attnviz.engine.capture import Choice, capture_text
+    from attnviz.engine.known_labels import known_labels
+    from attnviz.inspect.heads.head_maps import HeadMaps
+    from attnviz.inspect.heads.report import heads_report
+
+    if (read := text_or_none(text)) is None:
+        raise UsageError('expected a text: attnviz.capture("tiny", "The cat sat.")')
+    layers = None if layer is None else str(layer)
+    choice = Choice(
+        layers=layers,
+        heads=spelled_heads(head),
+        kind=kind,
+        target=target,
+        truncate=truncate,
+        no_known_labels=no_known_labels,
+    )
+    opened = open_given(model, tokenizer, for_one_pass(read))
+    record, selected = capture_text(opened, read, choice)
+    known = known_labels(opened, record.kind, ignored=no_known_labels)
+    return HeadMaps(heads_report(record, selected, text=read, target=target, known=known))
+
+
+@in_own_modes
+def heads(
+    model: AnyModel,
+    text: str,
+    *,
+    tokenizer: Any = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: str | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    values: bool = False,
+    top: int | None = None,
+    token: str | None = None,
+    pair: tuple[str, str] | None = None,
+    sink: bool | None = None,
+    norm_weighted: bool = False,
+    ablate: AnyHeads = None,
+    sort: str | None = None,
+    reverse: bool = False,
+    compare_mask: bool = False,
+    score: str | None = None,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+) -> HeadsComparison:
+    """Show where each head of a model attends over a text; ``capture`` gives only the weights.
+
+    model, tokenizer: see ``capture``. compare_mask, score: only for the model name ``mha``.
+    The options are those of ``attnviz heads``; see ``HeadsRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
+    for a model that cannot be read, UnsupportedError if its attention cannot be observed.
+    """
+    given = locals()
+    from attnviz.inspect.heads import heads as question
+    from attnviz.inspect.heads.request import HeadsRequest
+    from attnviz.models.resolve import LoadOptions, load, refuse_ignored
+
+    request = HeadsRequest.of(given)
+    if (read := text_or_none(text)) is None:
+        raise UsageError('expected a text: attnviz.heads("tiny", "The cat sat.")')
+
+    def opening(changes: dict[str, Any]) -> Model:
+        def named(name: str) -> Model:
+            options = LoadOptions(tokens=question.reckoned(read, request), **changes)
+            refuse_ignored(name, options, request.changed)
+            return load(name, options)
+
+        if changes and not isinstance(model, str | os.PathLike):
+            raise UsageError("compare_mask and score draw several models: name mha as the model")
+        return open_given(model, tokenizer, named)
+
+    return question.heads(opening, read, request)
+
+
+@in_own_modes
+def cut(
+    model: AnyModel,
+    text: str,
+    edge: str | tuple[str, str],
+    *,
+    tokenizer: Any = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    index_base: int = 0,
+) -> CutReport:
+    """Knock out the attention of one word to another, and measure how the prediction changes.
+
+    model, tokenizer: see ``capture``. edge: query and key, such as ``"it→animal"``, or a pair.
+    The options are those of ``attnviz heads --cut``.
+
+    Raises UsageError (also a ValueError) for words, heads or a text that do not fit, LoadError for
+    a model that cannot be read, UnsupportedError if its attention cannot be edited.
+    """
+    given = locals()
+    from attnviz.inspect.heads.cut import cut_report, read_edge
+    from attnviz.inspect.heads.request import HeadsRequest
+    from attnviz.inspect.heads.runs import requested_runs
+
+    ((_, choice),) = requested_runs(HeadsRequest.of(given))
+    words = read_edge(edge) if isinstance(edge, str) else edge
+    if (read := text_or_none(text)) is None:
+        raise UsageError('expected a text: attnviz.cut("tiny", "The cat sat.", "sat→cat")')
+    return cut_report(open_given(model, tokenizer), read, words, choice)
+
+
+@in_own_modes
+def patterns(
+    model: AnyModel = "tiny",
+    text: str | None = None,
+    *,
+    tokenizer: Any = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    probe: AnyFiles = (),
+    raw: bool = False,
+    without_first: bool = False,
+    norm_weighted: bool = False,
+    control: Literal["random-weights"] | None = None,
+    watch: str | None = None,
+    stats: bool = False,
+    top: int | None = None,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> PatternReport:
+    """Score what each head attends to: every measure with its chance level, and the head's label.
+
+    model, tokenizer: see ``capture``. text: to score on, in place of the built-in probes.
+    The options are those of ``attnviz patterns``; see ``PatternsRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
+    for a model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
+    """
+    given = locals()
+    from attnviz.inspect.patterns import patterns as question
+    from attnviz.inspect.patterns.request import PatternsRequest
+    from attnviz.models.resolve import LoadOptions, load
+
+    request, read = PatternsRequest.of(given), text_or_none(text)
+    sentences = question.read_sentences(request, read)
+
+    def opening(name: str) -> Model:
+        tokens = question.reckoned_tokens(name, read, request, sentences)
+        return load(name, LoadOptions(tokens=tokens))
+
+    loaded = open_given(model, tokenizer, opening)
+    return question.patterns(loaded, read, request, sentences=sentences)
+
+
+@in_own_modes
+def rollout(
+    model: AnyModel,
+    text: str,
+    *,
+    tokenizer: Any = None,
+    kind: Literal["self", "encoder", "decoder"] | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    values: bool = False,
+    sink: bool = False,
+) -> RolloutReport:
+    """Follow attention through all layers to the input (Abnar & Zuidema 2020), over one text.
+
+    model, tokenizer: see ``capture``.
+    The options are those of ``attnviz rollout``; see ``RolloutRequest``.
+
+    Raises UsageError (also a ValueError) for options or a text that do not fit, LoadError for a
+    model that cannot be read, UnsupportedError if its attention cannot be observed.
+    """
+    given = locals()
+    from attnviz.inspect.rollout import rollout as question
+    from attnviz.inspect.rollout.request import RolloutRequest
+
+    request = RolloutRequest.of(given)
+    if (read := text_or_none(text)) is None:
+        raise UsageError('expected a text: attnviz.rollout("tiny", "The cat sat.")')
+    return question.rollout(open_given(model, tokenizer, for_one_pass(read)), read, request)
+
+
+@in_own_modes
+def why(
+    model: AnyModel,
+    prompts: str | Iterable[str],
+    *,
+    tokenizer: Any = None,
+    answer: str | None = None,
+    foil: str | None = None,
+    position: str | int | None = None,
+    controls: int | None = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Literal["decoder", "cross"] | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    top: int = 8,
+    copying: bool = False,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> WhyReport:
+    """Split a prediction exactly into what each head writes towards the predicted token.
+
+    model, tokenizer: see ``capture``. prompts: one, or several for means with intervals.
+    The options are those of ``attnviz why``; see ``WhyRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
+    for a model that cannot be read, UnsupportedError if the parts do not sum to its logit.
+    """
+    given = locals()
+    from attnviz.inspect.why import why as question
+    from attnviz.inspect.why.request import WhyRequest
+    from attnviz.models.resolve import LoadOptions
+
+    request = WhyRequest.of(given)
+    read, source = question.read_prompts(request, texts=texts_of(prompts))
+    loaded = open_given(
+        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), read, request)
+    )
+    report = question.why(loaded, read, request, source=source)
+    report.require_tally()
+    return report
+
+
+@in_own_modes
+def generate(
+    model: AnyModel,
+    prompt: str,
+    *,
+    tokenizer: Any = None,
+    tokens: int = 40,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    ablate: AnyHeads = None,
+    layer: str | int | None = None,
+    head: AnyHeads = None,
+    kind: Literal["decoder", "cross"] | None = None,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+    on_step: Callable[[Step], None] = lambda step: None,
+) -> GenerateReport:
+    """Let a model continue a prompt, and show where its heads look at each step.
+
+    Iterating over the report gives the steps. Each step has ``text``, ``id``, ``probability``,
+    ``likely``, ``entropy`` and ``rows``: by layer the weights (head, key) of the newest token.
+
+    model, tokenizer: see ``capture``. on_step: is called with each step as it is written. Ctrl-C
+        ends the text between two steps.
+    The options are those of ``attnviz generate``; see ``GenerateRequest``.
+
+    Raises UsageError (also a ValueError) for options, heads or a prompt that do not fit, LoadError
+    for a model that cannot be read, UnsupportedError if it does not predict the next token.
+    """
+    given = locals()
+    from attnviz.inspect.generate.generate import WritingJob
+    from attnviz.inspect.generate.request import GenerateRequest
+    from attnviz.interrupts import between_steps
+
+    request = GenerateRequest.of(given)
+    if (text := text_or_none(prompt)) is None:
+        raise UsageError('expected a prompt: attnviz.generate("tiny", "The cat sat on the")')
+
+    def told(step: Step) -> Step:
+        on_step(step)
+        return step
+
+    with between_steps() as asked:
+        loaded = open_given(model, tokenizer, for_one_pass(text, tokens))
+        job = WritingJob.prepare(loaded, text, request, asked)
+        report, early = replace(job, steps=map(told, job.steps)).write(asked)
+    if early is not None and (report is None or not isinstance(early, KeyboardInterrupt)):
+        raise early
+    assert report is not None
+    return report

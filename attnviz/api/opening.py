@@ -1,0 +1,137 @@
+"""How the functions of attnviz open a model: by its name, or one that is loaded already."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+
+from attnviz.errors import UsageError
+from attnviz.models.threads import ASKED, suit, threads_kept, wait_passively
+
+if TYPE_CHECKING:
+    from attnviz.inspect.heads.chosen import HeadChoice
+    from attnviz.models.attention_interface import PreTrainedModel
+    from attnviz.models.model import Model
+    from attnviz.records import Score
+
+    AnyModel = str | os.PathLike[str] | PreTrainedModel | Model
+    AnyPairs = str | os.PathLike[str] | Iterable[Mapping[str, str]] | None
+    AnyFiles = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    AnyHeads = HeadChoice | list[HeadChoice] | None
+
+
+wait_passively()
+
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
+
+
+def in_own_modes(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
+    """Let a function set torch's threads and record gradients; restore the caller's modes after."""
+
+    @wraps(function)
+    def in_own_modes(*args: _Given.args, **given: _Given.kwargs) -> _Found:
+        torch = sys.modules.get("torch")
+        with threads_kept():
+            if torch is None:  # nobody can have switched gradients off
+                return function(*args, **given)
+            with torch.inference_mode(False), torch.enable_grad():
+                return function(*args, **given)
+
+    return in_own_modes
+
+
+@threads_kept()
+def load(
+    name: str | os.PathLike[str],
+    *,
+    device: str = "cpu",
+    dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] = "auto",
+    backend: Literal["auto", "numpy", "torch"] = "auto",
+    threads: int | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
+    progress: Callable[[str, int, int | None], None] | None = None,
+    seed: int | None = None,
+    d_model: int | None = None,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    causal: bool | None = None,
+    score: Score | None = None,
+) -> Model:
+    """Load a model once; every function of attnviz takes the result.
+
+    name: what ``--model`` takes: ``tiny``, which is bundled; ``mha``, the library's own attention
+        with random weights over the words of the text; a directory, a Hugging Face id, a shape.
+    device, dtype, backend, revision, offline, trust_remote_code, allow_pickle: as on the command
+        line. With the backend ``auto`` torch runs a checkpoint, so that every function can use it.
+    threads: how many threads every function uses that takes the result; by default as many as suit
+        the model's size. What torch and NumPy are set to elsewhere stays as it is.
+    progress: is called as ``progress(file, done, total)`` with bytes while files are downloaded.
+    seed: of random weights. d_model, heads, kv_heads, causal, score: the shape of ``mha``.
+
+    Raises UsageError (also a ValueError) for an option that this model does not use, LoadError,
+    OfflineError or UnsupportedError if it cannot be loaded.
+    """
+    given = {key: value for key, value in locals().items() if value is not None and key != "name"}
+    from attnviz.models.resolve import SHAPING, LoadOptions, load, refuse_ignored
+
+    options = LoadOptions(**given)
+    if backend == "numpy":
+        options = replace(options, tokens=0)
+    refuse_ignored(os.fspath(name), options, [key for key in SHAPING if key in given])
+    model = load(os.fspath(name), options)
+    if threads is not None:
+        ASKED[model] = threads
+    return model
+
+
+def text_or_none(text: str | None) -> str | None:
+    """Return a text or None; UsageError for an empty text or ``-``, which means standard input."""
+    if text is None:
+        return None
+    if not isinstance(text, str) or not text.strip() or text == "-":
+        raise UsageError(f"expected one text of at least one word, got {text!r:.40}")
+    return text
+
+
+def open_given(
+    model: AnyModel,
+    tokenizer: Any,
+    opening: Callable[[str], Model] | None = None,
+    reads: bool = True,
+) -> Model:
+    """Return a model given by name, by the result of ``load`` or as a transformers model.
+
+    opening: loads a named model; by default for torch. reads: whether it is to read a text.
+    Raises UsageError for a tokenizer next to a name, and for a loaded model without one.
+    """
+    if isinstance(tokenizer, str):
+        raise UsageError(f"expected a tokenizer, got a text: {tokenizer!r}")
+    if isinstance(model, str | os.PathLike):
+        from attnviz.models.resolve import load
+
+        if tokenizer is not None:
+            raise UsageError("tokenizer is for a loaded model: a name brings its own")
+        return (opening or load)(os.fspath(model))
+    from attnviz.models.model import Model
+
+    if not isinstance(model, Model):
+        from attnviz.models.prepare import handed_over  # imports transformers
+
+        model = handed_over(model, tokenizer, reads=reads)
+    suit(model)
+    return model
+
+
+def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
+    """Return a function that loads a named model for a pass over a text and ``tokens`` more."""
+    from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+
+    return lambda name: load(name, LoadOptions(tokens=reckoned_tokens(text) + tokens))
