@@ -122,7 +122,7 @@ class NumpyBackend:
         logits = model.run_outputs(given.text, take)
         tokens = len(given.text)
         masks = {layer: model.mask(layer, 0, tokens, tokens) for layer in weights}
-        moved = norms_of(self.observe, "self", given) if norms else {}
+        moved = norms_of(NumpyBackend(model).observe, "self", given) if norms else {}
         return HeadRun(weights, outputs, logits, moved, masks)
 
     def open_reader(
