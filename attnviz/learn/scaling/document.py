@@ -244,7 +244,9 @@ def _histogram(
     brief: bool = False,
 ) -> doc.Histogram:
     """Return the histogram of one side; ``brief`` leaves out its words and its mark."""
-    even = report.keys if report.model is None else None  # else queries see different numbers
+    even = (
+        report.keys if report.model is None else None
+    )  # in a model, queries see different numbers
     mark = None if even is None else (_bin(-math.log10(even)), f"uniform: 1/{even}")
     ticks = [(_bin(power), text) for power, text in _TICKS.items()]
     shares = side.shares()

@@ -43,7 +43,7 @@ def jacobian_norms(weights: Floats) -> Floats:
     √(n − 1)/n if n keys do, and 0 if one key has all weight.
     """
     place = weights.argmax(-1, keepdims=True)
-    # The largest weight apart: near one all others are lost next to it.
+    # The largest weight is summed apart: near one it would absorb all others.
     top = np.take_along_axis(weights, place, -1)[..., 0]
     others = weights.copy()
     np.put_along_axis(others, place, 0, -1)
@@ -140,9 +140,7 @@ class _Side:
         self._histogram += histogram(weights if visible is None else weights[..., visible])
 
     def result(self, d_k: int, independent: bool) -> ScaledSoftmax:
-        """Return the means over all matrices, with standard errors if the matrices are
-        independent.
-        """
+        """Return the means over all matrices, with standard errors if these are independent."""
         joined = {name: np.concatenate(parts) for name, parts in self._values.items()}
         return ScaledSoftmax(
             self.scale,

@@ -21,8 +21,7 @@ HIGH_WEIGHT = 0.9
 """A weight above this leaves almost nothing for the other keys."""
 
 VANISHED = 0.01
-"""Norm of the softmax's Jacobian below which almost no gradient passes; uniform attention over n
-keys has √(n − 1)/n."""
+"""Norm of the softmax's Jacobian below which almost no gradient passes; √(n − 1)/n is uniform."""
 
 MEASURES = (
     "score_variance",
@@ -44,8 +43,7 @@ BIN_EDGES = (
     ),
 )
 """Edges of the histogram bins: 0 to 1e-8, then four bins per power of ten up to 1. A weight on an
-edge
-belongs to the bin above it, 1 to the last bin."""
+edge is in the bin above it, 1 in the last bin."""
 
 
 @dataclass(frozen=True)

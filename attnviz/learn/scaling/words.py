@@ -53,8 +53,7 @@ def error_digits(error: float) -> int:
 
 
 def plain(value: float) -> str:
-    """Return the number with at most four digits and three decimals, such as ``0.886`` or
-    ``512.5``.
+    """Return the number with four digits and at most three decimals, such as ``0.886``.
 
     A number that would round to zero shows one digit, as ``2e-05``.
     """
@@ -75,9 +74,7 @@ def whole(value: float) -> str:
 
 
 def finding(report: ScalingReport) -> str:
-    """Return a sentence: how many queries put nearly all weight on one key without and with the
-    scale.
-    """
+    """Return how many queries put nearly all weight on one key without and with the scale."""
     cases = report.cases if report.model is not None else report.cases[-1:]
     where = f"at d_k = {cases[-1].d_k}" if report.model is None else f"in {report.name(cases[0])}"
     if len(cases) > 1:

@@ -76,9 +76,7 @@ class Characters(Task):
         """Return None: nobody knows how well a text can be predicted."""
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Return two rules: by the frequency of characters, and by the frequency of character
-        pairs.
-        """
+        """Return two rules: by the frequency of characters and by that of character pairs."""
         return self._alone(samples), self._behind(samples)
 
     def _alone(self, samples: Samples) -> Reference:

@@ -1,6 +1,4 @@
-"""The document of ``attnviz sweep``: the settings, the loss by number of heads, what the heads
-do.
-"""
+"""The document of ``attnviz sweep``: the settings, the losses, and what the heads do."""
 
 from __future__ import annotations
 
@@ -88,7 +86,7 @@ _BESIDE = 78
 def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
     """Return the first screen: curves and losses, then the heads and sentences if they fit."""
     table = _results(report)._replace(title=[])
-    if lines < _FEW_LINES:  # of the references chance alone
+    if lines < _FEW_LINES:  # of the rules, keep chance alone
         first = 1 + len(report.task.between)
         trained = table.rows[first : first + len(report.measured)]
         table = table._replace(rows=[table.rows[0], *trained])

@@ -163,9 +163,8 @@ class Induction(Task):
     Each strand repeats a stretch of letters of its own. Induction heads (Elhage et al. 2021; Olsson
     et al. 2022) need a token that knows the one before it. With one strand a single head in the
     first layer is enough for that. If strands take turns, the next token belongs to another strand
-    than the last one: to continue it, a query must know the last letter of that strand and a key
-        the
-    letter before its own, which are at different distances.
+    than the last one: to continue it, a query must know the last letter of that strand, and a key
+    the letter before its own, which are at different distances.
 
     letters: number of different letters. strands: number of strands. period: least and largest
     length of a stretch, whose letters all differ. length: tokens of a sequence.
@@ -215,9 +214,7 @@ class Induction(Task):
         return (evenly("a letter of its strand", counts),)
 
     def _different(self, samples: Samples) -> NDArray[np.float64]:
-        """Return the number of different letters in the strand of each predicted token: its
-        period.
-        """
+        """Return the number of different letters in each predicted token's strand: its period."""
         answers = samples.ids[:, 1:]
         found = np.zeros(answers.shape)
         for strand in range(self._strands):
@@ -227,14 +224,12 @@ class Induction(Task):
         return found
 
     def _followed(self, samples: Samples) -> NDArray[np.bool_]:
-        """Return the keys of each query that show what followed the last letter of the next strand.
-
-        The next token belongs to that strand; the keys are its letters after the same letter
-        before.
-        """
+        """Return the earlier keys that followed the last letter of the next token's strand."""
         tokens = samples.ids[:, :-1]
         at = np.arange(tokens.shape[1])
-        query = np.roll(tokens, self._strands - 1, axis=1)  # the last letter of the next's strand
+        query = np.roll(
+            tokens, self._strands - 1, axis=1
+        )  # the last letter of the next token's strand
         key = np.roll(tokens, self._strands, axis=1)  # the letter before, in the key's own strand
         same = query[:, :, None] == key[:, None, :]
         turn = (at[:, None] + 1 - at) % self._strands == 0

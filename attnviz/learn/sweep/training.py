@@ -41,8 +41,7 @@ _POINTS = 25
 """Points of a curve, approximately."""
 
 _PER_PARAMETER, _SQUARES = 16, 7
-"""Bytes of a weight, its gradient and AdamW's two means; number of d_model × d_model matrices of a
-layer."""
+"""Bytes of a weight, its gradient and AdamW's two means; d_model × d_model matrices of a layer."""
 
 _SEQUENCES = 64
 """Number of sequences on which heads are scored."""
@@ -106,7 +105,7 @@ class SweepPlan:
             head_dim=self.d_model // heads,
             d_ff=self.d_model,
             context=self.task.length,
-            rope_theta=100.0,  # wavelengths of sequences as short as these
+            rope_theta=100.0,  # wavelengths for short sequences
             initializer_range=0.1,
             bos=BEGINNING,
         )
@@ -136,8 +135,7 @@ class HeadsTraining:
         self._step_seconds: list[float] = []
 
     def steps(self) -> Iterator[CurvePoint | None]:
-        """Train to the end; yield after each step the point of the curve, None if the step has
-        none.
+        """Train to the end; yield after each step its point of the curve, None if it has none.
 
         Raises UnsupportedError if the loss is no longer finite.
         """
