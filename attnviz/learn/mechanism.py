@@ -32,9 +32,7 @@ class AttentionResult(NamedTuple):
     def heatmap(
         self, tokens: TokenLabels | None = None, key_tokens: TokenLabels | None = None
     ) -> HeadMaps:
-        """Return the maps of the weights, as ``attnviz.heatmap``, which takes no batch of several
-        texts.
-        """
+        """Return the maps of the weights, as ``attnviz.heatmap`` does for a single text."""
         from attnviz.inspect.heads.heatmap import heatmap
 
         return heatmap(self.weights, tokens, key_tokens, title=_TITLE)
@@ -51,9 +49,7 @@ class AttentionResult(NamedTuple):
         return None if maps is None else maps._repr_html_()
 
     def _first(self) -> HeadMaps | None:
-        """Return the maps of the batch's first text; None if an axis is empty or a number is
-        NaN.
-        """
+        """Return the maps of the batch's first text; None if they cannot be drawn."""
         from attnviz.errors import UsageError
         from attnviz.inspect.heads.heatmap import heatmap
 

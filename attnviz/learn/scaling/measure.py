@@ -84,8 +84,7 @@ def matrix_measures(
 ) -> dict[str, Floats]:
     """Return each measure of ``records.MEASURES`` for every matrix (..., query, key): (...).
 
-    visible: (query, key), True if the query sees the key; None if all do. Every query sees two keys
-        or more.
+    visible: (query, key), True if the query sees the key, two keys or more; None if all are seen.
     """
     if visible is None:
         pairs, seen = scores.reshape(*scores.shape[:-2], -1), scores.shape[-1]

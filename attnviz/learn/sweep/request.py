@@ -67,8 +67,7 @@ class _Learned(Options, panel="What is learned"):
     def subject(self) -> Task:
         """Return the task.
 
-        Raises UsageError if the task is unknown or the text too short, LoadError if it is
-        unreadable.
+        Raises UsageError if the task is unknown or its text too short, LoadError if unreadable.
         """
         from attnviz.learn.sweep.characters import Characters
         from attnviz.learn.sweep.tasks import named_task

@@ -29,8 +29,7 @@ class Watcher:
     ) -> AbstractContextManager[OnStep]:
         """Return a context that gives the function to call after each step.
 
-        words: returns the progress in words. plot: returns the curves so far, None if there are
-            none.
+        words: returns the progress in words. plot: returns the curves, None if there are none yet.
         """
         return nullcontext(lambda worth: None)
 

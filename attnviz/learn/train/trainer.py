@@ -374,8 +374,7 @@ class Trainer:
         """Return the used share of the budget; one in minutes keeps a reserve for the end.
 
         The reserve is for the curve's last point, the closing loss and the heads' scores, which
-        take
-        about as long as another point.
+        cost about as much as another point.
         """
         minutes = self.recipe.budget.minutes
         if minutes is None or not self._speed:
