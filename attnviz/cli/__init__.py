@@ -1,1 +1,1 @@
-"""The command line: parse, load, compute, show."""
+"""The command line: one module per command, and what they share."""

@@ -1,4 +1,4 @@
-"""``attnviz ablate``: what is lost when heads are ablated."""
+"""The command ``attnviz ablate``: how much the loss rises if heads are ablated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ attnviz ablate --model openai-community/gpt2 --method budget --budget 30s
 """
 
 _FOLLOWED = 3
-"""Heads whose losses by token a first screen may show."""
+"""Number of heads whose losses by token a first screen may show."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def ablate(
     output: shared.Output,
 ) -> None:
     """Ablate each head and measure how much the loss rises."""
-    # What can be refused is refused before a model is loaded. Ctrl-C shows what is done.
+    # Options are checked before a model is loaded. Ctrl-C shows the partial result.
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.ablate import ablate as question
     from attnviz.texts import read_texts

@@ -1,4 +1,4 @@
-"""The command tree: its names, of which only the one that runs is imported."""
+"""The command tree; only the module of the command that runs is imported."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ GROUPS = {
         "docs": "Read the manual: a page for each command, and more.",
     },
 }
-"""Each command with the first line of its help, by what it is for."""
+"""The first line of each command's help, by group and command."""
 
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 
 class _Lazy(TyperGroup):
-    """Knows its commands by name and first line until one is to run or to complete its options."""
+    """A command group that imports a command only to run it or complete its options."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -53,7 +53,7 @@ class _Lazy(TyperGroup):
             self.add_command(TyperCommand(name, help=line))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """All commands on one small screen."""
+        """Write all commands on one small screen."""
         path = ctx.command_path
         lines = [
             str(self.help),

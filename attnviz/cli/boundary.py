@@ -1,4 +1,4 @@
-"""The one place where an error becomes a line on standard error and an exit code."""
+"""Runs the command line and turns every error into a line on standard error and an exit code."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _INTERRUPTED = 130
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 _TORCH_SPACE = 10**9
-"""Bytes of address space below which torch and transformers do not start; torch then ends the
-process itself, without a word that could be caught. Measured: 0.7 GB never do, 0.8 often."""
+"""Bytes of address space that torch and transformers need to start; with less, torch ends the
+process without an error that could be caught. Measured: 0.7 GB never suffice, 0.8 often do."""
 
 _READ_BY = {
     "huggingface_hub": ("HF_",),
@@ -31,20 +31,20 @@ _READ_BY = {
     "torch": ("TORCH", "PYTORCH"),
     "transformers": ("TRANSFORMERS_",),
 }
-"""How the variables begin that a library reads while it is imported."""
+"""Prefixes of the environment variables that a library reads while it is imported."""
 
 _QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|(?<!\w)"(?:[^"\\]|\\.)*"|[^\s'"]+""")
-"""Texts in quotes as ``repr`` writes them, and words, for not all that is quoted is in quotes."""
+"""Matches texts in quotes as ``repr`` writes them, and single words."""
 
 _MOST_TOLD = 120
-"""Characters of torch's words on memory, which go on about its allocator."""
+"""Most characters shown of torch's long messages on memory."""
 
 _LONGEST_QUOTE, _LONGEST_PATH, _LONGEST_LINE = 80, 255, 1000
-"""Columns, and of a path and of the line those that are let through."""
+"""Most columns of a quote, of a path and of the whole message."""
 
 
 def run() -> int:
-    """Run the command line; the documented exit code. Ctrl-C passes as KeyboardInterrupt."""
+    """Run the command line and return the exit code; KeyboardInterrupt passes through."""
     steady_streams()
     _guard_torch()
     try:
@@ -62,15 +62,15 @@ def run() -> int:
         )
     except BrokenPipeError:
         return _reader_gone()
-    except SystemExit as end:  # typer and rich end a process whose reader is gone with exit code 1
+    except SystemExit as end:  # typer and rich exit with 1 if the reader is gone
         if isinstance(end.__context__, BrokenPipeError):
             return _reader_gone()
         raise
-    except Exception as error:  # the boundary: whatever happens, a person gets a line
+    except Exception as error:  # any other error becomes one line too
         if isinstance(error, OSError) and error.errno in _NO_ROOM and error.filename is None:
             discard_output()
             return _say(f"cannot write to standard output: {error.strerror}", LoadError.exit_code)
-        if type(error).__name__ == "OutOfMemoryError":  # torch's, which need not be imported here
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, without importing it
             return _say(
                 f"the device is out of memory: {str(error)[:_MOST_TOLD]}; ask for less, shorten "
                 "the text, or take --device cpu",
@@ -82,13 +82,13 @@ def run() -> int:
             raise
         kind = type(error).__name__
         return _say(f"unexpected {kind}: {error} (ATTNVIZ_TRACEBACK=1 shows where)", 1)
-    if code == _INTERRUPTED:  # typer's own reading of Ctrl-C
+    if code == _INTERRUPTED:  # typer's code for Ctrl-C
         raise KeyboardInterrupt
     return code if isinstance(code, int) else 0
 
 
 def _importing(error: BaseException) -> str | None:
-    """Return the library that could not be imported, or None for an error of another kind."""
+    """Return the library whose import failed, or None for an error of another kind."""
     found, step = None, error.__traceback__
     while step is not None:
         top = str(step.tb_frame.f_globals.get("__name__")).partition(".")[0]
@@ -99,16 +99,14 @@ def _importing(error: BaseException) -> str | None:
 
 
 def _unusable(library: str, error: Exception) -> str:
-    """Return one line about a library that does not start, with what in the environment it
-    reads.
-    """
+    """Return a message for a failed import, with the environment variables that may cause it."""
     reason = f"{library} cannot be imported: {' '.join(str(error).split())[:300]}"
     read = {
         name: text
         for name, text in sorted(os.environ.items())
         if name.startswith(_READ_BY.get(library, ("?",)))
     }
-    # Without their values: one of them may be a token.
+    # Only the names are shown: a value may be an access token.
     blamed = [name for name, text in read.items() if text and text in str(error)] or list(read)
     if sys.flags.optimize > 1:
         return f"{reason}; it needs its docstrings: unset PYTHONOPTIMIZE, run Python without -OO"
@@ -118,7 +116,7 @@ def _unusable(library: str, error: Exception) -> str:
 
 
 class _TorchGuard:
-    """Refuses to import torch; Python asks it before it looks for a module."""
+    """An import finder that refuses torch if the address space is too small."""
 
     def __init__(self, allowed: int) -> None:
         self.allowed = allowed
@@ -146,13 +144,13 @@ def _guard_torch() -> None:
 
 
 def _reader_gone() -> int:
-    """Return a pipe closed by its reader, as ``head`` does, has got what it wanted."""
+    """Drop the pending output and return 0: the pipe's reader, such as ``head``, has finished."""
     discard_output()
     return 0
 
 
 def _say(message: str, code: int) -> int:
-    """Return one line on standard error, harmless and of bounded length whatever it quotes."""
+    """Print one line of bounded length, unsafe characters escaped; return the exit code."""
     encoding = sys.stderr.encoding or "ascii"
     line = _QUOTED.sub(_cut, visible(" ".join(message.split())))
     line = visible(cut(line, _LONGEST_LINE), encoding)
@@ -161,18 +159,18 @@ def _say(message: str, code: int) -> int:
 
 
 def _cut(quoted: re.Match[str]) -> str:
-    """Return what a message quotes, in 80 columns; a path whole as long as systems make names."""
+    """Return a quoted text cut to 80 columns, or a path cut to 255."""
     text = quoted[0]
     mark = text[0] if text[0] in "'\"" else ""
     longest = _LONGEST_PATH if "/" in text else _LONGEST_QUOTE
-    kept = text[: 2 * longest]  # marks that stand on a character take no column
+    kept = text[: 2 * longest]  # combining marks take no column
     if kept == text and width(text) <= longest:
         return text
     return cut(kept, longest - len(mark)).removesuffix("…") + "…" + mark
 
 
 def _usage(error: typer.TyperException) -> int:
-    """Return a mistake on the command line itself, in the words of typer, and where to read on."""
+    """Print typer's message on a wrong command line, with a pointer to ``--help``; return 2."""
     message = getattr(error, "format_message", error.__str__)().replace("Value error, ", "")
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "attnviz"

@@ -1,4 +1,4 @@
-"""``attnviz check``: rules in a file about what a model's heads do, as a gate for CI."""
+"""The command ``attnviz check``: tests a model's heads against rules in a file, for CI."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Model(Options, panel="Model"):
 
 @dataclass(frozen=True)
 class _Junit(Options, panel="Output"):
-    """A file for CI."""
+    """The JUnit file for CI."""
 
     junit: Path | None = option("FILE", "Write JUnit XML, a test case a rule.")
 
@@ -91,20 +91,19 @@ def check(
         model.seed,
     )
     if question.needs_model(rules):
-        _ = checked.model  # under its own spinner
+        _ = checked.model  # loads it under its own spinner
     with outlet.advancing("scoring heads") as advance:
         report = question.check(checked, file.file, request, rules, advance)
-    if report.written and (outlet.console is None or output.whole):  # else the screen says it
+    if report.written and (outlet.console is None or output.whole):  # else it is on the screen
         outlet.notices.print(written_words(report), soft_wrap=True)
         report = replace(report, written=())
     _show(report, outlet, junit.junit)
 
 
 def _show(report: CheckReport, outlet: Outlet, junit: Path | None) -> None:
-    """Write to every outlet and what CI reads; end with the code of CheckError if a rule fails.
+    """Write all outputs and the files for CI; raise the exit code of CheckError if a rule fails.
 
-    None is lost with another. Neither a file that cannot be written nor a reader who leaves
-    makes a rule hold.
+    If one output fails, the others are still written, and a failed rule still fails the command.
     """
     from attnviz.cli.terminal import discard_output
     from attnviz.inspect.check import ci
@@ -120,19 +119,19 @@ def _show(report: CheckReport, outlet: Outlet, junit: Path | None) -> None:
         outlet.show(report)
     except AttnvizError as error:
         lost.append(error)
-    except (BrokenPipeError, SystemExit):  # the latter is how rich tells of the former
+    except (BrokenPipeError, SystemExit):  # rich turns the first into the second
         discard_output()
     if on_github():
         for line in ci.github_lines(report):
             print(line, file=sys.stderr)
         try:
             ci.add_summary(report.document(explain=outlet.output.explain))
-        except OSError as error:  # beside the result: it decides nothing
+        except OSError as error:  # does not affect the result
             outlet.notices.print(f"no step summary: {error.strerror}", soft_wrap=True)
     told = "; ".join(map(str, lost))
     if not report.passed:
         if outlet.output.json or lost:
             raise CheckError("; ".join(filter(None, (report.finding, told))))
-        raise typer.Exit(CheckError.exit_code)  # the screen has said it
+        raise typer.Exit(CheckError.exit_code)  # the reason is on the screen
     if lost:
         raise type(lost[0])(told)

@@ -1,4 +1,4 @@
-"""``attnviz diff``: what changed between two models, beyond a noise floor measured in the run."""
+"""The command ``attnviz diff``: what changed between two models, beyond a noise floor."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ attnviz patterns --model ./model --save base.json && attnviz diff base.json ./tu
 
 @dataclass(frozen=True)
 class _Sides(Options):
-    """What is compared."""
+    """The two models or saved results to compare."""
 
     a: str = argument(
         "A", "A model as --model takes it, or a result saved by patterns or ablate as .json.", ...
@@ -57,7 +57,7 @@ class _Texts(Options, panel="What is compared"):
 
 @dataclass(frozen=True)
 class _TextsOfB(Options, panel="B under another condition"):
-    """The texts that B reads in place of these."""
+    """The texts that side B reads instead."""
 
     text_b: str | None = option(
         "TEXT", "What B reads in place of --text, as many tokens.", words=True
@@ -67,7 +67,7 @@ class _TextsOfB(Options, panel="B under another condition"):
 
 @dataclass(frozen=True)
 class _Request(DiffRequest):
-    """What is asked; the seed also draws a model's random weights."""
+    """The options of the comparison; the seed also draws a model's random weights."""
 
     seed: int = option("N", "Random seed (weights, random tokens, bootstrap).", 0, min=0)
 

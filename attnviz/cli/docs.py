@@ -1,4 +1,4 @@
-"""``attnviz docs``: the manual in the terminal."""
+"""The command ``attnviz docs``: the manual in the terminal."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _WIDEST = 100
 
 
 def topics() -> dict[str, str]:
-    """Return the pages by their names, each with its heading."""
+    """Return the heading of each page of the manual by its name."""
     texts = {page.stem: page.read_text(encoding="utf-8") for page in sorted(_FOLDER.glob("*.md"))}
     return {topic: text.splitlines()[0].strip("# ") for topic, text in texts.items()}
 
 
 def complete_topic(incomplete: str) -> list[str]:
-    """Return the topics that begin with what was typed."""
+    """Return the topics that begin with ``incomplete``."""
     return [topic for topic in topics() if topic.startswith(incomplete)]
 
 
 @dataclass(frozen=True)
 class _Page(Options):
-    """What is read."""
+    """The page to read."""
 
     topic: str | None = argument(
         "TOPIC", "A page; without it, the list of pages.", autocompletion=complete_topic
@@ -78,13 +78,13 @@ def docs(page: _Page) -> None:
         if not console.is_terminal:
             print(text, end="")
             return
-        os.environ.setdefault("LESS", "FRX")  # keeps colours, and stays only where there is more
+        os.environ.setdefault("LESS", "FRX")  # keep colours; quit if it fits a screen
         with console.pager(styles=True):
             console.print(_drawn(text), width=min(console.width, _WIDEST), soft_wrap=False)
 
 
 def _drawn(text: str) -> Markdown:
-    """Return the page; its screens begin at the edge, where 80 columns hold all of theirs."""
+    """Return the page as Markdown whose code blocks are not indented, to fit 80 columns."""
     from rich.markdown import CodeBlock, Markdown
     from rich.syntax import Syntax
 

@@ -1,4 +1,4 @@
-"""``attnviz explore``: a model and a text, live in the terminal."""
+"""The command ``attnviz explore``: a model and a text, live in the terminal."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ attnviz heads "A text." --save heads.npz && attnviz explore heads.npz
 _TEXT = "The cat sat on the mat because it was tired."
 _SAVED = (".npz", ".safetensors", ".json", ".jsonl")
 _LARGEST = 1000
-"""Columns and lines of a terminal that is believed."""
+"""Largest plausible number of columns or lines of a terminal."""
 
 _NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @dataclass(frozen=True)
 class _Opened(Options):
-    """What else is opened."""
+    """The text or saved file to open, and a second side."""
 
     text: str | None = argument(
         "TEXT|FILE", "The text, in quotes; or what heads or generate saved."
@@ -59,12 +59,12 @@ class _Opened(Options):
 
 @dataclass(frozen=True)
 class _Kinds(options.Kind):
-    """Which attention of a model that has several."""
+    """The kind of attention, if a model has several."""
 
 
 @dataclass(frozen=True)
 class _Screen(Options, panel="Screen"):
-    """How it is drawn."""
+    """The colours and characters of the screen."""
 
     palette: Literal["viridis", "magma", "blues", "grey"] = option(
         "NAME", "Colours: viridis, magma, blues or grey.", "viridis"
@@ -152,15 +152,13 @@ def explore(
 
 
 def _is_saved(typed: str) -> bool:
-    """Return whether a file is meant, not a text."""
+    """Return whether the argument names a saved file and is not a text."""
     path = Path(typed)
     return path.suffix.lower() in _SAVED and (path.is_file() or " " not in typed.strip())
 
 
 def _second(typed: str, first: SideSource, live: Callable[[str, str], LiveSession]) -> SideSource:
-    """Return the other side: a saved file, a model over the same text, or a text in the same
-    model.
-    """
+    """Return the second side: a saved file, another model, or another text in the same model."""
     from attnviz.inspect.explore.desk import SideSource
     from attnviz.inspect.explore.saved import open_saved
 
@@ -175,7 +173,7 @@ def _second(typed: str, first: SideSource, live: Callable[[str, str], LiveSessio
 
 
 def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
-    """Raises UsageError where there is no terminal to draw on, UnsupportedError without textual."""
+    """Raise UsageError if there is no usable terminal, UnsupportedError without textual."""
     terminal = os.environ.get("TERM", "")
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         stream = "input" if not sys.stdin.isatty() else "output"
@@ -203,7 +201,7 @@ def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
 
 
 def _steady_environment() -> None:
-    """Leave out what Textual would read: its own settings, and sizes that no terminal has."""
+    """Remove Textual's own settings and impossible terminal sizes from the environment."""
     for name, value in list(os.environ.items()):
         size = name in ("COLUMNS", "LINES") and not (value.isdecimal() and int(value) <= _LARGEST)
         if size or name.startswith("TEXTUAL"):

@@ -1,4 +1,4 @@
-"""``attnviz generate``: the model writes on, and where its heads look meanwhile is seen."""
+"""The command ``attnviz generate``: the model continues a text while its heads are observed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ attnviz generate "The cat sat." --ablate L1H0,L1H2
 
 @dataclass(frozen=True)
 class _Prompt(shared.Text):
-    """What the model goes on from."""
+    """The text that the model continues."""
 
     text: str | None = argument("PROMPT", "The prompt, in quotes; - reads standard input.")
 
@@ -47,7 +47,7 @@ class _Model(shared.ModelName):
 
 @dataclass(frozen=True)
 class _Output(shared.Output):
-    """As everywhere, and a file that is replayed from."""
+    """The common output options, with a file to replay from."""
 
     save: tuple[Path, ...] = shared.saved(f"{shared.EVERY} .jsonl")
 
@@ -61,7 +61,7 @@ def generate(
     output: _Output,
 ) -> None:
     """Let the model write on, and see where its heads look."""
-    # What can be refused is refused before a model is loaded. Ctrl-C shows what is written.
+    # Options are checked before a model is loaded. Ctrl-C shows the text so far.
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.generate.generate import WritingJob
     from attnviz.interrupts import between_steps
@@ -85,7 +85,7 @@ def generate(
 
 @contextmanager
 def _watched(outlet: Outlet, head: Head) -> Iterator[Advance]:
-    """Show the text in a terminal while the model writes, or how much is done elsewhere."""
+    """Show the growing text in a terminal, or the progress elsewhere."""
     console, output = outlet.console, outlet.output
     if console is None or not console.is_interactive or output.json or output.quiet:
         with outlet.advancing("writing") as advance:

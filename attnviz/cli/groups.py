@@ -1,7 +1,7 @@
 """Makes a Typer command of a function whose parameters are groups of options.
 
-``@command(EXAMPLES) def rollout(text: Text, out: Output)`` becomes what Typer wants: a function
-with a parameter for each field of each group. The command gets the groups, which have checked
+``@command(EXAMPLES) def rollout(text: Text, out: Output)`` becomes a function with a parameter for
+each field of each group, as Typer needs it. The function gets the groups, which have checked
 themselves; see ``attnviz.options``.
 """
 
@@ -22,15 +22,15 @@ from attnviz.options import Declared, options_of, typed_name
 from attnviz.texts import as_utf8
 
 _LARGEST = 2**63 - 1
-"""The largest whole number that torch and NumPy take."""
+"""The largest whole number that torch and NumPy accept."""
 
-_LITERAL: Any = Literal  # of choices that are known only when a command is imported
+_LITERAL: Any = Literal  # for choices that are known only at run time
 
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 class OptionsOnce(TyperCommand):
-    """A command that refuses an option that is given twice and of which only one would count."""
+    """A command that refuses a repeated option if only one of its values would count."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, given = self.make_parser(ctx).parse_args(list(args))
@@ -44,9 +44,10 @@ class OptionsOnce(TyperCommand):
 def command(
     examples: str, cls: type[TyperCommand] = OptionsOnce
 ) -> Callable[[Callable[..., None]], typer.Typer]:
-    """Make a function of groups a command of its own; ``examples`` close its help.
+    """Return a decorator that makes a Typer command of a function of groups.
 
-    A later group's field takes the place of an earlier one of the same name, in the help as well.
+    examples: the end of the command's help.
+    A later group's field replaces an earlier one of the same name, in the help as well.
     """
 
     def built(call: Callable[..., None]) -> typer.Typer:
@@ -63,7 +64,7 @@ def _spread(call: Callable[..., None]) -> Callable[..., None]:
     one_each: dict[str, Declared] = {}
     for kind in groups.values():
         for name, declared in options_of(kind).items():
-            one_each.pop(name, None)  # the later group's option stands where that group stands
+            one_each.pop(name, None)  # the option takes the later group's place
             one_each[name] = declared
     parameters = [_parameter(each) for each in one_each.values()]
 
@@ -82,13 +83,13 @@ def _spread(call: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameter(declared: Declared) -> inspect.Parameter:
-    """Return the parameter that tells Typer of an option."""
+    """Return the parameter that declares an option or argument for Typer."""
     one, kind = declared.field, declared.type
     given = {"rich_help_panel": declared.panel, **one.metadata}
     given.pop("words", None)
     given.pop("endings", None)
     if Path in get_args(kind) and get_origin(kind) is not tuple:
-        kind = Path | None  # Python code may give what stands in the file
+        kind = Path | None  # Python code may pass the contents instead
     if "choices" in given:
         kind = _LITERAL[given.pop("choices")] | None
     default = {} if one.default is ... else {"default": one.default}
@@ -105,7 +106,7 @@ def _parameter(declared: Declared) -> inspect.Parameter:
 
 
 def _read(value: Any, declared: Declared) -> Any:
-    """Return what the command line gave, as the field holds it."""
+    """Return a value from the command line, converted for its field."""
     one, kind = declared.field, declared.type
     if get_origin(kind) is tuple:
         return tuple(value or ())

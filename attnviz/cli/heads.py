@@ -1,4 +1,4 @@
-"""``attnviz heads``: from a sentence to heatmaps of every head, or to what one edge does."""
+"""The command ``attnviz heads``: heatmaps of every head over a text, or the effect of one edge."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ attnviz heads "the cat sat on the mat" --model mha --kind self,cross --target "f
 
 @dataclass(frozen=True)
 class _Cut(Options, panel="An edge cut"):
-    """An edge that is knocked out."""
+    """The attention edge to knock out."""
 
     cut: str | None = option(
         "WORD→WORD",
@@ -50,7 +50,7 @@ class _Cut(Options, panel="An edge cut"):
 
 @dataclass(frozen=True)
 class HeadsOutput(shared.Output):
-    """As everywhere, and files of arrays."""
+    """The common output options, with files of arrays."""
 
     save: tuple[Path, ...] = shared.saved(f"{shared.EVERY} .npz .safetensors")
 
@@ -74,7 +74,7 @@ def heads(
     if request.compare_mask and own.causal is not None:
         raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
     options = shared.load_options(model.model, loading, model.seed, own, *request.changed)
-    variants = requested_runs(request)  # what does not go together is told before a file is read
+    variants = requested_runs(request)  # checks options before a file is read
     outlet = open_outlet(output)
     content = read_text(text.text, text.file)
     if cut.cut is not None:
@@ -105,7 +105,7 @@ def _cut(
     options: LoadOptions,
     outlet: Outlet,
 ) -> None:
-    """Cut the edge and show what that changes."""
+    """Cut the edge and show how prediction and loss change."""
     from attnviz.inspect.heads.cut import cut_report, read_edge
     from attnviz.inspect.heads.runs import requested_runs
 

@@ -1,4 +1,4 @@
-"""The entry point: as little as possible before Ctrl-C is heeded."""
+"""The entry point; it does as little as possible before it handles Ctrl-C."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Typer brings pydantic, which would search every installed package for plugins.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
 
-# The package of this name fetches code from the hub; transformers uses it wherever it is there.
+# The package kernels fetches code from the hub; transformers uses it if it is installed.
 vars(sys)["modules"]["kernels"] = None
 
 _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line and leave with the documented exit code."""
+    """Run the command line and exit with the documented exit code."""
     try:
-        from attnviz.cli.boundary import run  # takes long enough to be interrupted
+        from attnviz.cli.boundary import run  # slow, so Ctrl-C must be caught
         from attnviz.interrupts import as_interrupt
 
-        with as_interrupt():  # a file that was begun is thrown away
+        with as_interrupt():  # unfinished files are removed
             code = run()
     except KeyboardInterrupt:
         with suppress(OSError):  # the terminal may be closed
@@ -39,12 +39,12 @@ def main() -> None:
         code = _INTERRUPTED
     for stream in (sys.stdout, sys.stderr):
         _flush(stream)
-    gc.freeze()  # or a tenth of the run is a last search for cycles in all that was imported
+    gc.freeze()  # saves a last search for cycles, a tenth of the run
     sys.exit(code)
 
 
 def _flush(stream: TextIO | None) -> None:
-    """Flush a stream; drop what one that is gone still holds, or Python would end with 120."""
+    """Flush a stream; if that fails, drop the rest, or Python would exit with 120."""
     if stream is None:
         return
     try:

@@ -1,7 +1,4 @@
-"""The groups of options that only the command line has: texts, the model, where the result goes.
-
-With them stands what the shell offers for a value.
-"""
+"""The groups of options that only the command line has: texts, model, output; and completions."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """Return the built-in models and named shapes that begin with what was typed."""
+    """Return the built-in models and named shapes that begin with ``incomplete``."""
     from attnviz.models.shapes import shape_names  # only when the shell asks
 
     names = ["tiny", "mha", *(f"configs/{name}" for name in shape_names())]
@@ -29,14 +26,14 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def complete_shape(incomplete: str) -> list[str]:
-    """Return the named shapes that begin with what was typed, for a command that counts them."""
+    """Return the named shapes that begin with ``incomplete``, for a command that counts them."""
     from attnviz.models.shapes import shape_names
 
     return [name for name in shape_names() if name.startswith(incomplete)]
 
 
 def complete_label(incomplete: str) -> list[str]:
-    """Return the labels of heads that begin with what was typed."""
+    """Return the labels of heads that begin with ``incomplete``."""
     from attnviz.measures.registry import LABELS
 
     return [name for name in LABELS if name.startswith(incomplete)]
@@ -61,7 +58,7 @@ class TextOrTexts(Text):
 
 @dataclass(frozen=True)
 class ModelName(Options, panel="Model"):
-    """The model that is looked at."""
+    """The model to inspect."""
 
     model: str = option(
         "NAME",
@@ -75,14 +72,14 @@ class ModelName(Options, panel="Model"):
 
 @dataclass(frozen=True)
 class SeededModel(ModelName):
-    """The model, and the seed of one that has random weights."""
+    """The model, and the seed of its random weights if it has them."""
 
     seed: int = option("N", "Random seed.", 0, min=0)
 
 
 @dataclass(frozen=True)
 class Device(Options, panel="Loading"):
-    """Where it runs."""
+    """The device and the number of threads."""
 
     device: str = option("DEVICE", "Where to compute: cpu, cuda, cuda:1 or mps.", "cpu")
     threads: int | None = option(
@@ -94,7 +91,7 @@ class Device(Options, panel="Loading"):
 
 @dataclass(frozen=True)
 class Loading(Device):
-    """How a model is opened."""
+    """How a model is loaded."""
 
     dtype: Literal["auto", "float32", "float16", "bfloat16", "float64"] = option(
         "DTYPE",
@@ -113,14 +110,14 @@ class Loading(Device):
 
 
 def saved(endings: str) -> Any:
-    """``--save`` of a command that writes files of these endings."""
+    """Return the ``--save`` option of a command that writes files with these endings."""
     told = f"Write a file by its ending: {endings}; may be repeated."
     return option("FILE", told, (), endings=tuple(endings.split()))
 
 
 @dataclass(frozen=True)
 class Output(Options, panel="Output"):
-    """Where the result goes, and what it may use there."""
+    """Where the result goes, and how it is drawn."""
 
     json: bool = flag("Print one JSON object.")
     save: tuple[Path, ...] = saved(EVERY)
@@ -142,28 +139,28 @@ class Output(Options, panel="Output"):
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """Return those of the files that the command writes."""
+        """Return the endings of the files that the command can write."""
         (found,) = (one.metadata["endings"] for one in fields(self) if one.name == "save")
         return tuple(found)
 
     @property
     def whole(self) -> bool:
-        """Return whether everything is shown, not a first screen that fits the terminal."""
+        """Return whether everything is shown, not only a first screen that fits the terminal."""
         return self.explain or (not sys.stdout.isatty() if self.full is None else self.full)
 
     @property
     def drawn(self) -> bool:
-        """Return whether a screen is needed at all."""
+        """Return whether the result is drawn, for the terminal or a file."""
         return not self.json or any(path.suffix.lower() == SCREEN_ENDING for path in self.save)
 
 
 def load_options(
     name: str, loading: Loading, seed: int, own: OwnShape | None = None, *shaping: str
 ) -> LoadOptions:
-    """Return how the model ``name`` is to be loaded.
+    """Return the options for loading the model ``name``.
 
-    shaping: further options that were given and shape ``mha`` alone.
-    Raises UsageError for options that ``name`` does not heed.
+    shaping: further given options that apply to ``mha`` only.
+    Raises UsageError if an option does not apply to ``name``.
     """
     from attnviz.models.resolve import LoadOptions, refuse_ignored
 

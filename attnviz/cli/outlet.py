@@ -1,4 +1,4 @@
-"""Where a command's result goes: the terminal, standard output as JSON, files."""
+"""The outputs of a command: the terminal, standard output as JSON, files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnviz.draw.labels import visible
 from attnviz.draw.report import Report, report_files
 from attnviz.errors import AttnvizError
 
-if TYPE_CHECKING:  # an answer for a program needs nothing that draws
+if TYPE_CHECKING:  # JSON output needs no drawing code
     from rich.console import Console
 
     from attnviz.draw.document import Document
@@ -27,9 +27,9 @@ if TYPE_CHECKING:  # an answer for a program needs nothing that draws
 
 @dataclass(frozen=True)
 class Outlet:
-    """What a command writes to.
+    """The outputs of a command.
 
-    console: that is drawn for, None where nothing is drawn.
+    console: to draw on, None if nothing is drawn.
     """
 
     output: Output
@@ -37,12 +37,12 @@ class Outlet:
 
     @cached_property
     def notices(self) -> Console:
-        """For words next to the result."""
+        """Return the console for notices next to the result."""
         return messages(self.output.quiet or self.output.json)
 
     @contextmanager
     def opened(self, name: str, options: LoadOptions) -> Iterator[Model]:
-        """The model, loaded under a spinner that turns to the end of the block."""
+        """Yield the model, loaded under a spinner that turns to the end of the block."""
         from attnviz.cli.progress import loading
         from attnviz.models.resolve import load
 
@@ -50,16 +50,14 @@ class Outlet:
             yield load(name, replace(options, progress=progress))
 
     def advancing(self, what: str, long: bool = False) -> AbstractContextManager[Advance]:
-        """Return a bar of what is measured; of what may take long beside an answer for a program
-        too.
-        """
+        """Return a progress bar named ``what``; with ``long``, shown with ``--json`` too."""
         from attnviz.cli.progress import scanning
 
         return scanning(what, messages(self.output.quiet) if long else self.notices)
 
     @contextmanager
     def loading(self, name: str, options: LoadOptions) -> Iterator[LoadOptions]:
-        """Show a spinner, and the files that are downloaded with the options given here."""
+        """Show a spinner; yield loading options that also show downloads."""
         from attnviz.cli.progress import loading
 
         with loading(name, self.notices) as progress:
@@ -74,26 +72,26 @@ class Outlet:
 
     @contextmanager
     def resumable(self, resume: Path | None) -> Iterator[None]:
-        """Say how what is kept in ``resume`` is used, if Ctrl-C ends the block."""
+        """Say, if Ctrl-C ends the block, that the same command resumes from ``resume``."""
         try:
             yield
         except KeyboardInterrupt:
             self.interrupted(resume)
 
     def interrupted(self, resume: Path | None) -> NoReturn:
-        """End a run as Ctrl-C did, and say how what is kept in ``resume`` is used."""
+        """Raise KeyboardInterrupt after saying that the same command resumes from ``resume``."""
         if resume is not None:
             self.notices.print("the same command goes on where this one ended")
         raise KeyboardInterrupt
 
     def show(self, report: Report) -> None:
-        """Write the files, then print the result: neither is lost with the other.
+        """Write the files, then print the result; if one fails, the other is still written.
 
-        The files come first, for a reader of standard output may leave, or never read on.
-        Raises LoadError for what cannot be written.
+        The files come first, as a reader of standard output may leave or stop reading.
+        Raises LoadError if something cannot be written.
         """
         drawn = partial(report.document, explain=self.output.explain, hints=not self.output.quiet)
-        document = cache(drawn)  # made once for all outlets, and only if one draws
+        document = cache(drawn)  # made once for all outputs, and only if drawn
         failed: AttnvizError | None = None
         saved = []
         for path in self.output.save:
@@ -123,7 +121,7 @@ class Outlet:
             from attnviz.draw.terminal import terminal_block
             from attnviz.draw.theme import Theme
 
-            # A file has no colours: glyphs and letters must tell there.
+            # A file has no colours: glyphs and letters are drawn instead.
             palette, lines = self.output.palette, self.console.height
             theme = Theme(palette, colour=False, ascii=self.output.ascii, lines=lines)
             return terminal_block(document(), theme, self.console.width).plain
@@ -137,15 +135,15 @@ class Outlet:
         theme = Theme.of(console, self.output.palette, self.output.ascii)
         if self.output.whole:
             drawn = terminal_block(document, theme, console.width)
-        else:  # the prompt takes a line
+        else:  # leave a line for the prompt
             drawn = first_screen(document, theme, console.width, console.height - 1)
         console.print(drawn, end="")
 
 
 def open_outlet(output: Output) -> Outlet:
-    """To be opened before anything is measured, so that what cannot be written is refused first.
+    """Return the outputs of a command, checked before anything is measured.
 
-    Raises UsageError or LoadError as ``check_path`` does, UsageError for a width that is none.
+    Raises UsageError or LoadError as ``check_path`` does, UsageError if the width is not valid.
     """
     if output.save:
         from attnviz.draw.files import check_path

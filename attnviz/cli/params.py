@@ -1,4 +1,4 @@
-"""``attnviz params``: from a shape or a model's name to what it costs, exactly."""
+"""The command ``attnviz params``: the exact costs of a shape or a named model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ attnviz params gpt2 bert-base llama-2-7b --save models.md
 
 @dataclass(frozen=True)
 class _Models(Options):
-    """Models that have a name; several stand side by side."""
+    """Named models; several are shown side by side."""
 
     names: tuple[str, ...] = argument(
         "MODEL",

@@ -1,4 +1,4 @@
-"""``attnviz patch``: what carries the difference between two prompts."""
+"""The command ``attnviz patch``: which heads carry the difference between two prompts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def patch(
     output: shared.Output,
 ) -> None:
     """Patch activations between two prompts: which heads carry the difference."""
-    # What can be refused is refused before a model is loaded. Ctrl-C shows what is done.
+    # Options are checked before a model is loaded. Ctrl-C shows the partial result.
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.patch import patch as question
     from attnviz.inspect.patch.prompts import read_pairs

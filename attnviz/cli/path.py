@@ -1,4 +1,4 @@
-"""``attnviz path``: which later heads read what a head writes."""
+"""The command ``attnviz path``: which later heads read the output of a head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``attnviz patterns``: what every head does, scored, labelled and compared with a base rate."""
+"""The command ``attnviz patterns``: scores and labels every head, compared with a base rate."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ attnviz patterns --model openai-community/gpt2 --probe my-pairs.tsv
 """
 
 _LONG = 5.0
-"""Seconds of a run that are worth a word."""
+"""Seconds from which the time of a run is reported."""
 
 
 @dataclass(frozen=True)
 class _Request(PatternsRequest):
-    """What is asked, with labels that the shell completes."""
+    """The options of the question, with labels that the shell completes."""
 
     watch: str | None = option(
         "LABEL",
@@ -72,6 +72,6 @@ def patterns(
         report = question.patterns(
             loaded, read, request, sentences=sentences, file=file, advance=advance
         )
-    if report.seconds > _LONG:  # told first: what comes behind a screen moves its first line off
+    if report.seconds > _LONG:  # a line after a screen would scroll it
         outlet.notices.print(f"scoring took {spoken_time(report.seconds)}")
     outlet.show(report)

@@ -1,6 +1,6 @@
-"""What a person sees on standard error while a model is fetched and opened, and while it runs.
+"""Progress on standard error while a model is downloaded and loaded, and while it runs.
 
-``rich.progress`` takes 20 ms: it is imported where bars are shown, for short runs do without.
+``rich.progress`` takes 20 ms to import: short runs do without it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ if TYPE_CHECKING:
 _BUILT_IN = ("tiny", "mha")
 
 _PATIENCE = 10.0
-"""Seconds between two lines where no terminal shows a bar."""
+"""Seconds between two lines if no terminal shows a bar."""
 
 _LEAST_SHARE = 0.001
 
 
 @contextmanager
 def loading(model: str, console: Console) -> Iterator[Progress | None]:
-    """A spinner, with a bar for each file that is downloaded; gone at the end.
+    """Show a spinner, and a bar for each file that is downloaded, until the block ends.
 
-    The built-in models are there at once and get none; without a terminal that can move its
-    cursor a line a file is printed instead.
+    Built-in models load at once and get none; without a terminal, each file gets a line.
     """
     if model in _BUILT_IN or console.quiet:
         yield None
@@ -78,9 +77,9 @@ def _a_line_a_file(console: Console) -> Progress:
 
 @contextmanager
 def scanning(what: str, console: Console) -> Iterator[Advance]:
-    """A bar with the time that is left, gone at the end; without a terminal a line now and then.
+    """Show a bar with the time that is left, until the block ends; without a terminal, some lines.
 
-    Until something is done, as while torch is imported, there is nothing to count.
+    Before the first progress, as while torch is imported, the bar has no length.
     """
     if console.quiet:
         yield lambda share: None
@@ -106,7 +105,7 @@ def scanning(what: str, console: Console) -> Iterator[Advance]:
 def _a_line_now_and_then(
     what: str, console: Console, clock: Callable[[], float] = time.monotonic
 ) -> Advance:
-    """Speaks after ten seconds and then as often, with the estimate that the pace so far gives."""
+    """Return a function that prints progress and time left, at most every ten seconds."""
     start = said = clock()
 
     def advance(share: float) -> None:

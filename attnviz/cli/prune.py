@@ -1,4 +1,4 @@
-"""``attnviz prune``: remove the least important heads for good."""
+"""The command ``attnviz prune``: removes the least important heads for good."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def prune(
         check_new_directory(request.out)
     read = read_texts(texts.text, texts.file, texts.texts)
     with outlet.opened(model.model, options) as loaded:
-        from attnviz.inspect.prune import prune as question  # brings torch
+        from attnviz.inspect.prune import prune as question  # imports torch
     with outlet.advancing("removing heads") as advance:
         report = question.prune(loaded, read, request, advance=advance)
     outlet.show(report)

@@ -1,4 +1,4 @@
-"""``attnviz rollout``: attention followed through all layers, to each output token."""
+"""The command ``attnviz rollout``: attention through all layers, for each output token."""
 
 from __future__ import annotations
 

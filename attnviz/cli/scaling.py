@@ -1,4 +1,4 @@
-"""``attnviz scaling``: what dividing the scores by √d_k does to attention."""
+"""The command ``attnviz scaling``: what dividing the scores by √d_k does to attention."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _ModelText(shared.Text):
 
 @dataclass(frozen=True)
 class _FromModel(Options, panel="A model's queries and keys"):
-    """Queries and keys of a model instead."""
+    """The model of the queries and keys, in place of random ones."""
 
     from_model: bool = flag("Take a model's queries and keys over a text, not random ones.")
     model: str | None = option(

@@ -1,4 +1,4 @@
-"""``attnviz sweep``: one small decoder trained with several numbers of heads."""
+"""The command ``attnviz sweep``: one small decoder trained with several numbers of heads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ attnviz sweep --text story.txt --heads 1,2,4,8,16 --d-model 64 --save sweep.json
 
 
 _LONG = 5.0
-"""Seconds of a sweep that are worth a word."""
+"""Seconds from which the time of a sweep is reported."""
 
 
 @command(EXAMPLES)

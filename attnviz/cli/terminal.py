@@ -1,4 +1,4 @@
-"""The terminal or pipe that a command runs in: its streams, its width and colours, its Ctrl-C."""
+"""The terminal or pipe of a command: its streams, its width and its colours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEAST_WIDTH, _MOST_WIDTH = 20, 1000
 
 
 def steady_streams() -> None:
-    """Give closed streams a sink, and let both escape the characters that they cannot carry."""
+    """Replace closed streams, and let both escape characters that they cannot encode."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the caller, as in ``>&-``
@@ -31,7 +31,7 @@ def steady_streams() -> None:
 
 
 def discard_output() -> None:
-    """Drop what standard output still holds, so that the interpreter's last flush succeeds."""
+    """Drop the pending standard output, so that the interpreter's last flush succeeds."""
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, sys.stdout.fileno())
     os.close(sink)
@@ -39,9 +39,9 @@ def discard_output() -> None:
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """What is printed inside reaches standard output, or one line says why not.
+    """Flush standard output after the block.
 
-    Raises LoadError where the system refuses; BrokenPipeError, where the reader is gone, passes.
+    Raises LoadError if the system cannot write; BrokenPipeError, if the reader is gone, passes.
     """
     try:
         yield
@@ -56,7 +56,7 @@ def printing() -> Iterator[None]:
 def open_console(width: int | None, colour: ColourChoice) -> Console:
     """Return the console on standard output, to draw on; see ``text_console``.
 
-    Raises UsageError where the width is below 20 or above 1,000 columns.
+    Raises UsageError if the width is below 20 or above 1,000 columns.
     """
     console = text_console(width, colour)
     if not _LEAST_WIDTH <= console.width <= _MOST_WIDTH:
@@ -72,11 +72,11 @@ def text_console(width: int | None, colour: ColourChoice) -> Console:
     """Return the console on standard output, of any width.
 
     width: columns, or None for the terminal's own (80 in a pipe).
-    colour: ``auto`` obeys NO_COLOR, FORCE_COLOR and whether a terminal listens.
+    colour: ``auto`` obeys NO_COLOR, FORCE_COLOR and whether the output is a terminal.
 
-    What moves is drawn only where ``is_interactive``: a pipe may get colours, never a cursor.
+    Moving output is drawn only if ``is_interactive``: a pipe may get colours, never a cursor.
     """
-    from rich.console import Console  # 20 ms that help and slips do not need
+    from rich.console import Console  # takes 20 ms, not needed for help and errors
 
     forced = os.environ.get("FORCE_COLOR", "")
     force = colour == "always" or (colour == "auto" and forced not in ("", "0", "false"))
@@ -100,7 +100,7 @@ def messages(quiet: bool) -> Console:
     return Console(
         stderr=True,
         quiet=quiet,
-        force_terminal=None if sys.stderr.isatty() else False,  # FORCE_COLOR makes no terminal
+        force_terminal=None if sys.stderr.isatty() else False,  # not FORCE_COLOR
         force_interactive=None if sys.stderr.isatty() else False,
         markup=False,
         emoji=False,

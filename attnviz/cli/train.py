@@ -1,4 +1,4 @@
-"""``attnviz train``: a small language model of the library's own attention, from text files."""
+"""The command ``attnviz train``: trains a small language model on text files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LISTS = ("--valid",)
 class ListOptions(OptionsOnce):
     """Reads ``--valid a b c`` as ``--valid a --valid b --valid c``.
 
-    Without it, all but the first file of a pattern would silently become texts to train on.
+    Otherwise all files of a pattern but the first would silently become texts to train on.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -23,9 +23,9 @@ class ListOptions(OptionsOnce):
 
 
 def spread_lists(arguments: Sequence[str], lists: Sequence[str] = _LISTS) -> list[str]:
-    """Return the arguments, every value that follows one of ``lists`` with the option before it.
+    """Return the arguments with the option repeated before each value that follows it.
 
-    An option's values end at the next argument that begins with ``-``.
+    lists: the options to repeat. Their values end at the next argument that begins with ``-``.
     """
     spread: list[str] = []
     option = ""

@@ -1,4 +1,4 @@
-"""``attnviz verify``: whether the numbers are right, of the own attention or of a model."""
+"""The command ``attnviz verify``: checks the library's own attention or a model."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def verify(
         request.refuse_model_options()
         outlet = open_outlet(output)
         with _telling(outlet.notices) as tell:
-            from attnviz.learn.verify import verify as question  # brings torch
+            from attnviz.learn.verify import verify as question  # imports torch
             from attnviz.models.threads import ask_for
 
             ask_for(loading.threads)
@@ -86,7 +86,7 @@ def verify(
         read = read_text(text.text, text.file, "verify") if given else None
         loaded = outlet.load(name, replace(options, backend="torch"))
         with _telling(outlet.notices) as tell:
-            from attnviz.learn.verify import verify as question  # brings torch
+            from attnviz.learn.verify import verify as question  # imports torch
 
             report = question.verify_model(
                 loaded, read, request, name=name, options=options, tell=tell
@@ -96,17 +96,17 @@ def verify(
 
 
 def _refuse_model_options(text: _ModelText, loading: shared.Loading) -> None:
-    """Raise UsageError for options that say nothing about the library's own attention."""
+    """Raise UsageError if an option does not apply to the library's own attention."""
     if text.text is not None or text.file is not None:
         raise UsageError("a text is for a model to read: add --model tiny, or leave the text out")
-    # The dtype and the threads are those of the own attention as well.
+    # The dtype and the threads also apply to the library's own attention.
     for name in replace(loading, dtype="auto", threads=None).given():
         raise UsageError(f"{name} is for a model: add --model NAME, or leave it out")
 
 
 @contextmanager
 def _telling(notices: Console) -> Iterator[Callable[[str], None]]:
-    """Show a spinner that says what is being done; nothing if no terminal listens."""
+    """Show a spinner with the current activity; nothing without a terminal."""
     if notices.quiet or not notices.is_interactive:
         yield lambda words: None
         return

@@ -1,4 +1,4 @@
-"""What standard error shows while a model learns: the curves so far and a line of words."""
+"""Shows the curves so far and a line of words on standard error while a model learns."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from attnviz.draw.theme import Theme
 from attnviz.learn.train.progress import OnStep, Watcher
 
 _BETWEEN = 0.25
-"""Seconds between two pictures."""
+"""Seconds between two updates of the plot."""
 
 _PATIENCE = 30.0
-"""Seconds between two lines where no terminal shows a picture."""
+"""Seconds between two lines if no terminal shows a plot."""
 
 _ROWS, _LEAST_ROWS, _FRAME = 12, 3, 6
-"""Lines of the curves, and next to them: title, axis, legend, words."""
+"""Most and least lines of the curves, and the lines of title, axis, legend and words."""
 
 
 @dataclass(frozen=True)
 class TerminalWatcher(Watcher):
-    """Shows curves and a line of words, gone at the end; without a terminal a line now and then."""
+    """Shows curves and a line of words until the training ends; without a terminal, some lines."""
 
     outlet: Outlet
 
@@ -36,7 +36,7 @@ class TerminalWatcher(Watcher):
     def watching(
         self, words: Callable[[], str], plot: Callable[[], Plot | None]
     ) -> Iterator[OnStep]:
-        """Show how far a training is; see ``Watcher``."""
+        """Show the progress of a training; see ``Watcher``."""
         output, console, said = self.outlet.output, self.outlet.notices, time.monotonic()
 
         def due(after: float) -> bool:
@@ -54,7 +54,7 @@ class TerminalWatcher(Watcher):
         elif not console.is_interactive:
             yield line
         else:
-            from rich.live import Live  # 20 ms that a quiet run does not need
+            from rich.live import Live  # takes 20 ms, not needed if quiet
 
             theme = Theme.of(console, output.palette, output.ascii)
             with Live(console=console, auto_refresh=False, transient=True) as live:
@@ -67,7 +67,7 @@ class TerminalWatcher(Watcher):
 
     @contextmanager
     def telling(self, said: str) -> Iterator[None]:
-        """Say what happens while the block runs; in a terminal it is gone at the end."""
+        """Show the sentence ``said`` while the block runs; a terminal removes it at the end."""
         console = self.outlet.notices
         if console.quiet:
             yield

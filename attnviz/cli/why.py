@@ -1,4 +1,4 @@
-"""``attnviz why``: what each head writes towards a prediction."""
+"""The command ``attnviz why``: what each head writes towards a prediction."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Model(shared.SeededModel):
 
 @dataclass(frozen=True)
 class _Output(shared.Output):
-    """As everywhere, and files of arrays."""
+    """The common output options, with files of arrays."""
 
     save: tuple[Path, ...] = shared.saved(f"{shared.EVERY} .npz")
 

@@ -1,1 +1,1 @@
-"""The mechanism of attention itself, shown and tested on the library's own implementation."""
+"""The commands that demonstrate, train and test the attention mechanism."""

@@ -1,6 +1,6 @@
-"""``attnviz.scaled_dot_product_attention``: the mechanism itself, with a result that shows itself.
+"""``attnviz.scaled_dot_product_attention``: attention on arrays, with a result that draws itself.
 
-Vaswani et al. 2017, section 3.2; the arithmetic is ``attention.functional``'s.
+Vaswani et al. 2017, section 3.2; the arithmetic is that of ``attention.functional``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class AttentionResult(NamedTuple):
-    """What attention puts out, and the weights by which it mixed the values.
+    """The output of attention, and the weights with which it mixed the values.
 
     ``output, weights = result`` unpacks it. ``rich.print`` and notebooks draw the weights.
 
     output: (..., query, value_dim).
-    weights: (..., query, key), in [0, 1]; rows sum to one, or to zero where a query sees no key.
+    weights: (..., query, key), in [0, 1]; rows sum to one, or to zero if a query sees no key.
     """
 
     output: Array
@@ -32,9 +32,7 @@ class AttentionResult(NamedTuple):
     def heatmap(
         self, tokens: TokenLabels | None = None, key_tokens: TokenLabels | None = None
     ) -> HeadMaps:
-        """Return the maps of the weights; see ``attnviz.heatmap``, which takes no batch of
-        several.
-        """
+        """Return the maps of the weights, as ``attnviz.heatmap`` does for a single text."""
         from attnviz.inspect.heads.heatmap import heatmap
 
         return heatmap(self.weights, tokens, key_tokens, title=_TITLE)
@@ -51,11 +49,7 @@ class AttentionResult(NamedTuple):
         return None if maps is None else maps._repr_html_()
 
     def _first(self) -> HeadMaps | None:
-        """Return the maps of the first text where the batch has several; None where nothing can be
-        drawn.
-
-        So it is where an axis is empty, or a number is none.
-        """
+        """Return the maps of the batch's first text; None if they cannot be drawn."""
         from attnviz.errors import UsageError
         from attnviz.inspect.heads.heatmap import heatmap
 
@@ -80,11 +74,11 @@ def scaled_dot_product_attention(
     mask: Array | None = None,
     scale: float | None = None,
 ) -> AttentionResult:
-    """softmax(Q Kᵀ · scale) V, for the arrays of NumPy, torch or another array API library.
+    """Return softmax(Q Kᵀ · scale) V, for arrays of NumPy, torch or another array API library.
 
     query: (..., query, head_dim). key: (..., key, head_dim). value: (..., key, value_dim). The
         leading axes, such as (batch, head), are arbitrary, may be absent, and broadcast.
-    mask: boolean, True where the query may see the key, or a float added to the scaled scores
+    mask: boolean, True if the query may see the key, or a float added to the scaled scores
         (-inf hides); it broadcasts over the weights.
     scale: 1/√head_dim by default.
 

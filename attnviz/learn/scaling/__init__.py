@@ -1,1 +1,1 @@
-"""``attnviz scaling``: what dividing scores by √d_k does to the weights of attention."""
+"""``attnviz scaling``: what dividing the scores by √d_k does to the attention weights."""

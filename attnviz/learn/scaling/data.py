@@ -1,4 +1,4 @@
-"""What ``attnviz scaling`` has to say to programs: JSON and a table."""
+"""The JSON and the table that ``attnviz scaling`` writes for programs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _COLUMNS = (
 def scaling_data(report: ScalingReport) -> dict[str, Any]:
     """Return the report as JSON values; layers and heads count from 0.
 
-    ``model`` and ``text`` are null where queries and keys are random. An ``error`` is a standard
-    error over the samples, null where there are no independent ones. ``expected_variance`` is that
-    of independent entries of variance 1: of random ones theory, of a model a comparison.
+    ``model`` and ``text`` are null if queries and keys are random. ``error`` is the standard error
+    over the samples, null without independent samples. ``expected_variance`` is the variance for
+    independent entries of variance 1: theory for random vectors, a comparison for a model.
     """
     return {
         "schema": SCHEMA,
@@ -75,10 +75,10 @@ def _side(side: ScaledSoftmax) -> dict[str, Any]:
 
 
 def scaling_rows(report: ScalingReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then a row a case, side and measure or bin; what does not apply is empty.
+    """Yield the header, then one row per case, side and measure or bin.
 
-    Layers and heads count from 0. A row whose measure is ``weights_in_bin`` is the number of
-    weights from ``bin_from`` to ``bin_to``.
+    Layers and heads count from 0; cells that do not apply are empty. A row with the measure
+    ``weights_in_bin`` has the number of weights from ``bin_from`` to ``bin_to``.
     """
     yield _COLUMNS
     for case in report.cases:

@@ -1,4 +1,4 @@
-"""What ``attnviz scaling`` has to say: each case's histograms and measures, what they show."""
+"""The document of ``attnviz scaling``: each case's histograms and measures, and what they show."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _OVERVIEW = "Without → with the scale; gain of normalised entropy"
 def scaling_document(
     report: ScalingReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return each case without and with the scale.
+    """Return the document that shows each case without and with the scale.
 
-    Of a model with many layers or heads only the two between which the scale's effect is most
-    different are there in full; pages have the others as well.
+    If a model has many layers or heads, only the two with the largest and the smallest effect of
+    the scale are shown in full; HTML pages show the others as well.
     """
     drawn = _in_full(report)
     groups = [doc.Group(_provenance(report)), doc.Group([doc.Note(note) for note in report.notes])]
@@ -68,7 +68,6 @@ def scaling_document(
 
 
 def _hints(report: ScalingReport, explained: bool) -> list[str]:
-    """Return what to try next on the command line."""
     hints = ["--explain: how to read this"] if not explained else []
     if report.model is None:
         return ["--from-model: a trained model's own", *hints]
@@ -76,7 +75,7 @@ def _hints(report: ScalingReport, explained: bool) -> list[str]:
 
 
 def _in_full(report: ScalingReport) -> Sequence[ScalingCase]:
-    """Return the cases that every outlet has: all, or of many the two extremes."""
+    """Return the cases shown in every output: all, or the two extremes if there are many."""
     cases = report.cases
     if report.model is None or len(cases) <= _MOST_IN_FULL:
         return cases
@@ -85,13 +84,13 @@ def _in_full(report: ScalingReport) -> Sequence[ScalingCase]:
 
 
 def entropy_gain(case: ScalingCase) -> float:
-    """Return the mean normalised entropy with the scale less that without it; in [−1, 1]."""
+    """Return the mean normalised entropy with the scale minus that without it; in [−1, 1]."""
     name = "normalised_entropy"
     return case.scaled.measures[name].value - case.plain.measures[name].value
 
 
 def _heading(report: ScalingReport) -> doc.Words:
-    """Whose queries and keys, in one line."""
+    """Return one line that says where the queries and keys come from."""
     if report.model is None:
         sizes = ", ".join(str(case.d_k) for case in report.cases)
         words = [
@@ -135,9 +134,10 @@ _TOLD = (
 
 
 def _first_groups(report: ScalingReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return a row of histograms without and one with the scale, then a table with a column a case.
+    """Return the first screen: histograms without and with the scale, and a table.
 
-    Of a model with several layers or heads the overview, and the case that the scale changes most.
+    The table has one column per case. If a model has several layers or heads, the first screen is
+    the overview and the case that the scale changes most.
     """
     if report.model is not None and len(report.cases) > 1:
         overview = _overview(report)._replace(least=3)
@@ -163,14 +163,14 @@ def _first_groups(report: ScalingReport, columns: int, lines: int) -> list[doc.G
 
 
 def _spread(cases: Sequence[ScalingCase], most: int) -> Sequence[ScalingCase]:
-    """Return at most so many, the first and the last among them."""
+    """Return at most ``most`` evenly spaced cases, the first and the last included."""
     last = len(cases) - 1
     places = {round(place * last / (most - 1)) for place in range(most)}
     return cases if len(cases) <= most else [cases[place] for place in sorted(places)]
 
 
 def _compared(report: ScalingReport, cases: Sequence[ScalingCase]) -> doc.Table:
-    """Return a row for each measure, a column for each case: without → with the scale."""
+    """Return a table with a row per measure and a column per case: without → with the scale."""
     rows = [doc.Row([LABELS[name], *(both_ways(name, case) for case in cases)]) for name in _TOLD]
     columns = [doc.Column("without → with", right=False)]
     columns += [doc.Column(report.name(case)) for case in cases]
@@ -178,7 +178,7 @@ def _compared(report: ScalingReport, cases: Sequence[ScalingCase]) -> doc.Table:
 
 
 def _overview(report: ScalingReport) -> doc.Table:
-    """Return a row a case."""
+    """Return a table with one row per case."""
     measures = {
         "entropy": "normalised_entropy",
         "variance": "score_variance",
@@ -199,16 +199,14 @@ def _overview(report: ScalingReport) -> doc.Table:
 _TITLES = ("without the scale", "with the scale")
 _TINTS = (doc.Tint(216), doc.Tint(112))
 _TICKS = {-8: "1e-8", -6: "1e-6", -4: "1e-4", -2: ".01", 0: "1"}
-"""The powers of ten that the axis names."""
+"""The powers of ten that are labelled on the axis."""
 
 _LOWEST = min(_TICKS)
 _BINS_A_DECADE = (len(BIN_EDGES) - 2) / -_LOWEST
 
 
 def _case(report: ScalingReport, case: ScalingCase) -> doc.Group:
-    """Return both histograms over one vertical scale, and the measures, theory beside
-    measurement.
-    """
+    """Return both histograms on one vertical scale, and the measures next to the theory."""
     both = (case.plain, case.scaled)
     rows = [
         doc.Row((LABELS[name], *(measured(name, side.measures[name]) for side in both)))
@@ -224,7 +222,7 @@ def _case(report: ScalingReport, case: ScalingCase) -> doc.Group:
 def _top(case: ScalingCase) -> float:
     """Return the share at which a bar is full.
 
-    The first bin has no lower end: without the scale it would hide all others.
+    The first bin is left out: it has no lower end, and without the scale it would dwarf all others.
     """
     return max([*case.plain.shares()[1:], *case.scaled.shares()[1:]]) or 1.0
 
@@ -245,8 +243,10 @@ def _histogram(
     top: float,
     brief: bool = False,
 ) -> doc.Histogram:
-    """Return the weights of one side; brief without words and mark."""
-    even = report.keys if report.model is None else None  # else queries see different numbers
+    """Return the histogram of one side; ``brief`` leaves out its words and its mark."""
+    even = (
+        report.keys if report.model is None else None
+    )  # in a model, queries see different numbers
     mark = None if even is None else (_bin(-math.log10(even)), f"uniform: 1/{even}")
     ticks = [(_bin(power), text) for power, text in _TICKS.items()]
     shares = side.shares()
@@ -266,12 +266,12 @@ def _histogram(
 
 
 def _bin(power: float) -> float:
-    """Return the place of a power of ten among the bins, of which the first has no lower end."""
+    """Return the position of a power of ten on the axis of bins; the first bin has no lower end."""
     return 1 + _BINS_A_DECADE * (max(power, _LOWEST) - _LOWEST)
 
 
 def _title(report: ScalingReport, case: ScalingCase) -> doc.Words:
-    """Return which case, and its scale."""
+    """Return the name of the case and its scale."""
     words = [] if report.model is None else [f"d_k {case.d_k}"]
     scale = case.scaled.scale
     usual = math.isclose(scale, 1 / math.sqrt(case.d_k))

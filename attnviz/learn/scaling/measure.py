@@ -1,7 +1,7 @@
-"""Attention scores without and with the scale 1/√d_k, and what the softmax makes of either.
+"""Attention scores without and with the scale 1/√d_k, and the weights the softmax makes of both.
 
-Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1: with entries of mean 0 and variance
-1 the products have variance d_k, and the softmax goes where its gradients are extremely small.
+Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1: if entries have mean 0 and variance
+1, the products have variance d_k, and the softmax reaches regions of extremely small gradients.
 Measured on random queries and keys, or on those of a model over a text. Rows are distributions p
 over the keys that a query sees; the weight of a hidden key is zero.
 """
@@ -35,14 +35,15 @@ Visible = NDArray[np.bool_]
 
 
 def jacobian_norms(weights: Floats) -> Floats:
-    """‖diag(p) − p pᵀ‖ of each row p of (..., query, key), Frobenius: (..., query), in [0, ½].
+    """Return the Frobenius norm ‖diag(p) − p pᵀ‖ of each row p: (..., query), in [0, ½].
 
-    The Jacobian of the softmax: ∂p_i/∂s_j = p_i(δ_ij − p_j), so the norm's square is
-    Σ_i p_i²(1 − p_i)² + Σ_{i≠j} p_i² p_j². It is ½ where two keys share all, √(n − 1)/n where n
-    keys share evenly, and 0 where one key has everything.
+    weights: (..., query, key).
+    The Jacobian of the softmax is ∂p_i/∂s_j = p_i(δ_ij − p_j), so the norm's square is
+    Σ_i p_i²(1 − p_i)² + Σ_{i≠j} p_i² p_j². The norm is ½ if two keys share all weight evenly,
+    √(n − 1)/n if n keys do, and 0 if one key has all weight.
     """
     place = weights.argmax(-1, keepdims=True)
-    # The largest weight apart: near one all others are lost next to it.
+    # The largest weight is summed apart: near one it would absorb all others.
     top = np.take_along_axis(weights, place, -1)[..., 0]
     others = weights.copy()
     np.put_along_axis(others, place, 0, -1)
@@ -55,9 +56,10 @@ def jacobian_norms(weights: Floats) -> Floats:
 
 
 def normalised_entropies(weights: Floats, seen: NDArray[np.integer] | int) -> Floats:
-    """−Σ p ln p over ln(keys seen) of each row of (..., query, key): (..., query), in [0, 1].
+    """Return −Σ p ln p / ln(keys seen) of each row p: (..., query), in [0, 1].
 
-    seen: the keys that each query sees, at least two; (query,) or one number.
+    weights: (..., query, key).
+    seen: the number of keys that each query sees, at least two; (query,) or one number.
     """
     logs = np.log(np.where(weights > 0, weights, 1))
     entropies: Floats = -(weights * logs).sum(-1) / np.log(seen)
@@ -72,9 +74,7 @@ def histogram(weights: Floats) -> NDArray[np.intp]:
 
 
 def visible_rows(visible: Visible) -> NDArray[np.bool_]:
-    """Return the queries that see two keys or more; with a single one there is nothing to
-    choose.
-    """
+    """Return which queries see two keys or more; with a single key there is no choice."""
     chosen: NDArray[np.bool_] = visible.sum(-1) > 1
     return chosen
 
@@ -82,10 +82,9 @@ def visible_rows(visible: Visible) -> NDArray[np.bool_]:
 def matrix_measures(
     scores: Floats, weights: Floats, visible: Visible | None = None
 ) -> dict[str, Floats]:
-    """Return the measures of ``scaling.MEASURES`` of each matrix (..., query, key): (...).
+    """Return each measure of ``records.MEASURES`` for every matrix (..., query, key): (...).
 
-    visible: (query, key), True where a query sees a key; None for everywhere. Every query of it
-        sees two keys or more.
+    visible: (query, key), True if the query sees the key, two keys or more; None if all are seen.
     """
     if visible is None:
         pairs, seen = scores.reshape(*scores.shape[:-2], -1), scores.shape[-1]
@@ -109,9 +108,9 @@ def matrix_measures(
 
 
 class _Side:
-    """Collects what the softmax makes of bare scores times one scale.
+    """Collects the weights that the softmax makes of the scores q·k times one scale.
 
-    scale: what they are multiplied with.
+    scale: the factor of the scores.
     """
 
     def __init__(self, scale: float) -> None:
@@ -122,10 +121,10 @@ class _Side:
     def add(
         self, products: Floats, bias: Floats | None = None, rows: NDArray[np.bool_] | None = None
     ) -> None:
-        """Take in matrices of bare scores (..., query, key).
+        """Add matrices of unscaled scores (..., query, key).
 
-        bias: (query, key), added before the softmax, -inf where a key is hidden.
-        rows: the queries that count; None for all.
+        bias: (query, key), added before the softmax, -inf if a key is hidden.
+        rows: which queries count; None for all.
         """
         weights = softmaxed(products, self.scale, bias)
         scores = products * self.scale
@@ -140,7 +139,7 @@ class _Side:
         self._histogram += histogram(weights if visible is None else weights[..., visible])
 
     def result(self, d_k: int, independent: bool) -> ScaledSoftmax:
-        """Return the means over all matrices; with standard errors where these are independent."""
+        """Return the means over all matrices, with standard errors if these are independent."""
         joined = {name: np.concatenate(parts) for name, parts in self._values.items()}
         return ScaledSoftmax(
             self.scale,
@@ -151,7 +150,7 @@ class _Side:
 
 
 def _estimate(values: Floats, independent: bool) -> Estimate:
-    """Return the mean of one number a matrix, its error the deviation of these over √matrices."""
+    """Return the mean of one number per matrix and, if independent, its standard error."""
     mean = float(values.mean())
     if not independent or len(values) < 2:
         return Estimate(mean)
@@ -161,19 +160,19 @@ def _estimate(values: Floats, independent: bool) -> Estimate:
 # Random queries and keys ------------------------------------------------------------------------
 
 _BLOCK_CELLS = 2**18
-"""Cells of the score matrices that are measured at once."""
+"""Number of score-matrix cells that are measured at once."""
 
 _NUMBER = 8
 """Bytes of a float64."""
 
 _MATRICES_A_BLOCK = 8
-"""Arrays of a block's size that are there at once: scores, weights and what they are made of."""
+"""Arrays of a block's size in memory at once: scores, weights and intermediate results."""
 
 _MEASURES_A_SAMPLE = 2 * 7
 
 
 def needed_bytes(sizes: Sequence[int], seq: int, samples: int) -> int:
-    """Return the memory that ``random_scaling`` takes at its height, in bytes."""
+    """Return the peak memory of ``random_scaling`` in bytes."""
     block = min(_samples_a_block(seq), samples)
     drawn = 2 * block * seq * max(sizes, default=0)
     matrices = _MATRICES_A_BLOCK * block * seq * seq
@@ -189,9 +188,11 @@ def random_scaling(
 ) -> ScalingReport:
     """Measure queries and keys whose entries are independent and N(0, 1), in float64.
 
-    sizes: each d_k, at least 1. seq: queries and keys of a sample, at least 2. samples: independent
-    draws, at least 1; with two or more every measure has a standard error. What a d_k gives depends
-    on seed, seq and samples, not on the other sizes. ``progress`` is told the share that is done.
+    sizes: the values of d_k, each at least 1.
+    seq: number of queries and of keys of a sample, at least 2.
+    samples: independent draws, at least 1; from two on every measure has a standard error.
+    progress: called with the share that is done.
+    The result for one d_k depends on seed, seq and samples, not on the other sizes.
     """
     ordered = sorted(set(sizes))
     cases, whole = [], sum(ordered) or 1
@@ -229,7 +230,7 @@ def _random_case(
 def _draw(
     generator: np.random.Generator, block: int, seq: int, d_k: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Queries and keys (block, seq, d_k); sample by sample, so that blocks change no number."""
+    """Return queries and keys (block, seq, d_k), drawn so that the block size changes no number."""
     drawn = generator.standard_normal((block, 2, seq, d_k))
     return drawn[:, 0], drawn[:, 1]
 
@@ -239,7 +240,7 @@ def _samples_a_block(seq: int) -> int:
 
 
 def _blocks(seq: int, samples: int) -> Iterator[int]:
-    """Return how many samples are taken at a time."""
+    """Yield the number of samples in each block."""
     size = _samples_a_block(seq)
     for start in range(0, samples, size):
         yield min(size, samples - start)
@@ -248,14 +249,11 @@ def _blocks(seq: int, samples: int) -> Iterator[int]:
 # Queries and keys of a model --------------------------------------------------------------------
 
 _MATRICES_A_HEAD = 10
-"""float64 arrays (query, key) that measuring one head has at once."""
+"""Number of float64 arrays (query, key) in memory while one head is measured."""
 
 
 def needed_text_bytes(tokens: int) -> int:
-    """Return the memory that ``model_scaling`` takes at its height for a text, in bytes.
-
-    The model itself, and what it computes while it runs, not counted.
-    """
+    """Return the peak memory of ``model_scaling`` for a text in bytes, without the model itself."""
     return _NUMBER * _MATRICES_A_HEAD * tokens * tokens
 
 
@@ -270,12 +268,13 @@ def model_scaling(
 ) -> ScalingReport:
     """Measure each layer's queries and keys over one text, in float64.
 
-    heads: of each layer; None for all. by_head: a case for each head rather than each layer, whose
-    measures are then the means over its heads. Queries that see one key only are left out: there
-    is nothing to choose. There are no standard errors: the queries of one text are not independent.
+    heads: the chosen heads of each layer; None for all.
+    by_head: make a case for each head instead of a mean over the heads of each layer.
+    Queries that see only one key are left out. There are no standard errors: the queries of one
+    text are not independent.
 
-    Raises UsageError where no query sees two keys or no layer has a chosen head, UnsupportedError
-    where the model does not show its queries and keys, or has no scale.
+    Raises UsageError if no query sees two keys or no layer has a chosen head, UnsupportedError if
+    the model does not expose its queries and keys, or has no scale.
     """
     cases: list[ScalingCase] = []
 

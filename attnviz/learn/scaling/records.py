@@ -1,4 +1,4 @@
-"""What crosses the layers when scores go through the softmax with and without the scale 1/√d_k.
+"""Records of the softmax of attention scores without and with the scale 1/√d_k.
 
 Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1 and its footnote: the product of a
 query and a key whose d_k entries are independent with mean 0 and variance 1 has variance d_k.
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from attnviz.draw.document import Document
 
 HIGH_WEIGHT = 0.9
-"""A weight above this leaves next to nothing for the other keys."""
+"""A weight above this leaves almost nothing for the other keys."""
 
 VANISHED = 0.01
-"""Below this norm of the softmax's Jacobian next to no gradient passes; uniform attention over n
-keys has √(n − 1)/n."""
+"""Norm of the softmax's Jacobian below which almost no gradient passes; √(n − 1)/n is uniform."""
 
 MEASURES = (
     "score_variance",
@@ -33,7 +32,7 @@ MEASURES = (
     "jacobian_norm",
     "queries_vanished",
 )
-"""What is measured of scores and weights, in the order in which it is reported."""
+"""The measures of scores and weights, in the order of the report."""
 
 _LOWEST_DECADE, _BINS_A_DECADE = -8, 4
 BIN_EDGES = (
@@ -43,13 +42,13 @@ BIN_EDGES = (
         for step in range(-_LOWEST_DECADE * _BINS_A_DECADE + 1)
     ),
 )
-"""Of the histograms: 0 to 1e-8, then four bins to a power of ten up to 1. A weight on an edge is in
-the bin above it, 1 in the last."""
+"""Edges of the histogram bins: 0 to 1e-8, then four bins per power of ten up to 1. A weight on an
+edge is in the bin above it, 1 in the last bin."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean, and its standard error where independent samples give one."""
+    """A mean, and its standard error if there are independent samples."""
 
     value: float
     error: float | None = None
@@ -59,7 +58,7 @@ class Estimate:
 class ScaledSoftmax:
     """The scores q·k times a scale, and the weights that the softmax makes of them.
 
-    scale: what the products are multiplied with.
+    scale: the factor of the products q·k.
     measures: by the names of ``MEASURES``.
         score_variance: over all pairs of a query and a key that it sees (divisor N − 1).
         normalised_entropy: −Σ p ln p over ln(keys seen), mean over queries; in [0, 1].
@@ -67,10 +66,10 @@ class ScaledSoftmax:
         weights_above: share of all weights that exceed ``HIGH_WEIGHT``.
         queries_above: share of the queries that have such a weight.
         jacobian_norm: mean over queries of ‖diag(p) − p pᵀ‖, Frobenius; in [0, ½].
-        queries_vanished: share of the queries where that norm is below ``VANISHED``.
-    histogram: how many weights lie in each bin of ``BIN_EDGES``.
-    expected_variance: what theory says of score_variance: scale² · d_k for independent entries of
-        mean 0 and variance 1.
+        queries_vanished: share of the queries whose norm is below ``VANISHED``.
+    histogram: number of weights in each bin of ``BIN_EDGES``.
+    expected_variance: score_variance in theory: scale² · d_k for independent entries of mean 0 and
+        variance 1.
     """
 
     scale: float
@@ -96,11 +95,11 @@ class ScaledSoftmax:
 class ScalingCase:
     """The same queries and keys without the scale and with it.
 
-    d_k: entries of a query and of a key.
-    plain: the bare products, scale 1. scaled: the products times the scale.
+    d_k: number of entries of a query and of a key.
+    plain: the products q·k themselves, scale 1. scaled: the products times the scale.
     queries, weights: how many were measured, over all samples or heads together.
-    layer, head: where they come from, from 0; None for random ones, head None for all of a layer.
-    heads: how many heads were taken together.
+    layer, head: where they come from, from 0; None for random ones, head None for a whole layer.
+    heads: number of heads taken together.
     """
 
     d_k: int
@@ -122,15 +121,15 @@ class ScalingCase:
 
 @dataclass(frozen=True, repr=False)
 class ScalingReport(Report):
-    """What ``attnviz scaling`` found: the one input of every screen and file it writes.
+    """The result of ``attnviz scaling``, from which every screen and file is made.
 
-    cases: of random queries and keys one for each d_k, smallest first; of a model one for each
+    cases: for random queries and keys one for each d_k, smallest first; for a model one for each
         layer or head.
     seed: of the random numbers.
-    keys: how many keys and queries a sample has; of a model its tokens.
-    samples: independent draws of each case; of a model one.
-    model: whose queries and keys they are; None for random ones.
-    text, source: what the model read, and where that comes from; empty where typed or random.
+    keys: number of keys and of queries of a sample; of a model the number of tokens.
+    samples: independent draws of each case; 1 for a model.
+    model: the model of the queries and keys; None for random ones.
+    text, source: the text that the model read and its origin; empty if typed or random.
     notes: sentences a reader must know.
     index_base: 0, or 1 for names that start at one.
     """
@@ -155,7 +154,7 @@ class ScalingReport(Report):
             raise ValueError(f"expected the sizes in order, each once, got {sizes}")
 
     def name(self, case: ScalingCase) -> str:
-        """``d_k 64``, ``layer 2`` or ``L2H5``."""
+        """Return the name of a case: ``d_k 64``, ``layer 2`` or ``L2H5``."""
         if case.layer is None:
             return f"d_k {case.d_k}"
         layer = case.layer + self.index_base

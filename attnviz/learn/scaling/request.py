@@ -1,4 +1,4 @@
-"""What a person asks of ``scaling``."""
+"""The options of ``attnviz scaling``."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from attnviz.options import HeadChoice, IndexBase, Options, Truncation, option
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _RANDOM = ("--d-k", "--seq", "--samples")
-"""The options of random queries and keys; all others but the seed are those of a model."""
+"""The options of random queries and keys; all others except the seed apply to a model."""
 
 OF_MODEL = "is for the queries and keys of a model: add --from-model"
-"""Why an option of a model is refused where queries and keys are random."""
+"""Why an option of a model is refused if queries and keys are random."""
 
 
 @dataclass(frozen=True)
 class _Seed(Options):
-    """The seed of everything that is random."""
+    """The seed of all random numbers."""
 
     seed: int = option("N", "Random seed (queries and keys, random weights).", 0, min=0)
 
 
 @dataclass(frozen=True)
 class _RandomVectors(Options, panel="Random queries and keys"):
-    """Queries and keys of independent standard normal entries; None for the usual number."""
+    """Options of random queries and keys; None stands for the default."""
 
     d_k: str | None = option("LIST", "Sizes of a query and a key (default: 8,64,512).")
     seq: int | None = option("N", "Number of queries and keys in a sample (default: 64).", min=2)
@@ -33,7 +33,7 @@ class _RandomVectors(Options, panel="Random queries and keys"):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Return each d_k, smallest first; raise UsageError for what is not a list of sizes."""
+        """Return the values of d_k, smallest first; raise UsageError if the list is not valid."""
         typed = self.d_k if self.d_k is not None else "8,64,512"
         sizes = set()
         for part in typed.split(","):
@@ -48,12 +48,12 @@ class _RandomVectors(Options, panel="Random queries and keys"):
 
 @dataclass(frozen=True)
 class ScalingRequest(Truncation, HeadChoice, IndexBase, _Seed, _RandomVectors):
-    """Everything that a person asked about the scale 1/√d_k."""
+    """All options of ``attnviz scaling``."""
 
     def check_source(self, of_model: bool) -> None:
-        """Raise UsageError for an option that says nothing about these queries and keys.
+        """Raise UsageError if an option does not apply to these queries and keys.
 
-        of_model: whether they are those of a model; random ones otherwise.
+        of_model: True if they are those of a model, False if they are random.
         """
         reason = "counts random queries and keys: leave --from-model out" if of_model else OF_MODEL
         for name in self.given():

@@ -1,4 +1,4 @@
-"""From a request to a report: random queries and keys, or those of a model over a text."""
+"""Makes the report of ``attnviz scaling``, from random queries and keys or from a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from attnviz.texts import BUILT_IN_TEXT, Texts
 _NEEDED = "the scores and weights take"
 
 BUILT_IN = Texts((BUILT_IN_TEXT,), "a built-in text")
-"""What a model reads where no text is given."""
+"""The text that a model reads if none is given."""
 
 
 def scaling(
@@ -35,10 +35,10 @@ def scaling(
 ) -> ScalingReport:
     """Compare the softmax of the scores with and without the scale 1/√d_k.
 
-    model: whose queries and keys over the text are measured; None for random ones, where the text
-        says nothing.
-    Raises UsageError for options that do not fit, for a text of one token and for what the memory
-    does not hold, UnsupportedError where a model does not show its queries and keys.
+    model: the model whose queries and keys over the text are measured; None for random ones, for
+        which the text is ignored.
+    Raises UsageError if options do not fit, the text has one token or the memory is too small,
+    UnsupportedError if the model does not expose its queries and keys.
     """
     request.check_source(model is not None)
     if model is None:

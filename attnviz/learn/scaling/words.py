@@ -1,4 +1,4 @@
-"""What is said of scores with and without the scale: numbers, and sentences made of them."""
+"""The numbers and sentences of the ``attnviz scaling`` report."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LABELS = {
     "jacobian_norm": "softmax gradient norm",
     "queries_vanished": "vanishing-gradient queries (< 0.01)",
 }
-"""What each measure is called on screen."""
+"""The name of each measure on screen."""
 
 PERCENTS = frozenset({"weights_above", "queries_above", "queries_vanished"})
-"""The measures that are shares, and shown as percentages."""
+"""The measures that are shares and are shown as percentages."""
 
 _MOST_DECIMALS = 4
 
@@ -46,18 +46,16 @@ def both_ways(name: str, case: ScalingCase) -> str:
 
 
 def error_digits(error: float) -> int:
-    """Return the decimals that show one digit of an error, two where the first is a one; at most
-    four.
-    """
+    """Return the decimals that show one digit of an error, two if it begins with a 1; at most 4."""
     exponent = math.floor(math.log10(error))
     leading = error / 10.0**exponent
     return min(max(-exponent + (leading < 2), 0), _MOST_DECIMALS)
 
 
 def plain(value: float) -> str:
-    """Such as ``0.886``, ``8.083`` or ``512.5``: four digits, and no more than three decimals.
+    """Return the number with four digits and at most three decimals, such as ``0.886``.
 
-    A number that would round to nothing shows one digit, as ``2e-05``.
+    A number that would round to zero shows one digit, as ``2e-05``.
     """
     if value == 0:
         return "0"
@@ -68,7 +66,7 @@ def plain(value: float) -> str:
 
 
 def whole(value: float) -> str:
-    """As ``plain``, but a whole number as one, such as ``64``."""
+    """Return the number as ``plain`` does, but a whole number without decimals, such as ``64``."""
     return f"{round(value):,}" if math.isclose(value, round(value)) else plain(value)
 
 
@@ -76,7 +74,7 @@ def whole(value: float) -> str:
 
 
 def finding(report: ScalingReport) -> str:
-    """Return how many queries put nearly all weight on one key without the scale, and with it."""
+    """Return how many queries put nearly all weight on one key without and with the scale."""
     cases = report.cases if report.model is not None else report.cases[-1:]
     where = f"at d_k = {cases[-1].d_k}" if report.model is None else f"in {report.name(cases[0])}"
     if len(cases) > 1:
@@ -88,18 +86,18 @@ def finding(report: ScalingReport) -> str:
 
 
 _CERTAIN = 2.0
-"""Standard errors from which a difference is called one."""
+"""Number of standard errors from which a difference is reported."""
 
 
 def seen(report: ScalingReport) -> list[str]:
-    """Return what becomes of the score variance; each sentence begins with a word and a colon."""
+    """Return sentences on the score variance; each begins with a word and a colon."""
     if report.model is not None:
         return [_of_model(report)]
     return [*([_variance(report)] if len(report.cases) > 1 else []), _theory(report)]
 
 
 def _went(report: ScalingReport, first: Estimate, last: Estimate) -> str:
-    """``rises from A at d_k 8 to B at d_k 512``; ``is`` both where their errors are as large."""
+    """Return ``rises from A at d_k 8 to B at d_k 512``, or ``is A and B`` if not significant."""
     start = f"{plain(first.value)} at d_k {report.cases[0].d_k}"
     end = f"{plain(last.value)} at d_k {report.cases[-1].d_k}"
     difference = last.value - first.value
@@ -123,9 +121,7 @@ def _variance(report: ScalingReport) -> str:
 
 
 def _theory(report: ScalingReport) -> str:
-    """Return how far the measured variances are from d_k; with the scale it is the same
-    comparison.
-    """
+    """Return a sentence that compares the measured variances with d_k."""
     off = [
         abs(estimate.value - case.plain.expected_variance) / estimate.error
         for case in report.cases
@@ -161,7 +157,7 @@ def _mean(cases: tuple[ScalingCase, ...], side: str, name: str) -> float:
 
 
 def bars_legend(report: ScalingReport) -> str:
-    """Return one paragraph on the histograms and the table."""
+    """Return one paragraph that explains the histograms and the table."""
     source = "± is one standard error over the samples. " * (report.samples > 1)
     if report.model is not None:
         source = "Queries that see a single key are left out. "
@@ -175,7 +171,7 @@ def bars_legend(report: ScalingReport) -> str:
 
 
 def explanation(report: ScalingReport) -> list[str]:
-    """Paragraphs, each of which begins with a word and a colon."""
+    """Return paragraphs that explain the report; each begins with a word and a colon."""
     last, keys = report.cases[-1], report.keys
     norms = [side.measures["jacobian_norm"].value for side in (last.plain, last.scaled)]
     paragraphs = [

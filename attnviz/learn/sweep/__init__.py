@@ -1,1 +1,1 @@
-"""``attnviz sweep``: one small decoder trained with several numbers of heads, side by side."""
+"""``attnviz sweep``: trains one small decoder with several numbers of heads and compares them."""

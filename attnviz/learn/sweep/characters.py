@@ -1,4 +1,4 @@
-"""Guess the next character of a text."""
+"""The task of predicting the next character of a text."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from attnviz.learn.train.records import CorpusFacts
 from attnviz.learn.train.texts import read_corpus
 
 _LEAST = 1000
-"""Characters that a text must have."""
+"""Least number of characters of a text."""
 
 _MOST_DIFFERENT = 126
-"""Characters that are told apart, the most frequent ones; all others are one."""
+"""Number of characters with an id of their own, the most frequent ones; all others share one id."""
 
 _OTHERS = 1
 
 
 class Characters(Task):
-    """Windows of a text, drawn at random; its last tenth is held out.
+    """The task of predicting characters in random windows of a text; its last tenth is held out.
 
-    path: a file of UTF-8 text, or a directory of ``*.txt`` files. length: of a window.
-    Raises UsageError for a text that is too short, LoadError for one that cannot be read.
+    path: a file of UTF-8 text, or a directory of ``*.txt`` files. length: characters of a window.
+    Raises UsageError if the text is too short, LoadError if it cannot be read.
     """
 
     name = "text"
@@ -63,24 +63,24 @@ class Characters(Task):
         )
 
     def draw(self, count: int, random: np.random.Generator) -> Samples:
-        """Windows that begin anywhere; every prediction counts."""
+        """Return windows that begin at random places; every prediction counts."""
         starts = random.integers(0, len(self._learned) - self.length, count, endpoint=True)
         return self._windows(self._learned, starts)
 
     def held_out(self, count: int, random: np.random.Generator) -> Samples:
-        """Windows of the last tenth side by side, the same whatever the random numbers."""
+        """Return adjacent windows of the last tenth; they do not depend on the random numbers."""
         most = len(self._held) // self.length
         return self._windows(self._held, np.arange(min(count, most)) * self.length)
 
     def best(self, samples: Samples) -> None:
-        """Nobody knows how well a text can be predicted."""
+        """Return None: nobody knows how well a text can be predicted."""
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Who knows how often characters stand in the text, and behind which."""
+        """Return two rules: by the frequency of characters and by that of character pairs."""
         return self._alone(samples), self._behind(samples)
 
     def _alone(self, samples: Samples) -> Reference:
-        """By their number in the text that is learned from, each counted once more."""
+        """Return what predicting by character frequency reaches; each count is raised by one."""
         counts = 1.0 + np.bincount(self._learned, minlength=self.vocabulary)
         counts[BEGINNING] = 0
         answers = samples.ids[:, 1:]
@@ -92,7 +92,10 @@ class Characters(Task):
         )
 
     def _behind(self, samples: Samples) -> Reference:
-        """Return the same behind each character; a window's first character has none before it."""
+        """Return what predicting from the character before reaches; each count is raised by one.
+
+        A window's first character is predicted by character frequency.
+        """
         size = self.vocabulary
         pairs = self._learned[:-1] * size + self._learned[1:]
         counts = 1.0 + np.bincount(pairs, minlength=size * size).reshape(size, size)

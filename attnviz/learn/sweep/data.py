@@ -1,4 +1,4 @@
-"""What ``attnviz sweep`` writes for programs: the object of ``--json``, the rows of a table."""
+"""The JSON object and the table rows that ``attnviz sweep`` writes for programs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ SCHEMA = "attnviz.sweep/1"
 
 
 def sweep_data(report: SweepReport) -> dict[str, Any]:
-    """Return the report as JSON values; losses are nats per counted prediction, indices start at
-    0.
-    """
+    """Return the report as JSON values; losses are nats per prediction, indices start at 0."""
     return {
         "schema": SCHEMA,
         "model": {
@@ -47,7 +45,7 @@ def sweep_data(report: SweepReport) -> dict[str, Any]:
 
 
 def _result(report: SweepReport, heads: int) -> dict[str, Any]:
-    """Return one number of heads, over its seeds."""
+    """Return the results of one number of heads over its seeds."""
 
     models = report.of(heads)
 
@@ -88,9 +86,10 @@ def _model(report: SweepReport, model: SweepModel) -> dict[str, Any]:
 
 
 def sweep_rows(report: SweepReport) -> Iterator[list[object]]:
-    """Yield a row a trained model; losses are nats per counted prediction, indices start at 0.
+    """Yield the header, then one row per trained model.
 
-    Of each pattern the best head's score, layer and head.
+    Losses are nats per counted prediction, indices start at 0. Of each pattern a row has the score,
+    layer and head of the best head.
     """
     names = [pattern.name for pattern in report.models[0].patterns]
     columns = ["heads", "head_dim", "seed", "parameters", "loss", "accuracy", "step_seconds"]

@@ -1,4 +1,4 @@
-"""What ``attnviz sweep`` has to say: provenance, losses by number of heads, what the heads do."""
+"""The document of ``attnviz sweep``: the settings, the losses, and what the heads do."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LEAD = 7
 _REFERENCE = doc.Tint(128, "grey")
 
 CurvesByHeads = Mapping[int, Sequence[Sequence[CurvePoint]]]
-"""By the number of heads the curve of each seed."""
+"""The curve of each seed, by the number of heads."""
 
 
 def sweep_document(
     report: SweepReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return all that one sweep shows; at least one model is trained."""
+    """Return the document of a sweep of which at least one model is trained."""
     counts = ", ".join(map(str, report.measured))
     one = "head" if report.measured == (1,) else "heads"
     text = report.task.text
@@ -58,7 +58,6 @@ def sweep_document(
 
 
 def _hints(report: SweepReport, explained: bool) -> tuple[str, ...]:
-    """Return what to try next on the command line."""
     if report.task.text is not None:
         return ("--task induction, copy or majority: tasks whose answers are known",)
     more = "--steps 1500: train longer" if explained else "--explain: how to read this"
@@ -76,18 +75,18 @@ def _details(report: SweepReport, yields: int = 0) -> doc.Group:
 # The first screen ----------------------------------------------------------------------------
 
 _FRAME = 3
-"""Lines of a plot beside its curves: title, axis, legend."""
+"""Lines of a plot in addition to its curves: title, axis, legend."""
 
 _LEAST_ROWS, _MOST_ROWS = 6, 18
 _FEW_LINES = 20
 _BESIDE = 78
-"""Columns that curves and table each need to stand side by side."""
+"""Columns that the curves and the table each need to be placed side by side."""
 
 
 def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
-    """Curves and losses; the heads and more sentences as far as there is room."""
+    """Return the first screen: curves and losses, then the heads and sentences if they fit."""
     table = _results(report)._replace(title=[])
-    if lines < _FEW_LINES:  # of the references chance alone
+    if lines < _FEW_LINES:  # of the rules, keep chance alone
         first = 1 + len(report.task.between)
         trained = table.rows[first : first + len(report.measured)]
         table = table._replace(rows=[table.rows[0], *trained])
@@ -106,7 +105,7 @@ def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
 
 
 def _rows(lines: int) -> int:
-    """Of a plot in so many lines."""
+    """Return the number of rows for the curves of a plot that takes ``lines`` lines."""
     return max(min(lines - _FRAME, _MOST_ROWS), _LEAST_ROWS)
 
 
@@ -114,7 +113,7 @@ def _rows(lines: int) -> int:
 
 
 def _about(report: SweepReport) -> list[doc.Part]:
-    """Return the model, the task and the training."""
+    """Return the facts of the model, the task and the training."""
     model = [
         "attnviz's own decoder",
         f"{counted(report.layers, 'layer')} of width {report.d_model}",
@@ -139,7 +138,7 @@ def _about(report: SweepReport) -> list[doc.Part]:
 
 
 def _task_words(task: SweepTask) -> str:
-    """Return the task's name and what it asks for, in one sentence."""
+    """Return the task's name and what it asks for."""
     if task.text is None:
         return f"{task.name}: {task.words}"
     names = ", ".join(task.text.files)
@@ -150,7 +149,7 @@ def _task_words(task: SweepTask) -> str:
 
 
 def _parameter_words(report: SweepReport) -> str:
-    """Return how many numbers are trained, and whether that depends on the heads."""
+    """Return the number of trained parameters, and whether it depends on the heads."""
     counts = {model.heads: model.parameters for model in report.models}
     if len(set(counts.values())) > 1:
         each = ", ".join(f"{count:,} with {heads}" for heads, count in sorted(counts.items()))
@@ -173,9 +172,7 @@ def _curves(report: SweepReport) -> CurvesByHeads:
 
 
 def curves_plot(curves: CurvesByHeads, rows: int = 12) -> doc.Plot:
-    """Return a line a number of heads; each point is the mean over the seeds that have got
-    there.
-    """
+    """Return a plot with one line per number of heads, the mean over the seeds at each step."""
     drawn = [
         doc.Curve(counted(heads, "head"), _mean(seeds))
         for heads, seeds in sorted(curves.items())
@@ -196,7 +193,7 @@ def _mean(seeds: Sequence[Sequence[CurvePoint]]) -> list[tuple[float, float]]:
 
 
 def _results(report: SweepReport) -> doc.Table:
-    """Return a row a rule and a number of heads; a bar is as long as the loss."""
+    """Return a table with a row per rule and per number of heads; a bar shows the loss."""
     task = report.task
     rules = [_rule(rule) for rule in (task.chance, *task.between)]
     trained = [_trained(report, heads) for heads in report.measured]
@@ -232,13 +229,13 @@ def _results(report: SweepReport) -> doc.Table:
 
 
 def _rule(rule: Reference) -> tuple[list[str], float]:
-    """Return the cells of what needs no training, and its loss."""
+    """Return the table cells of a rule without training, and its loss."""
     cells = [rule.name, nats(rule.loss), "", f"{rule.accuracy:.1%}", "", "", "", "", ""]
     return cells, rule.loss
 
 
 def _trained(report: SweepReport, heads: int) -> tuple[list[str], float]:
-    """Return the cells of a number of heads, and its mean loss."""
+    """Return the table cells of one number of heads, and its mean loss."""
 
     def both(measure: Callable[[SweepModel], float], show: Callable[[float], str]) -> Iterator[str]:
         spread = report.spread(heads, measure)
@@ -260,7 +257,7 @@ def _trained(report: SweepReport, heads: int) -> tuple[list[str], float]:
 
 
 def _patterns(report: SweepReport) -> doc.HeadGrid:
-    """Return a row a pattern, a column a number of heads: the best head, coloured by its score."""
+    """Return a grid of best heads, a row per pattern and a column per number of heads."""
     first = report.of(report.measured[0])[0].patterns
     cells = {
         (row, column): cell
@@ -285,7 +282,7 @@ def _patterns(report: SweepReport) -> doc.HeadGrid:
 
 
 def _best(report: SweepReport, heads: int, pattern: PatternScore) -> doc.Cell:
-    """Return the mean score of the best heads, and the name of the first seed's."""
+    """Return a cell with the mean score of the best heads and the name of the first seed's head."""
     best = [model.pattern(pattern.name) for model in report.of(heads)]
     score = sum(one.score for one in best) / len(best)
     return _cell(score, f"L{best[0].layer}H{best[0].head}")
@@ -297,7 +294,7 @@ def _cell(score: float, head: str) -> doc.Cell:
 
 
 def _explanation(report: SweepReport) -> list[str]:
-    """Paragraphs, each of which begins with words and a colon."""
+    """Return paragraphs that explain the report; each begins with words and a colon."""
     widths = ", ".join(str(report.d_model // heads) for heads in report.measured)
     lines = [
         "How to read this: the same small model is trained again and again; only the number of "

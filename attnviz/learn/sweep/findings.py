@@ -1,8 +1,7 @@
-"""What one sweep has shown, in sentences made of its own numbers, with the doubt that is left.
+"""Sentences that say what a sweep has shown, and whether the difference is significant.
 
 Two numbers of heads are compared by a paired t-test over the seeds that both were trained from
-(Student 1908). The pair is one of many, so that its p-value is multiplied by how many there are
-(Bonferroni).
+(Student 1908). The p-value is multiplied by the number of possible pairs (Bonferroni).
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from attnviz.learn.sweep.records import Spread, SweepModel, SweepReport
 _SIGNIFICANT = 0.05
 
 _LEARNT = 0.95
-"""Share of the chance loss that a model must be under for it to have learnt anything."""
+"""Share of the chance loss below which a model has learnt something."""
 
 _REACHED = 0.99
-"""Accuracy at which a task whose answers are all known counts as learnt."""
+"""Accuracy from which a task whose answers are all known counts as learnt."""
 
 _SMALL = 0.0005
-"""A loss that would be rounded to nothing."""
+"""Losses below this would be rounded to 0.000."""
 
 
 def finding(report: SweepReport) -> str:
-    """Return the answer in a sentence."""
+    """Return a sentence that says which number of heads has the lowest and the highest loss."""
     ranked = _ranked(report)
     best, worst = ranked[0], ranked[-1]
     low = _loss(report, best)
@@ -49,7 +48,7 @@ def finding(report: SweepReport) -> str:
 
 
 def details(report: SweepReport) -> list[str]:
-    """Further sentences, each of which begins with words and a colon."""
+    """Return further sentences, each of which begins with words and a colon."""
     ranked = _ranked(report)
     best, worst = ranked[0], ranked[-1]
     lines = []
@@ -78,14 +77,14 @@ def _loss(report: SweepReport, heads: int) -> Spread:
 
 
 def _differences(report: SweepReport, better: int, worse: int) -> list[float]:
-    """By how much the loss of one is higher, for each seed that both were trained from."""
+    """Return the loss of ``worse`` minus that of ``better`` for each seed that both have."""
     low = {model.seed: model.loss for model in report.of(better)}
     high = {model.seed: model.loss for model in report.of(worse)}
     return [high[seed] - low[seed] for seed in high if seed in low]
 
 
 def _doubt(report: SweepReport, better: int, worse: int) -> str:
-    """Return whether another set of seeds would show the difference too."""
+    """Return whether two losses differ significantly, in words with the p-value."""
     found = _differences(report, better, worse)
     if len(found) < 2:
         return "needs ≥ 2 seeds"
@@ -96,7 +95,10 @@ def _doubt(report: SweepReport, better: int, worse: int) -> str:
 
 
 def paired_p(differences: Sequence[float]) -> float:
-    """Two-sided p-value of a mean difference of 0, in [0, 1], by Student's t; at least two."""
+    """Return the two-sided p-value, by Student's t, of a mean difference of 0; in [0, 1].
+
+    differences: at least two.
+    """
     spread = Spread.of(differences)
     if not spread.deviation:
         return float(spread.mean == 0)
@@ -114,7 +116,7 @@ def paired_p(differences: Sequence[float]) -> float:
 
 
 def _reached(report: SweepReport) -> list[str]:
-    """Who has learnt a task whose answers can all be known."""
+    """Return a sentence on the numbers of heads that learnt the task; empty if no best is known."""
     if report.task.best is None:
         return []
     done = {
@@ -131,7 +133,7 @@ def _reached(report: SweepReport) -> list[str]:
 
 
 def _patterns(report: SweepReport, best: int, worst: int) -> list[str]:
-    """Return the pattern in which the two differ most, and patterns that had to share a head."""
+    """Return sentences on the pattern that differs most, and on patterns that share a head."""
     names = [pattern.name for pattern in report.of(best)[0].patterns]
     words = {pattern.name: pattern.words for pattern in report.of(best)[0].patterns}
 
@@ -160,13 +162,13 @@ def _patterns(report: SweepReport, best: int, worst: int) -> list[str]:
 
 
 def _shared(report: SweepReport, heads: int, pair: Sequence[str]) -> int:
-    """In how many seeds both patterns have the same best head."""
+    """Return the number of seeds in which both patterns have the same best head."""
     best = [[model.pattern(name) for name in pair] for model in report.of(heads)]
     return sum((one.layer, one.head) == (other.layer, other.head) for one, other in best)
 
 
 def nats(value: float) -> str:
-    """Return a loss, such as ``0.066``; one that would round to nothing as ``2e-05``."""
+    """Return the loss in words, such as ``0.066``; one that would round to zero as ``2e-05``."""
     return f"{value:.0e}" if 0 < abs(value) < _SMALL else f"{value:.3f}"
 
 

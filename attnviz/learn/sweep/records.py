@@ -1,4 +1,4 @@
-"""What crosses the layers when one decoder is trained with several numbers of heads."""
+"""Records of a decoder that is trained with several numbers of heads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reference:
-    """What a rule without any training reaches on the held-out predictions.
+    """The result of a rule without any training on the held-out predictions.
 
     name: of the rule. loss: nats per prediction. accuracy: share of right answers, in [0, 1].
     """
@@ -28,14 +28,14 @@ class Reference:
 
 @dataclass(frozen=True)
 class SweepTask:
-    """What the models learn.
+    """The task that the models learn.
 
-    name: as ``--task`` has it, or ``text``. words: what is to be predicted, a sentence.
-    vocabulary: number of tokens, the one that begins a sequence included.
-    length: tokens of a sequence, that one aside.
-    chance: answers drawn evenly from all that can be one. best: the least loss that is possible;
-    None where nobody knows it. between: what rules simpler than the task reach.
-    text: of ``--text``, what was learned from; None for the others.
+    name: the value of ``--task``, or ``text``. words: what is to be predicted, a sentence.
+    vocabulary: number of tokens, including the one that begins a sequence.
+    length: tokens of a sequence, without its beginning.
+    chance: for answers drawn evenly from all letters. best: the least possible loss; None if
+    unknown. between: for rules simpler than the task.
+    text: the facts of the ``--text`` learned from; None for other tasks.
     """
 
     name: str
@@ -52,9 +52,9 @@ class SweepTask:
 class PatternScore:
     """The head of one model that follows a pattern most.
 
-    name: of the pattern, such as ``previous``. words: which keys it looks at.
-    score: mean share of attention that its queries have on those keys, in [0, 1].
-    even: the same of uniform attention.
+    name: of the pattern, such as ``previous``. words: which keys the pattern looks at.
+    score: mean share of attention on those keys, over the head's queries, in [0, 1].
+    even: the same share for uniform attention.
     """
 
     name: str
@@ -70,11 +70,11 @@ class SweepModel:
     """One trained model.
 
     heads: of each layer. seed: of its first weights and of its batches.
-    parameters: how many numbers were trained.
+    parameters: number of trained parameters.
     points: its curve; the losses are those of the predictable positions.
     loss, accuracy: on the held-out sequences, nats per prediction and share in [0, 1].
-    step_seconds: of one training step, the median over the points of the curve.
-    patterns: the best head of each.
+    step_seconds: time of one training step, the median over the points of the curve.
+    patterns: the best head of each pattern.
     """
 
     heads: int
@@ -87,7 +87,7 @@ class SweepModel:
     patterns: tuple[PatternScore, ...]
 
     def pattern(self, name: str) -> PatternScore:
-        """KeyError where it was not measured."""
+        """Return the best head of a pattern; raise KeyError if it was not measured."""
         for scored in self.patterns:
             if scored.name == name:
                 return scored
@@ -103,20 +103,20 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Of at least one value."""
+        """Return the mean and the standard deviation of at least one value."""
         return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
 
 
 @dataclass(frozen=True, repr=False)
 class SweepReport(Report):
-    """What ``attnviz sweep`` found: the one input of its screen and its document.
+    """The result of ``attnviz sweep``, from which its screen and its document are made.
 
-    heads, seeds: what was asked for, heads rising. models: those that are trained, seed by seed.
+    heads, seeds: as requested, heads rising. models: the trained ones, seed by seed.
     layers, d_model, d_ff: of every model; a head is ``d_model / heads`` wide.
     steps, batch: of each training. learning_rate: its peak.
-    held_out: sequences that no model learned from. predictions: counted in them.
+    held_out: number of sequences that no model learned from. predictions: counted in them.
     device, threads: where it ran, and on how many threads of the host.
-    seconds: of everything.
+    seconds: total time.
     notes: sentences a reader must know.
     """
 
@@ -156,23 +156,23 @@ class SweepReport(Report):
 
     @property
     def complete(self) -> bool:
-        """Return whether every model that was asked for is there."""
+        """Return whether every requested model is trained."""
         return len(self.models) == len(self.heads) * len(self.seeds)
 
     @property
     def trained_words(self) -> str:
-        """Return how many models are trained, such as ``3 of 12 models are trained``."""
+        """Return the number of trained models, such as ``3 of 12 models are trained``."""
         return f"{len(self.models)} of {len(self.heads) * len(self.seeds)} models are trained"
 
     @property
     def measured(self) -> tuple[int, ...]:
-        """Return the numbers of heads of which at least one model is there."""
+        """Return the numbers of heads that have at least one trained model."""
         return tuple(heads for heads in self.heads if self.of(heads))
 
     def of(self, heads: int) -> tuple[SweepModel, ...]:
-        """Return the models with so many heads, in the order of their seeds."""
+        """Return the models with this number of heads, in the order of their seeds."""
         return tuple(model for model in self.models if model.heads == heads)
 
     def spread(self, heads: int, measure: Callable[[SweepModel], float]) -> Spread:
-        """Of a measure over the seeds of one number of heads."""
+        """Return the spread of a measure over the seeds of one number of heads."""
         return Spread.of([measure(model) for model in self.of(heads)])

@@ -1,4 +1,4 @@
-"""What a person asks of ``sweep``."""
+"""The options of ``attnviz sweep``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _NUMBER = re.compile(r"0*[1-9][0-9]{0,17}")
 
 @dataclass(frozen=True)
 class _Heads(Options):
-    """What is compared."""
+    """The numbers of heads to compare."""
 
     heads: str = option("LIST", "Numbers of heads to compare.", "1,2,4,8")
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Return the numbers, rising.
+        """Return the numbers of heads, rising.
 
-        Raises UsageError for what is not a positive whole number, or comes twice.
+        Raises UsageError if one is not a positive whole number or is given twice.
         """
         found = []
         for part in self.heads.split(","):
@@ -45,7 +45,7 @@ class _Heads(Options):
 
 @dataclass(frozen=True)
 class _Learned(Options, panel="What is learned"):
-    """What is learned, and how often; None where the task decides."""
+    """The task, and how often it is learned; None if the task decides."""
 
     task: str | None = option(
         "TASK",
@@ -65,10 +65,9 @@ class _Learned(Options, panel="What is learned"):
             raise UsageError("--task and --text both say what is learned: give one of them")
 
     def subject(self) -> Task:
-        """Return what is learned.
+        """Return the task.
 
-        Raises UsageError for an unknown task or a text that is too short, LoadError for one that
-        cannot be read.
+        Raises UsageError if the task is unknown or its text too short, LoadError if unreadable.
         """
         from attnviz.learn.sweep.characters import Characters
         from attnviz.learn.sweep.tasks import named_task
@@ -88,4 +87,4 @@ class _Shape(Options, panel="Model"):
 
 @dataclass(frozen=True)
 class SweepRequest(_Heads, _Learned, _Shape):
-    """Everything that a person asked of a comparison of numbers of heads."""
+    """All options of ``attnviz sweep``."""

@@ -1,4 +1,4 @@
-"""From a request to a report: every model is trained, measured and compared."""
+"""Makes the report of ``attnviz sweep``: trains, measures and compares every model."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """How far a sweep is.
+    """The state of a running sweep.
 
-    models: how many are to be trained. steps: of each. curves: by heads, the points of each seed.
-    heads, seed, step: of what is trained now. done: models that are trained.
+    models: number of models to train. steps: of each. curves: by heads, the points of each seed.
+    heads, seed, step: of the model in training. done: number of trained models.
     """
 
     def __init__(self, models: int, steps: int, pace: Pace | None = None) -> None:
@@ -38,24 +38,24 @@ class Progress:
         self._pace = pace or Pace()
 
     def begin(self, heads: int, seed: int, points: list[CurvePoint]) -> None:
-        """Another model, whose curve grows in ``points``."""
+        """Start another model; the training appends to its curve ``points``."""
         self.heads, self.seed, self.step = heads, seed, 0
         self.curves.setdefault(heads, []).append(points)
 
     def advance(self) -> None:
-        """Another step of the model."""
+        """Count another training step of the model."""
         self.step += 1
         share = (self.done + self.step / self.steps) / self.models
         self._pace.add(0, share)
 
     @property
     def plot(self) -> Plot | None:
-        """Return the curves so far."""
+        """Return the plot of the curves so far; None if there are no points yet."""
         return curves_plot(self.curves) if any(map(any, self.curves.values())) else None
 
     @property
     def words(self) -> str:
-        """Such as ``model 5 of 12: 1 head, seed 1, loss 0.912, 40% done, about 60 s left``."""
+        """Return ``model 5 of 12: 1 head, seed 1, loss 0.912, 40% done, about 60 s left``."""
         points = self.curves[self.heads][-1]
         loss = [f"loss {nats(points[-1].loss)}"] if points else []
         parts = [counted(self.heads, "head"), f"seed {self.seed}", *loss, *self._pace.words]
@@ -67,11 +67,11 @@ def sweep(
 ) -> SweepReport:
     """Train the same decoder with several numbers of heads, and compare what the heads learn.
 
-    device: where to train. watcher: shows how far the training is.
+    device: where to train. watcher: shows the progress of the training.
     Ctrl-C ends the training between two steps: the report then holds the models that are trained,
     perhaps none, and is not ``complete``.
-    Raises UsageError for heads that do not divide the width, for an unknown task or device and for
-    what the memory does not hold, LoadError for a text that cannot be read.
+    Raises UsageError if the heads do not divide the width, the task or device is unknown or the
+    memory is too small, LoadError if the text cannot be read.
     """
     place = find_device(device)
     plan = SweepPlan(
@@ -94,7 +94,7 @@ def sweep(
 def _train(
     plan: SweepPlan, device: torch.device, progress: Progress, on_step: OnStep
 ) -> tuple[SweepModel, ...]:
-    """Return all models seed by seed, or those that were finished when it was asked to stop."""
+    """Return all models seed by seed, or only the finished ones if the user stops the training."""
     samples = plan.measured_on()
     models: list[SweepModel] = []
     with between_steps() as stopped:

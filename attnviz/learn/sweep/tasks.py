@@ -1,7 +1,7 @@
-"""What the models of a sweep learn: sequences without end, and what is known of them.
+"""The tasks of a sweep: random sequences to learn, rules for comparison, and patterns of heads.
 
-A task says what rules without any training reach on its sequences, and by which keys heads are
-scored: those that its answers need, and those of the literature's patterns, Olsson et al. 2022
+Rules without any training are measured on the same sequences. Heads are scored by their attention
+to the keys that the answers need, and to those of the literature's patterns, Olsson et al. 2022
 (previous token, induction), Wang et al. 2022 (duplicate), Xiao et al. 2023 (first). The means over
 these keys are those of ``measures``.
 """
@@ -20,12 +20,12 @@ from attnviz.learn.sweep.records import Reference, SweepTask
 from attnviz.learn.train.records import CorpusFacts
 
 BEGINNING = 0
-"""The id that begins every sequence; letters are counted from 1."""
+"""The token id that begins every sequence; letters are counted from 1."""
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Sequences and which of their tokens can be known.
+    """Sequences, and which of their tokens can be predicted.
 
     ids: (sequence, 1 + token), ``BEGINNING`` first. Token i + 1 is predicted at i.
     counted: (sequence, token), whether that prediction counts; at least one does.
@@ -36,17 +36,17 @@ class Samples:
 
     @property
     def predictions(self) -> int:
-        """Return how many count."""
+        """Return the number of predictions that count."""
         return int(self.counted.sum())
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Keys that a head may look at.
+    """A pattern of attention: the keys that each query looks at.
 
     name: for programs. words: for people.
-    keys: of samples, (sequence, query, key), True for those keys; a query without any does not
-    count. Queries and keys are all tokens but the last, which is only predicted.
+    keys: a function of samples that returns (sequence, query, key), True for the pattern's keys; a
+    query without any does not count. Queries and keys are all tokens except the last.
     """
 
     name: str
@@ -55,12 +55,12 @@ class Pattern:
 
 
 class Task(ABC):
-    """Sequences to learn from, drawn afresh for every batch.
+    """A task: sequences to learn from, drawn anew for every batch.
 
-    name: as ``--task`` has it, or ``text``. words: what is to be predicted.
-    vocabulary: ids are below it. length: tokens of a sequence, its beginning aside.
-    letters: different answers that there are; unit: what they are called.
-    patterns: that heads are scored by. text: what sequences are cut from, None for random ones.
+    name: the value of ``--task``, or ``text``. words: what is to be predicted.
+    vocabulary: ids are below it. length: tokens of a sequence, without its beginning.
+    letters: number of different answers. unit: the name of an answer.
+    patterns: the patterns by which heads are scored. text: the text learned from, if any.
     """
 
     name: str
@@ -74,26 +74,26 @@ class Task(ABC):
 
     @abstractmethod
     def draw(self, count: int, random: np.random.Generator) -> Samples:
-        """So many sequences to learn from."""
+        """Return ``count`` sequences to learn from."""
 
     def held_out(self, count: int, random: np.random.Generator) -> Samples:
-        """So many sequences to measure on, or as many as there are."""
+        """Return ``count`` sequences to measure on, or fewer if the task has no more."""
         return self.draw(count, random)
 
     def chance(self, samples: Samples) -> Reference:
-        """Return what answers reach that are drawn evenly from all letters."""
+        """Return the result of answers drawn evenly from all letters."""
         return evenly(f"chance: {self.letters} {self.unit}", np.full(1, float(self.letters)))
 
     def best(self, samples: Samples) -> Reference | None:
-        """Return the least loss that is possible; None where nobody knows it."""
+        """Return the least possible loss; None if unknown."""
         return Reference("best possible", 0.0, 1.0)
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Return what rules reach that are simpler than the task."""
+        """Return the results of rules that are simpler than the task."""
         return ()
 
     def facts(self, samples: Samples) -> SweepTask:
-        """Return what a report says of the task, its references measured on ``samples``."""
+        """Return the task's entry in the report, its references measured on ``samples``."""
         return SweepTask(
             name=self.name,
             words=self.words,
@@ -107,12 +107,15 @@ class Task(ABC):
 
 
 def evenly(name: str, choices: NDArray[np.floating]) -> Reference:
-    """Answers drawn evenly from so many, the right one among them; a number a prediction."""
+    """Return the result of answers drawn evenly from the possible ones, the right one included.
+
+    choices: the number of possible answers for each prediction.
+    """
     return Reference(name, float(np.log(choices).mean()), float((1 / choices).mean()))
 
 
 def back(tokens: int) -> Pattern:
-    """Return the key that stands so many tokens before the query; one is the previous token."""
+    """Return the pattern of the key ``tokens`` before the query; 1 is the previous token."""
     name = "previous" if tokens == 1 else f"back_{tokens}"
     words = "previous token" if tokens == 1 else f"{tokens} tokens back"
 
@@ -123,7 +126,7 @@ def back(tokens: int) -> Pattern:
 
 
 def _everywhere(samples: Samples, keys: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the same keys (query, key) in every sequence."""
+    """Return keys (query, key) repeated for every sequence."""
     return np.broadcast_to(keys, (len(samples.ids), *keys.shape))
 
 
@@ -155,16 +158,16 @@ INDUCTION = Pattern("induction", "what followed it before", _followed)
 
 
 class Induction(Task):
-    """Repeat what followed this letter before, of several strands that take turns.
+    """The task of repeating what followed a letter before, in several strands that take turns.
 
     Each strand repeats a stretch of letters of its own. Induction heads (Elhage et al. 2021; Olsson
     et al. 2022) need a token that knows the one before it. With one strand a single head in the
-    first layer is enough for that. Where strands take turns, the next token belongs to another
-    strand than the last one: to continue it, a query must know the last letter of that strand and a
-    key the letter before its own, which are at different distances.
+    first layer is enough for that. If strands take turns, the next token belongs to another strand
+    than the last one: to continue it, a query must know the last letter of that strand, and a key
+    the letter before its own, which are at different distances.
 
-    letters: to choose from. strands: how many. period: least and largest length of a stretch; its
-    letters are different ones. length: tokens of a sequence.
+    letters: number of different letters. strands: number of strands. period: least and largest
+    length of a stretch, whose letters all differ. length: tokens of a sequence.
     """
 
     name = "induction"
@@ -190,7 +193,7 @@ class Induction(Task):
         )
 
     def draw(self, count: int, random: np.random.Generator) -> Samples:
-        """Sequences whose predictions count once their strand repeats."""
+        """Return sequences; a prediction counts once its strand repeats."""
         turns = -(-self.length // self._strands)
         low, high = self._period
         rows = (count, self._strands, 1)
@@ -206,14 +209,12 @@ class Induction(Task):
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), known)
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Who knows the strand's letters, but not their order."""
+        """Return the result of guessing evenly among the letters of the strand."""
         counts = self._different(samples)[samples.counted]
         return (evenly("a letter of its strand", counts),)
 
     def _different(self, samples: Samples) -> NDArray[np.float64]:
-        """Return the different letters that the strand of each predicted token has had: its
-        period.
-        """
+        """Return the number of different letters in each predicted token's strand: its period."""
         answers = samples.ids[:, 1:]
         found = np.zeros(answers.shape)
         for strand in range(self._strands):
@@ -223,10 +224,12 @@ class Induction(Task):
         return found
 
     def _followed(self, samples: Samples) -> NDArray[np.bool_]:
-        """Of each query the earlier letters of the next token's strand that the last one led to."""
+        """Return the earlier keys that followed the last letter of the next token's strand."""
         tokens = samples.ids[:, :-1]
         at = np.arange(tokens.shape[1])
-        query = np.roll(tokens, self._strands - 1, axis=1)  # the last letter of the next's strand
+        query = np.roll(
+            tokens, self._strands - 1, axis=1
+        )  # the last letter of the next token's strand
         key = np.roll(tokens, self._strands, axis=1)  # the letter before, in the key's own strand
         same = query[:, :, None] == key[:, None, :]
         turn = (at[:, None] + 1 - at) % self._strands == 0
@@ -235,9 +238,9 @@ class Induction(Task):
 
 
 class Copying(Task):
-    """Random letters, a sign, the same letters again; what follows them does not count.
+    """The task of copying: random letters, a sign, the same letters again, then filling.
 
-    letters: to choose from; a string may have the same one several times.
+    letters: number of different letters; a string may have the same one several times.
     size: least and largest length of a string.
     """
 
@@ -255,7 +258,7 @@ class Copying(Task):
         self.patterns = (back(1), copied, INDUCTION, DUPLICATE, FIRST)
 
     def draw(self, count: int, random: np.random.Generator) -> Samples:
-        """Sequences whose predictions count from the sign to the last letter of the copy."""
+        """Return sequences; the predictions from the sign to the last copied letter count."""
         low, high = self._size
         size = random.integers(low, high, (count, 1), endpoint=True)
         letters = random.integers(1, self.letters, (count, high), endpoint=True)
@@ -268,16 +271,16 @@ class Copying(Task):
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), counted)
 
     def _sources(self, samples: Samples) -> NDArray[np.bool_]:
-        """Of each query whose prediction counts the letter that it is to write."""
+        """Return for each counted prediction the key of the letter that is to be copied."""
         size = samples.counted.sum(1)[:, None, None]
         at = np.arange(self.length)
         return np.asarray((at[:, None] - at == size) & samples.counted[:, :, None])
 
 
 class Majority(Task):
-    """Random letters, a sign, the most frequent of them; what follows does not count.
+    """The task of naming the most frequent of random letters, after a sign; filling follows.
 
-    letters: to choose from. size: least and largest number of them before the sign.
+    letters: number of different letters. size: least and largest length of the string.
     """
 
     name = "majority"
@@ -298,7 +301,7 @@ class Majority(Task):
         )
 
     def draw(self, count: int, random: np.random.Generator) -> Samples:
-        """Sequences whose only prediction that counts is the answer; no two letters tie."""
+        """Return sequences; only the prediction of the answer counts, and no two letters tie."""
         low, high = self._size
         size = random.integers(low, high, (count, 1), endpoint=True)
         at = np.arange(self.length)
@@ -317,7 +320,7 @@ class Majority(Task):
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), at == size + 1)
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Who draws one of the letters that stand there."""
+        """Return the result of answering with a random letter of the string."""
         frequencies = self._frequencies(np.where(self._before(samples), samples.ids[:, :-1], 0))
         share = frequencies.max(1) / frequencies.sum(1)
         return (
@@ -325,22 +328,22 @@ class Majority(Task):
         )
 
     def _frequencies(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return how often each letter stands there: (sequence, token) to (sequence, letter)."""
+        """Return how often each letter occurs: (sequence, token) to (sequence, letter)."""
         letters = np.arange(1, self.letters + 1)
         return np.asarray((tokens[:, :, None] == letters).sum(1))
 
     def _before(self, samples: Samples) -> NDArray[np.bool_]:
-        """Return which tokens but the last are letters of the string."""
+        """Return which tokens are letters of the string before the sign: (sequence, token)."""
         sign = samples.counted.argmax(1)[:, None]
         at = np.arange(self.length)
         return np.asarray((at > 0) & (at < sign))
 
     def _strings(self, samples: Samples) -> NDArray[np.bool_]:
-        """Of the sign the letters before it."""
+        """Return the keys of the sign's query that are letters of the string."""
         return np.asarray(samples.counted[:, :, None] & self._before(samples)[:, None, :])
 
     def _most(self, samples: Samples) -> NDArray[np.bool_]:
-        """Of the sign those of them that are the answer."""
+        """Return the keys of the sign's query that equal the answer."""
         answers = samples.ids[:, 1:][samples.counted]
         equal = samples.ids[:, None, :-1] == answers[:, None, None]
         return np.asarray(self._strings(samples) & equal)
@@ -354,7 +357,7 @@ TASKS: Mapping[str, Callable[[], Task]] = {
 
 
 def named_task(name: str) -> Task:
-    """Return the task of this name, of its usual size; UsageError if there is none."""
+    """Return the task of this name in its default size; raise UsageError if there is none."""
     if name not in TASKS:
         raise UsageError(f"unknown task {name!r}: expected {', '.join(TASKS)}, or --text FILE")
     return TASKS[name]()

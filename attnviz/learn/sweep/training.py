@@ -1,4 +1,4 @@
-"""The same decoder trained with several numbers of heads, and what its heads look at then."""
+"""Trains the same decoder with several numbers of heads, and measures what its heads look at."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from attnviz.models.memory import require_room
 from attnviz.records import Kind
 
 _BATCHES, _HELD_OUT = 1, 2
-"""What a stream of random numbers is for, so that two purposes never share one."""
+"""The purposes of random numbers; each has its own stream."""
 
 _POINTS = 25
-"""Of a curve, at most one more."""
+"""Points of a curve, approximately."""
 
 _PER_PARAMETER, _SQUARES = 16, 7
-"""Bytes of a weight, its gradient and AdamW's two means; matrices of a layer, all of the width."""
+"""Bytes of a weight, its gradient and AdamW's two means; d_model × d_model matrices of a layer."""
 
 _SEQUENCES = 64
-"""That heads are looked at over."""
+"""Number of sequences on which heads are scored."""
 
 _AT_ONCE = 128
 """Held-out sequences of one forward pass."""
@@ -52,13 +52,13 @@ _AT_ONCE = 128
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What is trained.
+    """The models to train, and how.
 
     task: what is learned. heads: of each layer, rising. seeds: of first weights and batches.
     layers, d_model: of every model; the feed-forward is ``d_model`` wide too.
-    steps, batch: of a training. held_out: sequences that are kept for measuring.
-    Raises UsageError for models that the memory does not hold and for heads that do not divide the
-    width, or into an odd one.
+    steps, batch: of a training. held_out: number of sequences kept for measuring.
+    Raises UsageError if the memory is too small for the models, or if heads do not divide the width
+    or make heads of an odd width.
     """
 
     task: Task
@@ -90,12 +90,12 @@ class SweepPlan:
 
     @property
     def optimiser(self) -> Optimiser:
-        """Wider models take smaller steps; none forgets, the tasks need every bit of memory."""
+        """Return the optimiser: smaller steps for wider models, and no weight decay."""
         peak = 0.01 * math.sqrt(32 / max(self.d_model, 32))
         return Optimiser(learning_rate=peak, warmup_steps=20, weight_decay=0.0)
 
     def config(self, heads: int) -> DecoderConfig:
-        """Return the decoder with so many heads."""
+        """Return the decoder with this number of heads."""
         return DecoderConfig(
             vocabulary=self.task.vocabulary,
             d_model=self.d_model,
@@ -105,25 +105,25 @@ class SweepPlan:
             head_dim=self.d_model // heads,
             d_ff=self.d_model,
             context=self.task.length,
-            rope_theta=100.0,  # wavelengths of sequences as short as these
+            rope_theta=100.0,  # wavelengths for short sequences
             initializer_range=0.1,
             bos=BEGINNING,
         )
 
     def measured_on(self) -> Samples:
-        """Return the held-out sequences: the same for every model."""
+        """Return the held-out sequences, which are the same for every model."""
         random = np.random.default_rng((self.seeds[0], _HELD_OUT))
         return self.task.held_out(self.held_out, random)
 
     def drawn(self, seed: int, step: int) -> Samples:
-        """Return the batch of a step: the same for every number of heads."""
+        """Return the batch of a step, which is the same for every number of heads."""
         return self.task.draw(self.batch, np.random.default_rng((seed, _BATCHES, step)))
 
 
 class HeadsTraining:
     """The training of one model of a plan.
 
-    heads, seed: of the plan's. device: where to train. points: the curve so far.
+    heads, seed: two of the plan's. device: where to train. points: the curve so far.
     """
 
     def __init__(self, plan: SweepPlan, heads: int, seed: int, device: torch.device) -> None:
@@ -135,9 +135,9 @@ class HeadsTraining:
         self._step_seconds: list[float] = []
 
     def steps(self) -> Iterator[CurvePoint | None]:
-        """Train to the end, a step at a time; at each point of the curve comes that point.
+        """Train to the end; yield after each step its point of the curve, None if it has none.
 
-        Raises UnsupportedError when the loss is no longer finite.
+        Raises UnsupportedError if the loss is no longer finite.
         """
         plan, losses = self._plan, []
         every = max(1, plan.steps // _POINTS)
@@ -177,7 +177,7 @@ class HeadsTraining:
             yield self.points[-1]
 
     def measured(self, samples: Samples) -> SweepModel:
-        """Return what came of it, on sequences that it did not learn from."""
+        """Return the trained model, measured on sequences that it did not learn from."""
         self.model.eval()
         loss, accuracy = self._held_out(samples)
         return SweepModel(
@@ -194,7 +194,7 @@ class HeadsTraining:
 
     @torch.inference_mode()
     def _held_out(self, samples: Samples) -> tuple[float, float]:
-        """Mean loss and share of right answers over the predictions that count."""
+        """Return the mean loss and the accuracy over the predictions that count."""
         loss = right = 0.0
         for start in range(0, len(samples.ids), _AT_ONCE):
             ids = torch.from_numpy(samples.ids[start : start + _AT_ONCE]).to(self._device)
@@ -208,7 +208,7 @@ class HeadsTraining:
 def best_heads(
     model: TorchDecoder, patterns: Sequence[Pattern], samples: Samples
 ) -> tuple[PatternScore, ...]:
-    """Return the best head of each pattern that the sequences show, over the first 64 of them."""
+    """Return the best head of each pattern that occurs in the first 64 sequences."""
     few = Samples(samples.ids[:_SEQUENCES], samples.counted[:_SEQUENCES])
     layers = _weights(model, few)
     tokens = few.counted.shape[1]
@@ -235,9 +235,10 @@ def best_heads(
 
 
 def weight_on(keys: NDArray[np.bool_], weights: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Mean share of attention on keys, over the queries that have any: (head,), in [0, 1].
+    """Return the mean share of attention on the keys: (head,), in [0, 1].
 
-    keys: (sequence, query, key). weights: (sequence, head, query, key).
+    keys: (sequence, query, key); queries without any do not count.
+    weights: (sequence, head, query, key).
     """
     mass = np.where(keys[:, None], weights, 0).sum(-1, dtype=np.float64)  # (sequence, head, query)
     there = np.asarray(keys.any(-1))[:, None]
@@ -245,7 +246,7 @@ def weight_on(keys: NDArray[np.bool_], weights: NDArray[np.floating]) -> NDArray
 
 
 def _weights(model: TorchDecoder, samples: Samples) -> list[NDArray[np.floating]]:
-    """Return the attention of each layer, (sequence, head, query, key)."""
+    """Return the attention weights of each layer, (sequence, head, query, key)."""
     kept = _KeepAll()
     with observe_hook_points(model, kept), torch.inference_mode():
         model(torch.from_numpy(samples.ids[:, :-1]).to(next(model.parameters()).device))
@@ -270,7 +271,7 @@ class _KeepAll:
 
 
 def _divisors(d_model: int) -> str:
-    """Return the numbers of heads that a width allows, in words."""
+    """Return in words the numbers of heads that a width allows."""
     found = [str(heads) for heads in range(1, d_model + 1) if d_model % (2 * heads) == 0]
     if not found:
         return "an even --d-model"

@@ -1,1 +1,1 @@
-"""``attnviz train``: a small language model of the own attention, trained, scored and saved."""
+"""``attnviz train``: trains a small language model, scores its heads and saves it."""

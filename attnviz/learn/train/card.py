@@ -29,7 +29,7 @@ transformers reads the same files: `LlamaForCausalLM.from_pretrained("THIS_DIREC
 
 
 def card_text(result: TrainReport, recipe: Recipe, train: Corpus, valid: Corpus) -> str:
-    """Return the whole card, Markdown with YAML in front."""
+    """Return the whole model card, Markdown with YAML in front."""
     name = recipe.card.name or Path(result.directory).resolve().name
     parts = [
         _front(result, recipe, name),
@@ -50,7 +50,7 @@ def card_text(result: TrainReport, recipe: Recipe, train: Corpus, valid: Corpus)
 
 
 def _front(result: TrainReport, recipe: Recipe, name: str) -> str:
-    """YAML, whose texts are written as JSON's: that is YAML too, whatever they hold."""
+    """Return the YAML front matter; its texts are quoted as in JSON, which is valid YAML."""
     card, scores = recipe.card, result.scores
     on_text = [
         ("loss", result.valid_loss, "validation loss, nats per token"),
@@ -77,7 +77,7 @@ def _front(result: TrainReport, recipe: Recipe, name: str) -> str:
 
 
 def _measured(dataset: str, kind: str, metrics: Sequence[tuple[str, float, str]]) -> Iterator[str]:
-    """Yield the results on one dataset."""
+    """Yield the YAML lines of the results on one dataset."""
     yield "  - task: {type: text-generation}"
     yield f"    dataset: {{name: {json.dumps(dataset)}, type: {kind}}}"
     yield "    metrics:"
@@ -135,7 +135,7 @@ def _recipe(result: TrainReport, recipe: Recipe) -> Iterator[str]:
     )
     if not result.finished:
         yield "The budget was not used up: these are the weights at the point of the last save."
-    bare = replace(recipe, card=Card())  # its words stand elsewhere in this card
+    bare = replace(recipe, card=Card())  # its words are in other sections
     yield f"The recipe, to be given with `--config`:\n\n```toml\n{table_text(bare)}```"
     yield (
         "To train it again: `attnviz train FILES --valid FILES --config recipe.toml --out DIR` "
@@ -197,7 +197,7 @@ def _time(seconds: float) -> str:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Return those of a person, in which nothing acts as Markdown or HTML."""
+    """Return the paragraphs of a person's text, with Markdown and HTML made harmless."""
     return [_plain(part) for part in re.split(r"\n\s*\n", text) if part.strip()]
 
 

@@ -1,4 +1,4 @@
-"""What ``attnviz train`` writes for programs: the object of ``--json``, the rows of a table."""
+"""The JSON object and the table rows that ``attnviz train`` writes for programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attnviz.learn.train.records import CurvePoint, ModelScores, TrainReport
 SCHEMA = "attnviz.train/1"
 
 _CURVE = ("step", "tokens", "seconds", "learning_rate", "loss", "valid_loss", "phase")
-"""What is said of a point of the curve, in the order of its record."""
+"""The columns of a point of the curve, in the order of its record."""
 
 
 def train_data(result: TrainReport) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def train_data(result: TrainReport) -> dict[str, Any]:
 
 
 def _scores(scores: ModelScores) -> dict[str, Any]:
-    """By what they were measured on; of each head the mean over sequences and its error."""
+    """Return the scores on text and on random tokens, with each head's mean and error."""
     return {
         "text": {
             "sequences": scores.windows,
@@ -92,8 +92,6 @@ def _point(point: CurvePoint) -> dict[str, Any]:
 
 
 def train_rows(result: TrainReport) -> Iterator[tuple[object, ...]]:
-    """Yield a row a point of the curve, losses in nats per token; what was not measured is
-    empty.
-    """
+    """Yield the header, then one row per point of the curve; losses are nats per token."""
     yield _CURVE
     yield from map(astuple, result.points)

@@ -1,4 +1,4 @@
-"""The directory of a run: what may begin there and what goes on, its state, never half written."""
+"""The directory of a training run: checks before it begins, its curve, and its state."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from attnviz.learn.train.records import CurvePoint
 from attnviz.reading import CORPUS_BYTES, read_bytes
 
 CARD_FILE = "README.md"
-"""The model card; written last, so that a directory with one holds a finished model."""
+"""The model card, which is written last: a directory with a card holds a finished model."""
 
 LOG_FILE = "log.csv"
-"""The curve of a run."""
+"""The learning curve of a run."""
 
 _PARTS = (".attnviz-*.part", ".*.tmp")
-"""Names of what a killed process may leave half written."""
+"""Names of unfinished files that a killed process may leave."""
 
 STATE_FILE = "training.pt"
-"""The file next to the model's; it may be deleted when a run is finished."""
+"""The state of a run, next to the model's files; it may be deleted once the run is finished."""
 
 
 _FORM = 1
-"""Of what is stored; to be raised when ``Trainer.state`` changes."""
+"""Version of the stored state; to be raised when ``Trainer.state`` changes."""
 
 _DAMAGE = (
     RuntimeError,
@@ -44,14 +44,14 @@ _DAMAGE = (
     pickle.UnpicklingError,
     zipfile.BadZipFile,
 )
-"""What reading a file raises that is no state, or no longer one."""
+"""Errors of reading a file that is not a valid state or is damaged."""
 
 
 def check_directory(directory: Path, resume: bool) -> None:
-    """Raise one line if a run cannot begin in ``directory``, or go on there; nothing is created.
+    """Raise an error if a run cannot begin, or be resumed, in ``directory``; create nothing.
 
-    UsageError where something is there that would be lost, or where a run is finished; LoadError
-    where there is nothing to resume, or no right to write.
+    Raises UsageError if files would be lost or the run is finished, LoadError if there is nothing
+    to resume or no permission to write.
     """
     shown = repr(str(directory))
     try:
@@ -79,7 +79,7 @@ def check_directory(directory: Path, resume: bool) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """Make it where it is missing, its parents too; LoadError where that cannot be."""
+    """Make the directory and its parents if missing; raise LoadError if that fails."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -89,7 +89,7 @@ def make_directory(directory: Path) -> None:
 
 
 def clean_directory(directory: Path) -> None:
-    """Remove what a killed process left half written."""
+    """Remove the unfinished files that a killed process left."""
     for pattern in _PARTS:
         for path in directory.glob(pattern):
             path.unlink(missing_ok=True)
@@ -109,7 +109,7 @@ def _check_resumed(shown: str, there: set[str]) -> None:
 
 
 def _check_writable(directory: Path) -> None:
-    """The nearest directory that exists must take new files."""
+    """Raise LoadError if the nearest existing directory is not writable."""
     nearest = directory.resolve()
     while not nearest.exists():
         nearest = nearest.parent
@@ -120,7 +120,7 @@ def _check_writable(directory: Path) -> None:
 
 
 def write_curve(directory: Path, points: Sequence[CurvePoint]) -> None:
-    """The curve of a run as a CSV file for people: rounded, in place of the one before."""
+    """Write the curve of a run as a CSV file of rounded numbers, in place of the one before."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(one.name for one in fields(CurvePoint))
@@ -140,9 +140,9 @@ def write_state(
 ) -> None:
     """Write the state of a run, in place of the one before.
 
-    run: what the run is, as JSON values; ``read_state`` refuses another one.
+    run: identifies the run, as JSON values; ``read_state`` refuses the state of another run.
     state: tensors, numbers, texts and containers of them.
-    Raises LoadError where the disk is full or refuses; the old file stays.
+    Raises LoadError if the file cannot be written; the old file stays.
     """
     buffer = io.BytesIO()
     stored = {"form": _FORM, "run": run, "state": dict(state), "points": [*map(asdict, points)]}
@@ -152,10 +152,9 @@ def write_state(
 
 
 def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any], list[CurvePoint]]:
-    """Return the state that ``write_state`` wrote last.
+    """Return the state and the curve that ``write_state`` wrote last.
 
-    Raises LoadError where there is none or it is damaged, UsageError where it is of another run;
-    the file stays as it is.
+    Raises LoadError if there is no state or it is damaged, UsageError if it is of another run.
     """
     path = directory / STATE_FILE
     if not path.exists():
@@ -186,7 +185,7 @@ def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def _differences(found: object, wanted: object, name: str = "") -> Iterator[str]:
-    """``optimiser clip is 1.0, asked for is 2.0`` for each value that is not the same."""
+    """Yield ``optimiser clip is 1.0, asked for is 2.0`` for each value that differs."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         for key in dict.fromkeys([*wanted, *found]):
             yield from _differences(found.get(key), wanted.get(key), f"{name} {key}".lstrip())

@@ -1,4 +1,4 @@
-"""What ``attnviz train`` has to say: provenance, the curve, what the heads learnt."""
+"""The document of ``attnviz train``: model and texts, the learning curve, what the heads learnt."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from attnviz.learn.train.records import (
 from attnviz.learn.train.texts import KIND_WORDS
 
 _NAMED = 2
-"""Files of a text that are named; more are counted."""
+"""Number of a text's files that are named; if there are more, only their number is shown."""
 
 _LEAD = 12
-"""Columns of the names of facts."""
+"""Width of the names of facts in columns."""
 
 _SHADE = doc.Tint(180)
 
@@ -38,7 +38,7 @@ _BEST = (
     ("duplicate token", "duplicate", "text"),
     ("first token (sink)", "first", "text"),
 )
-"""What a row is called, its score, what that was measured on."""
+"""The label of each row, its score, and what the score was measured on."""
 
 _EXPLANATION = (
     "How to read this: the loss is the cross-entropy of the next token in nats; e to the power "
@@ -62,7 +62,7 @@ _EXPLANATION = (
 def train_document(
     result: TrainReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return all that one run shows; pages have the scores of every head as well."""
+    """Return the document of a run; HTML pages show the scores of every head as well."""
     last = result.points[-1]
     return doc.Document(
         f"training of {result.model.name}",
@@ -90,7 +90,7 @@ def train_document(
 
 
 def _hints(result: TrainReport) -> tuple[str, ...]:
-    """Return what to try next: to look at heads only where something was learnt."""
+    """Return what to try next; commands for heads only if the model learnt something."""
     if not result.learnt:
         return ("--tokens 2000000 --out NEW: train longer",)
     name = shlex.quote(result.directory)
@@ -101,7 +101,7 @@ def _hints(result: TrainReport) -> tuple[str, ...]:
 
 
 def _finding(result: TrainReport) -> str:
-    """Return whether it learnt, and what speaks for it."""
+    """Return a sentence that says whether the model learnt, with the losses."""
     loss, unigram = f"{result.valid_loss:.2f} nats", f"{result.unigram_loss:.2f}"
     if not result.trained:
         return (
@@ -124,15 +124,15 @@ def _finding(result: TrainReport) -> str:
 # The first screen ----------------------------------------------------------------------------
 
 _FRAME = 3
-"""Lines of a plot beside its curves: title, axis, legend."""
+"""Lines of a plot in addition to its curves: title, axis, legend."""
 
 _LEAST_ROWS, _MOST_ROWS = 6, 18
 _BESIDE = 76
-"""Columns that curve and heads each need to stand side by side."""
+"""Columns that the curve and the heads each need to be placed side by side."""
 
 
 def _first(result: TrainReport, room: int, lines: int) -> list[doc.Group]:
-    """Return the curve and the best heads, side by side where there is room; below, the run."""
+    """Return the first screen: curve and best heads, side by side if they fit, then the facts."""
     heads = _heads(result.scores)
     facts = doc.Group(_facts(result), yields=1)
     tall = len(_BEST) + 1
@@ -148,7 +148,7 @@ def _first(result: TrainReport, room: int, lines: int) -> list[doc.Group]:
 
 
 def _rows(lines: int) -> int:
-    """Of a plot in so many lines."""
+    """Return the number of rows for the curves of a plot that takes ``lines`` lines."""
     return max(min(lines - _FRAME, _MOST_ROWS), _LEAST_ROWS)
 
 
@@ -156,7 +156,7 @@ def _rows(lines: int) -> int:
 
 
 def _about(result: TrainReport) -> list[doc.Part]:
-    """Return which model, trained on which text, how: what a reader needs to repeat the run."""
+    """Return the facts of the model and its texts that a reader needs to repeat the run."""
     parts: list[doc.Part] = [
         doc.Facts([*model_words(result.model), (f"seed {result.seed}", False)])
     ]
@@ -183,7 +183,7 @@ def _curve(result: TrainReport) -> doc.Plot:
 
 
 def curve_plot(points: Sequence[CurvePoint]) -> doc.Plot:
-    """Return both losses by the tokens read, and where phases begin."""
+    """Return a plot of both losses by the tokens read, with marks where phases begin."""
     measured = [(one.tokens, one.valid_loss) for one in points if one.valid_loss is not None]
     curves = [
         doc.Curve("training", [(one.tokens, one.loss) for one in points]),
@@ -251,7 +251,7 @@ def _time(seconds: float) -> str:
 
 
 def _heads(scores: ModelScores) -> tuple[doc.Table, doc.Note, doc.Say]:
-    """Return a row a score: the best head, its score beside that of uniform attention."""
+    """Return a table with a row per score: the best head, compared with uniform attention."""
     rows = []
     for words, name, probe in _BEST:
         scored = scores.score(name, probe)
@@ -288,7 +288,7 @@ def _every_head(scores: ModelScores) -> doc.Group:
 
 
 def scores_table(scored: Sequence[ScoredHeads]) -> doc.Table:
-    """Return a row a head, a column a score with its standard error, the highest of each strong."""
+    """Return a table with a row per head and a column per score, the highest of each in bold."""
     best: dict[str, dict[int, doc.Tone]] = defaultdict(dict)
     for place, one in enumerate(scored, start=1):
         layer, head, _ = one.best

@@ -1,4 +1,4 @@
-"""How far a training is, in numbers, and who is informed about it."""
+"""The progress of a training, and the interface that shows it."""
 
 from __future__ import annotations
 
@@ -14,29 +14,28 @@ _RECENT = 20.0
 """Seconds over which the speed is measured."""
 
 OnStep = Callable[[bool], None]
-"""Called after each step, with whether the step is worth a line where no picture is shown."""
+"""Called after each step; True if the step deserves a line of its own if no plot is shown."""
 
 
 class Watcher:
-    """Shows a training while it runs; this one shows nothing."""
+    """Shows a training while it runs; this base class shows nothing."""
 
     def telling(self, said: str) -> AbstractContextManager[None]:
-        """Return a context that says what happens while its block runs."""
+        """Return a context that shows the sentence ``said`` while its block runs."""
         return nullcontext()
 
     def watching(
         self, words: Callable[[], str], plot: Callable[[], Plot | None]
     ) -> AbstractContextManager[OnStep]:
-        """Return a context that gives what is to be called after each step.
+        """Return a context that gives the function to call after each step.
 
-        words: returns how far the training is. plot: returns the curves so far, None before there
-            are any.
+        words: returns the progress in words. plot: returns the curves, None if there are none yet.
         """
         return nullcontext(lambda worth: None)
 
 
 class Pace:
-    """Tokens per second and seconds left, from what happened lately.
+    """Tokens per second and seconds left, estimated from the last seconds.
 
     Phases differ in speed, so the mean over the whole run would mislead.
     """
@@ -46,7 +45,7 @@ class Pace:
         self._marks: deque[tuple[float, int, float]] = deque()
 
     def add(self, tokens: int, used: float) -> None:
-        """So many tokens were read by now, and this share of the work is done."""
+        """Record the number of tokens read so far, and the share of the work that is done."""
         now = self._clock()
         self._marks.append((now, tokens, used))
         while len(self._marks) > 2 and self._marks[1][0] < now - _RECENT:
@@ -54,19 +53,19 @@ class Pace:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """None before there is anything to measure."""
+        """Return the recent speed; None before there is anything to measure."""
         seconds, tokens, _ = self._recent()
         return tokens / seconds if seconds > 0 else None
 
     @property
     def seconds_left(self) -> float | None:
-        """None before there is anything to measure."""
+        """Return the estimated time left; None before there is anything to measure."""
         seconds, _, used = self._recent()
         return (1 - self._marks[-1][2]) * seconds / used if used > 0 else None
 
     @property
     def words(self) -> list[str]:
-        """Such as ``40% done`` and ``about 25 min left``."""
+        """Return words such as ``40% done`` and ``about 25 min left``."""
         done = [f"{self._marks[-1][2]:.0%} done"] if self._marks else []
         left = self.seconds_left
         return done if left is None else [*done, f"about {spoken_time(left)} left"]

@@ -1,4 +1,4 @@
-"""How a model is trained: shape, vocabulary, optimiser, phases, budget."""
+"""The recipe of a training: shape, vocabulary, optimiser, phases, budget."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COUNT = FieldRule("1 or more", lambda given: given >= 1)
 
 _LARGEST_VOCABULARY = 1_000_000
 _LEAST_VOCABULARY = 258
-"""Every byte, the token that begins a text, and one merge."""
+"""The 256 bytes, the token that begins a text, and one merge."""
 
 _VOCABULARY = FieldRule(
     f"from {_LEAST_VOCABULARY} (the 256 bytes and the token that begins a text are in it) to "
@@ -44,7 +44,7 @@ def _given(**values: float | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class DecoderShape(FieldTable):
-    """The decoder: Llama's architecture, as ``DecoderConfig`` describes it.
+    """The shape of the decoder: Llama's architecture, as ``DecoderConfig`` describes it.
 
     initializer_range: standard deviation of fresh weights. Llama's 0.02 suits widths of thousands;
     1/√d_model keeps what narrow layers write as large as what they read.
@@ -61,12 +61,10 @@ class DecoderShape(FieldTable):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.decoder(vocabulary=1, beginning=0)  # refuses what does not fit together
+        self.decoder(vocabulary=1, beginning=0)  # raises UsageError if sizes conflict
 
     def decoder(self, vocabulary: int, beginning: int) -> DecoderConfig:
-        """Return the decoder of this shape, its embedding tied; UsageError where the sizes do not
-        fit.
-        """
+        """Return the decoder with a tied embedding; raise UsageError if its sizes conflict."""
         return DecoderConfig(
             vocabulary=vocabulary, tied=True, bos=beginning, eos=beginning, **asdict(self)
         )
@@ -92,23 +90,23 @@ class Optimiser(FieldTable):
 
 @dataclass(frozen=True)
 class Phase(FieldTable):
-    """A stretch of the training with batches of one make.
+    """A stretch of the training whose batches are all made in the same way.
 
-    until: share of the budget that is used up when it ends, in (0, 1].
-    tokens: None, or after how many of its own it ends before that. What forms after so many steps
-        needs no more of them in a longer run.
-    rate: share of the optimiser's learning rate that this phase learns with.
-    beta2, weight_decay: of the optimiser in this phase, None for its own. The shorter a batch, the
-        longer should be what ``beta2`` remembers (Marek et al. 2025). Where the text comes again,
-        epoch after epoch, a stronger decay is to keep it from being learned by heart.
+    until: share of the budget that is used up when the phase ends, in (0, 1].
+    tokens: number of its own tokens after which it ends earlier; None for no such limit. What forms
+        after a number of steps needs no more of them in a longer run.
+    rate: factor of the optimiser's learning rate in this phase.
+    beta2, weight_decay: of the optimiser in this phase, None for its own values. The shorter a
+        batch, the longer ``beta2`` should remember (Marek et al. 2025). If the text is repeated,
+        epoch after epoch, a stronger decay counters memorising.
     layers, d_model, head_dim, d_ff: of the model in this phase, None for the shape's own. A later
-        phase goes on with the same model made larger, see ``torch_decoder.grown``.
+        phase continues with the same model made larger, see ``torch_decoder.grown``.
     length: predicted tokens of a sequence. batch: sequences of a batch.
     repeated_tokens: share of the sequences that repeat a stretch of uniform random tokens.
-    repeated_passages: share that repeats a stretch of the text.
-    recalled_pairs: share of pairs of random tokens that come again and again in another order.
+    repeated_passages: share of the sequences that repeat a stretch of the text.
+    recalled_pairs: share of the sequences that repeat pairs of random tokens in changing order.
     period: least and largest length of the stretch, or of a round of the pairs.
-    surprise: weight of the loss on random tokens before they repeat, which nothing predicts.
+    surprise: weight of the loss on random tokens before they repeat, which are not predictable.
     """
 
     name: str = value("text", FieldRule("text that can be printed", str.isprintable))
@@ -141,18 +139,18 @@ class Phase(FieldTable):
         )
 
     def optimiser(self, common: Optimiser) -> Optimiser:
-        """Return the optimiser of all phases with what this one has of its own."""
+        """Return the common optimiser with this phase's own values."""
         return replace(common, **_given(beta2=self.beta2, weight_decay=self.weight_decay))
 
     @property
     def synthetic(self) -> float:
-        """Share of the sequences that are no plain text."""
+        """Return the share of the sequences that are not plain text."""
         return self.repeated_tokens + self.repeated_passages + self.recalled_pairs
 
 
 @dataclass(frozen=True)
 class TrainingBudget(FieldTable):
-    """How long training goes on: a number of tokens or of minutes, never both."""
+    """How long training lasts: a number of tokens or of minutes, never both."""
 
     tokens: int | None = value(None, _COUNT)
     minutes: float | None = value(None, _POSITIVE)
@@ -165,7 +163,7 @@ class TrainingBudget(FieldTable):
     def used(self, tokens: int, seconds: float, reserve: float = 0.0) -> float:
         """Return the share that is used up, from 0; 1 or more ends the run.
 
-        reserve: seconds of a budget in minutes that what comes after the last step takes.
+        reserve: seconds of a budget in minutes kept for the work after the last step.
         """
         if self.tokens is not None:
             return tokens / self.tokens
@@ -180,13 +178,12 @@ class TrainingBudget(FieldTable):
 
 @dataclass(frozen=True)
 class Validation(FieldTable):
-    """How often the validation text is read (in shares of the budget), and how much of it then.
+    """How often validation text is read, as a share of the budget, and how many tokens of it.
 
-    length: of the windows that the curve is measured over, and the heads are scored over, None for
-        the length of the last phase's sequences.
-    The whole text is read once at the end, in windows as long as the last phase's sequences. In a
-    budget of minutes it is read less often where it would take more than a share of them, and at
-    the end only as much as another share has time for.
+    length: of the windows for the curve and for the scores of the heads, None for the length of the
+        last phase's sequences.
+    The whole text is read once at the end, in windows as long as the last phase's sequences. With a
+    budget in minutes, validation takes at most a share of the time, during the run and at the end.
     """
 
     every: float = value(0.05, _SOME_SHARE)
@@ -196,9 +193,9 @@ class Validation(FieldTable):
 
 @dataclass(frozen=True)
 class Card(FieldTable):
-    """What only a person can say of a model, for its card; empty where nothing is said.
+    """What only a person can say of a model, for its card; empty if not given.
 
-    name: of the model. license: an identifier as Hugging Face lists them, such as ``mit``.
+    name: of the model. license: an identifier from Hugging Face's list, such as ``mit``.
     language: such as ``en``. data: what the texts are, where they come from, whose they are.
     limits: what the model is not good for.
     """
@@ -210,9 +207,9 @@ class Card(FieldTable):
     limits: str = ""
 
 
-# Short sequences of random tokens first, which only looking back predicts: an induction head forms
-# in 250 to 400 such steps, and in no run of minutes that mixes them with text from the start. Then
-# text, with enough that repeats to keep it.
+# Short sequences of random tokens come first, as only looking back predicts them: an induction head
+# forms in 250 to 400 such steps, but not within minutes if they are mixed with text from the start.
+# Then comes text, with enough repetition to keep the head.
 _QUICK = (
     Phase(
         "repetition",
@@ -230,14 +227,13 @@ _QUICK = (
 
 @dataclass(frozen=True)
 class Recipe(FieldTable):
-    """Everything that decides what is trained, but for the texts, and what is said of it.
+    """All settings of a training except the texts, and the words for the model card.
 
-    vocabulary: tokens of the byte-level BPE; None for 4,096, or fewer where the text is short.
-    autocast: ``bfloat16`` for matrix products in it, ``float32`` for none, ``auto`` for what the
-        device is faster in.
-    stored: what the finished model's tensors are stored in, ``float16`` or ``float32``.
+    vocabulary: tokens of the byte-level BPE; None for 4,096, or fewer if the text is short.
+    autocast: ``bfloat16`` or ``float32`` for matrix products, ``auto`` for the faster of the two.
+    stored: the type of the finished model's tensors, ``float16`` or ``float32``.
 
-    Raises UsageError, naming the field, where a value makes no sense.
+    Raises UsageError that names the field if a value is not valid.
     """
 
     vocabulary: int | None = value(None, _VOCABULARY)
@@ -281,18 +277,18 @@ class Recipe(FieldTable):
 
     @property
     def window(self) -> int:
-        """Tokens of a window of validation text, for the curve and the heads' scores."""
+        """Return the tokens of a window of validation text, for the curve and the heads' scores."""
         return self.validation.length or self.phases[-1].length
 
     def shape(self, phase: int) -> DecoderShape:
-        """Of the model in a phase."""
+        """Return the shape of the model in a phase."""
         wanted = self.phases[phase]
         return replace(self.model, **_given(**{name: getattr(wanted, name) for name in GROWING}))
 
     def phase(self, used: float, index: int = 0, read: int = 0) -> int:
-        """Index of the phase at this share of the budget.
+        """Return the index of the phase at this share of the budget.
 
-        index: of the phase that the step before belonged to. read: tokens read in that one.
+        index: phase of the step before. read: tokens read in that phase.
         """
         while index < len(self.phases) - 1:
             phase = self.phases[index]
@@ -302,17 +298,13 @@ class Recipe(FieldTable):
         return index
 
     def identity(self) -> dict[str, Any]:
-        """Return what a run that goes on must have in common with the one before, as JSON
-        values.
-        """
+        """Return, as JSON values, the settings that a resumed run must share with the saved one."""
         values = asdict(self)
-        del values["card"]  # words about the model change nothing of it
+        del values["card"]  # the card's words do not change the model
         values["phases"] = [{**phase, "period": [*phase["period"]]} for phase in values["phases"]]
         return values
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Return the recipe in a TOML file, see ``read_table``; what it leaves out is as in
-    ``Recipe()``.
-    """
+    """Return the recipe in a TOML file; missing values are those of ``Recipe()``."""
     return read_table(Recipe, path, "a recipe")

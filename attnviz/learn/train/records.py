@@ -1,4 +1,4 @@
-"""What crosses the layers of a training run: the points of its curve and what came of it."""
+"""Records of a training run: the points of its curve and its results."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 class CurvePoint:
     """One point of a learning curve.
 
-    step: optimiser steps done. tokens: tokens read by then, of every kind of sequence.
-    seconds: time spent training, validation and what came before a resumption included.
+    step: number of optimiser steps so far. tokens: tokens read so far, in all kinds of sequences.
+    seconds: training time so far, with validation and the time before a resumption.
     learning_rate: of the last step.
     loss: mean cross-entropy of the training batches since the point before, nats per token.
-    valid_loss: of the validation text, nats per token; None where it was not measured here.
-    phase: name of the recipe's phase that the last step belongs to.
+    valid_loss: of the validation text, nats per token; None if not measured at this point.
+    phase: name of the recipe's phase of the last step.
     """
 
     step: int
@@ -39,7 +39,7 @@ class CurvePoint:
 class CorpusFacts:
     """A text that a model is trained or validated on.
 
-    files: names of the files, in their order. bytes: of their UTF-8. tokens: that they become.
+    files: names of the files, in their order. bytes: of their UTF-8. tokens: number of tokens.
     digest: the first 12 hexadecimal digits of a SHA-256 over the files' contents.
     held_out: whether it was cut from the end of the training text.
     """
@@ -53,7 +53,7 @@ class CorpusFacts:
 
 @dataclass(frozen=True)
 class SequenceMean:
-    """A mean over sequences. error: its standard error; None where there is one sequence."""
+    """A mean over sequences. error: its standard error; None for a single sequence."""
 
     mean: float
     error: float | None
@@ -67,8 +67,8 @@ class SequenceMean:
 class ScoredHeads:
     """One score of every head.
 
-    name: such as ``previous``. probe: ``text`` or ``random``, what it was measured on.
-    heads: by layer and head, each in [0, 1]. even: the same of uniform attention.
+    name: such as ``previous``. probe: what it was measured on, ``text`` or ``random`` tokens.
+    heads: by layer and head, each in [0, 1]. even: the score of uniform attention.
     """
 
     name: str
@@ -78,7 +78,7 @@ class ScoredHeads:
 
     @property
     def best(self) -> tuple[int, int, SequenceMean]:
-        """Layer, head and score of the highest one."""
+        """Return layer, head and score of the head with the highest score."""
         places = ((layer, head) for layer, row in enumerate(self.heads) for head in range(len(row)))
         layer, head = max(places, key=lambda place: self.heads[place[0]][place[1]].mean)
         return layer, head, self.heads[layer][head]
@@ -88,11 +88,11 @@ class ScoredHeads:
 class ModelScores:
     """What the heads of a trained model do, measured from its stored weights in float32.
 
-    scores: of every head. windows, window_tokens: of validation text, the token that begins each
-    aside; 0 where none was read.
-    copies: sequences of random tokens that stand there twice; copy_tokens: of one copy.
-    seed: of the random tokens. first_copy, second_copy: losses on them, nats per token; of the
-    second copy those that the first one tells, all but its first token.
+    scores: of every head. windows, window_tokens: number of windows of validation text and tokens
+    of each, without the one that begins it; 0 if none was read.
+    copies: number of sequences of random tokens followed by a copy; copy_tokens: tokens of a copy.
+    seed: of the random tokens. first_copy, second_copy: losses on them, nats per token; for the
+    second copy without its first token, which is not predictable.
     """
 
     scores: tuple[ScoredHeads, ...]
@@ -105,11 +105,11 @@ class ModelScores:
     second_copy: SequenceMean
 
     def of(self, probe: str) -> tuple[ScoredHeads, ...]:
-        """Return what was measured on ``text`` or on ``random`` tokens."""
+        """Return the scores measured on ``text`` or on ``random`` tokens."""
         return tuple(scored for scored in self.scores if scored.probe == probe)
 
     def score(self, name: str, probe: str) -> ScoredHeads:
-        """KeyError where it was not measured."""
+        """Return one score of every head; raise KeyError if it was not measured."""
         for scored in self.scores:
             if (scored.name, scored.probe) == (name, probe):
                 return scored
@@ -119,29 +119,29 @@ class ModelScores:
 _LARGEST_EXPONENT = 700.0
 
 LEAST_STEPS = 100
-"""Steps under which a run has trained nothing."""
+"""A run with fewer steps has trained nothing."""
 
 CLEARLY = 0.95
-"""Share of the unigram loss that a model must reach for its heads to be worth a look."""
+"""Share of the unigram loss at which a model's heads are worth a look."""
 
 
 @dataclass(frozen=True, repr=False)
 class TrainReport(Report):
-    """What a training run left behind.
+    """The result of a training run.
 
-    directory: the model's. model: what it is, with the revision of its tensors.
-    parameters: how many numbers were trained. vocabulary: number of tokens.
+    directory: of the model. model: its facts, with the revision of its tensors.
+    parameters: number of trained parameters. vocabulary: number of tokens.
     d_model: width of the residual stream.
-    shares: share of the tokens read by kind of sequence, of 1.
+    shares: share of the tokens read by kind of sequence, out of 1.
     points: the whole curve, from the first step on.
-    valid_loss: over the first ``valid_tokens`` of the validation text, all of them where the budget
-    allows it, nats per token, from the stored weights.
-    unigram_loss: of that text, what the frequencies of tokens in the training text predict.
-    valid_windows: tokens of the windows that the validation text was cut into for it.
-    curve_windows: the same for the curve's points.
-    dtype: of the matrix products while it was trained; weights and optimiser are float32.
-    stored: what the tensors are stored in.
-    budget: what was asked for, such as ``1,000,000 tokens``. finished: whether it was used up.
+    valid_loss: nats per token over the first ``valid_tokens`` of the validation text, computed with
+        the stored weights; all tokens if the budget allows it.
+    unigram_loss: loss of the training text's token frequencies on the whole validation text.
+    valid_windows: tokens of the validation windows for ``valid_loss``.
+    curve_windows: tokens of the validation windows for the curve.
+    dtype: of the matrix products in training; weights and optimiser are float32.
+    stored: type of the stored tensors.
+    budget: as requested, such as ``1,000,000 tokens``. finished: whether it was used up.
     scores: of its heads, from the stored weights.
     """
 
@@ -185,47 +185,43 @@ class TrainReport(Report):
 
     @property
     def tokens_per_second(self) -> float:
-        """Over the whole run, validation included."""
+        """Return the speed over the whole run, validation included."""
         last = self.points[-1]
         return last.tokens / last.seconds
 
     @property
     def valid_perplexity(self) -> float | None:
-        """exp of the validation loss; None where it is too large for a number."""
+        """Return exp of the validation loss; None if it is too large for a number."""
         return math.exp(self.valid_loss) if self.valid_loss < _LARGEST_EXPONENT else None
 
     @property
     def even_loss(self) -> float:
-        """Nats per token of a guess that finds all tokens of the vocabulary equally likely."""
+        """Return the loss in nats per token if all tokens of the vocabulary are equally likely."""
         return math.log(self.vocabulary)
 
     @property
     def whole(self) -> bool:
-        """Return whether the loss is over all of the validation text."""
+        """Return whether the loss is over the whole validation text."""
         return self.valid_tokens == self.valid.tokens
 
     @property
     def steps(self) -> int:
-        """Of the optimiser."""
+        """Return the number of optimiser steps."""
         return self.points[-1].step
 
     @property
     def trained(self) -> bool:
-        """Return whether there were enough steps for anything to form."""
+        """Return whether there were enough steps to train anything."""
         return self.steps >= LEAST_STEPS
 
     @property
     def learnt(self) -> bool:
-        """Return whether it predicts clearly better than token frequencies, which need no
-        attention.
-        """
+        """Return whether the model predicts clearly better than token frequencies alone."""
         return self.trained and self.valid_loss <= CLEARLY * self.unigram_loss
 
     @property
     def valid_bits_per_byte(self) -> float:
-        """Return the validation loss as bits per byte of text, which compares across
-        vocabularies.
-        """
+        """Return the validation loss in bits per byte, which is comparable across vocabularies."""
         return bits_per_byte(self.valid_loss, self.valid)
 
 

@@ -1,4 +1,4 @@
-"""What a person asks of ``train``."""
+"""The options of ``attnviz train``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from attnviz.errors import UsageError
 from attnviz.options import Options, argument, flag, option
 
-if TYPE_CHECKING:  # heavier than the options
+if TYPE_CHECKING:  # slow to import
     from attnviz.learn.train.recipe import Recipe
     from attnviz.learn.train.texts import Corpus
 
 
 @dataclass(frozen=True)
 class _Trained(Options, panel="What is trained"):
-    """What is trained on which texts; None where the recipe decides."""
+    """The texts, the output directory and the recipe; None if the recipe decides."""
 
     files: tuple[Path, ...] = argument(
         "FILES",
@@ -50,7 +50,7 @@ class _Trained(Options, panel="What is trained"):
     )
 
     def check_kept(self, saves: Sequence[Path]) -> None:
-        """Raise UsageError where a file to be written is one that is read."""
+        """Raise UsageError if a file to be written is one that is read."""
         read = [*self.files, *self.valid, *([self.config] if self.config else [])]
         files = [file for one in read for file in (one.glob("*.txt") if one.is_dir() else [one])]
         for path in filter(Path.exists, saves):
@@ -60,8 +60,8 @@ class _Trained(Options, panel="What is trained"):
     def texts(self) -> tuple[Corpus, Corpus]:
         """Return the text to train on and the text to validate on.
 
-        Raises LoadError and UsageError as ``read_corpus`` does, UsageError where a text is in both,
-        or none is named.
+        Raises LoadError and UsageError as ``read_corpus`` does, UsageError also if no text is named
+        or a text is in both.
         """
         from attnviz.learn.train.texts import hold_out, read_corpus
 
@@ -86,7 +86,7 @@ class _Trained(Options, panel="What is trained"):
 
 @dataclass(frozen=True)
 class _Duration(Options, panel="How long"):
-    """How long it may take; the recipe decides where nothing is said."""
+    """The budget of the training; None if the recipe decides."""
 
     minutes: float | None = option("M", "Train for so many minutes, last measurements included.")
     tokens: int | None = option(
@@ -101,10 +101,10 @@ class _Duration(Options, panel="How long"):
 
 @dataclass(frozen=True)
 class TrainRequest(_Trained, _Duration):
-    """Everything that a person asked of a training."""
+    """All options of ``attnviz train``."""
 
     def recipe(self) -> Recipe:
-        """Return the config's recipe, or the default one, with what the options say instead.
+        """Return the recipe of the config, or the default one, changed by the options.
 
         Raises LoadError and UsageError as ``read_recipe`` does.
         """

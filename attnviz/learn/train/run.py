@@ -38,12 +38,12 @@ from attnviz.records import ModelInfo
 class TrainingRun:
     """A model to be trained on a text and stored in a directory.
 
-    train, valid: the texts. recipe: how. directory: the model's; made where it is missing.
-    device: where to train. resume: go on where an interrupted run in ``directory`` was saved.
-    trainer: whose ``steps`` train it to the end of the budget.
+    train, valid: the texts. recipe: the settings. directory: of the model; created if missing.
+    device: where to train. resume: continue the interrupted run saved in ``directory``.
+    trainer: its ``steps`` train the model to the end of the budget.
 
-    Raises UsageError where a text is too short, or the run to resume is another one; LoadError
-    where the directory cannot be written or holds nothing to resume.
+    Raises UsageError if a text is too short or the saved run is another one, LoadError if the
+    directory cannot be written or holds nothing to resume.
     """
 
     def __init__(
@@ -86,9 +86,9 @@ class TrainingRun:
         make_directory(directory)
 
     def save_state(self) -> None:
-        """Write what ``resume`` goes on from, and the curve so far as a CSV file.
+        """Write the state that ``resume`` continues from, and the curve so far as a CSV file.
 
-        To be called between two steps. LoadError where the disk is full, UsageError where a number
+        To be called between two steps. Raises LoadError if the disk is full, UsageError if a number
         is no longer finite; the old files stay.
         """
         state = {**self.trainer.state(), "tokenizer": self.tokenizer.to_str()}
@@ -97,9 +97,9 @@ class TrainingRun:
             write_curve(self.directory, self.trainer.points)
 
     def store(self) -> str:
-        """Store the model as it is now, a Llama directory; its revision.
+        """Store the model as it is now as a Llama directory, and return its revision.
 
-        Raises LoadError where it cannot be written.
+        Raises LoadError if it cannot be written.
         """
         with self._advice():
             return save_checkpoint(
@@ -112,10 +112,10 @@ class TrainingRun:
             )
 
     def finish(self) -> TrainReport:
-        """Store the model as it is now, with its curve and card, and say what came of the run.
+        """Store the model as it is now, with its curve and card, and return the report.
 
-        Raises LoadError where the disk is full, UsageError where what the model computes is no
-        longer finite; what ``save_state`` wrote stays.
+        Raises LoadError if the disk is full, UsageError if a loss is no longer finite; the files of
+        ``save_state`` stay.
         """
         revision = self.store()
         model, recipe, trainer = self.trainer.model, self.recipe, self.trainer
@@ -155,12 +155,12 @@ class TrainingRun:
         return result
 
     def close(self) -> None:
-        """Leave the finished model's files alone in the directory: there is nothing to resume."""
+        """Remove the saved state: the finished model needs no resumption."""
         (self.directory / STATE_FILE).unlink(missing_ok=True)
 
     @contextmanager
     def _advice(self) -> Iterator[None]:
-        """Adds to a LoadError what is safe, and how to go on."""
+        """Extend a LoadError by what is saved and how to continue."""
         try:
             yield
         except LoadError as error:
@@ -192,11 +192,11 @@ class TrainingRun:
 
     @property
     def _length(self) -> int:
-        """Tokens of the sequences that the model learned from last."""
+        """Return the length of the last phase's sequences in tokens."""
         return self.recipe.phases[-1].length
 
     def _stored_loss(self) -> float:
-        """Return the loss on the validation text, of the weights as they were stored."""
+        """Return the loss on the validation text, computed with the stored weights."""
         stored = TorchDecoder.from_llama(
             self.trainer.model.config, open_checkpoint(self.directory).tensors
         )
@@ -206,7 +206,7 @@ class TrainingRun:
 
     def _stored_scores(self) -> ModelScores:
         windows = text_windows(self._valid_ids, self.recipe.window, BEGINNING)
-        with np.errstate(over="ignore", invalid="ignore"):  # of weights that grew without bounds
+        with np.errstate(over="ignore", invalid="ignore"):  # weights may have diverged
             return head_scores(open_decoder(self.directory), windows, beginning=BEGINNING)
 
 
@@ -215,20 +215,20 @@ def _facts(corpus: Corpus, tokens: int) -> CorpusFacts:
 
 
 _PER_PARAMETER = 16
-"""Bytes: weight, gradient and AdamW's two means, each in float32."""
+"""Bytes of a weight, its gradient and AdamW's two means, each in float32."""
 
 _PER_LOGIT = 12
-"""Bytes: the score, its float32 copy and their gradient."""
+"""Bytes of a logit, its float32 copy and their gradient."""
 
 
 def needed_memory(config: DecoderConfig, recipe: Recipe) -> int:
-    """Bytes that training takes at least, at the phase whose batches are the largest.
+    """Return the bytes that training takes at least, in the phase with the largest batches.
 
-    Counted are weights, gradients, AdamW's means and what the backward pass keeps; temporaries
-    come on top.
+    Counted are weights, gradients, AdamW's means and the activations kept for the backward pass,
+    not temporaries.
     """
     one, two = (_parameters(replace(config, layers=layers)) for layers in (1, 2))
-    parameters = one + (config.layers - 1) * (two - one)  # of any number of layers, at once
+    parameters = one + (config.layers - 1) * (two - one)  # every layer has equally many
     batches = max(
         _batch_bytes(recipe.shape(index).decoder(config.vocabulary, 0), phase)
         for index, phase in enumerate(recipe.phases)
@@ -241,7 +241,7 @@ def _parameters(config: DecoderConfig) -> int:
 
 
 def require_training_memory(config: DecoderConfig, recipe: Recipe, device: torch.device) -> None:
-    """Refuse a run that needs more than is free on ``device``: LoadError."""
+    """Raise LoadError if the run needs more memory than is free on ``device``."""
     needed, free = needed_memory(config, recipe), free_memory(device)
     if free is not None and needed > free:
         raise LoadError(
@@ -252,7 +252,7 @@ def require_training_memory(config: DecoderConfig, recipe: Recipe, device: torch
 
 
 def _batch_bytes(config: DecoderConfig, phase: Phase) -> int:
-    """Return what one batch leaves for the backward pass, at two bytes a number."""
+    """Return the bytes of one batch's activations for the backward pass, two bytes a number."""
     tokens = phase.batch * phase.length
     attended = config.heads * config.head_dim + 2 * config.kv_heads * config.head_dim
     layer = 4 * config.d_model + 2 * attended + 4 * config.d_ff
@@ -260,7 +260,7 @@ def _batch_bytes(config: DecoderConfig, phase: Phase) -> int:
 
 
 def with_known_precision(recipe: Recipe, device: torch.device) -> Recipe:
-    """Return the recipe, ``auto`` decided: bfloat16 where the device has instructions for it.
+    """Return the recipe with ``auto`` replaced: bfloat16 if the device has instructions for it.
 
     Measured on two cores with AVX-512 BF16: 1.6 times the speed of float32. Without instructions
     it is emulated, and slower.

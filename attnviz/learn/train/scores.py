@@ -1,4 +1,4 @@
-"""What the heads of a stored model do on text and on random tokens, each score with its error.
+"""Scores of a stored model's heads on text and on random tokens, with standard errors.
 
 The scores are those of Olsson et al. 2022 and Wang et al. 2022; see ``measures``.
 """
@@ -31,17 +31,17 @@ Ids = NDArray[np.int64]
 Floats = NDArray[np.floating]
 
 SCORED = ("previous", "first", "duplicate", "induction")
-"""The measures that the card of a model tells."""
+"""The measures on a model's card."""
 
 _HELD_OUT = 3
-"""Of the streams of random numbers: none that training draws from, whatever its seed."""
+"""A stream of random numbers that training never draws from, whatever its seed."""
 
 _TOKENS_AT_ONCE = 1024
 _SEQUENCES = 32
 
 
 def open_decoder(directory: Path) -> NumpyStack:
-    """Return the stored model in float32; LoadError where it is damaged."""
+    """Return the stored model in float32; raise LoadError if it is damaged."""
     checkpoint = open_checkpoint(directory)
     return llama_stack(checkpoint.config, checkpoint.tensors, np.float32)
 
@@ -49,9 +49,9 @@ def open_decoder(directory: Path) -> NumpyStack:
 def text_windows(
     ids: NDArray[np.integer], length: int, beginning: int, most: int = _SEQUENCES
 ) -> Ids:
-    """Return at most ``most`` windows of ``length`` tokens, evenly over a text, each begun:
-    (window, 1 +
-    length). A shorter text is one window.
+    """Return windows spread evenly over a text, each after a beginning: (window, 1 + length).
+
+    most: the largest number of windows. A text shorter than ``length`` is one window.
     """
     length = min(length, len(ids))
     count = min(most, len(ids) // length)
@@ -61,7 +61,10 @@ def text_windows(
 
 
 def random_twice(vocabulary: int, beginning: int, length: int, sequences: int, seed: int) -> Ids:
-    """Different random tokens that stand there twice, begun: (sequence, 1 + 2 · length)."""
+    """Return sequences of a beginning, different random tokens and a copy of them.
+
+    The shape is (sequence, 1 + 2 · length).
+    """
     random = np.random.default_rng((seed, _HELD_OUT))
     plain = np.delete(np.arange(vocabulary), beginning)
     drawn = np.stack([random.permutation(plain)[:length] for _ in range(sequences)])
@@ -80,9 +83,9 @@ def head_scores(
 ) -> ModelScores:
     """Score every head.
 
-    windows: (window, token) of a text, as ``text_windows`` gives them; None for none.
-    copies, copy_tokens: sequences of random tokens, and tokens of one of their two copies, as many
-    as the model's context and vocabulary allow at most. seed: of them.
+    windows: (window, token) of a text, from ``text_windows``; None for no text.
+    copies, copy_tokens: number of sequences of random tokens and tokens of one of their two copies;
+    the model's context and vocabulary may limit these. seed: of the random tokens.
     """
     config = decoder.shape
     copy_tokens = min(copy_tokens, (config.context - 1) // 2, config.vocabulary - 1)
@@ -102,7 +105,7 @@ def head_scores(
 
 
 def _second_copy(block: RowBlock) -> Rows:
-    """Of the second copy's queries the weight on what followed the same token in the first."""
+    """Return the induction score of each query, counted in the second copy only."""
     values, counts = FORMULAS["induction"](block)
     return values, counts & (block.queries > len(block.text.keys) // 2)
 
@@ -114,7 +117,7 @@ _ON_RANDOM = {**_ON_TEXT, "induction": _second_copy}
 def _scored(
     decoder: NumpyStack, sequences: Ids, scores: Mapping[str, Formula], probe: str
 ) -> tuple[ScoredHeads, ...]:
-    """Return each score of every head, and of uniform attention, averaged over the sequences."""
+    """Return the scores of every head and of uniform attention, averaged over the sequences."""
     config, tokens = decoder.shape, sequences.shape[1]
     shape = (config.layers + 1, config.heads, len(sequences))
     found = {name: np.full(shape, np.nan) for name in scores}
@@ -125,7 +128,7 @@ def _scored(
         block = RowBlock(texts[sequence], weights)
         for name, formula in scores.items():
             values, counts = formula(block)
-            if counts.ndim == 2:  # of identity the text's own order
+            if counts.ndim == 2:  # the first row is the text in its own order
                 values, counts = values[..., 0, :], counts[0]
             if counts.any():
                 found[name][layer, :, sequence] = values[..., counts].mean(-1)
@@ -151,20 +154,20 @@ def _scored(
 
 
 def _facts(ids: Ids) -> TextFacts:
-    """Of a text of which the numbers of its tokens are all that is known."""
+    """Return the facts of a text of which only the token ids are known."""
     tokens = Tokens(tuple(ids.tolist()), ("",) * len(ids), (False,) * len(ids))
     return TextFacts(tokens, tokens, Conditions("self", causal=True))
 
 
 def _copy_losses(decoder: NumpyStack, twice: Ids) -> tuple[Floats, Floats]:
-    """Of each sequence the mean loss on the first copy, and on the second from its token two on."""
+    """Return each sequence's mean loss on both copies, on the second without its first token."""
     losses = np.concatenate([_losses(decoder, batch) for _, batch in _batches(twice)])
     length = losses.shape[1] // 2
     return losses[:, :length].mean(1), losses[:, length + 1 :].mean(1)
 
 
 def _losses(decoder: NumpyStack, ids: Ids) -> Floats:
-    """Cross-entropy of each token but the first, nats: (sequence, token − 1)."""
+    """Return the cross-entropy of each token after the first, nats: (sequence, token − 1)."""
     logits = decoder.logits(ids[:, :-1]).astype(np.float64)
     logits -= logits.max(-1, keepdims=True)
     chosen = np.take_along_axis(logits, ids[:, 1:, None], axis=-1)[..., 0]
@@ -173,14 +176,14 @@ def _losses(decoder: NumpyStack, ids: Ids) -> Floats:
 
 
 def _batches(sequences: Ids) -> Iterator[tuple[int, Ids]]:
-    """Return where each batch starts, and the batch."""
+    """Yield the start of each batch, and the batch."""
     size = max(1, _TOKENS_AT_ONCE // sequences.shape[1])
     for start in range(0, len(sequences), size):
         yield start, sequences[start : start + size]
 
 
 def _estimate(values: Floats) -> SequenceMean:
-    """Over the sequences that have a value; a score that no sequence shows is 0."""
+    """Return the mean over the values that are not NaN; 0 if there are none."""
     known = values[~np.isnan(values)]
     if not len(known):
         return SequenceMean(0.0, None)

@@ -1,6 +1,6 @@
-"""A TOML file as frozen dataclasses: a class a table, a field a value, told what it must be.
+"""TOML files as frozen dataclasses: a class per table, a field per value.
 
-A field stands once: what it is by default and its rule. Files are checked, read and written by it.
+Each field declares its default and its rule once, for checking, reading and writing.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ _Read = TypeVar("_Read", bound="FieldTable")
 
 @dataclass(frozen=True)
 class FieldRule:
-    """What a value must be, in words and as a test."""
+    """A condition on a value, in words and as a test."""
 
     words: str
     holds: Callable[[Any], bool]
 
 
 def value(default: Any, rule: FieldRule) -> Any:
-    """Return a field that holds to a rule, unless it is None."""
+    """Return a field whose value must follow a rule or be None."""
     return field(default=default, metadata={"rule": rule})
 
 
 def choice(default: str, *allowed: str) -> Any:
-    """Return a field that is one of these."""
+    """Return a field whose value must be one of the given texts."""
     *most, last = allowed
     return value(default, FieldRule(f"{', '.join(most)} or {last}", lambda one: one in allowed))
 
 
 def listed(default: tuple[FieldTable, ...], name: str) -> Any:
-    """Return a field of tables that a file writes one by one, as ``[[name]]``."""
+    """Return a field for a list of tables, each written as ``[[name]]`` in the file."""
     return field(default=default, metadata={"name": name})
 
 
 def demand(holds: bool, rule: str, given: object) -> None:
-    """Raise UsageError, with what was given, unless the rule holds."""
+    """Raise UsageError that quotes the given value if the rule does not hold."""
     if not holds:
         raise UsageError(f"{rule}, got {given!r}")
 
 
 @dataclass(frozen=True)
 class FieldTable:
-    """One table. Raises UsageError, naming the field, for a value against its rule."""
+    """One table. Raises UsageError that names the field if a value breaks its rule."""
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -60,10 +60,11 @@ class FieldTable:
 
 
 def read_table(kind: type[_Read], path: Path, what: str) -> _Read:
-    """Return a whole file; what it leaves out is as in ``kind()``. what: such as ``a recipe``.
+    """Return the contents of a file; missing fields have the values of ``kind()``.
 
-    Raises LoadError where the file cannot be read or is no TOML, UsageError, naming the field,
-    where it says something else.
+    what: the file in words, such as ``a recipe``.
+    Raises LoadError if the file cannot be read or is not TOML, UsageError that names the field if a
+    value is not valid.
     """
     values = read_toml(path, what)
     try:
@@ -75,7 +76,7 @@ def read_table(kind: type[_Read], path: Path, what: str) -> _Read:
 def _read(
     kind: type[_Read], values: Mapping[str, Any], place: str, root: type[FieldTable]
 ) -> _Read:
-    """Return a table at ``place`` of the file; UsageError for unknown names and other types."""
+    """Return a table at ``place`` of the file; raise UsageError for wrong names or types."""
     own, types = _names(kind), get_type_hints(kind)
     read = {}
     for name, given in values.items():
@@ -89,12 +90,12 @@ def _read(
 
 
 def _names(kind: type[FieldTable]) -> dict[str, str]:
-    """Return the fields, by what a file calls them."""
+    """Return the name of each field by its name in the file."""
     return {one.metadata.get("name", one.name): one.name for one in fields(kind)}
 
 
 def _value(name: str, kind: Any, given: Any, place: str, root: type[FieldTable]) -> Any:
-    """Return what the file says, as a field of this type holds it."""
+    """Return a value of the file converted to the type of its field."""
     if _is_table(kind):
         if not isinstance(given, dict):
             raise UsageError(f"{name} must be a table: [{name}]")
@@ -124,12 +125,12 @@ def _is_table(kind: Any) -> bool:
 
 
 def _listed(kind: Any) -> Any:
-    """Return what a list of tables holds; None for a field that is none."""
+    """Return the class of the tables in a list field; None if the field is not a list of tables."""
     return get_args(kind)[0] if get_origin(kind) is tuple and _is_table(get_args(kind)[0]) else None
 
 
 def _tables(root: type[FieldTable]) -> dict[str, type[FieldTable]]:
-    """Return the tables of a file, as they are written there."""
+    """Return the tables of a file by their headings, such as ``[model]``."""
     kinds, found = get_type_hints(root), {}
     for name, own in _names(root).items():
         if _is_table(kinds[own]):
@@ -140,7 +141,7 @@ def _tables(root: type[FieldTable]) -> dict[str, type[FieldTable]]:
 
 
 def _hint(name: str, own: Mapping[str, str], root: type[FieldTable]) -> str:
-    """Return where a field that is not known here may belong, or how it may be written."""
+    """Return a hint for an unknown field: a similar name, its table, or all known names."""
     tables = _tables(root)
     lists = {place.strip("[]"): place for place in tables if place.startswith("[[")}
     if close := difflib.get_close_matches(name, own, n=1, cutoff=0.5):
@@ -151,9 +152,7 @@ def _hint(name: str, own: Mapping[str, str], root: type[FieldTable]) -> str:
 
 
 def table_text(table: FieldTable) -> str:
-    """Return the whole file, what was left to defaults included; ``read_table`` reads the same from
-    it.
-    """
+    """Return the table as TOML text with all defaults; ``read_table`` reads the same from it."""
     values: dict[str, Any] = {}
     tables: list[tuple[str, FieldTable]] = []
     lists: list[tuple[str, FieldTable]] = []
@@ -173,7 +172,7 @@ def table_text(table: FieldTable) -> str:
 
 
 def _pairs(values: Mapping[str, Any]) -> list[str]:
-    """Return what says nothing is left out: TOML has no null, and an empty text is the default."""
+    """Return ``name = value`` lines without None, which TOML lacks, and without empty texts."""
     return [
         f"{name} = {json.dumps(given, ensure_ascii=False)}"  # JSON's values are TOML's
         for name, given in values.items()

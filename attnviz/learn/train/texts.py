@@ -1,9 +1,9 @@
-"""What a model learns from: text files, the tokens that they become, batches of these.
+"""The training data of a model: text files, their tokens, and batches.
 
 The tokenizer is a byte-level BPE (Sennrich et al. 2016; bytes as in GPT-2). Batches are of plain
 text and of sequences that repeat, the same for the same seed and position: induction heads form
-where tokens repeat (Olsson et al. 2022). Uniform random tokens leave nothing else to predict from,
-so their loss counts only where an earlier copy says what comes next.
+on repeated tokens (Olsson et al. 2022). Uniform random tokens are not predictable, so their loss
+counts only after an earlier copy.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from attnviz.learn.train.recipe import Phase
 from attnviz.reading import CORPUS_BYTES, read_bytes
 
 BEGINNING = 0
-"""Id of the token that stands at the start of every sequence and between two texts."""
+"""Id of the token at the start of every sequence and between two texts."""
 
 _BEGINNING_TEXT = "<|endoftext|>"
 _USUAL = 4096
 _LEAST_PAIRS = 2
-"""How often a pair of tokens must occur to become a token: what occurs once teaches nothing."""
+"""How often a pair of tokens must occur to be merged into a token."""
 
 _LONGEST_WORD = 1000
 _LONG_WORD = re.compile(rf"(?<!\S)\S{{{_LONGEST_WORD + 1},}}")
@@ -43,8 +43,8 @@ class Corpus:
     """The texts of some files, in the order of the files.
 
     names: of the files. digest: the first 12 hexadecimal digits of a SHA-256 over the contents.
-    files: of each file, whole, its name, its bytes and the first digits of its SHA-256.
-    held_out: whether it was cut from the end of another one.
+    files: for each whole file its name, its bytes and the first digits of its SHA-256.
+    held_out: whether it was cut from the end of another corpus.
     """
 
     names: tuple[str, ...]
@@ -55,15 +55,15 @@ class Corpus:
 
     @property
     def bytes(self) -> int:
-        """Length of all texts in UTF-8."""
+        """Return the length of all texts in UTF-8."""
         return sum(len(text.encode()) for text in self.texts)
 
 
 def read_corpus(paths: Iterable[Path]) -> Corpus:
     """Read files of UTF-8 text; a directory stands for its ``*.txt`` files, by name.
 
-    Raises LoadError, naming the file, for one that is missing, unreadable or no UTF-8, and
-    UsageError where a file or everything is empty, or two files are the same.
+    Raises LoadError that names the file if one is missing, unreadable or not UTF-8, UsageError if a
+    file is empty, two files are the same or there are none.
     """
     files: list[tuple[str, int, str]] = []
     texts: dict[str, Path] = {}
@@ -86,7 +86,7 @@ def read_corpus(paths: Iterable[Path]) -> Corpus:
 
 
 def hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
-    """Return the text without its last tenth, and that tenth, cut where a line ends if one does."""
+    """Return the text without its last tenth, and that tenth, cut between lines if possible."""
     left = sum(map(len, corpus.texts))
     left -= max(1, round(left * _HELD_OUT))
     index = 0
@@ -138,8 +138,8 @@ def _text(path: Path, content: bytes) -> str:
 def make_tokenizer(texts: Sequence[str], vocabulary: int | None) -> Tokenizer:
     """Return a tokenizer of exactly ``vocabulary`` tokens that puts ``BEGINNING`` first.
 
-    vocabulary: None for 4,096, or fewer where the text does not allow as many.
-    Raises UsageError where the text does not allow that many, with the number that it does.
+    vocabulary: None for 4,096, or fewer if the text does not allow as many.
+    Raises UsageError with the largest possible number if the text does not allow ``vocabulary``.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -165,9 +165,9 @@ def make_tokenizer(texts: Sequence[str], vocabulary: int | None) -> Tokenizer:
 
 
 def _pieces(texts: Iterable[str]) -> Iterator[str]:
-    """Paragraphs, for the trainer splits at white space anyway and reads them in parallel.
+    """Yield the lines of the texts, which the trainer reads in parallel; long words are cut.
 
-    Longer words are cut: it goes through a whole word again for each pair that it joins there.
+    The trainer reads a whole word again for each pair that it merges in it.
     """
     for text in texts:
         for line in text.splitlines(True):
@@ -180,7 +180,7 @@ def _pieces(texts: Iterable[str]) -> Iterator[str]:
 
 
 def encode(tokenizer: Tokenizer, texts: Sequence[str], separator: int) -> NDArray[np.int32]:
-    """Return the ids of all texts in one row, ``separator`` between two of them: (token,)."""
+    """Return the ids of all texts in one row, ``separator`` between two texts: (token,)."""
     encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
     rows: list[NDArray[np.int32]] = []
     for encoding in encodings:
@@ -198,10 +198,10 @@ KIND_WORDS: Mapping[str, str] = {
     "repeated_passages": "passages of the text, repeated",
     "recalled_pairs": "pairs of uniform random tokens, repeated in another order",
 }
-"""What a model learns from, in words, by the names that recipes have for it."""
+"""The kinds of sequences, by their names in recipes, in words."""
 
 _WINDOWS, _SEQUENCES = 1, 2
-"""What a stream of random numbers is for, so that two purposes never share one."""
+"""The purposes of random numbers; each has its own stream."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class Batch:
     """Sequences to learn from.
 
     ids: (sequence, token), the first one the beginning of a text. Token i + 1 is predicted at i.
-    weights: (sequence, token − 1), of each prediction's loss; 0 where it does not count.
+    weights: (sequence, token − 1), of each prediction's loss; 0 if it does not count.
     kinds: number of sequences by kind.
     """
 
@@ -223,8 +223,7 @@ class Sampler:
 
     tokens: the training text's ids, (token,). vocabulary: ids are below it. beginning: the id
     that starts every sequence, never drawn at random.
-    position: batches drawn; all that a resumed run needs to go on with the same ones, beside
-    ``windows``, the windows of text that were drawn.
+    position, windows: batches and windows of text drawn so far; a resumed run needs only these.
     """
 
     def __init__(
@@ -237,7 +236,7 @@ class Sampler:
         self.windows = 0
 
     def draw(self, phase: Phase) -> Batch:
-        """Return the next batch; UsageError where the text is shorter than a sequence."""
+        """Return the next batch; raise UsageError if the text is shorter than a sequence."""
         random = np.random.default_rng((self._seed, _SEQUENCES, self.position))
         self.position += 1
         rows = [self._sequence(phase, random) for _ in range(phase.batch)]
@@ -266,9 +265,7 @@ class Sampler:
     def _synthetic(
         self, kind: SequenceKind, phase: Phase, random: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return a sequence that is no plain text, and the weight of each of its tokens'
-        prediction.
-        """
+        """Return a sequence that is not plain text, and the weight of each token's prediction."""
         period = int(random.integers(phase.period[0], phase.period[1], endpoint=True))
         if kind == "recalled_pairs":
             return self._recalling(max(1, period // 2), phase, random)
@@ -276,16 +273,16 @@ class Sampler:
         if kind == "repeated_passages":
             return np.resize(self._passage(period, random), phase.length), weights
         # The beginning of a text predicts the first token, so the copy's first prediction is made
-        # at index period; nothing tells there that the stretch has ended.
+        # at index period; at that index it is not predictable that the stretch has ended.
         weights[: period + 1] = phase.surprise
         return np.resize(self._random_tokens(period, random), phase.length), weights
 
     def _recalling(
         self, count: int, phase: Phase, random: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Pairs of random tokens in rounds, each round in another order.
+        """Return rounds of the same pairs of random tokens, each round in another order.
 
-        Only the first token of a pair tells the second one; what came before it misleads.
+        Only the first token of a pair predicts the second; the token before it misleads.
         """
         pairs = self._random_tokens(2 * count, random).reshape(count, 2)
         rounds = -(-phase.length // (2 * count))
@@ -295,7 +292,7 @@ class Sampler:
         return pairs[order].ravel()[: phase.length], weights
 
     def _random_tokens(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-        """Uniform over all ids but the token that begins a text."""
+        """Return ids drawn evenly from all except the one that begins a text."""
         drawn = random.integers(0, self._vocabulary - 1, count)
         return drawn + (drawn >= self._beginning)
 
@@ -305,7 +302,7 @@ class Sampler:
         return self._tokens[start : start + count].astype(np.int64)
 
     def _window(self, length: int) -> NDArray[np.int64]:
-        """Return the next window of the text; all of them come once before any comes again."""
+        """Return the next window of the text; every window comes once per epoch."""
         self._demand(length)
         count = len(self._tokens) // length
         epoch, index = divmod(self.windows, count)
@@ -314,9 +311,7 @@ class Sampler:
         return self._tokens[start : start + length].astype(np.int64)
 
     def _starts(self, epoch: int, length: int) -> NDArray[np.int64]:
-        """Return where the windows of an epoch begin: side by side from a random offset,
-        shuffled.
-        """
+        """Return the starts of an epoch's windows: adjacent from a random offset, shuffled."""
         if self._order is None or self._order[0] != (epoch, length):
             random = np.random.default_rng((self._seed, _WINDOWS, epoch))
             count = len(self._tokens) // length
@@ -333,7 +328,7 @@ class Sampler:
 
 
 def text_too_short(tokens: int, needed: int) -> UsageError:
-    """For a training text of fewer tokens than a sequence."""
+    """Return the error for a training text with fewer tokens than a sequence."""
     return UsageError(
         f"the training text has {tokens:,} tokens, a sequence needs {needed:,}: give more text, "
         "or a config with a smaller length"

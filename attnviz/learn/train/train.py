@@ -1,4 +1,4 @@
-"""From a request to a report: a model is trained, saved so that it can be resumed, and measured."""
+"""Trains a model, saves it so that it can be resumed, and makes the report of ``attnviz train``."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from attnviz.models.placement import find_device
 from attnviz.models.threads import allowed_processors, use_threads
 
 _BETWEEN_SAVES = 30.0
-"""Seconds that are lost at most when a process is killed; more where saving takes long."""
+"""Most seconds of training that a killed process loses; more if saving takes long."""
 
 _LONG_TEXT = 4_000_000
-"""Bytes of text from which reading them takes seconds."""
+"""Bytes of text from which reading and tokenizing takes seconds."""
 
 _SAVING_SHARE = 0.05
-"""Of the time that may go into saving."""
+"""Largest share of the time spent on saving."""
 
 
 class Stopped(KeyboardInterrupt):
-    """A training was asked to stop; it is saved, and the message says how to go on with it."""
+    """Raised when the user stopped a training that is saved; the message says how to resume it."""
 
 
 def train(
     request: TrainRequest, *, device: str = "cpu", watcher: Watcher | None = None
 ) -> TrainReport:
-    """Train a small language model of the library's own attention, and store it in a directory.
+    """Train a small language model with the library's own attention, and store it in a directory.
 
-    device: where to train. watcher: shows how far the training is.
-    Raises ``Stopped`` after Ctrl-C, when the run is saved; UsageError for texts, options or a
-    device that do not fit, LoadError where a file cannot be read or the directory not be written.
+    device: where to train. watcher: shows the progress of the training.
+    Raises ``Stopped`` after Ctrl-C, when the run is saved; UsageError if texts, options or the
+    device do not fit, LoadError if a file cannot be read or the directory not be written.
     """
     watcher = watcher or Watcher()
     recipe = request.recipe()
@@ -59,7 +59,7 @@ def train(
         ) as on_step:
             done = _train(run, pace, on_step)
         report = finished(run, watcher) if done else None
-    if report is None:  # said only now that no bar is in the way
+    if report is None:  # raised here, after the progress bar is gone
         raise Stopped(
             f"stopped after {trainer.tokens:,} tokens, {trainer.used:.0%} of the budget; "
             f"saved in {visible(repr(str(request.out)))}: the same command with --resume goes on"
@@ -69,7 +69,7 @@ def train(
 
 
 def _train(run: TrainingRun, pace: Pace, on_step: OnStep) -> bool:
-    """To the end of the budget; False, the state saved, where the process was asked to stop."""
+    """Train to the end of the budget; return False if the user stopped the run, which is saved."""
     saved, between = time.monotonic(), _BETWEEN_SAVES
     with between_steps() as stopped:
         for point in run.trainer.steps():
@@ -89,9 +89,7 @@ def _train(run: TrainingRun, pace: Pace, on_step: OnStep) -> bool:
 
 
 def finished(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
-    """Return what came of the run, whose state is saved; None where the process was asked to
-    stop.
-    """
+    """Return the report of a run whose state is saved; None if the user stopped it."""
     try:
         with as_interrupt(), watcher.telling("measuring the trained model"):
             return run.finish()
@@ -100,7 +98,7 @@ def finished(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
 
 
 def words(trainer: Trainer, pace: Pace) -> str:
-    """Such as ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 40% done``."""
+    """Return ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 40% done``."""
     parts = []
     if trainer.points:
         parts.append(f"loss {trainer.points[-1].loss:.2f}")

@@ -1,4 +1,4 @@
-"""Training by a recipe: one step of AdamW, the loop over the phases, the loss that is left."""
+"""Training by a recipe: one step of AdamW, the loop over the phases, the validation loss."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from attnviz.learn.train.texts import Sampler
 from attnviz.models.placement import drawing
 
 _POINTS = 200
-"""Of the curve of a whole run."""
+"""Number of points on the curve of a whole run."""
 
 _VALIDATION_SHARE = 0.15
-"""Of a budget in minutes, what may go into reading the validation text on the way."""
+"""Largest share of a budget in minutes for reading the validation text during the run."""
 
 _CLOSING_SHARE = 0.15
-"""The same of the validation text at the end."""
+"""Largest share of a budget in minutes for reading the validation text at the end."""
 
 _MOST_RESERVED = 0.5
-"""Of a budget in minutes, what may be kept for the measurements at the end."""
+"""Largest share of a budget in minutes for all measurements at the end."""
 
 _TOKENS_AT_ONCE = 8192
-"""Of the validation text, in one forward pass."""
+"""Tokens of the validation text in one forward pass."""
 
 
 _COUNTED = ("step", "tokens", "seconds", "speed", "phase", "phase_step", "phase_tokens")
-"""What a trainer counts, and its state keeps."""
+"""The trainer's counters, which its state keeps."""
 
 
 def fresh_decoder(config: DecoderConfig, seed: int) -> TorchDecoder:
-    """Drawn on the CPU, so that a seed means the same weights on every device."""
+    """Return a decoder with weights drawn on the CPU, the same on every device for one seed."""
     with drawing(torch.float32, seed):
         return TorchDecoder(config)
 
 
 def make_optimiser(model: nn.Module, wanted: Optimiser) -> torch.optim.AdamW:
-    """AdamW over a model's parameters; those with one dimension, norms and biases, do not decay."""
+    """Return AdamW over a model's parameters; norms and biases (one dimension) do not decay."""
     parameters = [one for one in model.parameters() if one.requires_grad]
     groups = [
         [one for one in parameters if one.ndim > 1],
@@ -63,7 +63,7 @@ def make_optimiser(model: nn.Module, wanted: Optimiser) -> torch.optim.AdamW:
 
 
 def change_optimiser(optimiser: torch.optim.Optimizer, wanted: Optimiser) -> None:
-    """Go on with other betas and another decay, and what was learned of the gradients."""
+    """Change betas and decay of an optimiser, and keep its means of the gradients."""
     for group in optimiser.param_groups:
         group["betas"] = wanted.beta1, wanted.beta2
         group["weight_decay"] = wanted.weight_decay if group["params"][0].ndim > 1 else 0.0
@@ -72,7 +72,7 @@ def change_optimiser(optimiser: torch.optim.Optimizer, wanted: Optimiser) -> Non
 def learning_rate(wanted: Optimiser, used: float, steps_in_phase: int) -> float:
     """Return the rate of the next step: a linear warm-up in each phase, a cosine over the budget.
 
-    used: share of the budget that is used up. steps_in_phase: done since the phase began.
+    used: share of the budget that is used up. steps_in_phase: steps since the phase began.
     """
     warm = min(1.0, (steps_in_phase + 1) / (wanted.warmup_steps + 1))
     cosine = 0.5 * (1 + math.cos(math.pi * min(used, 1.0)))
@@ -80,7 +80,10 @@ def learning_rate(wanted: Optimiser, used: float, steps_in_phase: int) -> float:
 
 
 def token_losses(logits: Tensor, ids: Tensor) -> Tensor:
-    """Cross-entropy in nats: logits (..., token, vocabulary) and next ids (..., token) to each."""
+    """Return the cross-entropy in nats: (..., token).
+
+    logits: (..., token, vocabulary). ids: (..., token), the next id of each.
+    """
     flat = functional.cross_entropy(logits.flatten(0, -2).float(), ids.flatten(), reduction="none")
     return flat.view(ids.shape)
 
@@ -95,11 +98,10 @@ def take_step(
     clip: float,
     autocast: torch.dtype | None,
 ) -> Tensor:
-    """Learn from one batch; its loss, a scalar still on the device.
+    """Learn from one batch; return its loss, a scalar still on the device.
 
     forward: ids (sequence, token) to logits (sequence, token, vocabulary).
-    ids, weights: of the batch, on any device; weights (sequence, token − 1) of each prediction in
-    the mean.
+    ids: of the batch. weights: (sequence, token − 1) of each prediction in the mean.
     autocast: the type of matrix products, None for the parameters' own.
     """
     for group in optimiser.param_groups:
@@ -119,7 +121,7 @@ def take_step(
 
 
 def _moved(batch: Tensor, device: torch.device) -> Tensor:
-    """On the device, without waiting for what is computed there."""
+    """Return the batch on the device, without waiting for the device's computations."""
     pinned = batch.pin_memory() if device.type == "cuda" and not batch.is_cuda else batch
     return pinned.to(device, non_blocking=True)
 
@@ -132,7 +134,7 @@ def validation_loss(
     beginning: int,
     device: torch.device,
 ) -> float:
-    """Mean cross-entropy over all tokens, nats per token, in the type of the parameters.
+    """Return the mean cross-entropy over all tokens in nats per token.
 
     forward: ids (sequence, token) to logits (sequence, token, vocabulary).
     tokens: (token,), at least one. length: predicted tokens of a window; the last one is shorter.
@@ -155,22 +157,22 @@ def validation_loss(
 
 
 def unigram_loss(learned: NDArray[np.integer], held: NDArray[np.integer], vocabulary: int) -> float:
-    """Return what token frequencies alone predict: mean of −ln p, nats per token of ``held``.
+    """Return the loss of token frequencies alone: mean of −ln p, nats per token of ``held``.
 
-    p: of the token in ``learned``, every token of the vocabulary counted once more (Laplace).
+    p: share of the token in ``learned``, with each count raised by one (Laplace).
     """
     counts = 1.0 + np.bincount(learned, minlength=vocabulary)
     return float(-np.log(counts / counts.sum())[held].mean())
 
 
 class Trainer:
-    """Trains a model by a recipe; ``steps`` go on until the budget is used up.
+    """Trains a model by a recipe; ``steps`` goes on until the budget is used up.
 
     train, valid: token ids, (token,). vocabulary: ids are below it. beginning: the id that begins
     every sequence. device: where the model is.
     clock: seconds, for a budget in minutes and for the curve.
-    model: as the phase wants it; it grows between phases.
-    points: the curve so far. sequences: drawn so far, by kind, weighted with their length.
+    model: in the shape of the current phase; it grows between phases.
+    points: the curve so far. sequences: tokens of the sequences drawn so far, by kind.
     """
 
     def __init__(
@@ -203,17 +205,17 @@ class Trainer:
 
     @property
     def used(self) -> float:
-        """Share of the budget that is used up, at most 1."""
+        """Return the share of the budget that is used up, at most 1."""
         return min(1.0, self._share(self._tokens, self._seconds))
 
     @property
     def tokens(self) -> int:
-        """Read so far."""
+        """Return the number of tokens read so far."""
         return self._tokens
 
     @property
     def closing_tokens(self) -> int:
-        """Of the validation text at the end: all, or what a budget in minutes has time for."""
+        """Return the number of validation tokens read at the end; a budget in minutes limits it."""
         minutes = self.recipe.budget.minutes
         if minutes is None or not self._speed:
             return len(self._valid)
@@ -222,14 +224,14 @@ class Trainer:
 
     @property
     def phase(self) -> str:
-        """Name of the recipe's phase that the last step belongs to."""
+        """Return the name of the recipe's phase of the last step."""
         return self.recipe.phases[self._phase].name
 
     def steps(self) -> Iterator[CurvePoint | None]:
-        """Train to the end of the budget, a step at a time; may be left and entered again.
+        """Train to the end of the budget step by step; may be left and called again.
 
-        Gives the point of the curve that the step ended with, None where none was due.
-        Raises UsageError when the loss is no longer finite; what ``state`` gave before is good.
+        Yields after each step its point of the curve, None if none was due.
+        Raises UsageError if the loss is no longer finite; an earlier ``state`` remains good.
         """
         self.model.train()
         before, began = self._seconds, self._clock()
@@ -263,9 +265,9 @@ class Trainer:
             yield point
 
     def state(self) -> dict[str, Any]:
-        """Return all that ``restore`` needs to go on to the same weights, between any two steps.
+        """Return the state for ``restore``, between any two steps, to continue to the same weights.
 
-        Raises UsageError where a weight or a loss is no longer finite.
+        Raises UsageError if a weight or a loss is no longer finite.
         """
         losses = torch.stack(self._losses).cpu() if self._losses else torch.empty(0)
         finite = [bool(one.isfinite().all()) for one in (losses, *self.model.parameters())]
@@ -283,7 +285,7 @@ class Trainer:
         }
 
     def restore(self, state: dict[str, Any], points: list[CurvePoint]) -> None:
-        """Go on where ``state`` was taken."""
+        """Continue from a ``state``."""
         self._take(TorchDecoder(self._configs[state["phase"]]), state["phase"])
         self.model.load_state_dict(state["model"])
         self._optimiser.load_state_dict(state["optimiser"])
@@ -369,10 +371,10 @@ class Trainer:
         return self._share(point.tokens, point.seconds)
 
     def _share(self, tokens: int, seconds: float) -> float:
-        """Of the budget; of one in minutes the measurements at the end take a part.
+        """Return the used share of the budget; one in minutes keeps a reserve for the end.
 
-        They are the curve's last point, the closing loss and the heads' scores, which cost about as
-        much as another point.
+        The reserve is for the curve's last point, the closing loss and the heads' scores, which
+        cost about as much as another point.
         """
         minutes = self.recipe.budget.minutes
         if minutes is None or not self._speed:

@@ -1,1 +1,1 @@
-"""``attnviz verify``: checks of the own attention and of models, each beside its tolerance."""
+"""``attnviz verify``: checks of the library's own attention and of models, with tolerances."""

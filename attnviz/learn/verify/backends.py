@@ -1,4 +1,4 @@
-"""Whether NumPy gives the tokens and the weights of a checkpoint that torch gives."""
+"""The check that NumPy and torch give the same tokens and attention weights for a checkpoint."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _CHECK = Check(
 )
 
 _MOST = 1e-5
-"""How far weights may be apart in float32, though scores that are large would allow more."""
+"""Largest allowed difference of weights in float32, even if large scores would allow more."""
 
 _HARD = (
     "Naïve CAFÉ in İstanbul: don't pay 1,234.50 €!",
     "고양이가 매트 위에 앉았다. 漢字 مرحبا",
     "👩‍👩‍👧🏽 and e\u0301, <s>[CLS]<|endoftext|> \t\n end",
 )
-"""What tokenizers cut differently: accents, scripts, emoji, special tokens, white space."""
+"""Texts that are hard to tokenize: accents, scripts, emoji, special tokens, white space."""
 
 
 def backend_check(
     examinee: Examinee, model: TransformersModel, name: str | None, options: LoadOptions
 ) -> tuple[Check, Backends | None]:
-    """Run what torch has loaded in NumPy as well: over the text, and over those that ship.
+    """Compare NumPy with torch on a loaded model, over its text and the built-in texts.
 
-    Skipped where NumPy would not run it, which is an error where NumPy was asked for.
+    Returns a skipped check if NumPy cannot run the model, but raises if NumPy was requested.
     """
     texts = (*built_in_texts().texts, *_HARD)
     try:
@@ -67,7 +67,7 @@ def backend_check(
 def _run_both(
     examinee: Examinee, ours: NumpyModel, passages: Sequence[Tokens]
 ) -> tuple[Backends, ComparedNumber]:
-    """Return the weights of each text by torch and by NumPy."""
+    """Return the differences of the weights by torch and by NumPy, per head and the largest."""
     info = examinee.info
     apart = np.zeros((info.layers, info.heads))
     spread = 1.0
@@ -94,7 +94,7 @@ def _run_both(
 def _in_numpy(
     name: str | None, options: LoadOptions, texts: Iterable[str], tokens: int
 ) -> NumpyModel:
-    """Of ``auto`` only what that would choose for as many tokens."""
+    """Return the NumPy model; with backend ``auto`` only if that would choose NumPy."""
     if options.backend == "torch":
         raise NotUnderstoodError("left out by --backend torch")
     if name is None:

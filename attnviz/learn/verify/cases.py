@@ -1,4 +1,4 @@
-"""The five cases in which the own attention is compared with others, with seeded numbers."""
+"""The five cases in which the library's own attention is compared with others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attnviz.attention.functional import attention_scores, project, repeat_kv_he
 from attnviz.learn.verify.records import Sizes
 
 Answer: TypeAlias = tuple[NDArray[Any], NDArray[Any] | None]
-"""Output (text, query, width) and weights (text, head, query, key), or None without these."""
+"""Output (text, query, width) and weights (text, head, query, key), None if not returned."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,9 +23,9 @@ class AttentionCase:
 
     name: ``self``, ``cross``, ``causal``, ``padding`` or ``grouped``. words: what that means here.
     state: weights (out, in) and biases by the names of ``MultiHeadAttention.state_dict()``.
-    query, key: (text, token, d_model); one array where a text attends to itself.
+    query, key: (text, token, d_model); the same array if a text attends to itself.
     causal: whether later keys are hidden.
-    real_keys: how many keys of each text are no padding.
+    real_keys: number of keys of each text that are not padding.
     """
 
     name: str
@@ -40,7 +40,7 @@ class AttentionCase:
 
     @property
     def padding(self) -> NDArray[np.bool_] | None:
-        """True at real keys, (text, key); None where all are."""
+        """Return (text, key), True at keys that are not padding; None without padding."""
         keys = self.key.shape[1]
         if all(count == keys for count in self.real_keys):
             return None
@@ -48,7 +48,7 @@ class AttentionCase:
 
     @property
     def visible(self) -> NDArray[np.bool_]:
-        """(text, query, key): which key each query may see, from the words of the case alone."""
+        """Return which key each query may see, (text, query, key), independently of the library."""
         i, j = np.ogrid[: self.query.shape[1], : self.key.shape[1]]
         real = np.array(self.real_keys)[:, None, None]
         seen: NDArray[np.bool_] = (j < real) & ((j <= i) | (not self.causal))
@@ -56,23 +56,21 @@ class AttentionCase:
 
     @property
     def weight_roundings(self) -> int:
-        """Roundings on the way to one weight: projection, score, scale, softmax."""
+        """Return the number of roundings of one weight: projection, score, scale, softmax."""
         width: int = self.query.shape[2]
         keys: int = self.key.shape[1]
         return (width + 1) + (width // self.heads) + 1 + (keys + 2)
 
     @property
     def output_roundings(self) -> int:
-        """Roundings on the way to one output: those of a weight, mixing, output projection."""
+        """Return the number of roundings of one output: the weight's, mixing, output projection."""
         keys: int = self.key.shape[1]
         width: int = self.query.shape[2]
         return self.weight_roundings + keys + width + 1
 
     @property
     def largest(self) -> float:
-        """Return the largest absolute number among inputs, projections and scaled scores; at least
-        one.
-        """
+        """Return the largest absolute input, projection or scaled score; at least 1."""
 
         def projected(name: str, x: NDArray[Any], parts: int) -> NDArray[Any]:
             weight, bias = (self.state[f"{name}_projection.{part}"] for part in ("weight", "bias"))
@@ -88,7 +86,7 @@ class AttentionCase:
 
 
 def attention_cases(sizes: Sizes, dtype: str) -> Iterator[AttentionCase]:
-    """Yield the cases in the order in which they are shown; grouped only where heads can share."""
+    """Yield the cases in the order of the report; grouped only if heads can share."""
     own, other = sizes.tokens, sizes.keys
     texts = "1 text" if sizes.batch == 1 else f"{sizes.batch} texts"
     yield _case(sizes, dtype, "self", f"{texts} of {_count(own)}, all visible")

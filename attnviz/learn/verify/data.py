@@ -1,4 +1,4 @@
-"""What ``attnviz verify`` writes for programs: the object of ``--json``, the rows of a table."""
+"""The JSON object and the table rows that ``attnviz verify`` writes for programs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _COLUMNS = (
 
 
 def verification_data(found: VerifyReport) -> dict[str, Any]:
-    """Everything of a verification; ``model`` is null where the own attention was verified.
+    """Return the report as JSON values; ``model`` is null for the library's own attention.
 
-    A ``difference`` that is no number or endless is null, and its measure has failed.
+    A ``difference`` that is NaN or infinite is null, and its measure has failed.
     """
     sizes = found.sizes
     return {
@@ -78,7 +78,7 @@ def _check(check: Check) -> dict[str, Any]:
 
 
 def _backends(found: Backends | None) -> dict[str, Any] | None:
-    """Null where NumPy and torch were not compared; the check says why."""
+    """Return the comparison of NumPy and torch; None if it was skipped."""
     if found is None:
         return None
     heads = [
@@ -115,7 +115,7 @@ def _step(step: ComputationStep, numbers: bool) -> dict[str, Any]:
 
 
 def _matrix(matrix: Matrix, numbers: bool) -> dict[str, Any]:
-    """Return a matrix; ``values`` only where they are few, null where a score is hidden."""
+    """Return a matrix; it has ``values`` only if small, with null for a hidden score."""
     found: dict[str, Any] = {"symbol": matrix.symbol, "shape": list(matrix.shape)}
     if numbers:
         found["values"] = _listed(matrix.values.tolist())
@@ -129,7 +129,7 @@ def _listed(values: Any) -> Any:
 
 
 def verification_rows(found: VerifyReport) -> Iterator[tuple[object, ...]]:
-    """Yield a row a measure, or a check that was skipped; what is no number is empty."""
+    """Yield the header, then one row per measure or skipped check; NaN is an empty cell."""
     yield _COLUMNS
     for check in found.checks:
         start = (check.group, check.name, check.against, check.verdict)

@@ -1,4 +1,4 @@
-"""What ``attnviz verify`` has to say: the steps where they are wanted, and every check."""
+"""The document of ``attnviz verify``: the steps if requested, and every check."""
 
 from __future__ import annotations
 
@@ -29,15 +29,13 @@ _SHORT = {
     "F.scaled_dot_product_attention": "torch SDPA",
 }
 _ROOMY, _TALL = 110, 40
-"""Columns from which the steps name their axes, lines from which a model's numbers are shown."""
+"""Least number of columns for the axes of the steps, and of lines for a model's numbers."""
 
 
 def verification_document(
     found: VerifyReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return what was checked, the verdict, the steps, every check, and where tolerances come
-    from.
-    """
+    """Return the document: the verdict, the steps, every check, and the origin of tolerances."""
     about = _OWN_NAME if found.model is None else found.model.name
     heading = _heading(found)
     notes = () if found.model is None else found.model.notes
@@ -64,7 +62,7 @@ def verification_document(
 
 
 def _hints(found: VerifyReport, explained: bool) -> list[str]:
-    """Return what to try next on the command line."""
+    """Return commands to try next."""
     further = [] if explained else ["--explain: how to read this"]
     if found.model is not None:
         return further
@@ -79,7 +77,7 @@ def _hints(found: VerifyReport, explained: bool) -> list[str]:
 
 
 def _heading(found: VerifyReport) -> doc.Words:
-    """Return what was checked, in few words."""
+    """Return a short line about the verified attention or model."""
     if found.model is None:
         return [(_OWN_NAME, True), *((fact, False) for fact in _own_facts(found)[:3])]
     words = model_words(found.model)
@@ -91,9 +89,7 @@ def _heading(found: VerifyReport) -> doc.Words:
 
 
 def _first(found: VerifyReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return a row a group of checks, what failed first; as much of everything as there is room
-    for.
-    """
+    """Return the first screen: a summary with failures first, then details if they fit."""
     if found.steps:
         return [doc.Group([_step_table(found, columns)]), *_worked_head(found)]
     rows = _summary(found)
@@ -105,7 +101,7 @@ def _first(found: VerifyReport, columns: int, lines: int) -> list[doc.Group]:
 
 
 def _summary(found: VerifyReport) -> doc.Table:
-    """Return a row a case of the own attention, or a property of a model: its worst error."""
+    """Return a table with a row per case or per property of a model, and its worst error."""
     rows = []
     for name, words, checks in _by_group(found):
         measures = [measure for check in checks for measure in check.measures]
@@ -131,7 +127,7 @@ def _summary(found: VerifyReport) -> doc.Table:
 
 
 def _by_group(found: VerifyReport) -> Iterator[tuple[str, str, Sequence[Check]]]:
-    """Yield the name of each group of checks, what it is about, and its checks."""
+    """Yield the name of each group of checks, its description, and its checks."""
     if found.model is not None:
         for check in found.checks:
             yield check.name, check.skipped or check.claim, [check]
@@ -146,13 +142,13 @@ def _by_group(found: VerifyReport) -> Iterator[tuple[str, str, Sequence[Check]]]
 
 
 def _of_all(checks: Sequence[Check]) -> Check:
-    """Return the check whose verdict is that of all: one that failed, else one that was made."""
+    """Return a failed check if there is one, else one that passed, else a skipped one."""
     order: tuple[Verdict, ...] = ("fail", "pass", "skipped")
     return min(checks, key=lambda check: order.index(check.verdict))
 
 
 def _about(found: VerifyReport) -> list[doc.Part]:
-    """Return what a reader needs to repeat the run."""
+    """Return the facts that a reader needs to repeat the run."""
     if found.model is None:
         return [doc.Facts([(_OWN_NAME, True), *((fact, False) for fact in _own_facts(found))])]
     counts = " and ".join(f"{count} tokens" for count in found.tokens)
@@ -163,7 +159,7 @@ def _about(found: VerifyReport) -> list[doc.Part]:
 
 
 def _own_facts(found: VerifyReport) -> list[str]:
-    """Return the sizes of the own attention and the libraries that took part."""
+    """Return the sizes of the library's own attention and the versions of the libraries used."""
     sizes = found.sizes
     assert sizes is not None
     texts = f"{counted(sizes.batch, 'text')} of {sizes.tokens} tokens"
@@ -176,7 +172,7 @@ def _own_facts(found: VerifyReport) -> list[str]:
 
 
 def _comparisons(found: VerifyReport) -> Iterator[doc.Table]:
-    """Of outputs and of weights: a row a pair of implementations, a column a case."""
+    """Yield two tables, of outputs and weights: a row per pair compared, a column per case."""
     compared = [one for one in found.checks if one.group not in ("", one.name)]  # not the steps
     cases = list(dict.fromkeys(check.group for check in compared))
     pairs: dict[tuple[str, str], dict[str, Check]] = {}
@@ -205,9 +201,7 @@ def _comparisons(found: VerifyReport) -> Iterator[doc.Table]:
 
 
 def _properties(checks: Sequence[Check]) -> doc.Table:
-    """Return a heading a check with what it claims, and a row a measure with why it may be so
-    large.
-    """
+    """Return a table with a heading per check and a row per measure with its tolerance."""
     rows = []
     for check in checks:
         why = check.claim if check.skipped is None else check.skipped
@@ -242,7 +236,7 @@ def _properties(checks: Sequence[Check]) -> doc.Table:
 
 
 def _steps(found: VerifyReport) -> doc.Group:
-    """Return every step in order: shapes always, numbers where they fit on paper."""
+    """Return every step in order with its shape, and with its numbers if they are few."""
     numbers = found.numbers_shown
     told = (
         f"decimals are rounded to {_DECIMALS}: on paper the last one may differ by one or two"
@@ -271,15 +265,13 @@ def _step(place: int, step: ComputationStep, numbers: bool) -> Iterator[doc.Part
 
 
 def _axes(step: ComputationStep) -> str:
-    """Return the names of the axes and their lengths; of several shapes the last."""
+    """Return the names and lengths of the axes; if a step has several arrays, of the last."""
     names = " × ".join(f"({name})" if "×" in name else name for name in step.axes)
     return f"{names}: {' × '.join(map(str, step.found[-1].shape))}"
 
 
 def _step_table(found: VerifyReport, columns: int) -> doc.Table:
-    """Return a row a step: what is computed, its shape, and where there is room the names of its
-    axes.
-    """
+    """Return a table with a row per step: its shape, its formula and, if they fit, its axes."""
     titles = ["step", "shape", "computes", *["axes"] * (columns >= _ROOMY)]
     rows = []
     for place, step in enumerate(found.steps, 1):
@@ -290,7 +282,7 @@ def _step_table(found: VerifyReport, columns: int) -> doc.Table:
 
 
 def _worked_head(found: VerifyReport) -> list[doc.Group]:
-    """Return the first head's numbers: its scores, its weights and what it puts out."""
+    """Return the first head's numbers: its scores, its weights and its output."""
     if not found.numbers_shown:
         return []
     chosen = [step.found[0] for step in found.steps if step.name in ("scores", "weights", "mixed")]
@@ -299,7 +291,7 @@ def _worked_head(found: VerifyReport) -> list[doc.Group]:
 
 
 def _matrices(matrices: Sequence[Matrix]) -> doc.Table:
-    """Matrices side by side, each behind a column that holds its name."""
+    """Return a table of matrices side by side, each after a column with its name."""
     parts = [(one.symbol, _texts(one.values)) for one in matrices]
     rows = []
     for place in range(max(len(lines) for _, lines in parts)):
@@ -315,14 +307,14 @@ def _matrices(matrices: Sequence[Matrix]) -> doc.Table:
 
 
 def _by_head(matrix: Matrix) -> list[Matrix]:
-    """Return an array (head, row, column) as matrices, one a head."""
+    """Return an array (head, row, column) as one matrix per head."""
     return [
         Matrix(f"{matrix.symbol} head {head}", values) for head, values in enumerate(matrix.values)
     ]
 
 
 def _texts(values: NDArray[np.floating]) -> list[list[str]]:
-    """Return a matrix as texts: whole numbers as such, else all with the same decimals."""
+    """Return a matrix as texts: whole numbers without decimals, all others with three."""
     finite = values[np.isfinite(values)]
     decimals = 0 if (finite == np.round(finite)).all() else _DECIMALS
     return [[_number(float(value), decimals) for value in row] for row in values]

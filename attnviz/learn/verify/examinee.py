@@ -1,4 +1,4 @@
-"""What every kind of model offers to be verified, whatever runs it, and how far runs are apart."""
+"""The interface of a model that is verified, and functions that compare two runs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from attnviz.models.model import Model
 from attnviz.records import Input, Kind
 
 Maps: TypeAlias = Mapping[tuple[Kind, int], NDArray[np.floating]]
-"""The weights (head, query, key) of each layer of each kind of attention."""
+"""The attention weights (head, query, key) by kind of attention and layer."""
 
 Difference: TypeAlias = tuple[float, str]
-"""A largest absolute difference, and the head where it was found."""
+"""The largest absolute difference, and the head of it."""
 
 Side = Literal["right", "left"]
 
@@ -33,11 +33,11 @@ Outputs: TypeAlias = NDArray[np.float64]
 _Found = TypeVar("_Found")
 
 PADDED = 3
-"""Tokens of padding that a text is tried with."""
+"""Number of padding tokens in the padding check."""
 
 
 class KeepAll:
-    """An observer that keeps every layer of every kind, of the first text of a batch."""
+    """An observer that keeps the maps of all layers and kinds, for the first text of a batch."""
 
     norms = False
 
@@ -50,22 +50,20 @@ class KeepAll:
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
     ) -> None:
-        # A copy: what a model computes in place later must not change what was seen.
+        # A copy, as the model may change its array in place later.
         if text == 0:
             self.maps[kind, layer] = np.array(to_numpy(weights))
 
 
 def apart(one: Maps, other: Maps) -> Difference:
-    """Return the largest difference of two runs; infinite where they have other layers or
-    shapes.
-    """
+    """Return the largest difference of two runs; infinite if layers or shapes differ."""
     if set(one) != set(other):
         return math.inf, "other layers"
     return furthest((place, differences(one[place], other[place])) for place in one)
 
 
 def differences(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
-    """Absolute differences in float64; one that is infinite where the shapes differ."""
+    """Return absolute differences in float64; a single infinite one if the shapes differ."""
     if one.shape != other.shape:
         return np.full(1, math.inf)
     difference: NDArray[np.float64] = np.abs(one.astype(np.float64) - other.astype(np.float64))
@@ -73,9 +71,7 @@ def differences(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def furthest(found: Iterable[tuple[tuple[Kind, int], NDArray[Any]]]) -> Difference:
-    """Return the largest of absolute numbers whose first axis is the head; a NaN is larger than
-    all.
-    """
+    """Return the largest of absolute numbers (head, ...) and its place; NaN counts as largest."""
     worst, where = 0.0, ""
     for (kind, layer), numbers in found:
         by_head = numbers.reshape(len(numbers), -1)
@@ -92,10 +88,9 @@ def furthest(found: Iterable[tuple[tuple[Kind, int], NDArray[Any]]]) -> Differen
 
 
 def score_spread(maps: Maps) -> float:
-    """Return how far scores are apart, as the smallest weight above zero tells: -ln of it, at least
-    one.
+    """Return an estimate of how far scores differ: −ln of the smallest weight above 0, at least 1.
 
-    An error of a score becomes a relative error of its weight, and scores round as they are large.
+    An error of a score becomes a relative error of its weight, and larger scores round more.
     """
     least = [float(w[w > 0].min()) for w in maps.values() if bool((w > 0).any())]
     return max(1.0, -math.log(min(least, default=1.0)))
@@ -103,9 +98,9 @@ def score_spread(maps: Maps) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ReferenceRun(Generic[_Found]):
-    """The weights or outputs of the same run made another way.
+    """The weights or outputs of the same run, computed in another way.
 
-    name: of that way. exact: whether it makes the same operations, so that no bit may differ.
+    name: of that way. exact: whether its operations are the same, so that no bit may differ.
     """
 
     name: str
@@ -115,7 +110,7 @@ class ReferenceRun(Generic[_Found]):
 
 @dataclass(frozen=True, eq=False)
 class Padded:
-    """A run over a text with padding, cut down to what is no padding.
+    """A run over a text with padding, cut down to the real tokens.
 
     maps, outputs: of the real tokens.
     on_padding: the largest weight of a real token on padding, and its head.
@@ -128,8 +123,8 @@ class Padded:
 
     @classmethod
     def of_run(cls, side: Side, maps: Maps, outputs: Outputs, real: slice) -> Padded:
-        """Cut the maps of a padded run down to its ``real`` tokens; its outputs are."""
-        # The text that is padded has the queries of these kinds; a decoder's own text is not.
+        """Cut the maps of a padded run to its ``real`` tokens; the outputs must be cut already."""
+        # Queries of these kinds are of the padded text; a decoder's own text is not padded.
         queries = {kind: real if kind in ("self", "encoder") else slice(None) for kind, _ in maps}
         padded = {place: weights for place, weights in maps.items() if place[0] != "decoder"}
         beside = furthest(
@@ -144,10 +139,10 @@ class Padded:
 class Examinee(ABC):
     """A model to be verified, and its text.
 
-    root: the torch module that is it, or its twin.
+    root: the model's torch module, or the torch twin of a NumPy model.
     passage: the token ids that it reads.
-    kinds: of attention that a run computes. causal: those that must not see the future.
-    rounds_in: the dtype of the least exact of its steps, from which tolerances are reasoned.
+    kinds: the kinds of attention of a run. causal: those that must not see later tokens.
+    rounds_in: the dtype of its least exact steps, from which tolerances are derived.
     """
 
     kinds: tuple[Kind, ...]
@@ -167,52 +162,50 @@ class Examinee(ABC):
 
     @property
     def parameters(self) -> int:
-        """Return how many numbers it has learned, tied ones once."""
+        """Return the number of parameters, tied ones counted once."""
         return sum(weight.numel() for weight in self.root.parameters())
 
     @abstractmethod
     def capture(self, passage: Input) -> Maps:
-        """Return the weights of a run, by the library's own way of observing."""
+        """Return the attention weights of a run as attnviz captures them."""
 
     @abstractmethod
     def outputs(self, passage: Input) -> Outputs:
-        """Return the outputs of a run while it is observed."""
+        """Return the outputs of a run while its attention is observed."""
 
     @abstractmethod
     def references(self) -> tuple[ReferenceRun[Maps], ...]:
-        """Return the weights of the same run made otherwise."""
+        """Return the weights of the same run, computed in other ways."""
 
     @abstractmethod
     def unobserved(self) -> tuple[ReferenceRun[Outputs], ...]:
-        """Return the outputs of the same run while nobody observes."""
+        """Return the outputs of the same run without observation."""
 
     def sinks(self) -> Maps:
-        """Return what a learned sink takes of each row, (head, query, 1); empty if there is
-        none.
-        """
+        """Return a learned sink's share of each row, (head, query, 1); empty without sinks."""
         return {}
 
     @abstractmethod
     def head_sums(self) -> tuple[tuple[HeadSum, ...], str]:
-        """Return the modules whose heads can be added up, and why others cannot; empty for all."""
+        """Return the sums of each module's heads, and why other modules have none, or ""."""
 
     def padded(self) -> tuple[tuple[Padded, ...], str]:
-        """Runs over the text with padding; where there are none, why."""
+        """Return runs over the text with padding, and why a side is left out, or ""."""
         if self._context is not None and len(self.passage.ids) + PADDED > self._context:
             return (), "the text fills the context: there is no room for padding"
         sides, reason = self.sides()
         return tuple(self.run_padded(side) for side in sides), reason
 
     def sides(self) -> tuple[tuple[Side, ...], str]:
-        """Return where padding can stand, and why not elsewhere."""
+        """Return the sides that padding can be on, and why not the other, or ""."""
         return ("right", "left"), ""
 
     @abstractmethod
     def run_padded(self, side: Side) -> Padded:
-        """Return a run over the text with padding there."""
+        """Return a run over the text with padding on one side."""
 
     def with_padding(self, padding: tuple[int, ...], side: Side) -> tuple[tuple[int, ...], slice]:
-        """Return the text's ids with padding on one side, and where the real ones are."""
+        """Return the text's ids with padding on one side, and the place of the real ones."""
         ids = self.passage.ids
         if side == "right":
             return (*ids, *padding), slice(0, len(ids))
@@ -220,11 +213,11 @@ class Examinee(ABC):
 
     @abstractmethod
     def other_ids(self, count: int) -> tuple[int, ...]:
-        """Token ids to put in place of others."""
+        """Return token ids to replace others with."""
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """While this is open, the model is in training mode, as far as it has one."""
+        """Put the model in training mode while the context is open."""
         modes = [(module, module.training) for module in self.root.modules()]
         self.root.train()
         try:
@@ -234,5 +227,5 @@ class Examinee(ABC):
                 module.training = mode
 
     def state(self) -> dict[str, str]:
-        """Return a digest of each part that observing must leave alone."""
+        """Return a digest of each part that observing must not change."""
         return module_state(self.root)

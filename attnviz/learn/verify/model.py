@@ -1,4 +1,4 @@
-"""A loaded model to be verified: opened as an examinee, its parameters counted."""
+"""Functions that prepare a loaded model for verification and check its parameter count."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from attnviz.records import Input, Tokens
 
 
 def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) -> Examinee:
-    """Return a loaded model and the tokens that it reads, ready to be verified.
+    """Return a loaded model and its tokens, ready to be verified.
 
-    Raises UnsupportedError for a model that does not read text.
+    Raises UnsupportedError if the model does not read text.
     """
     passage = Input(tokens, target)
     suit(model)  # torch may have been imported only now
@@ -37,9 +37,9 @@ def open_examinee(model: Model, tokens: Tokens, target: Tokens | None = None) ->
 
 
 def count_check(examinee: Examinee, model: Model, name: str | None, options: LoadOptions) -> Check:
-    """Return whether it has as many parameters as ``attnviz params`` counts, as whole numbers.
+    """Check that the model has as many parameters as ``attnviz params`` counts.
 
-    Skipped where the config tells of no count.
+    The check is skipped if the config does not allow a count.
     """
     title = "parameter count"
     claim = "the model has as many parameters as attnviz params counts"
@@ -54,7 +54,7 @@ def count_check(examinee: Examinee, model: Model, name: str | None, options: Loa
 
 
 def _expected(model: Model, name: str | None, options: LoadOptions) -> tuple[int, str]:
-    """Return the count, and the command that shows it."""
+    """Return the parameter count, and the command that shows it."""
     if isinstance(model, OwnAttention):
         shape = model.attention.shape
         sizes = {"d_model": shape.d_model, "heads": shape.heads, "kv_heads": shape.kv_heads}

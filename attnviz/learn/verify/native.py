@@ -1,7 +1,7 @@
-"""The bundled model or ``mha`` to be verified: NumPy runs them, their torch twins are the proof.
+"""The bundled model and ``mha`` as examinees: NumPy models that are compared with torch twins.
 
-A twin is built of the same numbers: ``TorchDecoder`` or ``MultiHeadAttention``, whose hook points
-show weights and heads.
+A twin has the same numbers: ``TorchDecoder`` or ``MultiHeadAttention``, whose hook points
+give weights and heads.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _OTHER_WORDS = 32
 class _NativeExaminee(Examinee):
     """A NumPy model, its text and its torch twin in evaluation mode.
 
-    vocabulary: the token ids that there are. causal: whether a token sees no later one.
+    vocabulary: number of token ids. causal: whether later tokens are hidden.
     """
 
     def __init__(
@@ -57,9 +57,7 @@ class _NativeExaminee(Examinee):
 
     @abstractmethod
     def _run(self, ids: tuple[int, ...], mask: Tensor | None = None) -> Tensor:
-        """Return the twin's outputs (1, token, width), under a mask as ``MultiHeadAttention`` takes
-        it.
-        """
+        """Return the twin's outputs (1, token, width); mask: as of ``MultiHeadAttention``."""
 
     @abstractmethod
     def _in_numpy(self) -> Outputs:
@@ -67,7 +65,7 @@ class _NativeExaminee(Examinee):
 
     @abstractmethod
     def _other_reference(self) -> ReferenceRun[Maps]:
-        """Return a further way to the same weights."""
+        """Return the same weights computed in a further way."""
 
     def capture(self, passage: Input) -> Maps:
         record = capture(self._model, passage.text, kind="self")
@@ -78,7 +76,7 @@ class _NativeExaminee(Examinee):
 
     @torch.inference_mode()
     def _watched(self, ids: tuple[int, ...], mask: Tensor | None = None) -> tuple[Maps, Outputs]:
-        """Return the twin's weights and outputs while its hook points are observed."""
+        """Return the twin's weights and outputs of an observed run."""
         keep = KeepAll()
         with observe_hook_points(self.root, keep):
             outputs = self._run(ids, mask)
@@ -120,7 +118,7 @@ class _NativeExaminee(Examinee):
 
 
 class BundledExaminee(_NativeExaminee):
-    """The bundled model; ``transformers``' own class of its architecture computes it as well."""
+    """The bundled model; ``transformers`` also computes it, with its class of the architecture."""
 
     def __init__(self, model: Bundled, passage: Input) -> None:
         self._bundled = model
@@ -168,7 +166,7 @@ class OwnExaminee(_NativeExaminee):
         self._attention.load_state_dict(
             {name: torch.from_numpy(array) for name, array in self._state.items()}
         )
-        # Words are numbered as they come: any number of them has an embedding.
+        # Words are numbered in order of appearance: any id has an embedding.
         vocabulary = max(passage.ids) + 1 + _OTHER_WORDS
         super().__init__(model, self._attention, passage, vocabulary, model.causal)
 

@@ -1,4 +1,4 @@
-"""What others answer to a case: a naive loop, torch's layers, and Keras's where it is installed.
+"""Other implementations of attention: a naive loop, torch's layers, and Keras's if installed.
 
 The naive loop is multi-head attention as the textbook reads: nested loops over plain numbers. It
 shares no line with the library's own attention, so that a mistake there cannot hide here.
@@ -36,11 +36,11 @@ def naive_attention(
     heads: int,
     kv_heads: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Output (text, query, width) and weights (text, head, query, key) in float64.
+    """Return output (text, query, width) and weights (text, head, query, key) in float64.
 
     state: weights (out, in) and biases, by the names of ``MultiHeadAttention.state_dict()``.
-    query, key: (text, token, d_model). visible: (text, query, key), True where a query sees a key;
-        each must see one.
+    query, key: (text, token, d_model). visible: (text, query, key), True if the query sees the key;
+        each query must see one.
     """
     outputs, weights = [], []
     for text in range(len(query)):
@@ -76,7 +76,7 @@ def naive_attention(
 
 
 def multiplications(batch: int, tokens: int, keys: int, d_model: int, heads: int) -> int:
-    """Roughly how many numbers the loop multiplies one by one."""
+    """Return roughly how many multiplications the naive loop makes."""
     return batch * d_model * ((tokens + keys) * 2 * d_model + 2 * tokens * keys)
 
 
@@ -110,7 +110,7 @@ def _softmax(scores: _Vector) -> list[float]:
 
 @torch.inference_mode()
 def layer_answer(case: AttentionCase) -> Answer:
-    """``torch.nn.MultiheadAttention``; it has no grouped heads, so shared ones are copied out."""
+    """Return the answer of ``torch.nn.MultiheadAttention``; shared heads are copied for it."""
     width, queries, keys = case.query.shape[2], case.query.shape[1], case.key.shape[1]
     query = torch.from_numpy(case.query)
     layer = nn.MultiheadAttention(width, case.heads, batch_first=True, dtype=query.dtype).eval()
@@ -141,7 +141,7 @@ def layer_answer(case: AttentionCase) -> Answer:
 
 
 def _per_query_head(case: AttentionCase, name: str) -> Tensor:
-    """Return a projection's rows, those of a shared head once for each query head."""
+    """Return a projection's rows, with those of a shared head repeated for each query head."""
     rows: NDArray[Any] = case.state[name]
     if name.startswith("query"):
         return torch.from_numpy(rows)
@@ -152,9 +152,9 @@ def _per_query_head(case: AttentionCase, name: str) -> Tensor:
 
 @torch.inference_mode()
 def functional_answer(case: AttentionCase) -> Answer:
-    """``F.scaled_dot_product_attention`` between plain linear maps.
+    """Return the answer of ``F.scaled_dot_product_attention`` between plain linear maps.
 
-    It hands out no weights; asked to mix the rows of the identity, it returns them.
+    The function returns no weights; with the identity matrix as values, its output is the weights.
     """
     query = _heads(case, "query", case.query, case.heads)
     key = _heads(case, "key", case.key, case.kv_heads)
@@ -185,10 +185,9 @@ _KERAS = "keras"
 
 
 def find_keras() -> Any:
-    """Return the Keras package on its torch backend, or on ``KERAS_BACKEND``'s; None where it is
-    missing.
+    """Return the Keras package on torch or on ``KERAS_BACKEND``; None if it is not installed.
 
-    Its settings file is neither read nor written: what is computed must not depend on it.
+    Its settings file is neither read nor written, so that it cannot change the results.
     """
     if importlib.util.find_spec(_KERAS) is None:
         return None
@@ -204,7 +203,7 @@ def find_keras() -> Any:
 
 
 def keras_answer(keras: Any, case: AttentionCase) -> Answer:
-    """``MultiHeadAttention``, or where heads share keys and values ``GroupQueryAttention``."""
+    """Return the answer of ``MultiHeadAttention``, or with shared heads ``GroupQueryAttention``."""
     dtype = str(case.query.dtype)
     head_dim = case.query.shape[2] // case.heads
     if case.kv_heads == case.heads:
@@ -229,7 +228,7 @@ def keras_answer(keras: Any, case: AttentionCase) -> Answer:
 
 
 def _kernels(case: AttentionCase, head_dim: int) -> Iterator[NDArray[Any]]:
-    """Kernels (width, heads, head_dim) with their biases, the output's last."""
+    """Yield kernels (width, heads, head_dim) with their biases, the output's last."""
     width = case.query.shape[2]
     for name in ("query", "key", "value"):
         yield case.state[f"{name}_projection.weight"].T.reshape(width, -1, head_dim)
@@ -239,7 +238,7 @@ def _kernels(case: AttentionCase, head_dim: int) -> Iterator[NDArray[Any]]:
 
 
 def _numpy(keras: Any, tensor: Any) -> NDArray[Any]:
-    # Keras's own conversion of a torch tensor asks NumPy 2 for what it warns of.
+    # Keras's own conversion of a torch tensor makes NumPy 2 warn.
     is_torch = hasattr(tensor, "detach")
     array: NDArray[Any] = (
         tensor.detach().cpu().numpy() if is_torch else keras.ops.convert_to_numpy(tensor)

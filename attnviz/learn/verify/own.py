@@ -1,4 +1,4 @@
-"""Hold the library's own attention against itself and against others, case by case."""
+"""Comparison of the library's own attention with itself and with others, case by case."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LAYER = "torch.nn.MultiheadAttention"
 _KERNEL = "F.scaled_dot_product_attention"
 
 _MOST_LOOPED = 30_000_000
-"""Multiplications one by one that take some seconds."""
+"""Largest number of multiplications of the naive loop, which take some seconds."""
 
 
 def own_checks(
@@ -40,11 +40,11 @@ def own_checks(
     keras: bool | None = None,
     on_case: Callable[[AttentionCase], None] = lambda case: None,
 ) -> tuple[Check, ...]:
-    """Return every comparison of every case; outputs and weights, or what the other side hands out.
+    """Return the comparisons of all cases: of outputs, and of weights if both sides return them.
 
-    keras: whether to hold it against Keras; None for yes if it is installed.
+    keras: whether to compare with Keras; None for yes if it is installed.
     on_case: called before each case is computed.
-    Raises UsageError where Keras was asked for and is missing.
+    Raises UsageError if Keras was requested and is not installed.
     """
     package = None if keras is False else find_keras()
     if keras and package is None:
@@ -105,7 +105,7 @@ def _check(case: AttentionCase, name: str, ours: Answer, against: str, theirs: A
 
 
 def _own_answers(case: AttentionCase) -> Mapping[str, Answer]:
-    """Return the answers by the names that a screen shows: ``NumPy``, ``torch`` and ``fused``."""
+    """Return the library's answers by their names on screen: ``NumPy``, ``torch``, ``fused``."""
     attention = _module(case)
     given = [torch.from_numpy(case.query)]
     given += [] if case.key is case.query else [torch.from_numpy(case.key)]

@@ -1,4 +1,4 @@
-"""What must be true of a model's attention, and of observing it: one function a property."""
+"""The properties that a model's attention, and its observation, must have."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ _STORED = 12
 """Results that a layer stores one after another: norms, projections, scores, weights, sums …"""
 
 _PLACES = 4
-"""From how many places on a text is changed, to see whether anything before moves."""
+"""Number of places from which the causality check changes a text."""
 
 _HIDDEN = "masked means none at all"
 
 
 def exact(name: str, difference: float, where: str = "", reason: str = "") -> ComparedNumber:
-    """Return a measure of what must be equal bit for bit."""
+    """Return a compared number whose difference must be exactly 0."""
     words = reason or "bit for bit: the same operations on the same numbers"
     return ComparedNumber(name, difference, Tolerance(0.0, 0, 0.0), words, where)
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """How far rounding alone may move the numbers of a model over texts of at most ``keys`` tokens.
+    """The tolerances of a model's numbers over texts of at most ``keys`` tokens.
 
-    dtype: in which the least exact of its steps is computed.
-    stacks: 2 of an encoder–decoder, whose output went through both.
+    dtype: of its least exact steps.
+    stacks: 2 for an encoder–decoder, whose output went through both.
 
-    Half-precision types sum in float32, so there only what is stored is rounded to them; in the
-    wider types every term of a sum counts.
+    Half-precision types sum in float32, so only stored results are rounded to them; in the wider
+    types every term of a sum counts.
     """
 
     info: ModelInfo
@@ -66,13 +66,13 @@ class Rounding:
         return self.dtype in ("float16", "bfloat16")
 
     def of_sum(self, terms: int, largest: float) -> tuple[Tolerance, str]:
-        """Of one sum of products, and why."""
+        """Return the tolerance of one sum of products, and its reason."""
         if self._half:
             return self._told(2, largest, "2 results stored, sums in float32")
         return self._told(terms, largest, f"a sum of {terms:,} terms")
 
     def of_model(self, largest: float) -> tuple[Tolerance, str]:
-        """Of a number that went through all layers, and why."""
+        """Return the tolerance of a number that went through all layers, and its reason."""
         layers, width = self.info.layers * self.stacks, self.info.heads * self.info.head_dim
         per_layer = _STORED
         if not self._half:
@@ -82,12 +82,12 @@ class Rounding:
         return self._told(layers * per_layer, largest, words)
 
     def of_weights(self, maps: Maps) -> tuple[Tolerance, str]:
-        """Of the weights of a whole run, and why."""
+        """Return the tolerance of the weights of a whole run, and its reason."""
         tolerance, words = self.of_model(score_spread(maps))
         return tolerance, f"{words}; scores {tolerance.largest:.3g} apart"
 
     def of_outputs(self, outputs: NDArray[np.float64]) -> tuple[Tolerance, str]:
-        """Of the outputs of a whole run, and why."""
+        """Return the tolerance of the outputs of a whole run, and its reason."""
         tolerance, words = self.of_model(max(1.0, float(np.abs(np.nan_to_num(outputs)).max())))
         return tolerance, f"{words}; outputs up to {tolerance.largest:.3g}"
 
@@ -97,9 +97,9 @@ class Rounding:
 
 @dataclass(frozen=True, eq=False)
 class ObservedRun:
-    """A first run of a model under observation.
+    """The first observed run of a model.
 
-    maps, outputs: what it gave. state: digests of the model as it was before.
+    maps, outputs: its results. state: digests of the model before the run.
     """
 
     examinee: Examinee
@@ -110,7 +110,7 @@ class ObservedRun:
 
     @classmethod
     def of(cls, examinee: Examinee) -> ObservedRun:
-        """Run it. Raises UnsupportedError where its attention cannot be observed."""
+        """Run the model; raise UnsupportedError if its attention cannot be observed."""
         state = examinee.state()
         maps, outputs = examinee.capture(examinee.passage), examinee.outputs(examinee.passage)
         keys = max(weights.shape[-1] for weights in maps.values())
@@ -128,14 +128,14 @@ class ObservedRun:
 
 
 _Found: TypeAlias = tuple[list[ComparedNumber], list[str]]
-"""What was measured, and what else was seen."""
+"""The measures of a check, and its notes."""
 
 
 class Property(NamedTuple):
-    """What must be true of a model.
+    """A property that a model must have.
 
-    name, claim: as ``Check`` has them.
-    test: measures it of a run, or says why it does not apply.
+    name, claim: as in ``Check``.
+    test: returns the measures and notes of a run, or why the property does not apply.
     """
 
     name: str
@@ -153,10 +153,10 @@ class Property(NamedTuple):
 def model_checks(
     examinee: Examinee, on_check: Callable[[str], None] = lambda name: None
 ) -> Iterator[Check]:
-    """Yield every property of a model, in the order in which they are shown.
+    """Yield the check of every property of a model, in the order of the report.
 
     on_check: called with the name of each before it is tested.
-    Raises UnsupportedError where the architecture's attention cannot be observed.
+    Raises UnsupportedError if the architecture's attention cannot be observed.
     """
     on_check("a first run")
     run = ObservedRun.of(examinee)
@@ -166,7 +166,7 @@ def model_checks(
 
 
 def _rows_sum(run: ObservedRun) -> _Found:
-    """Weights are shares: from zero on, each row one, or one less what a learned sink takes."""
+    """Measure that no weight is negative and each row, with its learned sink, sums to one."""
     sinks = run.examinee.sinks()
     sums = {
         place: weights.sum(-1, dtype=np.float64)
@@ -175,7 +175,7 @@ def _rows_sum(run: ObservedRun) -> _Found:
     }
     off, where = furthest((place, np.abs(total - 1)) for place, total in sums.items())
     terms = max(weights.shape[-1] for weights in run.maps.values()) + bool(sinks)
-    least = float(np.min([weights.min() for weights in run.maps.values()]))  # of a NaN it is NaN
+    least = float(np.min([weights.min() for weights in run.maps.values()]))  # NaN if any weight is
     negative = math.nan if math.isnan(least) else max(0.0, -least)
     measures = [
         ComparedNumber(
@@ -194,7 +194,7 @@ def _rows_sum(run: ObservedRun) -> _Found:
 
 
 def _causality(run: ObservedRun) -> _Found | str:
-    """Later tokens change nothing of what came before; tried by changing them."""
+    """Measure that changing later tokens changes no earlier weight or output."""
     examinee, kinds = run.examinee, run.examinee.causal
     if not kinds:
         return "bidirectional attention: no causal mask to test"
@@ -230,7 +230,7 @@ def _number(value: float) -> float:
 
 
 def _changed(examinee: Examinee, place: int) -> Input:
-    """Return the text that is predicted with other tokens from ``place`` on."""
+    """Return the input with other tokens from ``place`` on in the predicted text."""
     passage = examinee.passage
     text = passage.predicted.ids
     offered = examinee.other_ids(2 * len(text))
@@ -245,7 +245,7 @@ def _changed(examinee: Examinee, place: int) -> Input:
 
 
 def _heads_sum(run: ObservedRun) -> _Found | str:
-    """Return a module's output is what its heads put out, each through its part of W_O, and b_O."""
+    """Measure that a module's output is the sum of its heads' parts through W_O, plus b_O."""
     sums, reason = run.examinee.head_sums()
     if not sums:
         return reason
@@ -253,12 +253,12 @@ def _heads_sum(run: ObservedRun) -> _Found | str:
     def off(entry: int) -> float:
         return _number(float(np.abs(sums[entry].summed - sums[entry].output).max()))
 
-    # Modules differ in size: the one nearest to its tolerance tells, or far beyond it.
+    # Modules differ in size: the worst is the one with the largest share of its tolerance.
     bounds = [run.rounding.of_sum(one.terms, one.largest) for one in sums]
 
     def beyond(entry: int) -> float:
         allowed = bounds[entry][0].value
-        # Where all outputs are zero, nothing is allowed.
+        # If all outputs are zero, the tolerance is 0.
         return off(entry) / allowed if allowed else math.inf if off(entry) else 0.0
 
     worst = max(range(len(sums)), key=beyond)
@@ -270,7 +270,7 @@ def _heads_sum(run: ObservedRun) -> _Found | str:
 
 
 def _eager_weights(run: ObservedRun) -> _Found:
-    """Return what was captured is what the same model computes when it is asked plainly."""
+    """Measure that the captured weights equal those of the same model without capture."""
     return [
         _held(reference, *apart(run.maps, reference.found), run.of_weights)
         for reference in run.examinee.references()
@@ -278,7 +278,7 @@ def _eager_weights(run: ObservedRun) -> _Found:
 
 
 def _outputs_kept(run: ObservedRun) -> _Found:
-    """Observing changes no output."""
+    """Measure that observing changes no output."""
     measures = []
     for reference in run.examinee.unobserved():
         shown = reference.found[-len(run.outputs) :]
@@ -300,7 +300,7 @@ def _held(
 
 
 def _dropout_off(run: ObservedRun) -> _Found:
-    """Nothing is drawn at random while a model is observed, whatever mode it is in."""
+    """Measure that dropout is off while a model is observed, even in training mode."""
     examinee = run.examinee
     again = apart(run.maps, examinee.capture(examinee.passage))
     measures = [exact("captured twice", *again, "nothing is drawn: bit for bit")]
@@ -313,7 +313,7 @@ def _dropout_off(run: ObservedRun) -> _Found:
 
 
 def _padding_ignored(run: ObservedRun) -> _Found | str:
-    """Padding gets no weight, and moves nothing of the real tokens."""
+    """Measure that padding gets no weight and does not change the real tokens."""
     runs, reason = run.examinee.padded()
     if not runs:
         return reason
@@ -332,7 +332,7 @@ def _padding_ignored(run: ObservedRun) -> _Found | str:
 
 
 def _unchanged(run: ObservedRun) -> _Found:
-    """Everything that was done left the model as it was found."""
+    """Measure that all runs left the model as it was."""
     before, after = run.state, run.examinee.state()
     parts = dict.fromkeys((*before, *after))
     other = [part for part in parts if before.get(part) != after.get(part)]
@@ -360,4 +360,4 @@ PROPERTIES = (
         _unchanged,
     ),
 )
-"""In the order in which they are shown; the last is tested when all the others have run."""
+"""The properties in the order of the report; the last is tested after all others."""

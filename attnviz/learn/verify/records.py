@@ -1,8 +1,8 @@
-"""What ``attnviz verify`` found: checks with their numbers, their tolerances and their verdicts.
+"""The records of ``attnviz verify``: checks with their numbers, tolerances and verdicts.
 
-The tolerances are reasoned from the rounding of a sum: n roundings of relative size ε/2 add up as a
+The tolerances are derived from the rounding of a sum: n roundings of relative size ε/2 add up as a
 random walk, to λ·√n·ε/2 with λ of a few (Higham & Mary 2019, "A new approach to probabilistic
-rounding error analysis"). Two sides that are both rounded may differ by twice that; λ is 4.
+rounding error analysis"). Two rounded sides may differ by twice that; λ is 4.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Verdict = Literal["pass", "fail", "skipped"]
 
 _WALK = 4
 MOST = 8
-"""Tokens, and numbers of a token, up to which paper can follow the steps."""
+"""Most tokens, and most numbers of a token, for which the steps show their numbers."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far two numbers may be apart by rounding alone: 4 · ε · √roundings · largest.
+    """The largest difference by rounding alone: 4 · ε · √roundings · largest.
 
-    epsilon: the machine epsilon of the type that rounds; 0 where both must be equal bit for bit.
-    roundings: how many follow one another on the way to one number.
+    epsilon: the machine epsilon of the rounding type; 0 if both must be equal bit for bit.
+    roundings: number of roundings in sequence on the way to one number.
     largest: the largest absolute number that is rounded on the way.
-    most: what is allowed at most, however many round.
+    most: an upper limit of the tolerance.
     """
 
     epsilon: float
@@ -54,7 +54,7 @@ class Tolerance:
 
     @property
     def words(self) -> str:
-        """Return how it comes about, such as ``4ε·√152·6.3``."""
+        """Return its formula in numbers, such as ``4ε·√152·6.3``."""
         if not self.value:
             return "exactly 0"
         if self.value == self.most:
@@ -67,7 +67,7 @@ class ComparedNumber:
     """One number compared with its tolerance.
 
     name: what was measured, such as ``outputs``.
-    difference: the largest absolute difference from what is expected; NaN never passes.
+    difference: the largest absolute difference from the expected numbers; NaN never passes.
     reason: where the tolerance comes from, in words.
     where: the place of the largest difference, such as ``L2H5``; empty if there is none.
     """
@@ -84,20 +84,20 @@ class ComparedNumber:
 
     @property
     def words(self) -> str:
-        """Return how its tolerance comes about, and why."""
+        """Return the formula of its tolerance and the reason for it."""
         return f"{self.tolerance.words}: {self.reason}"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of a verification.
+    """One check of a verification.
 
-    group: what it belongs to: a case of the own attention, or empty.
-    name: what is checked. against: what it is compared with; empty where the name says it.
+    group: the case of the library's own attention that it belongs to, or empty.
+    name: what is checked. against: what it is compared with; empty if the name says it.
     claim: what must be true, in one sentence.
     measures: its numbers; every one must pass.
-    skipped: why it was not made; None where it was.
-    notes: what else was seen, in sentences.
+    skipped: why it was not made; None if it was.
+    notes: further observations, in sentences.
     """
 
     group: str
@@ -120,7 +120,7 @@ class Check:
 
     @property
     def word(self) -> str:
-        """Return the verdict in four letters: SKIP of what is missing, N/A of what cannot be."""
+        """Return PASS, FAIL, SKIP if something is missing, or N/A if the claim does not apply."""
         if self.skipped is not None:
             return "N/A" if self.claim else "SKIP"
         return self.verdict.upper()
@@ -128,10 +128,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The shape of the own attention that is verified.
+    """The shape of the library's own attention in a verification.
 
     tokens: queries of each text. keys: those of the other text of cross-attention.
-    kv_heads: of the grouped case; None where one head has nothing to share.
+    kv_heads: of the grouped case; None if there is one head, which cannot share.
     """
 
     d_model: int
@@ -164,8 +164,8 @@ class ComputationStep:
     """One step of the computation.
 
     name: such as ``scores``. formula: what is computed, such as ``S = Q Kᵀ``.
-    axes: the names of the axes of what is found.
-    given: weights that come in here. found: what comes out.
+    axes: the names of the axes of the results.
+    given: weights used in this step. found: its results.
     note: what a reader should know; may be empty.
     """
 
@@ -188,7 +188,7 @@ class ComputationStep:
 class Backends:
     """A checkpoint run by NumPy and by torch, over the same tokens.
 
-    dtypes: in which each of them computed. texts, tokens: what was run.
+    dtypes: the dtype of each. texts, tokens: numbers of both that were run.
     apart: (layer, head) largest absolute difference of the two's attention weights.
     """
 
@@ -204,17 +204,17 @@ class Backends:
 
 @dataclass(frozen=True, repr=False)
 class VerifyReport(Report):
-    """All that one run of ``attnviz verify`` found.
+    """The result of ``attnviz verify``.
 
-    dtype: what is verified computes in it.
-    rounds_in: the dtype of its least exact steps. epsilon: the machine epsilon of that one.
-    checks: in the order in which they are shown.
-    model: the model that was verified; None for the own attention.
-    sizes: of the own attention; None for a model.
-    cases: of the own attention, what each group of checks is about, in words.
-    steps: the own attention step by step; empty where they were not asked for.
+    dtype: in which the verified attention computes.
+    rounds_in: the dtype of its least exact steps. epsilon: the machine epsilon of that dtype.
+    checks: in the order of the report.
+    model: the model that was verified; None for the library's own attention.
+    sizes: of the library's own attention; None for a model.
+    cases: the description of each case of the library's own attention.
+    steps: the library's own attention step by step; empty if not requested.
     causal: whether the steps hide later tokens.
-    text, target: what a model read; None if there is none. tokens: their numbers.
+    text, target: what a model read; None if there is none. tokens: their numbers of tokens.
     versions: of the libraries that took part.
     backends: of a checkpoint that NumPy and torch have run.
     """
@@ -260,12 +260,12 @@ class VerifyReport(Report):
             raise AttnvizError(failure_words(self))
 
     def count(self, verdict: Verdict) -> int:
-        """Return how many checks ended so."""
+        """Return the number of checks with this verdict."""
         return sum(check.verdict == verdict for check in self.checks)
 
     @property
     def numbers_shown(self) -> bool:
-        """Return whether the steps are small enough for their numbers."""
+        """Return whether the steps are small enough to show their numbers."""
         return self.sizes is not None and max(self.sizes.tokens, self.sizes.d_model) <= MOST
 
     @property

@@ -1,4 +1,4 @@
-"""What a person asks of ``verify``."""
+"""The options of ``attnviz verify``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Target(Options):
 
 @dataclass(frozen=True)
 class _Own(OwnShape, panel="The library's own attention"):
-    """What is verified of the library's own attention, and its shape."""
+    """The checks and the shape of the library's own attention."""
 
     causal: bool | None = option(
         "",
@@ -38,10 +38,10 @@ class _Own(OwnShape, panel="The library's own attention"):
 
 @dataclass(frozen=True)
 class VerifyRequest(_Target, Truncation, _Own, Seed):
-    """Everything that a person asked of a verification."""
+    """All options of ``attnviz verify``."""
 
     def refuse_model_options(self) -> None:
-        """Raise UsageError for options that say nothing about the library's own attention."""
+        """Raise UsageError if an option does not apply to the library's own attention."""
         for name, given in (("--target", self.target is not None), ("--truncate", self.truncate)):
             if given:
                 raise UsageError(f"{name} is for a model: add --model NAME, or leave it out")
@@ -52,7 +52,7 @@ class VerifyRequest(_Target, Truncation, _Own, Seed):
             )
 
     def refuse_own_options(self, model: str) -> None:
-        """Raise UsageError for options that say nothing about a model."""
+        """Raise UsageError if an option does not apply to a model."""
         names = {"--steps": self.steps, "--seq": self.seq, "--keras": self.keras}
         for name, value in names.items():
             if value is not None and (value or name == "--keras"):

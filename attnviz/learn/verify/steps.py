@@ -1,4 +1,4 @@
-"""The library's attention one step at a time, over whole numbers that paper can follow.
+"""The library's attention one step at a time, over whole numbers for a check on paper.
 
 Vaswani et al. 2017, "Attention Is All You Need", section 3.2.
 """
@@ -41,7 +41,7 @@ def attention_steps(sizes: Sizes, dtype: str, causal: bool) -> tuple[Computation
     """Return every step from the input to the output, for one text without biases.
 
     The input has whole numbers from -1 to 2. Each column of a projection picks one number of a
-    token, or takes its negative, so that queries, keys, values and scores are whole as well.
+    token, or its negative, so that queries, keys, values and scores are whole as well.
     """
     text, attention = _whole_numbers(sizes, dtype, causal)
     shape = attention.shape
@@ -137,7 +137,7 @@ def _weighing(
 def steps_check(
     sizes: Sizes, dtype: str, causal: bool, steps: tuple[ComputationStep, ...]
 ) -> Check:
-    """Return the steps against the same attention in one call."""
+    """Compare the steps with the same attention in one call."""
     text, attention = _whole_numbers(sizes, dtype, causal)
     output, weights = attention(text)
     found = {step.name: step.found[0].values for step in steps}
@@ -153,7 +153,7 @@ def steps_check(
 
 
 def _whole_numbers(sizes: Sizes, dtype: str, causal: bool) -> tuple[Floats, NumpyAttention]:
-    """Return a text (token, d_model) and an attention without biases over it."""
+    """Return a text (token, d_model) of whole numbers, and an attention without biases."""
     generator = np.random.default_rng(sizes.seed)
     text = generator.integers(-1, 3, (sizes.tokens, sizes.d_model)).astype(dtype)
     shared = sizes.kv_heads or sizes.heads

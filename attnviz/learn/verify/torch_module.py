@@ -1,4 +1,4 @@
-"""What is seen of a torch module: what its heads add up to, and digests of all that it is."""
+"""Functions on torch modules: the sum of a module's heads, and digests of its parts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from attnviz.records import Kind
 
 @dataclass(frozen=True, eq=False)
 class HeadSum:
-    """One attention module's output beside what its heads add up to.
+    """One attention module's output and the sum of its heads.
 
-    summed: Σ_h z_h W_O^h + b_O in float64, (token, width). output: what the module puts out.
-    terms: of the sum behind each number. largest: of the sums of absolute contributions.
+    summed: Σ_h z_h W_O^h + b_O in float64, (token, width). output: the module's own.
+    terms: number of terms of each sum. largest: the largest sum of absolute contributions.
     """
 
     kind: Kind
@@ -37,7 +37,7 @@ class HeadSum:
 def sum_heads(
     root: nn.Module, points: HookPoints, run: Callable[[], object]
 ) -> tuple[tuple[HeadSum, ...], str]:
-    """Return the sums of one ``run`` of ``root``, and why some module has none; empty if all have.
+    """Return the head sums of one ``run`` of ``root``, and why some module has none, or "".
 
     The output projection is the first linear map that ends after a module's heads are mixed, and
     it must read them unchanged.
@@ -49,7 +49,7 @@ def sum_heads(
 
 
 class _Watch:
-    """Takes down the heads of each point, then the linear map that reads them."""
+    """Records the heads of each hook point, then the linear map that reads them."""
 
     def __init__(self) -> None:
         self._pending: tuple[HookedCall, Tensor] | None = None
@@ -57,12 +57,12 @@ class _Watch:
         self.reason = ""
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """Look at outputs (batch, token, head, dim); see ``Intervention``."""
+        """Record outputs (batch, token, head, dim) and return them; see ``Intervention``."""
         self._pending = point, outputs[0].clone()
         return outputs
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-        """After any linear map has run."""
+        """Record the sum of the pending heads; called after each linear map."""
         if self._pending is None or not is_linear(module):
             return
         (point, heads), self._pending = self._pending, None
@@ -79,7 +79,7 @@ class _Watch:
 
 
 def _summed(point: HookedCall, heads: Tensor, projection: nn.Module, output: Tensor) -> HeadSum:
-    """Return the sum in float64: heads (token, head, dim), one at a time."""
+    """Return the sum in float64 of heads (token, head, dim) through their projection."""
     stored: Any = projection.weight
     weight = _wide(
         stored if isinstance(projection, nn.Linear) else stored.T
@@ -116,7 +116,7 @@ _HOOKS = (
 
 
 def module_state(root: nn.Module) -> dict[str, str]:
-    """Return a SHA-256 of every part of ``root`` that observing must leave alone."""
+    """Return a SHA-256 of every part of ``root`` that observing must not change."""
     modules = list(root.named_modules())
     return {
         "parameters": _digest(_tensors(root.named_parameters())),
@@ -159,12 +159,12 @@ def _configs(modules: Iterable[tuple[str, nn.Module]]) -> Iterable[bytes]:
 
 
 def dropout_of(root: nn.Module) -> float:
-    """Return the largest probability of dropout that any module of ``root`` has."""
+    """Return the largest dropout probability of any module of ``root``."""
     found = [0.0]
     for module in root.modules():
         if isinstance(module, nn.Dropout):
             found.append(module.p)
-        # Attention takes its probability as a number, without a module for it.
+        # Attention modules keep the probability as a number, without an nn.Dropout.
         found += [
             value
             for name, value in vars(module).items()

@@ -1,4 +1,4 @@
-"""A transformers model to be verified: every run goes through the model that was loaded."""
+"""A transformers model to be verified; every run uses the loaded model itself."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class TransformersExaminee(Examinee):
         self._stack = self._whole.get_decoder() if both else self._forward.module
         self.kinds = self._forward.kinds
         self.causal = ("decoder",) if "decoder" in self.kinds else ()
-        # Who writes text one token after another must not look ahead.
+        # A model that generates text token by token must not see later tokens.
         modules = any(getattr(module, "is_causal", False) for module in self._whole.modules())
         if "decoder" not in self.kinds and (modules or self._whole.can_generate()):
             self.causal = ("self",)
-        # Many of the library's files compute the softmax or positions in float32 whatever comes.
+        # Many transformers models compute the softmax or positions in float32 in any dtype.
         self.rounds_in = "float32" if self.info.dtype == "float64" else self.info.dtype
 
     def capture(self, passage: Input) -> Maps:
@@ -105,7 +105,7 @@ class TransformersExaminee(Examinee):
         parameters = inspect.signature(self._forward.module.forward).parameters
         if "attention_mask" not in parameters:
             return (), f"{type(self._whole).__name__} takes no attention mask"
-        # On the left, real tokens keep their places only where these can be handed over.
+        # With padding on the left, real tokens keep their positions only if position_ids are given.
         if self.causal != ("self",) or "position_ids" not in parameters:
             return ("right",), ""
         if self.info.dtype == "float64":
@@ -142,17 +142,15 @@ class TransformersExaminee(Examinee):
 
 
 def _plan(whole: Any, passage: Input, attention_mask: Tensor | None = None) -> ForwardPass:
-    """Return a run over one text that computes every kind of attention."""
+    """Return a forward pass over one text that computes every kind of attention."""
     target = None if passage.target is None else torch.tensor([passage.target.ids])
     planned = plan_pass(whole, KINDS, torch.tensor([passage.ids]), attention_mask, target)
-    return replace(planned, compare=False)  # the checks themselves do
+    return replace(planned, compare=False)  # the checks themselves compare
 
 
 @torch.inference_mode()
 def _eager_maps(forward: ForwardPass, like: Maps) -> Maps:
-    """Return what the model itself reports with eager attention, numbered as the layers of
-    ``like``.
-    """
+    """Return the weights that the model reports with eager attention, by the layers of ``like``."""
     keep = KeepAll()
     for kind, reported in run_reporting(forward)[1].items():
         # Layers without attention report nothing, but are counted.
@@ -165,7 +163,7 @@ def _eager_maps(forward: ForwardPass, like: Maps) -> Maps:
 
 @contextmanager
 def _last_hidden(stack: nn.Module) -> Iterator[list[NDArray[np.float64]]]:
-    """Yields a list that gets (token, width) of the first text at each call of ``stack``."""
+    """Yield a list that gets (token, width) of the first text at each call of ``stack``."""
     found: list[NDArray[np.float64]] = []
 
     def leave(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -181,8 +179,7 @@ def _last_hidden(stack: nn.Module) -> Iterator[list[NDArray[np.float64]]]:
 
 @torch.inference_mode()
 def _sink_shares(forward: ForwardPass) -> Maps:
-    """Return what a learned sink takes of each row, (head, query, 1), worked out from queries and
-    keys.
+    """Return a learned sink's share of each row, (head, query, 1), from queries and keys.
 
     transformers hands the sinks of a layer, a score for each head, to its attention function.
     """
@@ -201,7 +198,7 @@ def _sink_shares(forward: ForwardPass) -> Maps:
 
 
 def _share(call: AttentionCall, sinks: Tensor) -> NDArray[np.floating]:
-    """exp(sink) / (exp(sink) + Σ exp(score)) of the first text."""
+    """Return exp(sink) / (exp(sink) + Σ exp(score)) for the first text."""
     query, key = call.query[0].double(), call.key[0].double()
     key = key.repeat_interleave(len(query) // len(key), dim=0)
     scores = query @ key.transpose(-1, -2) * call.options["scaling"]

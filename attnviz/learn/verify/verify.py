@@ -1,4 +1,4 @@
-"""From a request to a report: the library's own attention, or a model, checked."""
+"""Makes the report of ``attnviz verify``, for the library's own attention or a model."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Tokens
 
 SENTENCE = "The cat sat on the mat because it was tired."
-"""What a model reads where no text is given."""
+"""The text that a model reads if none is given."""
 
 _BATCH = 2
 _MORE_KEYS = 4
-"""Keys of cross-attention beyond the queries."""
+"""Number of keys of cross-attention beyond the queries."""
 
 _COPIES = 12
-"""Arrays of weights that the comparisons of one case hold at once."""
+"""Number of weight arrays in memory while one case is compared."""
 
 Tell = Callable[[str], None]
-"""Called with what is being done."""
+"""Called with words for the current activity."""
 
 
 def verify_own(
@@ -45,7 +45,7 @@ def verify_own(
     """Compare the library's own attention with other implementations.
 
     dtype: ``float32`` or ``float64``; ``auto`` is float32.
-    Raises UsageError for options that do not fit, and for sizes that the memory does not hold.
+    Raises UsageError if options do not fit or the memory is too small.
     """
     request.refuse_model_options()
     sizes = _sizes(request)
@@ -86,9 +86,9 @@ def verify_own(
 
 
 def _sizes(request: VerifyRequest) -> Sizes:
-    """Return the sizes with the usual ones where none are given, small for steps.
+    """Return the requested sizes with defaults, which are smaller for steps.
 
-    Raises UsageError for heads that do not divide, or what the memory does not hold.
+    Raises UsageError if the heads do not divide the width or the memory is too small.
     """
     usual = (4, 2, 3) if request.steps else (64, 8, 7)
     given = (request.d_model, request.heads, request.seq)
@@ -115,7 +115,7 @@ def _sizes(request: VerifyRequest) -> Sizes:
 
 
 def _shared(heads: int) -> int | None:
-    """Key/value heads for the grouped case: the fewest above one where that is possible."""
+    """Return the key/value heads of the grouped case: the fewest, above one if possible."""
     parts = [part for part in range(1, heads) if heads % part == 0]
     return next((part for part in parts if part > 1), parts[0] if parts else None)
 
@@ -129,13 +129,12 @@ def verify_model(
     options: LoadOptions | None = None,
     tell: Tell = lambda words: None,
 ) -> VerifyReport:
-    """Check the properties of a model's attention, and its backends against each other.
+    """Check the properties of a model's attention, and compare its backends.
 
     text: what it reads; None for a sentence.
-    name, options: how it was loaded, if that is known: it is opened again by these for NumPy and to
-        count its parameters, which is skipped otherwise.
-    Raises UsageError for a text or options that do not fit, UnsupportedError for a model that does
-    not read text.
+    name, options: how it was loaded, if known; the comparison with NumPy and the parameter count
+        open it again and are skipped otherwise.
+    Raises UsageError if a text or options do not fit, UnsupportedError if the model reads no text.
     """
     options = options or LoadOptions()
     request.refuse_own_options(name or model.info.name)
@@ -165,7 +164,7 @@ def verify_model(
 def _read(
     model: Model, text: str, target: str | None, truncate: bool
 ) -> tuple[Tokens, Tokens | None]:
-    """Return the tokens, and what a decoder reads: a given text, else the same one."""
+    """Return the tokens, and those of a decoder: of its target, else of the same text."""
     tokens = encoded(model, text, truncate)
     heads = model.info.layers * model.info.heads
     require_maps(heads, len(tokens), len(tokens), "shorten the text, or add --truncate")

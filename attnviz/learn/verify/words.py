@@ -1,4 +1,4 @@
-"""A verification in words: the verdict, what failed, where tolerances come from, how to read it."""
+"""The words of a verification: the verdict, the failures, the tolerances, the explanation."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ def difference(value: float) -> str:
 
 
 def severity(measure: ComparedNumber) -> tuple[float, float, float]:
-    """Return a difference as a share of its tolerance, then both as numbers; NaN is worst of
-    all.
-    """
+    """Return difference ÷ tolerance, then both numbers, for sorting; NaN is the worst."""
     found, allowed = measure.difference, measure.tolerance.value
     if math.isnan(found):
         return math.inf, math.inf, allowed
@@ -31,7 +29,7 @@ def severity(measure: ComparedNumber) -> tuple[float, float, float]:
 
 
 def verdict_words(found: VerifyReport) -> str:
-    """Return how many checks ended how."""
+    """Return the numbers of checks that passed, failed and were skipped."""
     passed, failed, skipped = (found.count(one) for one in ("pass", "fail", "skipped"))
     words = [f"{passed} check{'s' * (passed != 1)} pass{'es' * (passed == 1)}"]
     if failed:
@@ -43,7 +41,7 @@ def verdict_words(found: VerifyReport) -> str:
 
 
 def worst_words(found: VerifyReport) -> str:
-    """Return the worst error and what was allowed, as the end of a sentence."""
+    """Return the worst error and its tolerance, as the end of a sentence."""
     places = [(check, measure) for check in found.checks for measure in check.measures]
     if not places:
         return ""
@@ -84,7 +82,7 @@ def failure_words(found: VerifyReport) -> str:
 
 
 def explanation(found: VerifyReport) -> tuple[str, ...]:
-    """Paragraphs; what stands before the first colon is what they are about."""
+    """Return paragraphs; the words before the first colon are the topic."""
     return tuple(_of_model(found) if found.model is not None else _of_own(found))
 
 
