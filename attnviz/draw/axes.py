@@ -99,7 +99,7 @@ class Axes:
 
 
 def tick_line(numbers: Sequence[int], indent: int, cell: int) -> Line:
-    """Numbers over their columns, ``cell`` columns apart, as many as fit.
+    """Draw numbers over their columns, ``cell`` columns apart, as many as fit.
 
     Two blanks part them over cells of one column. None reaches beyond the last column.
     """

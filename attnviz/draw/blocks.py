@@ -66,7 +66,7 @@ def trimmed(block: Block) -> Block:
 
 
 def beside(blocks: Sequence[Block], gap: int = 3) -> Block:
-    """Blocks side by side, aligned at the top."""
+    """Put blocks side by side, aligned at the top."""
     height = max((len(block.lines) for block in blocks), default=0)
     lines = []
     for row in range(height):
@@ -86,7 +86,7 @@ def beside(blocks: Sequence[Block], gap: int = 3) -> Block:
 
 
 def stack(blocks: Iterable[Block], gap: int = 1) -> Block:
-    """Blocks below each other, ``gap`` empty lines between."""
+    """Put blocks below each other, with ``gap`` empty lines between them."""
     lines: list[Line] = []
     width = 0
     for block in blocks:
@@ -98,7 +98,7 @@ def stack(blocks: Iterable[Block], gap: int = 1) -> Block:
 
 
 def flow(blocks: Sequence[Block], width: int, gap: int = 3, between: int = 1) -> Block:
-    """Blocks side by side as far as ``width`` allows, then on the next row.
+    """Put blocks side by side as far as ``width`` allows, then on the next row.
 
     gap: columns between blocks. between: empty lines between rows.
     """

@@ -183,7 +183,7 @@ def _by_word(pieces: Sequence[TextPiece]) -> list[list[TextPiece]]:
 
 
 def _last_rows(pieces: Sequence[TextPiece], room: int, most: int) -> list[list[TextPiece]]:
-    """As much of the end of the text as ``most`` lines hold."""
+    """Return as much of the end of the text as ``most`` lines hold."""
     words = _by_word(pieces)
     first = len(words) - 1
     while len(rows_of([piece for word in words[first - 1 :] for piece in word], room)) <= most:

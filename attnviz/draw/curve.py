@@ -51,19 +51,19 @@ class Canvas:
         self._styles: list[list[Style | None]] = [[None] * width for _ in range(rows)]
 
     def column(self, place: float, parts: int = 1) -> int:
-        """Of a place on the axis, counted in the ``parts`` of a column."""
+        """Return the column of a place on the axis, counted in ``parts`` of a column."""
         return _index(place, self._across, self.width * parts)
 
     def row(self, value: float, parts: int = 1) -> int:
-        """Of a value, from the top, counted in the ``parts`` of a row."""
+        """Return the row of a value, from the top, counted in ``parts`` of a row."""
         return self.rows * parts - 1 - _index(value, self._up, self.rows * parts)
 
     def put(self, column: int, row: int, glyph: str, style: Style | None) -> None:
-        """One character in place of what was there."""
+        """Put one character in place of what was there."""
         self._glyphs[row][column], self._styles[row][column] = glyph, style
 
     def line(self, points: Points, style: Style | None, glyph: str = "") -> None:
-        """A curve through the points, in dots of braille, or in ``glyph`` where one is given.
+        """Draw a curve through the points, in dots of braille, or in ``glyph`` if one is given.
 
         Where several points share a column their mean is drawn.
         """
@@ -132,7 +132,7 @@ _BETWEEN_SIGNS = 9
 
 
 def plot_block(plot: Plot, theme: Theme, room: int) -> Block:
-    """Curves on one canvas in ``room`` columns, told apart by hue and sign.
+    """Draw curves on one canvas in ``room`` columns; each has its own hue and sign.
 
     Later curves lie above earlier ones.
     """
@@ -262,7 +262,9 @@ def _floor(
 
 
 def _whole(places: Sequence[float], canvas: Canvas) -> list[float]:
-    """Whole numbers from left to right that do not touch the last one."""
+    """Return whole numbers for the axis, from left to right, none of which touches the one
+    before.
+    """
     last = places[-1]
     before = canvas.column(last) - len(short_number(last)) // 2
     return [

@@ -388,6 +388,6 @@ class Document(NamedTuple):
 
     @property
     def whole(self) -> Sequence[Group]:
-        """Everything, the finding behind the group that says what was measured."""
+        """Return all groups, with the finding after the group that says what was measured."""
         answer = [Group([Say(self.finding)])] if self.finding else []
         return [*self.groups[:1], *answer, *self.groups[1:]]

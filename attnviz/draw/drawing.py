@@ -98,7 +98,7 @@ class Drawing:
 
 
 def flow(name: str, drawings: Iterable[Drawing], room: float, gap: float) -> Drawing:
-    """Drawings side by side, a new row where ``room`` pixels are full."""
+    """Put drawings side by side, and begin a new row when ``room`` pixels are full."""
     parts: list[tuple[float, float, Drawing]] = []
     x = y = height = width = 0.0
     for drawing in drawings:
@@ -112,7 +112,7 @@ def flow(name: str, drawings: Iterable[Drawing], room: float, gap: float) -> Dra
 
 
 def column(name: str, drawings: Iterable[Drawing], gap: float) -> Drawing:
-    """Drawings below each other."""
+    """Put drawings below each other."""
     parts: list[tuple[float, float, Drawing]] = []
     y = width = 0.0
     for drawing in drawings:

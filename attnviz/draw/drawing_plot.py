@@ -75,7 +75,9 @@ def _weight(font: FontEntry) -> int:
 
 
 def _covering(texts: Iterable[str]) -> tuple[list[str], frozenset[int]]:
-    """Installed families that together draw ``texts``, and the code points that none can draw."""
+    """Find installed font families that together draw ``texts``, and the code points that none
+    draws.
+    """
     from matplotlib.font_manager import FontProperties, findfont
 
     base = _characters(findfont(FontProperties(family=_BASE)))
@@ -108,7 +110,7 @@ class Pen:
         return cls(*_covering(visible(text) for text in texts))
 
     def text(self, content: str) -> str:
-        """``content`` as it can be drawn."""
+        """Return ``content`` as it can be drawn."""
         return "".join(map(self._drawable, visible(content)))
 
     def _drawable(self, character: str) -> str:
@@ -163,7 +165,7 @@ def write_drawing(drawing: Drawing, palette: str, stream: BinaryIO, form: str = 
 
 @contextmanager
 def _defaults() -> Iterator[None]:
-    """matplotlib as it comes, whatever a matplotlibrc or MPLBACKEND says.
+    """Use matplotlib's own defaults while this is open, whatever a matplotlibrc or MPLBACKEND says.
 
     A reader's own settings may draw grids over the cells; no window is opened here, so that a
     backend that is none does no harm.
@@ -175,7 +177,7 @@ def _defaults() -> Iterator[None]:
 
 
 def _without_backend() -> ModuleType:
-    """matplotlib imported; MPLBACKEND is heeded after it, for those who go on with pyplot."""
+    """Import matplotlib; MPLBACKEND counts again afterwards, for code that goes on with pyplot."""
     named = os.environ.pop("MPLBACKEND", None)
     try:
         matplotlib = importlib.import_module("matplotlib")

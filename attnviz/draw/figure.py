@@ -64,7 +64,7 @@ def _headed(drawing: Drawing) -> bool:
 
 
 def text_drawing(lines: Sequence[tuple[Style, str]]) -> Drawing:
-    """Lines of text below each other: facts are broken where they are too long, a title is cut."""
+    """Draw lines of text below each other: long facts are broken, a long title is cut."""
     items: list[Item] = []
     y = 0.0
     for style, line in lines:
@@ -162,7 +162,9 @@ _LONGEST_CELL = 84
 
 
 def _table(table: doc.Table) -> Drawing:
-    """Columns as wide as their cells; a bar behind the names of what is ranked, else at the end."""
+    """Draw columns as wide as their cells; a bar follows the names of what is ranked, else it is
+    last.
+    """
     rows = [row for row in table.rows if len(row.cells) > 1]
     barred = any(row.bar is not None for row in rows)
     x, starts, ends = 0.0, [], []

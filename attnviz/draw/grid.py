@@ -75,7 +75,7 @@ def _widest_cell(grid: HeadGrid) -> int:
 
 
 def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
-    """As much of the cells' content as ``cell`` columns hold: text goes first, then letters."""
+    """Fit as much content as ``cell`` columns hold: the text is dropped first, then letters."""
     letters, texts = _contents(grid)
     inner = cell - 1 if cell > _LEAST else cell
     for mark in (1,) if letters and not theme.colour else (1, 0):
@@ -212,7 +212,7 @@ def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
 
 
 def key_block(key: Sequence[Key], scale: Scale | None, theme: Theme, room: int) -> Block:
-    """Samples and what they mean, one after the other."""
+    """Draw the samples of the key and what they mean, one after the other."""
     samples = [line for entry in key for line in _sample(entry, theme, room)]
     if scale is not None:
         samples += scale_samples(scale, theme, room, lambda share: strength_glyph(share, theme))

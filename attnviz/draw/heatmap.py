@@ -144,7 +144,7 @@ def _key_names(axes: Axes, cells: KeyCells, theme: Theme, room: int) -> list[Lin
 
 
 def _room_for_values(axes: Axes, room: int) -> list[Line]:
-    """Why there are no values in the cells."""
+    """Say why there are no values in the cells."""
     needed = axes.value_room()
     lines = at_blanks(f"values need {needed} columns (--width {needed})", room)
     return [text_line((line, DIM)) for line in lines]

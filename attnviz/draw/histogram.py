@@ -34,7 +34,7 @@ class _Layout(NamedTuple):
 
     @property
     def bars(self) -> int:
-        """Without one that stands apart."""
+        """Return the number of bars, without one that stands apart."""
         return (self.bins - self.apart) // self.merged
 
     @property
@@ -52,7 +52,7 @@ class _Layout(NamedTuple):
 def histogram_blocks(
     histograms: Sequence[Histogram], theme: Theme, room: int, rows: int = _MOST_ROWS
 ) -> Block:
-    """Side by side where that fits, or below each other, in ``room`` columns.
+    """Draw histograms in ``room`` columns, side by side if that fits, else below each other.
 
     A bar is as tall as its share of ``top`` in ``rows`` lines, but whatever is not empty is drawn.
     More than two are rather coarser than below each other.

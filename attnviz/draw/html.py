@@ -239,5 +239,5 @@ def framed_document(document: doc.Document, palette: str) -> str:
 
 
 def _lines(group: doc.Group) -> int:
-    """Of the tables that only pages have."""
+    """Count the lines of the tables that only pages have."""
     return sum(len(part.rows) + 2 for part in group.parts if isinstance(part, doc.Table))

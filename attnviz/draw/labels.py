@@ -40,7 +40,7 @@ _LETTERS = str.maketrans("×÷·–−“”", 'x/*--""')
 
 
 def spelled(text: str) -> str:
-    """``text`` in signs that every console can write; it may grow longer.
+    """Spell ``text`` in characters that every console can write; it may grow longer.
 
     A text of a stranger is not for this: what it says is escaped, not spelled.
     """
@@ -83,7 +83,7 @@ def _shown(character: str, after: str) -> str:
 
 
 def visible(text: str, encoding: str = "utf-8") -> str:
-    """``text`` with every control, format and unassigned character written out.
+    """Write out every control, format and unassigned character of ``text``.
 
     What ``encoding`` cannot carry becomes a backslash escape.
     """
@@ -105,12 +105,14 @@ def token_label(text: str, encoding: str = "utf-8") -> str:
 
 
 def _grouped(names: str) -> str:
-    """``<0xED><0x95>`` as ``<ED 95>``."""
+    """Write ``<0xED><0x95>`` as ``<ED 95>``."""
     return "<" + names.replace("<0x", "").replace(">", " ").strip().upper() + ">"
 
 
 def word_label(texts: Iterable[str], encoding: str = "utf-8") -> str:
-    """Neighbouring tokens as one word; their bytes as the characters that they make together."""
+    """Join neighbouring tokens to one word, their bytes to the characters that they make
+    together.
+    """
 
     def characters(match: re.Match[str]) -> str:
         try:
@@ -213,14 +215,14 @@ def width(text: str) -> int:
 
 
 def fit(text: str, cells: int, ellipsis: str = "…") -> str:
-    """``text`` padded or cut to exactly ``cells`` cells, an ellipsis where something was cut."""
+    """Pad or cut ``text`` to exactly ``cells`` cells, with an ellipsis if something was cut."""
     if cell_len(text) > cells > 0:
         return set_cell_size(text, cells - cell_len(ellipsis)) + ellipsis
     return set_cell_size(text, cells)
 
 
 def cut(text: str, cells: int) -> str:
-    """``text`` with an ellipsis where it is longer than ``cells`` terminal cells."""
+    """Cut ``text`` with an ellipsis if it is longer than ``cells`` terminal cells."""
     return text if width(text) <= cells else fit(text, cells)
 
 
@@ -236,7 +238,7 @@ def short_name(name: str) -> str:
 
 
 def wrap(text: str, cells: int, lines: int, ellipsis: str = "…") -> list[str]:
-    """``text`` broken into at most ``lines`` pieces of at most ``cells`` cells.
+    """Break ``text`` into at most ``lines`` pieces of at most ``cells`` cells.
 
     The last piece ends in an ellipsis where the text goes on. A character wider than ``cells``
     is shown as an ellipsis.
@@ -256,7 +258,7 @@ def wrap(text: str, cells: int, lines: int, ellipsis: str = "…") -> list[str]:
 
 
 def at_blanks(text: str, cells: int, indent: str = "", ellipsis: str = "…") -> list[str]:
-    """``text`` broken at its blanks into lines of at most ``cells`` cells, later ones indented.
+    """Break ``text`` at its blanks into lines of at most ``cells`` cells; later ones are indented.
 
     A word that has no line long enough ends in an ellipsis.
     """

@@ -33,7 +33,7 @@ def part_markdown(part: doc.Part) -> str:
 
 
 def _safe(text: str) -> str:
-    """Text in which nothing acts as markup."""
+    """Escape everything in a text that would act as markup."""
     return _ACTIVE.sub(r"\\\1", visible(" ".join(text.split())))
 
 
@@ -146,7 +146,7 @@ def _map(shown: doc.Map, part: doc.Maps) -> Iterator[str]:
 
 
 def _plot(plot: doc.Plot) -> Iterator[str]:
-    """Some points of each curve, or the bars."""
+    """Yield a table with some points of each curve, or the bars."""
     for curve in plot.curves:
         yield f"{_safe(curve.name)}\n"
         points = curve.points

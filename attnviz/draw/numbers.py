@@ -31,7 +31,7 @@ class NumberScale:
     def over(
         cls, values: Iterable[float], signed: bool = True, percent: bool = False
     ) -> NumberScale:
-        """That of these values; those that are no numbers do not count."""
+        """Return the scale of these values; values that are not finite do not count."""
         sizes = (abs(value) for value in values)
         return cls(max(filter(math.isfinite, sizes), default=0.0), signed, percent)
 
@@ -49,7 +49,9 @@ class NumberScale:
 
     @property
     def decimals(self) -> int:
-        """As many as leave the largest value three or four digits, a percentage two."""
+        """Return how many decimals leave the largest value three or four digits, a percentage
+        two.
+        """
         largest = self.limit / 10.0**self.power
         if 0 < largest < 0.1 and not self.percent:
             return 4
@@ -88,12 +90,14 @@ class NumberScale:
 
 
 def _without_zero(text: str) -> str:
-    """``+0.53`` as ``+.53``."""
+    """Write ``+0.53`` as ``+.53``."""
     return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
 
 
 def short_number(number: float) -> str:
-    """Such as ``850``, ``40 k`` or ``1.25 M``: at most three digits that count."""
+    """Write a number with at most three significant digits, such as ``850``, ``40 k`` or ``1.25
+    M``.
+    """
     for size, suffix in _SUFFIXES:
         if round(number) >= size:
             return f"{number / size:.3g}{suffix}"
@@ -101,7 +105,7 @@ def short_number(number: float) -> str:
 
 
 def percent(share: float, whole: bool = False) -> str:
-    """Such as ``0%``, ``0.17%`` or ``56.0%``; ``56%`` where it is to be ``whole``."""
+    """Write a share such as ``0%``, ``0.17%`` or ``56.0%``; ``56%`` if it is to be ``whole``."""
     shown = 100 * share
     if whole:
         return "under 1%" if 0 < shown < 0.5 else f"{shown:.0f}%"
@@ -117,7 +121,7 @@ _SLACK = 1e-9
 
 
 def round_ticks(low: float, high: float, most: int = 6) -> tuple[list[float], int]:
-    """Two to ``most`` round numbers between two ends, and how many decimals they need.
+    """Choose two to ``most`` round numbers between two ends, and the decimals that they need.
 
     low < high; most: at least 6 for two of them to be certain.
     """
@@ -132,7 +136,7 @@ def round_ticks(low: float, high: float, most: int = 6) -> tuple[list[float], in
 
 
 def spoken_time(seconds: float) -> str:
-    """Such as ``40 s``, ``3 min`` or ``2.5 h``."""
+    """Write a time such as ``40 s``, ``3 min`` or ``2.5 h``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

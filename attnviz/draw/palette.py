@@ -113,7 +113,9 @@ def shades(colour: str) -> str:
 
 
 def contrasting(colour: RGB) -> RGB:
-    """Black or white, whichever stands out more from ``colour``; by 4.5 : 1 or more (WCAG 2.1)."""
+    """Return black or white, whichever contrasts more with ``colour``; 4.5 : 1 or more (WCAG
+    2.1).
+    """
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
         for part in (value / 255 for value in colour)

@@ -71,7 +71,7 @@ def _lines(words: Words, theme: Theme, room: int) -> list[Line]:
 
 
 def _full(part: Maps, theme: Theme, room: int) -> Block:
-    """As many maps in a row as show no less than one alone would."""
+    """Put as many maps in a row as fit without showing less than one alone would."""
     axes = [map_axes(shown, theme) for shown in part.maps]
     most = part.lines or MOST_LINES
     wide = _map_room(part, axes, theme, room)
@@ -144,7 +144,7 @@ def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, room: int, width: 
 
 
 def _small(part: Maps, size: tuple[int, int], theme: Theme, room: int) -> Block:
-    """Rows of small maps with a line between; as many in a row as a page has, or a part of it."""
+    """Draw rows of small maps with a line between; a row has as many as a page, or a part of it."""
     lines, columns = size
     across = max((room + _SMALL_GAP) // (columns + _SMALL_GAP), 1)
     if part.across:

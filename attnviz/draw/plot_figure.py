@@ -143,7 +143,9 @@ def _moved(item: Item, down: float) -> Item:
 
 
 def _histogram(found: Histogram) -> Drawing:
-    """Bars of equal width, whatever the bins' sizes; a blank parts a first bin that begins at 0."""
+    """Draw bars of equal width, whatever the bins' sizes; a gap follows a first bin that begins at
+    0.
+    """
     apart = found.edges[0] == 0
     items: list[Item] = [
         Label(_BARS_LEFT, 14, found.name, "name"),

@@ -11,7 +11,7 @@ from attnviz.draw.theme import Theme, Words
 
 
 def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) -> Block:
-    """Text broken at blanks, later lines indented by two; safe text only.
+    """Break text at its blanks, with later lines indented by two; the text must be safe.
 
     Without a style, what stands before the first colon is bold. A word wider than the room is cut.
     """
@@ -36,7 +36,7 @@ def spelled_parts(parts: Words, theme: Theme) -> Words:
 
 
 def wrapped(parts: Words, room: int, theme: Theme) -> list[Line]:
-    """Parts (text, tone) joined by dots, broken between parts where a line is full.
+    """Join parts (text, tone) by dots, and break between parts when a line is full.
 
     A part that is longer than a line is broken at its blanks.
     """

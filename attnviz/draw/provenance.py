@@ -26,12 +26,12 @@ _BACKENDS = {"numpy": "NumPy", "torch": "torch"}
 
 
 def counted(number: int, noun: str) -> str:
-    """Such as ``1 text`` or ``1,024 tokens``."""
+    """Write a number with its noun, such as ``1 text`` or ``1,024 tokens``."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:
-    """Such as ``a, b and c``."""
+    """Write names as a list, such as ``a, b and c``."""
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 

@@ -73,7 +73,7 @@ def layer_grid(
     blank: Iterable[Place] = (),
     bar: doc.Scale | None = None,
 ) -> doc.HeadGrid:
-    """``signed_grid`` of values by their place, a row for each layer that has any.
+    """Make a ``signed_grid`` of values by their place, with a row for each layer that has any.
 
     column: the name over one. base: of the layers' names. unclear: values whose 95% interval
     includes zero. blank: places without a value.
@@ -125,5 +125,5 @@ def ranked_table(
 
 
 def interval_text(ends: Sequence[float] | None, scale: NumberScale) -> str:
-    """Such as ``[+0.296, +0.566]``; empty without ends."""
+    """Write an interval such as ``[+0.296, +0.566]``; empty without ends."""
     return f"[{', '.join(map(scale.text, ends))}]" if ends else ""

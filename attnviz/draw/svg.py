@@ -23,7 +23,7 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def png(steps: NDArray[np.intp], palette: str) -> bytes:
-    """Steps (rows, columns) of a palette as an image; −1 is transparent.
+    """Encode steps (rows, columns) of a palette as a PNG image; −1 is transparent.
 
     An image has 256 entries and blank needs one of them: steps 0 and 1, whose colours the eye
     cannot tell apart, share theirs.
@@ -81,7 +81,9 @@ _VECTOR_CELLS = 128 * 128
 
 
 def safe(text: str) -> str:
-    """Any text as the content or an attribute of an element; control characters are shown."""
+    """Escape any text as the content or an attribute of an element; control characters are
+    shown.
+    """
     return escape(visible(text), quote=True)
 
 
@@ -95,7 +97,9 @@ def _place(x: float, y: float, width: float, height: float) -> str:
 
 
 def _runs(steps: NDArray[np.intp]) -> dict[int, list[str]]:
-    """By step, the path pieces of its runs of equal cells along each row, a cell one unit."""
+    """Collect by step the path pieces of its runs of equal cells along each row; a cell is one
+    unit.
+    """
     pieces: dict[int, list[str]] = defaultdict(list)
     for row, line in enumerate(steps):
         starts = np.flatnonzero(np.diff(line, prepend=-2))

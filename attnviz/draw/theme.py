@@ -123,7 +123,7 @@ class Theme:
         return self.colour and not self.ascii
 
     def spell(self, text: str) -> str:
-        """Words of this program as the console can write them; what it lacks is spelled out."""
+        """Spell words of this program as the console can write them."""
         return visible(spelled(text) if self.ascii else text, self.encoding)
 
     def tone(self, tone: bool | Tone) -> Style | None:
@@ -178,14 +178,16 @@ class Theme:
         return Segment(text.center(cells), self._style(-1, step) + Style(color=ink))
 
     def halves(self, upper: Tint | None, lower: Tint | None, cells: int) -> Segment:
-        """Two colours above each other across ``cells`` columns; None is blank."""
+        """Draw two colours above each other across ``cells`` columns; None is blank."""
         above, below = (each and self.ink(each) for each in (upper, lower))
         if above is None:
             return Segment("▄" * cells, below) if below else Segment(" " * cells)
         return Segment("▀" * cells, above + Style(bgcolor=below.color) if below else above)
 
     def stacked(self, upper: Sequence[int], lower: Sequence[int]) -> list[Segment]:
-        """Two rows of steps in one line of half blocks; −1 is blank. Equal neighbours merge."""
+        """Draw two rows of steps in one line of half blocks; −1 is blank. Equal neighbours
+        merge.
+        """
         line: list[Segment] = []
         for above, below in zip(upper, lower, strict=True):
             if above >= 0:

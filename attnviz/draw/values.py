@@ -145,7 +145,8 @@ def json_number(value: float | None) -> float | None:
 
 
 def shortest(values: NDArray[np.floating]) -> NDArray[np.float64]:
-    """float64 numbers, same shape, whose ``repr`` is the shortest that gives ``values`` back.
+    """Return float64 numbers, same shape, whose ``repr`` is the shortest that gives ``values``
+    back.
 
     float64 input is returned as it is: its ``repr`` is that already. Numbers of a million and more
     read back as well, but may keep a digit too many.

@@ -150,7 +150,7 @@ def check_new_directory(path: Path) -> None:
 
 @contextmanager
 def whole_directory(path: Path) -> Iterator[Path]:
-    """A draft directory that becomes ``path`` when the block ends without an exception.
+    """Yield a draft directory that becomes ``path`` when the block ends without an exception.
 
     Raises what ``check_new_directory`` raises, and LoadError where the system refuses on the way.
     """

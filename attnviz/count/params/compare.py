@@ -171,7 +171,7 @@ def _along(
 
 
 def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:
-    """Why the numbers change as they do, where they bear it out."""
+    """Return why the numbers change as they do, if they confirm it."""
     return [
         reason
         for option, _, along in _along(options, cases)
@@ -289,7 +289,7 @@ def _inner_width(cost: CostReport) -> str:
 
 
 def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
-    """Counts by role, each with its share below; the counts add up to the total."""
+    """Yield counts by role, each with its share below; the counts add up to the total."""
     totals = [cost.parameters.total for cost in costs]
     for name, label in _SHARES.items():
         numbers = [getattr(cost.parameters.shares, name) for cost in costs]

@@ -218,7 +218,7 @@ def _part(line: PartLine) -> dict[str, Any]:
 
 
 def _kinds(cost: CostReport) -> list[dict[str, Any]]:
-    """Equal layers together; ``indices`` is null where a stack has only these."""
+    """List equal layers together; ``indices`` is null if a stack has only these."""
     return [
         {
             "stack": stack.spec.name,
@@ -263,7 +263,7 @@ def params_rows(counted: Counted) -> Iterator[tuple[object, ...]]:
 
 
 def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, int, str]]:
-    """Section, stack, item, detail, value and unit."""
+    """Yield section, stack, item, detail, value and unit."""
     section = unit = "parameters"
     for line in part_lines(cost.parameters):
         yield section, line.stack, line.label, "detail" * line.detail, line.number, unit

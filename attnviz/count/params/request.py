@@ -169,7 +169,7 @@ def check_size(name: str, value: object) -> None:
 
 
 def parse_choices(text: str) -> tuple[str, tuple[str, ...]]:
-    """``kv-heads=32,8,1`` as the option's name and its values, each still a word.
+    """Split ``kv-heads=32,8,1`` into the option's name and its values, each still a word.
 
     Raises UsageError where there is no name or not at least two different values.
     """

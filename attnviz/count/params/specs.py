@@ -235,7 +235,7 @@ class ModelSpec(NamedTuple):
 
 
 def group_layers(layers: Sequence[LayerSpec]) -> tuple[LayerGroup, ...]:
-    """Equal layers put together, in the order of the first of each kind."""
+    """Group equal layers, in the order of the first of each kind."""
     places: dict[LayerSpec, list[int]] = {}
     for index, layer in enumerate(layers):
         places.setdefault(layer, []).append(index)

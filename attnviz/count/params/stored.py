@@ -64,7 +64,7 @@ def stored_weights(directory: Path) -> Stored:
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, list[int], int]]:
-    """Dtype, shape and bytes of each tensor; LoadError where the header is none."""
+    """Yield dtype, shape and bytes of each tensor; LoadError if the header is not valid."""
     if not path.is_file():  # a pipe would be waited for
         raise LoadError(f"{path.name} is no file")
     with damaged(path.name):

@@ -86,7 +86,7 @@ def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
 
 
 def _brief(lines: Sequence[PartLine]) -> list[PartLine]:
-    """Lines without details, and many small ones outside the layers of a stack as one."""
+    """Return lines without details, with many small ones outside the layers of a stack as one."""
     groups: dict[tuple[str, str], list[PartLine]] = {}
     for line in lines:
         if not line.detail:

@@ -28,12 +28,12 @@ def count(number: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Such as ``1 layer`` or ``4,096 tokens``."""
+    """Write a number with its noun, such as ``1 layer`` or ``4,096 tokens``."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _rounded(part: int, whole: int, decimals: int) -> str:
-    """``part / whole`` rounded half up; exact however large the two are."""
+    """Return ``part / whole`` rounded half up; exact however large the two are."""
     scaled = (2 * part * 10**decimals + whole) // (2 * whole)
     left, right = divmod(scaled, 10**decimals)
     return f"{left:,}.{right:0{decimals}d}" if decimals else f"{left:,}"
@@ -48,7 +48,7 @@ def share(part: int, whole: int) -> str:
 
 
 def _scaled(number: int, names: tuple[str, ...]) -> str:
-    """Three or four digits and a unit; what no unit reaches as a power of ten."""
+    """Write three or four digits and a unit; a power of ten if no unit is large enough."""
     place = max((len(str(number)) - 1) // 3, 0)
     if place >= len(names):
         power = len(str(number)) - 1
@@ -72,7 +72,7 @@ def short(number: int) -> str:
 
 
 def operations(number: int) -> str:
-    """Floating-point operations: ``137.9 GFLOP``."""
+    """Write floating-point operations, such as ``137.9 GFLOP``."""
     return _scaled(number, _OPERATIONS)
 
 
@@ -104,7 +104,7 @@ def layer_span(group: GroupCount) -> str:
 
 
 def spans(indices: tuple[int, ...]) -> str:
-    """Ascending numbers as runs; what goes on in equal steps is shortened."""
+    """Write ascending numbers as runs; numbers in equal steps are shortened."""
     if len(indices) > 3:
         steps = {after - before for before, after in pairwise(indices)}
         if len(steps) == 1 and (step := steps.pop()) > 1:
@@ -122,7 +122,9 @@ def spans(indices: tuple[int, ...]) -> str:
 
 
 def dtype_words(cost: CostReport | BuiltCount) -> str:
-    """``bfloat16``, ``int4, cache bfloat16``, ``bfloat16 assumed``, ``float16 and float32``."""
+    """Write ``bfloat16``, ``int4, cache bfloat16``, ``bfloat16 assumed``, ``float16 and
+    float32``.
+    """
     words = " and ".join([cost.dtype, *cost.others]) + " assumed" * (not cost.stated)
     cache = cost.dtype if cost.cache is None else cost.cache.dtype
     return words if cache == cost.dtype else f"{words}, cache {cache}"
@@ -164,7 +166,7 @@ def _name(cost: CostReport) -> str:
 
 
 def _kv_words(spec: AttentionSpec) -> str:
-    """``, 8 KV heads`` where heads share them."""
+    """Write ``, 8 KV heads`` if heads share them."""
     shared = spec.kv_heads != spec.heads and spec.latent is None
     return f", {counted(spec.kv_heads, 'KV head')}" if shared else ""
 
@@ -187,7 +189,7 @@ def origin_lines(cost: CostReport) -> tuple[str, ...]:
 
 
 def dtype_notes(cost: CostReport | BuiltCount) -> list[str]:
-    """That nobody states a dtype."""
+    """Say that no dtype is stated."""
     if cost.stated:
         return []
     return [f"dtype not stated, counted as {cost.dtype}; --dtype takes another"]

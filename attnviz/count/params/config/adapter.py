@@ -130,7 +130,7 @@ def layer_norm(label: str, width: int) -> specs.Norm:
 def square_attention(
     fields: Fields, width: int, heads: int, *, bias: bool = True, kv_heads: int | None = None
 ) -> specs.AttentionSpec:
-    """Attention whose heads share the model's width."""
+    """Return attention whose heads share the model's width."""
     dim = fields.divided(width, heads)
     kv_heads = fields.grouped(heads, kv_heads or heads)
     return specs.AttentionSpec(
@@ -147,7 +147,7 @@ def square_attention(
 
 
 def plain_feed_forward(width: int, inner: int, bias: bool = True) -> specs.FeedForwardSpec:
-    """Two matrices with one activation in between."""
+    """Return a feed-forward part of two matrices with one activation in between."""
     return specs.FeedForwardSpec(width, inner, up_bias=bias, down_bias=bias)
 
 

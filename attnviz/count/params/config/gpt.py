@@ -74,7 +74,7 @@ def _gpt(fields: adapter.Fields, *, purpose: _Purpose, **switches: Any) -> Model
 
 
 def _shape(fields: adapter.Fields) -> tuple[int, int, int]:
-    """Width, heads and layers."""
+    """Read the width, the number of heads and the number of layers."""
     return (
         fields.whole("hidden_size"),
         fields.whole("num_attention_heads"),
@@ -113,7 +113,7 @@ def _stacked(
 
 
 def _falcon(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
-    """Falcon: a single key/value head, or grouped ones in the newer shape."""
+    """Read Falcon: a single key/value head, or grouped ones in the newer shape."""
     width, heads, layers = _shape(fields)
     new = fields.flag("new_decoder_architecture")
     if new:
@@ -140,7 +140,7 @@ def _falcon_norms(fields: adapter.Fields, new: bool) -> int:
 
 
 def _opt(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
-    """OPT: learned positions with two rows to spare, token vectors of another width."""
+    """Read OPT: learned positions with two rows to spare, token vectors of another width."""
     width, heads, layers = _shape(fields)
     bias, affine = fields.flag("enable_bias"), fields.flag("layer_norm_elementwise_affine")
     layer = adapter.block(
@@ -168,7 +168,7 @@ def _opt(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
 
 
 def _gpt_neo(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
-    """GPT-Neo: global and local attention take turns."""
+    """Read GPT-Neo: global and local attention take turns."""
     width, heads, layers = _shape(fields)
     inner = fields.optional("intermediate_size") or 4 * width
     kinds = fields.listed("attention_layers", layers) or _repeated(fields, layers)
@@ -190,7 +190,7 @@ def _gpt_neo(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
 
 
 def _repeated(fields: adapter.Fields, layers: int) -> list[str]:
-    """GPT-Neo's short form of its layers: ``[[["global", "local"], 12]]``."""
+    """Read GPT-Neo's short form of its layers: ``[[["global", "local"], 12]]``."""
     with damaged(f"attention_types of {fields.name!r}"):
         kinds = repeated(fields.get("attention_types"), layers)
     if len(kinds) != layers:

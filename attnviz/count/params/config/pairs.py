@@ -84,7 +84,8 @@ def _layers(fields: adapter.Fields, side: _Side, key_bias: bool = True) -> specs
 
 
 def _read_whisper(fields: adapter.Fields, *, purpose: _Purpose) -> specs.ModelSpec:
-    """Whisper: two convolutions halve the frames of a log-mel spectrogram (Radford et al. 2022).
+    """Read Whisper: two convolutions halve the frames of a log-mel spectrogram (Radford et al.
+    2022).
 
     Keys have no bias; the encoder's sinusoids are stored as a table that is counted.
     """

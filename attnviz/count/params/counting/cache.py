@@ -36,7 +36,7 @@ _OTHER_NAMES = {
 
 
 def bits(dtype: str) -> int:
-    """Bits of one number; UsageError for a dtype that is not known."""
+    """Return the bits of one number; UsageError for a dtype that is not known."""
     known = {**BITS, **_OTHER_NAMES}
     name = dtype.removeprefix("torch.").lower()
     if name not in known:
@@ -48,7 +48,7 @@ NO_OTHERS: Mapping[str, int] = {}
 
 
 def byte_count(numbers: int, dtype: str, others: Mapping[str, int] = NO_OTHERS) -> int:
-    """Bytes of so many numbers; half a byte left over (int4) takes a whole one.
+    """Count the bytes of so many numbers; half a byte left over (int4) takes a whole one.
 
     others: how many of them have which other dtype.
     """

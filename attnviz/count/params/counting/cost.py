@@ -111,7 +111,7 @@ class CostReport(NamedTuple):
 
     @property
     def needed_bytes(self) -> int:
-        """Weights, buffers and cache together."""
+        """Return the bytes of weights, buffers and cache together."""
         return self.weight_bytes + self.buffer_bytes + self.cache.bytes
 
 
@@ -219,7 +219,7 @@ def _projections(count: AttentionCount, tokens: int, keys: int) -> int:
 
 
 def _scores(spec: AttentionSpec, tokens: int, keys: int) -> int:
-    """Scores and mixing of all pairs; of linear attention, of each token with the state."""
+    """Count scores and mixing of all pairs; of linear attention, of each token with the state."""
     if spec.linear:
         return 4 * tokens * spec.heads * spec.head_dim * spec.value_dim
     return 2 * tokens * keys * spec.heads * (spec.head_dim + spec.value_dim)
@@ -269,7 +269,7 @@ def _linear_step(stack: StackCount) -> int:
 
 
 def _score_step(stack: StackCount, length: Lengths) -> int:
-    """Scores and mixing of one token that sees ``tokens`` keys, or a window of them."""
+    """Count scores and mixing of one token that sees ``tokens`` keys, or a window of them."""
     operations = 0
     for group in stack.groups:
         for attention in group.layer.attentions:
@@ -299,7 +299,7 @@ def _terms(
 
 
 def _maps(spec: ModelSpec, length: Lengths, batch: int, dtype: str) -> MapCount:
-    """Layers × heads × queries × keys; linear attention has no maps.
+    """Count layers × heads × queries × keys; linear attention has no maps.
 
     dtype: of the weights; where it has fewer than 16 bits, maps have 16.
     """

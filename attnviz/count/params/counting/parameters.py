@@ -51,7 +51,7 @@ class Shares(NamedTuple):
 
     @classmethod
     def outside(cls, terms: tuple[Term, ...]) -> Shares:
-        """Shares of lines that stand outside attention and feed-forward parts."""
+        """Return the shares of lines outside the attention and feed-forward parts."""
         embedding, norm, head = (total(terms, role) for role in ("embedding", "norm", "head"))
         return cls(0, 0, embedding, norm, head, total(terms) - embedding - norm - head)
 
