@@ -90,7 +90,7 @@ def patterns_data(report: PatternReport) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "model": model_facts(report.model),
-        "text": report.text,
+        "text": report.text or None,
         "target": report.target,
         "source": report.source or None,
         "kind": report.kind,

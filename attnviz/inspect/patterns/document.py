@@ -69,7 +69,7 @@ def patterns_document(
         else (),
         [doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=[(model, True), *((words, False) for words in told)],
-        quoted=report.text or "",
+        quoted=report.text,
         finding=finding(report, watch),
         first=partial(_first, report, watch, maps),
     )
@@ -104,7 +104,7 @@ def _same(report: PatternReport) -> Iterator[str]:
         yield from ("--file", report.file)
     if report.target is not None:
         yield from ("--target", _short(report.target))
-    if report.text is not None and not report.file:
+    if report.text and not report.file:
         yield _short(report.text)
 
 

@@ -34,6 +34,7 @@ STATE_FILE = "training.pt"
 _FORM = 1
 """Version of the stored state; to be raised when ``Trainer.state`` changes."""
 
+
 def check_directory(directory: Path, resume: bool) -> None:
     """Raise an error if a run cannot begin, or be resumed, in ``directory``; create nothing.
 
