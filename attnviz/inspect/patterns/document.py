@@ -120,7 +120,7 @@ def _about(report: PatternReport) -> list[doc.Part]:
     words += [] if report.kind == "self" else [(f"{report.kind} attention", False)]
     seed = report.model.seed
     words += [] if seed is None else [(f"seed {seed} of the weights", False)]
-    texts = {"text": report.text, "target": report.target}
+    texts = {"text": report.text or None, "target": report.target}
     return [
         doc.Facts(words),
         *(doc.Quote(name, text, _LEAD) for name, text in texts.items() if text is not None),
