@@ -102,12 +102,11 @@ class Running(Options, panel="Running it"):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("tokens", "source_tokens", "batch"):
             typed, value = "--" + name.replace("_", "-"), getattr(self, name)
             if value is None:
                 continue
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise UsageError(f"{typed} must be a whole number, not {value!r}")
             if value < 1:
                 raise UsageError(f"{typed} must be 1 or more, not {value}")
             check_size(name, value)
@@ -138,10 +137,6 @@ class _Hub(Options, panel="Loading"):
 @dataclass(frozen=True)
 class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, _View, _Hub):
     """Everything that a person asked of counting."""
-
-    def __post_init__(self) -> None:
-        Options.__post_init__(self)
-        super().__post_init__()
 
     @property
     def shape(self) -> dict[str, Any]:
