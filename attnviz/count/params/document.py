@@ -1,4 +1,4 @@
-"""What ``attnviz params`` has to say, in parts that every outlet draws."""
+"""The document of ``attnviz params``, in parts that every outlet draws."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ from attnviz.draw.document import (
 )
 
 _BESIDE = Beside(58)
-"""How the tables of a first screen stand where a terminal is wide."""
+"""How the tables of a first screen stand side by side on a wide terminal."""
 
 
 class _Told(NamedTuple):
-    """What is to be said of what was counted.
+    """The content of a document.
 
-    title: a name and what stands behind it. heading, finding, first: as of a ``Document``.
+    title: a name, and remarks behind it. heading, finding, first: see ``Document``.
     """
 
     title: Sequence[str]
@@ -84,7 +84,7 @@ class _Told(NamedTuple):
 def params_document(
     report: ParamsReport, *, explain: bool = False, hints: bool = False
 ) -> Document:
-    """Return where the parameters are, what running costs, and what that means."""
+    """Return the document: where the parameters are, what running costs, and what that means."""
     counted, view = report.counted, report.request
     advice = [] if explain or not hints else list(_hints(report))
     costs = [case.cost for case in counted.cases if case.cost is not None]
@@ -116,7 +116,7 @@ def params_document(
 
 
 def _hints(report: ParamsReport) -> Iterator[str]:
-    """Yield what to try next: nothing that was given."""
+    """Yield options to try next that were not given."""
     request = report.request
     if request.memory is None:
         yield "--memory 24GB: does it fit"
@@ -151,7 +151,7 @@ def _single(case: Case, cost: CostReport, view: ParamsRequest) -> _Told:
 def _first_groups(
     case: Case, cost: CostReport, view: ParamsRequest, columns: int, lines: int
 ) -> list[Group]:
-    """Return what ``lines`` of so many columns have room for; wide terminals show tables beside."""
+    """Return what fits into ``lines`` and ``columns``; wide terminals show tables side by side."""
     overview = overview_table(case, cost)
     parameters = parameter_table(cost, view.formula)._replace(least=3)
     more = [layer_table(cost)._replace(least=3)] if view.per_layer else []
@@ -175,14 +175,12 @@ def _first_groups(
 
 
 def _height(table: Table) -> int:
-    """Return its lines, with those of its heading and its rules."""
+    """Return the lines of a table with its heading and rules."""
     return 1 + sum(1 + row.ruled for row in table.rows)
 
 
 def _built(built: BuiltCount) -> _Told:
-    """Return a model that was built: its parts, which add up to the total, and what its weights
-    take.
-    """
+    """Return a model that was built: its parts, which add up to the total, and its memory."""
     columns = (Column("part", right=False), Column("parameters"), Column("share", keep=6))
     rows = [
         Row((name, count(number), share(number, built.total)), bar=(number, built.total))
@@ -215,7 +213,7 @@ def _built(built: BuiltCount) -> _Told:
 
 
 def _compared(counted: Counted, costs: Sequence[CostReport]) -> _Told:
-    """Return the table of all cases, of which at least one has been counted."""
+    """Return the table of all cases, at least one of which has been counted."""
     options, cases = counted.options, counted.cases
     metrics = telling_metrics(cases)
     brief = [metric for metric in metrics if changed(metric, cases)]
