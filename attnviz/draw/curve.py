@@ -1,4 +1,4 @@
-"""Draws curves with braille dots, two by four in each character, over an axis with round numbers."""
+"""Draws curves with braille dots, two by four in a character, over an axis of round numbers."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def _floor(
 
 
 def _whole(places: Sequence[float], canvas: Canvas) -> list[float]:
-    """Return whole numbers for the axis from left to right, spaced so that none touches the next."""
+    """Return whole numbers for the axis, from left to right, of which none touches the next."""
     last = places[-1]
     before = canvas.column(last) - len(short_number(last)) // 2
     return [

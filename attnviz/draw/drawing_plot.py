@@ -188,7 +188,7 @@ def _without_backend() -> ModuleType:
 
 
 def _placed(drawing: Drawing, x: float, y: float) -> Iterator[tuple[float, float, Item]]:
-    """Yield every item of a drawing and its parts, with the corner that its place is counted from."""
+    """Yield every item of a drawing and its parts, with the origin of the item's coordinates."""
     yield from ((x, y, item) for item in drawing.items)
     for right, down, part in drawing.parts:
         yield from _placed(part, x + right, y + down)

@@ -98,7 +98,7 @@ def _tips(
     corner: tuple[float, float],
     cell: float,
 ) -> Iterator[Item]:
-    """Yield a tip for each cell if cells are few, else one for each query with its largest values."""
+    """Yield a tip for each cell or, if there are many, for each query with its largest values."""
     (queries, keys), (x, y) = names, corner
     for row, query in enumerate(queries):
         seen = min(row + 1, len(keys)) if causal else len(keys)

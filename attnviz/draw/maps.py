@@ -32,7 +32,7 @@ def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.
 
 
 def pool_signed(values: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
-    """Return, as ``pool`` does, the value of the largest size; of two equal sizes the positive one."""
+    """Return the value of the largest size in each block, of two equal sizes the positive one."""
     above, below = pool(values, factors), -pool(-values, factors)
     return np.where(above >= -below, above, below)
 
@@ -115,7 +115,7 @@ def small_map(
     theme: Theme,
     limit: float = 0.0,
 ) -> Block:
-    """Return a map of at most ``lines`` × ``columns``, see ``fitted``; limit: see ``cell_steps``."""
+    """Return a map of at most ``lines`` × ``columns``; limit: see ``cell_steps``."""
     queries, keys = weights.shape
     theme = theme.signed if limit else theme
     fit = fitted(queries, keys, lines, columns, theme)

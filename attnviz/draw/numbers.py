@@ -50,7 +50,7 @@ class NumberScale:
 
     @property
     def decimals(self) -> int:
-        """Return the decimals that give the largest value three or four digits, a percentage two."""
+        """Return the decimals that give the largest value 3 or 4 digits, a percentage 2."""
         largest = self.limit / 10.0**self.power
         if 0 < largest < 0.1 and not self.percent:
             return 4
@@ -66,7 +66,7 @@ class NumberScale:
 
     @property
     def room(self) -> int:
-        """Return the characters that show the largest value with two digits or more, six at most."""
+        """Return the characters that show the largest value with two digits or more; at most 6."""
         least = 4 if self.power or self.limit >= 0.1 else 5
         return next((room for room in range(least, 6) if self.fitted(self.limit, room)), 6)
 
@@ -92,7 +92,7 @@ def _without_zero(text: str) -> str:
 
 
 def short_number(number: float) -> str:
-    """Write a number with at most three significant digits, such as ``850``, ``40 k``, ``1.25 M``."""
+    """Write a number with at most three significant digits: ``850``, ``40 k``, ``1.25 M``."""
     for size, suffix in _SUFFIXES:
         if round(number) >= size:
             return f"{number / size:.3g}{suffix}"

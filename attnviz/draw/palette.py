@@ -12,7 +12,7 @@ RGB = tuple[int, int, int]
 
 
 class Tint(NamedTuple):
-    """A colour: a step, 0 to 255, of a palette; an empty name is the palette that the user chose."""
+    """A colour: a step, 0 to 255, of a palette; an empty name means the user's palette."""
 
     step: int
     palette: str = ""
@@ -66,7 +66,7 @@ STEPS = 256
 
 
 def series_tint(number: int) -> Tint:
-    """Return the colour of the curve of this number, from 0; the ninth has the first one's again."""
+    """Return the colour of the curve of this number, from 0; curve 8 has that of curve 0."""
     hue = [*_SERIES][number % len(_SERIES)]
     return Tint(0, f"{hue} {hue}")
 
@@ -112,7 +112,7 @@ def shades(colour: str) -> str:
 
 
 def contrasting(colour: RGB) -> RGB:
-    """Return black or white, whichever contrasts more with ``colour``: at least 4.5 : 1 (WCAG 2.1)."""
+    """Return black or white, whichever contrasts more with ``colour``; 4.5 : 1 or more (WCAG)."""
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
         for part in (value / 255 for value in colour)

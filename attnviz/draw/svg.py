@@ -81,7 +81,7 @@ _VECTOR_CELLS = 128 * 128
 
 
 def safe(text: str) -> str:
-    """Escape any text as the content or an attribute of an element, with control characters shown."""
+    """Escape any text as the content or an attribute of an element; show control characters."""
     return escape(visible(text), quote=True)
 
 

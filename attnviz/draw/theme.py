@@ -116,7 +116,7 @@ class Theme:
 
     @property
     def signed(self) -> Theme:
-        """Return the theme for values of either sign, whose steps are those of ``diverging_steps``."""
+        """Return the theme for values of either sign, with the steps of ``diverging_steps``."""
         return replace(self, palette=DIVERGING)
 
     @property
@@ -135,7 +135,7 @@ class Theme:
         return _TONES["strong" if tone is True else tone or "plain"]
 
     def ink(self, tint: Tint) -> Style | None:
-        """Return the style that writes in a colour on the terminal's ground; None without colour."""
+        """Return the style of text in a colour; None without colour."""
         if not self.colour:
             return None
         return Style(color=Color.from_rgb(*colour_table(tint.palette or self.palette)[tint.step]))

@@ -1,4 +1,4 @@
-"""Tables and sentences that compare cases: one architecture by the values of an option, or models."""
+"""Compares cases in tables and sentences: values of an option of one architecture, or models."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Seque
 def _along(
     options: Sequence[str], cases: Sequence[Case]
 ) -> Iterator[tuple[str, int, Sequence[Case]]]:
-    """Yield each option, its index, and the cases that have the first value of all other options."""
+    """Yield each option, its index, and the cases with the first value of all other options."""
     counted = [case for case in cases if case.cost is not None]
     start = counted[0].values
     for place, option in enumerate(options):
@@ -297,7 +297,7 @@ def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
 
 
 def size_sentences(cases: Sequence[Case]) -> Iterator[str]:
-    """Yield which of several models fit a memory, and how the largest compares with the smallest."""
+    """Yield which of several models fit a memory, and how the largest relates to the smallest."""
     pairs = [(case, case.cost) for case in cases if case.cost is not None]
     if (fit := cases[0].fit) is not None:
         names = [case.name for case, cost in pairs if cost.needed_bytes <= fit.memory]

@@ -152,7 +152,7 @@ def detail_table(cost: CostReport, formulas: bool = False) -> Table:
 
 
 def facts_table(sections: Mapping[str, Sequence[Row]]) -> Table:
-    """Return a table of label, value and explanation, with headings; empty sections are left out."""
+    """Return a table of label, value and note under headings; empty sections are left out."""
     columns = [
         Column("", right=False),
         Column("", tone="strong"),

@@ -36,7 +36,8 @@ def spec_from_options(*, name: str = "", **options: object) -> specs.ModelSpec:
     """Return the spec that the options of a shape describe; None means not given.
 
     Raises:
-        UsageError: invalid or negative numbers, heads that do not divide, options that contradict each other or lack their partner, an unknown name.
+        UsageError: invalid or negative numbers, heads that do not divide, options that
+            contradict each other or lack their partner, an unknown name.
     """
     given = {key: value for key, value in options.items() if value is not None}
     check_options(given, SHAPE)
@@ -235,7 +236,7 @@ def _completed(
 
 
 def _completed_layer(layer: specs.LayerSpec, own: Mapping[str, Any], width: int) -> specs.LayerSpec:
-    """Return the layer with learned scales, or with biases only in the feed-forward part, if set."""
+    """Return the layer with learned scales, or biases only in the feed-forward part, if set."""
     if own.get("scaled"):
         places = ("attention", "feed-forward")
         layer = layer._replace(

@@ -230,7 +230,7 @@ class ModelSpec(NamedTuple):
 
     @property
     def main(self) -> StackSpec:
-        """Return the stack that represents the model: the last that writes, else the last of all."""
+        """Return the stack that represents the model: the last that writes, else the last."""
         writing = [stack for stack in self.stacks if stack.causal]
         return (writing or list(self.stacks))[-1]
 

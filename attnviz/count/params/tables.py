@@ -87,7 +87,7 @@ def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
 
 
 def _brief(lines: Sequence[PartLine]) -> list[PartLine]:
-    """Return lines without details; if there are many small ones outside the layers, as one line."""
+    """Return lines without details; many small ones outside the layers become one line."""
     groups: dict[tuple[str, str], list[PartLine]] = {}
     for line in lines:
         if not line.detail:

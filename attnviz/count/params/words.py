@@ -118,7 +118,7 @@ def spans(indices: tuple[int, ...]) -> str:
 
 
 def dtype_words(cost: CostReport | BuiltCount) -> str:
-    """Write ``bfloat16``, ``int4, cache bfloat16``, ``bfloat16 assumed``, ``float16 and float32``."""
+    """Write ``bfloat16 assumed``, ``int4, cache bfloat16``, ``float16 and float32`` and so on."""
     words = " and ".join([cost.dtype, *cost.others]) + " assumed" * (not cost.stated)
     cache = cost.dtype if cost.cache is None else cost.cache.dtype
     return words if cache == cost.dtype else f"{words}, cache {cache}"
@@ -190,7 +190,7 @@ def dtype_notes(cost: CostReport | BuiltCount) -> list[str]:
 
 
 def run_words(counted_for: CostReport | CacheCount) -> str:
-    """Write the length and the batch that was counted for: ``4,096 tokens``, ``8 × 4,096 tokens``."""
+    """Write the counted length and batch: ``4,096 tokens``, ``8 × 4,096 tokens``."""
     words = counted(counted_for.tokens, "token")
     return words if counted_for.batch == 1 else f"{count(counted_for.batch)} × {words}"
 
@@ -199,7 +199,7 @@ def run_words(counted_for: CostReport | CacheCount) -> str:
 
 
 def finding(cost: CostReport, fit: MemoryFit | None) -> str:
-    """Return what the model needs, whether that fits, and whether its positions allow the length."""
+    """Return what the model needs, whether that fits, and whether positions allow the length."""
     return _need(cost, fit) + _beyond(cost)
 
 

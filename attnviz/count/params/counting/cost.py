@@ -263,7 +263,7 @@ def _grows(spec: StackSpec) -> bool:
 
 
 def _linear_step(stack: StackCount) -> int:
-    """Return what one more token adds to a stack, without scores and the source's keys and values."""
+    """Return the operations of one more token, without scores and the source's keys and values."""
     two, one = (_stack(stack, tokens, 0) for tokens in (2, 1))
     return sum(two[role] - one[role] for role in _LINES if role != "scores")
 
