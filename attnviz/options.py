@@ -47,7 +47,7 @@ class Options:
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Self:
-        """Return the request with the options among ``keywords``, checked; all else is ignored.
+        """Return the checked request with the options among ``keywords``; ignore other keywords.
 
         A function whose keywords are the options passes its ``locals()``.
         """
@@ -76,9 +76,10 @@ class Options:
 def option(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
     """Declare an option that has the name of its field; ``name`` and ``short`` give other names.
 
-    default: ``...`` if a value must be given. A field of type ``tuple`` may be given several times.
-    ``choices`` are the allowed values, if the type does not list them. ``words=True`` reads the
-    value as UTF-8, whatever the locale made of its bytes. All else is passed to Typer.
+    default: ``...`` if a value must be given.
+    more: ``choices`` are the allowed values, if the type does not list them. ``words=True`` reads
+        the value as UTF-8, whatever the locale. Other keywords are passed to Typer.
+    A field of type ``tuple`` may be given several times.
     """
     return field(default=default, metadata={"metavar": metavar, "help": help, **more})
 
@@ -89,7 +90,7 @@ def flag(help: str, **more: Any) -> Any:
 
 
 def argument(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
-    """Declare a value that stands on the command line without a name."""
+    """Declare a value that is typed on the command line without an option name."""
     return option(metavar, help, default, bare=True, **more)
 
 
@@ -135,8 +136,9 @@ def options_of(group: Any) -> Mapping[str, Declared]:
 def checked(name: str, value: Any, declared: Declared) -> Any:
     """Return an option's value, checked and converted to the type of its field.
 
-    NumPy's numbers become Python's, a path may be a text, and one value stands for a tuple of one.
-    Raises UsageError for another type, a value that is not among the choices or out of range.
+    NumPy's numbers become Python's, a text becomes a path, and a single value becomes a tuple of
+    one.
+    Raises UsageError for another type, or a value out of range or not among the choices.
     """
     kind, told = declared.type, declared.field.metadata
     if get_origin(kind) is tuple:
@@ -146,7 +148,7 @@ def checked(name: str, value: Any, declared: Declared) -> Any:
         return value
     if get_origin(kind) in (Union, UnionType):
         kinds = [each for each in get_args(kind) if each is not type(None)]
-        if len(kinds) > 1:  # its class checks it
+        if len(kinds) > 1:  # the request class checks it
             return value
         kind = kinds[0]
     return _single(name, value, kind, told)
@@ -297,14 +299,13 @@ _BYTES |= {
 
 @dataclass(frozen=True)
 class Budget:
-    """How much may be measured exactly: a time, or a number of removals; one of them is None."""
+    """A limit of exact measurements: a time or a number of removals; the other one is None."""
 
     seconds: float | None = None
     count: int | None = None
 
 
 def read_budget(typed: str) -> Budget:
-    """Return the budget in ``30s``, ``5m``, ``1h``, ``20`` or ``20 heads``; else UsageError."""
     match = re.fullmatch(rf"{_NUMBER}\s*(s|m|min|h|heads?)?", typed.strip().lower())
     unit = match[2] if match is not None else None
     if match is None or (unit not in _SECONDS and not match[1].isdigit()):

@@ -1,4 +1,4 @@
-"""The functions that show where heads look, why, and what they write; named as their commands.
+"""The functions that show what heads attend to and write; each has the name of its command.
 
 The order of arguments is the same everywhere: the model, the text or texts, then keywords.
 ``--index-base 1`` is ``index_base=1``. Errors name options as the command line does.

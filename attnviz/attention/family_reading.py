@@ -120,7 +120,7 @@ def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[st
 
 
 def _reckoned(otherwise: str, sizes: Mapping[str, int]) -> int:
-    """Return a default's value, such as that of ``64``, ``4*d_model`` or ``d_model/heads``."""
+    """Return the value of a default, such as ``64``, ``4*d_model`` or ``d_model/heads``."""
     first, sign, second = re.split(r"([*/]|$)", otherwise, maxsplit=1)
     value = sizes.get(first) or int(first)
     if not sign:
@@ -294,7 +294,7 @@ def _rotary(
     described = kind in _FIELDS and (family.stretches is None or kind in family.stretches)
     if not described or not always <= rope.keys() <= always | at_will:
         raise NotUnderstoodError(f"rotary positions of type {kind!r} with {sorted(rope)}")
-    if "original_context" in sizes:  # it stands next to them and decides
+    if "original_context" in sizes:  # if both are present, this one decides
         rope[_CONTEXT] = sizes["original_context"]
     return Rotary(theta, dims, _stretch(kind, rope, theta, sizes["context"], dims))
 
@@ -346,7 +346,7 @@ def _factors(said: object, dims: int) -> tuple[float, ...]:
 
 
 def _positive(said: object) -> float:
-    """Return a number above zero as a float; raises NotUnderstoodError for all else."""
+    """Return a number above zero as a float; raise NotUnderstoodError for anything else."""
     if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said < math.inf:
         raise NotUnderstoodError(f"rotary positions of {said!r}")
     return float(said)

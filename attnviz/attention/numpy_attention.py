@@ -214,7 +214,7 @@ class NumpyAttention:
         new = x.shape[-2]
         query, key, value = self._heads_of(x, x, x, np.arange(past.tokens, past.tokens + new))
         key, value = past.grown(key, value)
-        is_last = new == 1 and self.window is None  # it sees all
+        is_last = new == 1 and self.window is None  # a single new query sees all keys
         mask = None if is_last else causal_mask(new, key.shape[-2], x, self.window)
         return self._attend(query, key, value, mask)
 

@@ -181,7 +181,7 @@ def _safetensors_shapes(name: str, path: Path) -> Shapes:
         with path.open("rb") as stream:
             _header_length(stream)
         with safe_open(path, framework="numpy") as file:
-            names = file.keys()  # it is no mapping
+            names = file.keys()  # the file contains no mapping
             return {tensor: tuple(file.get_slice(tensor).get_shape()) for tensor in names}
     except damage() as error:
         raise LoadError(

@@ -110,7 +110,7 @@ def download(
         return here if here.is_file() else _fetch(name, file, commit, progress, weights=weights)
 
     names = _listed(name, commit) or _tried(name, commit)
-    # Weights come last: if they are in the cache, the rest is too.
+    # Weights come last: if they are in the cache, so are all other files.
     for file in side_files(names, with_code):
         fetch(file)
     for file in weight_files(name, names, fetch, allow_pickle):
@@ -128,7 +128,7 @@ def download_config(name: str, revision: str | None, progress: Progress | None =
         first = _probe(name, "config.json", revision)
     if first.commit_hash is None:
         raise contact_error(TimeoutError("the answer is not a model hub's"), name, revision)
-    # By the name of its branch, which the cache stores.
+    # The cache stores it under the name of its branch.
     return _fetch(name, "config.json", revision, progress, about=first).parent
 
 
@@ -233,7 +233,7 @@ def _within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
 
     threading.Thread(target=run, daemon=True).start()
     if not wait([answer], timeout=seconds).done:
-        close_session()  # ends a transfer, which then deletes what was fetched
+        close_session()  # this ends a transfer, which then deletes what it fetched
         wait([answer], timeout=1)
         raise TimeoutError(f"no answer in {seconds:g} s")
     return answer.result()
@@ -252,7 +252,7 @@ def progress_bar(file: str, progress: Progress | None) -> Any:
 class _Bar:
     """The part of tqdm's interface that huggingface_hub uses.
 
-    told: called with the bytes fetched and the total; None for no progress reports.
+    report: called with the bytes fetched and the total; None for no progress reports.
     """
 
     told: Any = None

@@ -117,7 +117,7 @@ class _Step:
     counting: Normalizer | None = None
 
     def grown(self, text: str) -> int:
-        """Return the most characters that the step makes of a text, 0 if it inserts few."""
+        """Return the most characters that the step makes of a text; 0 if it inserts few."""
         if self.counting is None:
             return 0
         return len(text) + self.longest * self.counting.normalize_str(text).count(_MARK)

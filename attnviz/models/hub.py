@@ -118,7 +118,7 @@ def _lack(name: str, cached: Snapshot | None, allow_pickle: bool) -> LoadError |
         check_weights(name, cached.directory, weights)
     except LoadError as error:
         return error
-    # A library that loads the model alone leaves a snapshot without tokenizer behind.
+    # A library that loads only the model leaves a snapshot without a tokenizer.
     return None if has_vocabulary(names) else _TokenizerError("it has no tokenizer")
 
 

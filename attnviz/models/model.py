@@ -81,7 +81,7 @@ class NumpyModel(Model, Protocol):
     def mask(self, layer: int, start: int, rows: int, keys: int) -> NDArray[np.bool_] | None:
         """Return (rows, keys), whether the query sees the key; None for the plain mask.
 
-        start: the index of the first query. The plain mask is that of all layers: none, or causal.
+        start: the index of the first query. The plain mask hides nothing, or later keys if causal.
         """
         ...
 

@@ -41,16 +41,17 @@ def quietly() -> Iterator[None]:
 
 
 class ErrorsAs(AbstractContextManager[None]):
-    """Raises the error that ``tell`` returns for an error of library code; None suppresses it.
+    """A context in which an error of library code becomes the error that ``translate`` returns.
 
-    Every error is passed to ``tell``, since untrusted files and servers can raise any exception.
+    Every error is passed to ``translate``, since untrusted files and servers can raise any
+    exception. None suppresses the error.
     """
 
     def __init__(self, tell: Callable[[Exception], Exception | None]) -> None:
         self._tell = tell
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, Exception):  # Ctrl-C, the end of the process
+        if not isinstance(error, Exception):  # Ctrl-C, or the end of the process
             return False
         told = self._tell(error)
         if told is not None and told is not error:

@@ -132,7 +132,7 @@ def _first(report: GenerateReport, columns: int, lines: int) -> Sequence[doc.Gro
 
 
 def sampling_words(sampling: Sampling) -> str:
-    """Return words such as ``greedy`` or ``temperature 0.8, top-p 0.9, seed 3``."""
+    """Return the sampling in words: ``greedy``, or ``temperature 0.8, top-p 0.9, seed 3``."""
     if sampling.greedy:
         return "greedy"
     words = [f"temperature {sampling.temperature:g}"]
@@ -181,7 +181,7 @@ def _labelled(one: Looked) -> str:
 
 
 def looked_words(one: Looked) -> str:
-    """Return words such as ``induction .43 (uniform .04)``."""
+    """Return what a head did in words, such as ``induction .43 (uniform .04)``."""
     if math.isnan(one.score):
         return "no numbers"
     base = "1 = uniform" if one.name == "spread" else f"uniform {share(one.uniform)}"
@@ -198,7 +198,7 @@ def _over_steps(one: Looked) -> str:
 def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -> doc.Maps:
     """Return the text that was read and written, each token coloured by its largest weight.
 
-    whole: both as one text. lines: of a terminal, for all; 0 for no limit.
+    whole: whether both are one text. lines: the most lines on a terminal for all, 0 for no limit.
     """
     peaks, begun = run.peaks(head), len(run.begun)
     if run.kind == "cross":
@@ -276,7 +276,8 @@ def _steps(report: GenerateReport, room: int = 0) -> doc.Table:
 def _maps(report: GenerateReport, most: int | None = None, lines: int = 0) -> doc.Maps:
     """Return maps of the shown heads: a row for each step, a column for each token.
 
-    most: the number of heads, None for all. lines: of a terminal for a map, 0 for no limit.
+    most: the number of heads, None for all. lines: the most lines of a map on a terminal, 0 for no
+        limit.
     """
     run = report.run
     looking = run.queries.taken(range(run.start, len(run.queries)))

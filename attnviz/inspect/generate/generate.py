@@ -48,8 +48,9 @@ class WritingJob:
         request: GenerateRequest,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> WritingJob:
-        """Read the prompt. cancelled: whether a person asked to stop.
+        """Read the prompt and prepare the writing.
 
+        cancelled: returns whether a person asked to stop.
         Raises UsageError if a head does not exist or the prompt leaves no room, UnsupportedError if
         the model does not write.
         """

@@ -1,4 +1,4 @@
-"""The text that a model wrote, where its heads attended meanwhile, and what each of them did."""
+"""A text that a model wrote, and what each of its heads attended to during the writing."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _DIFFUSE = 0.6
 class Looked(NamedTuple):
     """What one head did while the model wrote.
 
-    name: of its label, or of the measure that describes it. score: the mean of that measure, in
-    [0, 1], over ``steps`` steps. uniform: the score of uniform attention.
+    name: of its label, or of the measure that describes it. score: the mean of that measure, in [0,
+        1], over ``steps`` steps. uniform: the score of uniform attention.
     label: the head's label in the model's card or from ``patterns``; None without one.
     """
 
@@ -67,7 +67,7 @@ class Looked(NamedTuple):
 
     @property
     def named_here(self) -> bool:
-        """Return whether a measure on this text gives the name: the one furthest above uniform."""
+        """Return whether this text gives the name, by the measure most above uniform."""
         return not self.known and self.name in _NAMES
 
 
@@ -77,9 +77,9 @@ class WrittenRun:
 
     kind: the attention that is shown. text: the prompt, as it was given.
     source: the tokens that an encoder read; None if the model has none.
-    begun: the tokens that writing began with: the prompt, or a decoder's start.
+    begun: the tokens before the written ones: the prompt, or a decoder's start.
     prompt: the weights over these, all heads; empty if they were not kept.
-    removed: heads whose outputs were set to zero. steps: the tokens, in order.
+    removed: heads whose outputs were set to zero. steps: the written tokens, in order.
     known: labels of the model's heads that were measured before it wrote.
     Raises ValueError if the rows do not fit the tokens.
     """
@@ -109,7 +109,7 @@ class WrittenRun:
 
     @cached_property
     def tokens(self) -> Tokens:
-        """Return the tokens that writing began with, and the written ones."""
+        """Return the tokens of ``begun``, followed by the written ones."""
         return written(self.begun, self.steps)
 
     @property

@@ -244,7 +244,7 @@ def _statistic_columns(heads: Sequence[PatternScores]) -> dict[doc.Column, list[
     """Return a column for each statistic that was measured in some head."""
     columns = {}
     for name in STATISTICS:
-        if name == "normalised_entropy":  # the bar of ``--stats``
+        if name == "normalised_entropy":  # evenness is the bar of ``--stats``
             continue
         written = score if MEASURES[name].unit == "share" else plain
         cells = [written(entry.statistics.get(name)) for entry in heads]

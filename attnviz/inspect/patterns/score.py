@@ -46,12 +46,16 @@ from attnviz.records import SINKS, HeadLabel, Kind, Source, Tokens
 Place = tuple[int, int]
 
 _REACH = 0.1
-"""The least share of the queries that must see what a score looks for, such as a separator in their
-window: below it, the other queries' attention is unknown and the score labels no head."""
+"""The least share of queries that must be able to show a score, such as by a separator in their
+
+window: below it, nothing is known of the other queries, and the score labels no head.
+"""
 
 _ONE_DELIMITER = 2 / 3
 """The most of the gain of ``delimiter`` over chance that a single token, such as a comma, may give:
-above it, the head attends to that token, and of other delimiters nothing is known."""
+
+above it, the head attends to that token, and nothing is known of other delimiters.
+"""
 
 _READ = 256
 """The most tokens of a person's own text in which labels are sought, to limit memory."""
@@ -322,7 +326,7 @@ def _head(
 
 
 def _unknown(entry: PatternScores) -> PatternScores:
-    """Return a head without scores: texts on which it did not overflow are no fair sample."""
+    """Return a head without scores: the texts on which it did not overflow are no fair sample."""
     return PatternScores(
         entry.layer,
         entry.head,

@@ -1,4 +1,4 @@
-"""From the scores of single texts to the summary of a head: means, base rates, agreement."""
+"""Summarises the scores of a head over single texts: means, base rates, agreement."""
 
 from __future__ import annotations
 

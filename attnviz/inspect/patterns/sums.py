@@ -45,7 +45,7 @@ def in_view(view: View, weights: Weights, norms: Weights | None) -> Weights:
     """Return weights (head, rows, keys) as changed by ``view``; rows sum to one, or are zero.
 
     norms: (head, key) of what each key's value moves; only ``norm-weighted`` needs them.
-    A row is zero in ``without-first`` if it attends to nothing else.
+    A row is zero in ``without-first`` if it attends to the first key alone.
     """
     if view == "raw":
         return weights
@@ -186,10 +186,10 @@ class LayerScores:
 
     heads: the heads that were scored.
     scores, shuffled: (head,) by name, over the text and over shuffled tokens.
-    uniform: each score of attention that is even over what the layer lets a query see.
+    uniform: each score of attention spread evenly over the keys that the layer lets a query see.
     reach: the share of the queries that could show each score; a window may hide it from most.
-    delimiters: by token, (head,) how much more of the mean query's attention it gets than from
-        even attention.
+    delimiters: by token, (head,) how much more attention of the mean query it gets than by even
+        attention.
     found: the pairs of an annotated sentence.
     """
 

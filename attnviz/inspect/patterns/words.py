@@ -1,4 +1,4 @@
-"""The words about scored heads: short numbers, provenance, gaps, a reading for newcomers.
+"""Words about scored heads: short numbers, provenance, gaps, an explanation for newcomers.
 
 A number that was not measured is shown as such, never as 0.
 """
@@ -13,7 +13,7 @@ from attnviz.measures.registry import BASES, View, label_named
 from attnviz.records import SINKS, Source
 
 NOT_MEASURED = "n/m"
-"""Stands in place of a missing number."""
+"""Shown in place of a missing number."""
 
 
 # Numbers -------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def interval(entry: PatternScores, name: str) -> str:
 
 
 def behind(entry: PatternScores, name: str) -> str:
-    """Return the size of the sample behind a head's score, such as ``81 pairs``."""
+    """Return the size of the sample of a head's score, such as ``81 pairs``."""
     if entry.events is not None and name == entry.label:
         return counted(entry.events, "place")
     relation = label_named(name).family == "relation"

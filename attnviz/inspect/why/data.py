@@ -1,6 +1,7 @@
 """The report for programs: the object of ``--json`` and the table of ``--save FILE.csv``.
 
-Indices start at 0 whatever the names on the screen show. Parts that do not tally are left out.
+Indices start at 0 whatever the names on the screen show. If the parts do not sum to the logit, they
+are left out.
 """
 
 from __future__ import annotations
@@ -153,7 +154,6 @@ def _maps(report: WhyReport) -> list[dict[str, Any]]:
 
 
 def why_rows(report: WhyReport) -> Iterator[tuple[object, ...]]:
-    """Return the header, and a row for each part."""
     names = ("kind", "attention", "layer", "head", "contribution", "ci_low", "ci_high")
     parts = why_data(report)["parts"]
     entries = ({**part, "label": (part.get("label") or {}).get("name")} for part in parts)

@@ -1,4 +1,4 @@
-"""From prompts to logits as sums: encodes the question, takes the logit apart, runs controls.
+"""Makes the report of ``why``: encodes the question, decomposes the logit, runs controls.
 
 A prompt that contains the answer has a base rate: each head's contribution to the same answer with
 other tokens of the vocabulary in the answer's earlier places. Heads that repeat what they have read
@@ -98,13 +98,13 @@ def why(
     source: str = "",
     advance: Advance = lambda share: None,
 ) -> WhyReport:
-    """Take the logit of each prompt apart: what each head writes towards the predicted token.
+    """Decompose the logit of each prompt: what each head writes towards the predicted token.
 
     source: where the prompts come from, in words, or "" if a person typed them.
     If the parts do not sum to the model's own logit, ``tallies`` of the report is False and nothing
     in it is ranked; see its ``require_tally``.
     Raises UsageError if prompts, positions, tokens or heads do not fit the model, UnsupportedError
-    if its logits cannot be taken apart.
+    if its logits cannot be decomposed.
     """
     pairs = [(prompt, _encoded(model, prompt, request)) for prompt in prompts]
     asked = list({(given.ids, *prompt[1:4]): (prompt, given) for prompt, given in pairs}.values())
@@ -130,7 +130,7 @@ def why(
         advance((number + 1) / len(asked))
     copying = None
     if request.copying:
-        from attnviz.engine.attribution.copying import copying_scores  # torch only where needed
+        from attnviz.engine.attribution.copying import copying_scores  # imports torch
 
         copying = copying_scores(
             model, seed=request.seed, on_progress=lambda done, all: advance(done / all)
@@ -157,7 +157,7 @@ def why(
 def open_model(
     name: str, options: LoadOptions, prompts: Sequence[Prompt], request: WhyRequest
 ) -> Model:
-    """Load the model with NumPy or torch, whichever is faster and can take these prompts apart."""
+    """Load the model with the faster of NumPy and torch that can decompose these logits."""
     if request.copying:
         return load(name, options)
     runs = 1 + _wanted(request, len(prompts))
@@ -309,7 +309,7 @@ def _controls(
 def _earlier(tokens: Tokens, found: Attribution) -> list[int]:
     """Return the other places of the answer that the model sees."""
     own = [row for (kind, _, _), row in found.rows.items() if kind != "cross"]
-    both = any(np.any(row[found.position + 1 :]) for row in own)  # a masked model sees all
+    both = any(np.any(row[found.position + 1 :]) for row in own)  # a masked model sees all tokens
     seen = len(tokens) if both else found.position
     places = [at for at, token in enumerate(tokens.ids[:seen]) if token == found.answer]
     return [at for at in places if at != found.position]

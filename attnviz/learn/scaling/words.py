@@ -32,7 +32,7 @@ def measured(name: str, estimate: Estimate) -> str:
     if error is None:
         return percent(estimate.value) if unit else plain(value)
     error *= factor
-    if error == 0:  # every sample gave the same
+    if error == 0:  # every sample has the same value
         return (f"{value:.0f}" if value in (0, 100) else plain(value)) + unit
     decimals = error_digits(error)
     return f"{value:.{decimals}f} ± {error:.{decimals}f}{unit}"

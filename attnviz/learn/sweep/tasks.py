@@ -148,7 +148,7 @@ def _duplicates(samples: Samples) -> NDArray[np.bool_]:
 def _followed(samples: Samples) -> NDArray[np.bool_]:
     tokens = samples.ids[:, :-1]
     equal = tokens[:, :, None] == np.roll(tokens, 1, axis=1)[:, None, :]
-    equal[:, :, 0] = False  # key 0 follows nothing
+    equal[:, :, 0] = False  # no token precedes key 0
     return np.asarray(equal & _earlier(samples))
 
 
@@ -203,7 +203,7 @@ class Induction(Task):
         )
         turn = np.arange(turns)
         strands = np.take_along_axis(random.permuted(letters, axis=-1), turn % period, -1)
-        # (sequence, strand, turn) to tokens that take turns
+        # (sequence, strand, turn), reordered so that the strands take turns
         tokens = strands.swapaxes(1, 2).reshape(count, -1)[:, : self.length]
         known = (turn > period).swapaxes(1, 2).reshape(count, -1)[:, : self.length]
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), known)

@@ -105,7 +105,7 @@ class SweepPlan:
             head_dim=self.d_model // heads,
             d_ff=self.d_model,
             context=self.task.length,
-            rope_theta=100.0,  # wavelengths for short sequences
+            rope_theta=100.0,  # short wavelengths, for short sequences
             initializer_range=0.1,
             bos=BEGINNING,
         )

@@ -29,7 +29,7 @@ _SAVING_SHARE = 0.05
 
 
 class Stopped(KeyboardInterrupt):
-    """Raised when the user stopped a training that is saved; the message says how to resume it."""
+    """Raised if the user stops a training that is saved; the message says how to resume it."""
 
 
 def train(
@@ -98,7 +98,7 @@ def finished(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
 
 
 def words(trainer: Trainer, pace: Pace) -> str:
-    """Return ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 40% done``."""
+    """Return the progress: ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 40% done``."""
     parts = []
     if trainer.points:
         parts.append(f"loss {trainer.points[-1].loss:.2f}")

@@ -175,7 +175,7 @@ def _rows_sum(run: ObservedRun) -> _Found:
     }
     off, where = furthest((place, np.abs(total - 1)) for place, total in sums.items())
     terms = max(weights.shape[-1] for weights in run.maps.values()) + bool(sinks)
-    least = float(np.min([weights.min() for weights in run.maps.values()]))  # NaN if any weight is
+    least = float(np.min([weights.min() for weights in run.maps.values()]))  # NaN if a weight is
     negative = math.nan if math.isnan(least) else max(0.0, -least)
     measures = [
         ComparedNumber(
@@ -258,7 +258,7 @@ def _heads_sum(run: ObservedRun) -> _Found | str:
 
     def beyond(entry: int) -> float:
         allowed = bounds[entry][0].value
-        # If all outputs are zero, the tolerance is 0.
+        # If all outputs are zero, so is the tolerance.
         return off(entry) / allowed if allowed else math.inf if off(entry) else 0.0
 
     worst = max(range(len(sums)), key=beyond)
