@@ -140,10 +140,10 @@ def checked(name: str, value: Any, declared: Declared) -> Any:
     one.
     Raises UsageError for another type, or a value out of range or not among the choices.
     """
-    kind, told = declared.type, declared.field.metadata
+    kind, rules = declared.type, declared.field.metadata
     if get_origin(kind) is tuple:
         several = value if isinstance(value, tuple | list) else (value,)
-        return tuple(_single(name, each, get_args(kind)[0], told) for each in several)
+        return tuple(_single(name, each, get_args(kind)[0], rules) for each in several)
     if value is None or value is declared.field.default:
         return value
     if get_origin(kind) in (Union, UnionType):
@@ -151,10 +151,10 @@ def checked(name: str, value: Any, declared: Declared) -> Any:
         if len(kinds) > 1:  # the request class checks it
             return value
         kind = kinds[0]
-    return _single(name, value, kind, told)
+    return _single(name, value, kind, rules)
 
 
-def _single(name: str, value: Any, kind: Any, told: Mapping[str, Any]) -> Any:
+def _single(name: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             expected = ", ".join(map(repr, get_args(kind)))
@@ -171,7 +171,7 @@ def _single(name: str, value: Any, kind: Any, told: Mapping[str, Any]) -> Any:
         not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
     ):
         raise UsageError(f"{name} takes {kind.__name__}, got {value!r}")
-    least, most = told.get("min"), told.get("max")
+    least, most = rules.get("min"), rules.get("max")
     if (least is not None and value < least) or (most is not None and value > most):
         ends = f"{least} or more" if most is None else f"{least} to {most}"
         raise UsageError(f"{name}={value} is out of range: expected {ends}")

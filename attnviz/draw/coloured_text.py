@@ -57,15 +57,15 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
     rows = rows_of(pieces, room - _INDENT - 2)
     tall = 1 if theme.colour else 2
     most = max(lines // tall, 1) if lines else len(rows)
-    told = most < len(rows) and lines > 2 * tall
-    most = (lines - 1) // tall if told else most
+    captioned = most < len(rows) and lines > 2 * tall
+    most = (lines - 1) // tall if captioned else most
     start = _strongest_window(rows, most)
     if 0 < start == len(rows) - most:  # the lines at the end of the text are full
         rows = [rows[0], *_last_rows(pieces, room - _INDENT - 2, most)]
         start = 1
     kept = rows[start : start + most]
     drawn: list[Line] = []
-    if told:
+    if captioned:
         last = kept[-1][-1].place
         words = theme.spell(f"tokens {kept[0][0].place}–{last} of {len(shown.keys)}, the largest")
         drawn.append(text_line((" " * _INDENT + fit(words, room - _INDENT).rstrip(), DIM)))
@@ -73,7 +73,7 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
         before = theme.ellipsis if row is kept[0] and start else ""
         drawn.append([Segment(before.ljust(_INDENT))])
         for piece in row:
-            drawn[-1] += _drawn(piece, shown, theme)
+            drawn[-1] += _piece_line(piece, shown, theme)
         after = row is kept[-1] and start + most < len(rows)
         drawn[-1] += [Segment(" " + theme.ellipsis)] * after
         if not theme.colour:
@@ -208,7 +208,7 @@ def tint_of(value: float, shown: Map) -> Tint | None:
     return Tint(int(weight_steps(np.array(value / full))))
 
 
-def _drawn(piece: TextPiece, shown: Map, theme: Theme) -> Line:
+def _piece_line(piece: TextPiece, shown: Map, theme: Theme) -> Line:
     tint = tint_of(piece.value, shown)
     style = DIM if math.isnan(piece.value) else None
     if tint is not None and theme.colour:

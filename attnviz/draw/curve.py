@@ -159,7 +159,9 @@ def plot_block(plot: Plot, theme: Theme, room: int) -> Block:
         [Segment(at.get(row, "").rjust(gutter - 1) + wall, DIM), *line]
         for row, line in enumerate(canvas.lines())
     ]
-    floor = _floor(canvas, ends, plot.ends is not None, theme.spell(plot.across), gutter, room)
+    floor = _axis_numbers(
+        canvas, ends, plot.ends is not None, theme.spell(plot.across), gutter, room
+    )
     lines.append([Segment(floor, DIM)])
     head = wrapped(spelled_parts(plot.title, theme), room, theme)
     legend = _legend(plot, pens, theme, room)
@@ -234,7 +236,7 @@ def _level(theme: Theme) -> str:
     return "-" if theme.ascii else "┈"
 
 
-def _floor(
+def _axis_numbers(
     canvas: Canvas, ends: tuple[float, float], named: bool, across: str, gutter: int, room: int
 ) -> str:
     """Return the numbers below the canvas, with the unit after the last one that leaves room.
@@ -243,7 +245,7 @@ def _floor(
     """
     ticks, _ = round_ticks(min(ends), max(ends), max(canvas.width // 10, 6))
     if named:
-        ticks = _whole([ends[0], *ticks, ends[1]], canvas)
+        ticks = _whole_ticks([ends[0], *ticks, ends[1]], canvas)
     text = ""
     unit = ""
     for tick in ticks:
@@ -259,7 +261,7 @@ def _floor(
     return unit or text
 
 
-def _whole(places: Sequence[float], canvas: Canvas) -> list[float]:
+def _whole_ticks(places: Sequence[float], canvas: Canvas) -> list[float]:
     """Return whole numbers for the axis, from left to right, of which none touches the next."""
     last = places[-1]
     before = canvas.column(last) - len(short_number(last)) // 2

@@ -45,8 +45,8 @@ _LINES: dict[Style, float] = {"title": 22.0, "heading": 20.0, "text": 17.0, "fai
 def document_drawing(document: doc.Document) -> Drawing:
     """Return the whole document on one sheet, except parts that only pages show."""
     lines: list[tuple[Style, str]] = [("title", document.title), ("heading", document.finding)]
-    told = [line for line in lines if line[1]]
-    drawings = [text_drawing(told)] if told else []
+    heading = [line for line in lines if line[1]]
+    drawings = [text_drawing(heading)] if heading else []
     drawings += [drawing for group in document.groups for drawing in _group(group)]
     placed: list[tuple[float, float, Drawing]] = []
     y = _MARGIN
@@ -101,8 +101,8 @@ def _member(part: doc.Part | doc.Group) -> Iterator[Drawing]:
         case doc.Group():
             yield from _group(part)
         case doc.Facts(words, name):
-            told = " · ".join(text.strip() for text, _ in words)
-            yield text_drawing([("faint", f"{name}: {told}" if name else told)])
+            words_line = " · ".join(text.strip() for text, _ in words)
+            yield text_drawing([("faint", f"{name}: {words_line}" if name else words_line)])
         case doc.Quote(name, content):
             yield text_drawing([("faint", f"{name}: {' '.join(content.split())}")])
         case doc.Note(text):

@@ -105,16 +105,16 @@ def _group(group: doc.Group, palette: str, names: Collection[str]) -> Iterator[s
 def _part(part: doc.Part, palette: str, names: Collection[str]) -> Iterator[str]:
     match part:
         case doc.Facts(words, name):
-            told = " · ".join(text.strip() for text, _ in words)
-            yield f"<p>{safe(f'{name}: {told}' if name else told)}</p>"
+            written = " · ".join(text.strip() for text, _ in words)
+            yield f"<p>{safe(f'{name}: {written}' if name else written)}</p>"
         case doc.Quote(name, content):
             yield f"<p>{safe(name)}: {safe(' '.join(content.split()))}</p>"
         case doc.Note(text):
             yield f"<p>{safe(text)}</p>"
         case doc.Say(text):
             head, colon, rest = text.partition(":")
-            told = f"<b>{safe(head)}:</b>{safe(rest)}" if colon else safe(text)
-            yield f'<p class="said">{told}</p>'
+            written = f"<b>{safe(head)}:</b>{safe(rest)}" if colon else safe(text)
+            yield f'<p class="said">{written}</p>'
         case doc.Table():
             yield from _heading(part)
             yield from _table(part, palette, names)

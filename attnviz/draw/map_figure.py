@@ -85,8 +85,8 @@ def _values(
     for row, column in zip(*np.nonzero(steps >= 0), strict=True):
         value = float(weights[row, column])
         on = Tint(int(steps[row, column]), DIVERGING if limit else "")
-        told = (scale.fitted(value, scale.room + 1) or "") if limit else share(value)
-        text = told if any(digit in "123456789" for digit in told) else "·" if value else ""
+        number = (scale.fitted(value, scale.room + 1) or "") if limit else share(value)
+        text = number if any(digit in "123456789" for digit in number) else "·" if value else ""
         place = x + (column + 0.5) * cell, y + (row + 0.5) * cell + 3.5
         yield Label(*place, text, "value", "middle", on=on)
 

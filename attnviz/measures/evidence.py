@@ -102,12 +102,12 @@ def _of_offset(text: TextFacts, weights: Weights, seen: Bools, offset: int) -> E
     there[there] &= sees[queries[there], keys[there]]
     pairs = np.stack([ids[keys[there]], ids[queries[there]]])
     _, first = np.unique(pairs, axis=1, return_index=True)
-    chosen = _some(np.flatnonzero(there)[np.sort(first)])
+    chosen = _evenly_spaced(np.flatnonzero(there)[np.sort(first)])
     aims = keys[chosen]
     columns = np.einsum("hqk,qk->hk", weights, sees, dtype=np.float64)[:, aims]
     hits = weights[:, chosen, aims].astype(np.float64)
     others = np.maximum(sees.sum(0)[aims] - 1, 1)
-    return _held(hits, (columns - hits) / others, weights[:, chosen], sees[chosen])
+    return _evidence_of(hits, (columns - hits) / others, weights[:, chosen], sees[chosen])
 
 
 def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> Evidence:
@@ -128,7 +128,7 @@ def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> E
     earlier = (np.arange(count) < last[:, None]) & seen[last]
     known = (earlier @ members > 0)[np.arange(len(kinds)), np.arange(len(kinds))] & plain[last]
     chosen = np.flatnonzero(known)
-    chosen = _some(chosen[np.argsort(last[chosen])])
+    chosen = _evenly_spaced(chosen[np.argsort(last[chosen])])
     before, aims = earlier[chosen], members[:, chosen]
     # One head at a time, (event, key): all at once would take the memory of another layer.
     mass = np.stack([np.where(before, head[last[chosen]], 0.0) @ aims for head in weights])
@@ -136,16 +136,16 @@ def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> E
     hits = np.einsum("hee->he", mass)
     others = np.maximum(sees.sum(0) - 1, 1)
     control = (np.where(sees, mass, 0).sum(1) - hits) / others
-    return _held(hits, control, mass, sees)
+    return _evidence_of(hits, control, mass, sees)
 
 
-def _some(places: Ints) -> Ints:
+def _evenly_spaced(places: Ints) -> Ints:
     if len(places) <= _MOST_EVENTS:
         return places
     return places[np.linspace(0, len(places) - 1, _MOST_EVENTS).astype(np.int64)]
 
 
-def _held(hits: Floats, control: Floats, choices: Weights, sees: Bools) -> Evidence:
+def _evidence_of(hits: Floats, control: Floats, choices: Weights, sees: Bools) -> Evidence:
     """Return the evidence of weights on the keys of events.
 
     hits, control: (head, event), the weights on the event's key from its query, and from other

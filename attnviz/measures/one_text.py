@@ -87,8 +87,8 @@ class _Text:
             label = self._label(layer.layer, head, place, scores, found, bases)
             if label is None or label.name in SINKS:
                 label = self._described(scores, float(sinks[place]), float(even_sink), bases)
-            told = {name: scores[name] for name in OF_ONE_TEXT}
-            yield HeadScores(layer.layer, head, told, label)
+            reported = {name: scores[name] for name in OF_ONE_TEXT}
+            yield HeadScores(layer.layer, head, reported, label)
 
     def _label(
         self,

@@ -109,7 +109,7 @@ def download(
         here = directory / file
         return here if here.is_file() else _fetch(name, file, commit, progress, weights=weights)
 
-    names = _listed(name, commit) or _tried(name, commit)
+    names = _listed(name, commit) or _found_by_trying(name, commit)
     # Weights come last: if they are in the cache, so are all other files.
     for file in side_files(names, with_code):
         fetch(file)
@@ -199,17 +199,17 @@ def _listed(name: str, commit: str) -> set[str]:
     return names if all(isinstance(one, str) for one in names) else set()
 
 
-def _tried(name: str, commit: str) -> set[str]:
+def _found_by_trying(name: str, commit: str) -> set[str]:
     found: set[str] = set()
     for file in _USUAL_FILES:
         with suppress(EntryNotFoundError):
-            with ErrorsAs(partial(_untried, name, file)):
+            with ErrorsAs(partial(_error_of_trying, name, file)):
                 _probe(name, file, commit)
             found.add(file)
     return found
 
 
-def _untried(name: str, file: str, error: Exception) -> Exception:
+def _error_of_trying(name: str, file: str, error: Exception) -> Exception:
     return error if isinstance(error, EntryNotFoundError) else _transfer_error(error, name, file)
 
 
@@ -246,7 +246,7 @@ _RESTARTS = 2
 
 def progress_bar(file: str, progress: Progress | None) -> Any:
     """Return a silent replacement of tqdm for the transfer of one file."""
-    return type("Bar", (_Bar,), {"told": progress and partial(progress, file)})
+    return type("Bar", (_Bar,), {"report": progress and partial(progress, file)})
 
 
 class _Bar:
@@ -255,17 +255,17 @@ class _Bar:
     report: called with the bytes fetched and the total; None for no progress reports.
     """
 
-    told: Any = None
+    report: Any = None
 
     def __init__(self, *, total: int | None = None, initial: int = 0, **_: object) -> None:
         self.total = total
         self.n = initial
         self._restarts = 0
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
-        if self.told is not None:
-            self.told(self.n, self.total)
+    def _report(self) -> None:
+        if self.report is not None:
+            self.report(self.n, self.total)
 
     def update(self, step: float | None = 1) -> None:
         """Count ``step`` bytes; raise ConnectionAbortedError if the transfer restarts too often.
@@ -279,7 +279,7 @@ class _Bar:
             if self._restarts > _RESTARTS:
                 raise ConnectionAbortedError("it broke off again and again")
         self.n = self.n + step if step < 0 else min(self.n + step, self.total or self.n + step)
-        self._tell()
+        self._report()
 
     def update_transfer(self, step: int) -> None:
         """Ignore the number of bytes on the wire."""

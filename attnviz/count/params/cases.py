@@ -37,7 +37,7 @@ from attnviz.options import read_bytes
 
 if TYPE_CHECKING:  # a shape given by options needs no names
     from attnviz.count.params.find_spec import FoundSpec
-    from attnviz.count.params.stored import Stored
+    from attnviz.count.params.stored import StoredWeights
 
 Shape = Mapping[str, Any]
 """The options of a shape that were given, with their values."""
@@ -92,7 +92,7 @@ class BuiltCount(NamedTuple):
     stated: Stated = "option"
 
 
-class Counted(NamedTuple):
+class CountedCases(NamedTuple):
     """Everything that was counted.
 
     options: the compared options. cases: one for each model or combination of values.
@@ -116,7 +116,7 @@ class NamedModel(NamedTuple):
     loaded: Any = None
 
 
-def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Counted:
+def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> CountedCases:
     """Count what was requested: one case for a shape, one for each name.
 
     A single model of a class that no family describes is counted by building it.
@@ -131,18 +131,18 @@ def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Cou
         raise UsageError("--revision is for models of the hub: a shape has none")
     found = [_found(model, request) for model in models]
     if len(found) == 1 and found[0].spec is None and running.memory is None:
-        return Counted(built=_built(found[0], running))
+        return CountedCases(built=_built(found[0], running))
     if found:
-        return Counted(cases=tuple(_named_case(item, running) for item in found))
+        return CountedCases(cases=tuple(_named_case(item, running) for item in found))
     if not shape:
         raise UsageError(
             "expected a shape or a model: attnviz params --d-model 4096 --heads 32, or attnviz "
             "params llama-2-7b"
         )
-    return Counted(cases=(_shape_case(shape, running),))
+    return CountedCases(cases=(_shape_case(shape, running),))
 
 
-def compared_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Counted:
+def compared_cases(models: Sequence[NamedModel], request: ParamsRequest) -> CountedCases:
     """Return a case for each combination of compared values; those of the last option vary fastest.
 
     Raises UsageError if nothing can be compared. Values that do not fit together become a case with
@@ -171,7 +171,7 @@ def compared_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Coun
             cases.append(Case("", values, refusal=str(error)))
     if failure is not None and all(case.cost is None for case in cases):
         raise failure
-    return Counted(options, tuple(cases))
+    return CountedCases(options, tuple(cases))
 
 
 def _refuse_both(models: Sequence[NamedModel], shape: Shape) -> None:
@@ -251,7 +251,7 @@ def _shape_case(shape: Shape, running: Running) -> Case:
     return _counted(spec_from_options(**shape), running)
 
 
-def _counted(spec: ModelSpec, running: Running, stored: Stored | None = None) -> Case:
+def _counted(spec: ModelSpec, running: Running, stored: StoredWeights | None = None) -> Case:
     types = _dtypes(running, spec.dtype, spec.name, stored, count_parameters(spec).total)
     if stored is not None and stored.quantised and types.stated != "option":
         note = (
@@ -292,7 +292,9 @@ class _Dtypes(NamedTuple):
     stated: Stated
 
 
-def _dtypes(running: Running, named: str, name: str, stored: Stored | None, total: int) -> _Dtypes:
+def _dtypes(
+    running: Running, named: str, name: str, stored: StoredWeights | None, total: int
+) -> _Dtypes:
     """Return the dtype that was requested, else that of the files, of the config, or bfloat16.
 
     total: the model's parameters; if the files hold more numbers, only their main dtype is used.

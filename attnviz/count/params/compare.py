@@ -145,10 +145,10 @@ def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Seque
             before, after = metric.value(first), metric.value(last)
             if before and after and before != after:
                 moved[metric.title] = (max(before, after) / min(before, after), before, after)
-        told: dict[str, str] = {}
+        titles: dict[str, str] = {}
         for title in sorted(moved, key=lambda title: -moved[title][0]):
-            told.setdefault(factor(moved[title][2], moved[title][1]), title)
-        most = [f"{title} {by}" for by, title in told.items()][:_MOST_TOLD]
+            titles.setdefault(factor(moved[title][2], moved[title][1]), title)
+        most = [f"{title} {by}" for by, title in titles.items()][:_MOST_TOLD]
         what = ", ".join(most) or "nothing of this changes"
         found.append(f"{option} {first.values[place]} → {last.values[place]}: {what}")
     return "; ".join(found) + "." if found else ""

@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from attnviz.count.params.cases import BuiltCount, Case, Counted
+from attnviz.count.params.cases import BuiltCount, Case, CountedCases
 from attnviz.count.params.counting.cache import CacheCount
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.parts import PartLine, layer_kind, main_attention, main_group, part_lines
@@ -50,17 +50,17 @@ _FIT = (
 )
 
 
-def write_params_json(counted: Counted, stream: SupportsWrite[str]) -> None:
+def write_params_json(counted: CountedCases, stream: SupportsWrite[str]) -> None:
     """Write the counts as indented JSON, in ASCII because names may come from anywhere."""
     stream.write(json.dumps(params_object(counted), indent=2, allow_nan=False) + "\n")
 
 
-def params_object(counted: Counted) -> dict[str, Any]:
+def params_object(counted: CountedCases) -> dict[str, Any]:
     """Return the object of ``--json``."""
     return {"schema": _SCHEMA, **params_data(counted)}
 
 
-def params_data(counted: Counted) -> dict[str, Any]:
+def params_data(counted: CountedCases) -> dict[str, Any]:
     """Return the object without its schema."""
     if counted.built is not None:
         return _built(counted.built)
@@ -103,7 +103,7 @@ def _built(built: BuiltCount) -> dict[str, Any]:
     }
 
 
-def _comparison(counted: Counted) -> dict[str, Any]:
+def _comparison(counted: CountedCases) -> dict[str, Any]:
     """Return the rows of a comparison.
 
     ``compare``: the options in the order of their columns. ``changed``: the numbers that differ
@@ -244,7 +244,7 @@ def _cache(cache: CacheCount) -> dict[str, Any]:
     }
 
 
-def params_rows(counted: Counted) -> Iterator[tuple[object, ...]]:
+def params_rows(counted: CountedCases) -> Iterator[tuple[object, ...]]:
     """Yield the long table; a case that could not be counted has one line with the reason."""
     yield (*(option.replace("-", "_") for option in counted.options), *_COLUMNS)
     if counted.built is not None:

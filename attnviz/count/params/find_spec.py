@@ -13,7 +13,7 @@ from attnviz.models.shapes import Shape, find_shape, shape_names
 from attnviz.reading import PACKAGED
 
 if TYPE_CHECKING:  # a shape has no files
-    from attnviz.count.params.stored import Stored
+    from attnviz.count.params.stored import StoredWeights
 
 _BUNDLED = PACKAGED / "tiny"
 
@@ -37,7 +37,7 @@ class FoundSpec(NamedTuple):
     config: Mapping[str, Any]
     spec: ModelSpec | None
     architecture: str | None = None
-    stored: Stored | None = None
+    stored: StoredWeights | None = None
 
 
 def spec_of_shape(name: str) -> FoundSpec:

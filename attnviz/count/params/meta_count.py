@@ -14,7 +14,7 @@ import transformers
 from torch import nn
 from transformers import DynamicCache
 
-from attnviz.count.params.counting.cache import CacheKind, Kept
+from attnviz.count.params.counting.cache import CacheKind, LayerCache
 from attnviz.count.params.specs import MOST
 from attnviz.errors import LoadError
 from attnviz.models.architecture import text_config
@@ -48,7 +48,7 @@ class MetaCount(NamedTuple):
     total: int
     buffers: int
     parts: tuple[tuple[str, int], ...]
-    kept: tuple[Kept, ...] | None = None
+    kept: tuple[LayerCache, ...] | None = None
 
 
 def count_on_meta(
@@ -152,7 +152,7 @@ def _parts(model: nn.Module) -> tuple[tuple[str, int], ...]:
     return tuple(parts)
 
 
-def _kept(model: nn.Module) -> tuple[Kept, ...] | None:
+def _kept(model: nn.Module) -> tuple[LayerCache, ...] | None:
     """Return what the layers of a model keep, read from the cache that a pass returns.
 
     Layers with attention keep K·(D + D) numbers for each token: keys and values. Layers with a
@@ -176,13 +176,13 @@ def _kept(model: nn.Module) -> tuple[Kept, ...] | None:
     return tuple(kept for layer in caches[0].layers for kept in _of_layer(layer))
 
 
-def _of_layer(layer: Any) -> Iterator[Kept]:
+def _of_layer(layer: Any) -> Iterator[LayerCache]:
     grown = [getattr(layer, name, None) for name in ("keys", "values", "indexer_keys")]
     held = [tensor for tensor in grown if tensor is not None and tensor.shape[-2]]
     per_token = sum(tensor.numel() // tensor.shape[-2] for tensor in held)
     if per_token:
         window = getattr(layer, "sliding_window", None)
-        yield Kept("full" if window is None else "sliding", per_token, window)
+        yield LayerCache("full" if window is None else "sliding", per_token, window)
     states: tuple[tuple[CacheKind, str], ...] = (
         ("convolution", "conv_states"),
         ("linear", "recurrent_states"),
@@ -191,4 +191,4 @@ def _of_layer(layer: Any) -> Iterator[Kept]:
         for state in getattr(layer, name, {}).values():
             if state is not None:
                 own = str(state.dtype).removeprefix("torch.")
-                yield Kept(kind, state.numel(), dtype="" if own == "bfloat16" else own)
+                yield LayerCache(kind, state.numel(), dtype="" if own == "bfloat16" else own)

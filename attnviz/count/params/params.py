@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attnviz.count.params.cases import Counted, NamedModel, compared_cases, requested_cases
+from attnviz.count.params.cases import CountedCases, NamedModel, compared_cases, requested_cases
 from attnviz.count.params.request import ParamsRequest
 from attnviz.draw.report import Report
 
@@ -23,7 +23,7 @@ class ParamsReport(Report):
     models: how many models were named; 0 for a shape. request: the options.
     """
 
-    counted: Counted
+    counted: CountedCases
     models: int
     request: ParamsRequest
 

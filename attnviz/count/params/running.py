@@ -275,7 +275,7 @@ def length_table(
     if cost.spec.main.tokens is not None:
         return []
     lengths = {max((cost.tokens << max(power, 0)) >> max(-power, 0), 1) for power in powers}
-    counts = [_at(cost, tokens) for tokens in sorted(lengths)]
+    counts = [_at_length(cost, tokens) for tokens in sorted(lengths)]
     rows = {"tokens": [count(one.tokens) for one in counts]}
     if cost.cache.bytes:
         rows["KV cache"] = [bytes_text(one.cache.bytes) for one in counts]
@@ -305,7 +305,7 @@ def length_table(
     ]
 
 
-def _at(cost: CostReport, tokens: int) -> CostReport:
+def _at_length(cost: CostReport, tokens: int) -> CostReport:
     """Return the cost of the same architecture at another length."""
     return count_cost(
         cost.spec,

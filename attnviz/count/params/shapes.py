@@ -194,10 +194,10 @@ def _table_stack(shape: Shape, table: Mapping[str, Any]) -> specs.StackSpec:
             raise LoadError(
                 f"the shape {shape.name!r} has an unknown key {key!r}{nearest(key, spelt)}"
             )
-    told = {key.replace("-", "_"): value for key, value in table.items()}
-    own = {key: value for key, value in told.items() if key in _STACK_KEYS}
+    options_by_name = {key.replace("-", "_"): value for key, value in table.items()}
+    own = {key: value for key, value in options_by_name.items() if key in _STACK_KEYS}
     _checked(shape, own, _STACK_KEYS)
-    options = {key: value for key, value in told.items() if key in SHAPE}
+    options = {key: value for key, value in options_by_name.items() if key in SHAPE}
     check_options(options, SHAPE)
     made = _stack_of(
         ShapeOptions(**options),

@@ -28,7 +28,7 @@ _AXES = 64
 """The most axes of a tensor."""
 
 
-class Stored(NamedTuple):
+class StoredWeights(NamedTuple):
     """What the weight files of a checkpoint contain.
 
     numbers: how many numbers of each floating-point dtype, the most frequent first.
@@ -45,7 +45,7 @@ class Stored(NamedTuple):
         return 2 * self.packed > self.bytes
 
 
-def stored_weights(directory: Path) -> Stored:
+def stored_weights(directory: Path) -> StoredWeights:
     """Return what the weight files in a directory contain; empty if no header can be read."""
     numbers: Counter[str] = Counter()
     every = packed = 0
@@ -53,14 +53,14 @@ def stored_weights(directory: Path) -> Stored:
         files = weight_files("", file_names(directory), directory.joinpath, False)
         tensors = [tensor for file in files for tensor in _tensors(directory / file)]
     except (LoadError, OSError):  # loading reports what is wrong; counting needs no weights
-        return Stored()
+        return StoredWeights()
     for kind, shape, size in tensors:
         every += size
         if kind in _FLOATS:
             numbers[_FLOATS[kind]] += math.prod(shape)
         else:
             packed += size
-    return Stored(dict(numbers.most_common()), every, packed)
+    return StoredWeights(dict(numbers.most_common()), every, packed)
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, list[int], int]]:

@@ -13,7 +13,13 @@ from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
 from attnviz.errors import UsageError
-from attnviz.inspect.generate.records import TELLING, Ending, GenerateReport, WrittenRun, looked
+from attnviz.inspect.generate.records import (
+    TELLING,
+    Ending,
+    GenerateReport,
+    WrittenRun,
+    head_activities,
+)
 from attnviz.inspect.generate.request import GenerateRequest
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
@@ -120,10 +126,13 @@ class WritingJob:
         if not steps:
             return None, early
         whole = run(ending)
-        told = self.model.notes_for(whole.tokens)
-        notes = (*whole.model.notes, *(note for note in told if note not in whole.model.notes))
+        model_notes = self.model.notes_for(whole.tokens)
+        notes = (
+            *whole.model.notes,
+            *(note for note in model_notes if note not in whole.model.notes),
+        )
         whole = replace(whole, model=replace(whole.model, notes=notes))
-        return GenerateReport(whole, looked(whole), self.heads, self.chosen), early
+        return GenerateReport(whole, head_activities(whole), self.heads, self.chosen), early
 
 
 def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) -> None:

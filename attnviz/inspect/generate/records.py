@@ -42,7 +42,7 @@ _DIFFUSE = 0.6
 """The normalised entropy from which a head without another name is called diffuse."""
 
 
-class Looked(NamedTuple):
+class HeadActivity(NamedTuple):
     """What one head did while the model wrote.
 
     name: of its label, or of the measure that describes it. score: the mean of that measure, in [0,
@@ -183,7 +183,7 @@ class GenerateReport(Report):
     """
 
     run: WrittenRun
-    found: Mapping[Head, Looked]
+    found: Mapping[Head, HeadActivity]
     heads: tuple[Head, ...]
     chosen: bool = False
 
@@ -220,7 +220,7 @@ class GenerateReport(Report):
         return {".jsonl": text_file(lambda stream: write_run_lines(self.run, stream))}
 
 
-def looked(run: WrittenRun) -> dict[Head, Looked]:
+def head_activities(run: WrittenRun) -> dict[Head, HeadActivity]:
     """Return what every head did while the model wrote, by measures of those steps alone.
 
     A head is named by its known label, if the text can show it; else by the measure that gained
@@ -230,7 +230,7 @@ def looked(run: WrittenRun) -> dict[Head, Looked]:
     causal = run.kind != "cross"
     facts = TextFacts(run.queries, run.keys, Conditions(run.kind, causal))
     names = (*_NAMES, _SPREAD[1], _PEAKED[1])
-    found: dict[Head, Looked] = {}
+    found: dict[Head, HeadActivity] = {}
     labels = {} if run.known is None else run.known.named()
     for layer in sorted(run.steps[0].rows):
         weights = run.weights(layer)
@@ -242,7 +242,7 @@ def looked(run: WrittenRun) -> dict[Head, Looked]:
             label = labels.get((layer, head))
             said, measure = _called(own, uniform, None if label is None else label.name)
             base = uniform[measure]
-            found[layer, head] = Looked(
+            found[layer, head] = HeadActivity(
                 said,
                 own[measure],
                 math.nan if base is None else base,

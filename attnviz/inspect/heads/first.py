@@ -17,7 +17,7 @@ from attnviz.draw.labels import token_labels, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, share
-from attnviz.inspect.heads.finding import Described, best_of, counts, described, scored
+from attnviz.inspect.heads.finding import HeadWords, best_of, counts, described, scored
 from attnviz.inspect.heads.links import (
     attention_from,
     links_table,
@@ -172,7 +172,7 @@ def _lists(report: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
     return [doc.Table(columns, rows, least=2), *_links(report, view, room)]
 
 
-def _counted(what: Described) -> str:
+def _counted(what: HeadWords) -> str:
     return what.said if what.finding else f"on this text: {what.said}"
 
 

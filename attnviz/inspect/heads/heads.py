@@ -29,7 +29,7 @@ Opening = Callable[[dict[str, Any]], Model]
 """Opens the model, with changes to the library's own attention: its mask, its score."""
 
 
-def reckoned(text: str, request: HeadsRequest) -> int:
+def reckoned_length(text: str, request: HeadsRequest) -> int:
     """Return about how many tokens are run, by which a checkpoint's backend is chosen."""
     return reckoned_tokens(text) * (1 if request.pair is None else 1 + DRAWS)
 

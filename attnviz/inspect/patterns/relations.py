@@ -106,7 +106,7 @@ _TIE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class FoundPair:
     """The result of testing which heads find one annotated pair of words.
 
     offset: from the query's place to the key's, in words and punctuation marks.
@@ -140,7 +140,7 @@ class WordView:
         self.units = sorted([*of_words, *marks])
         self._unit = [self.units.index(list(word)) if word else None for word in pieces or ()]
 
-    def find(self, weights: NDArray[np.floating], seen: NDArray[np.bool_]) -> list[Found]:
+    def find(self, weights: NDArray[np.floating], seen: NDArray[np.bool_]) -> list[FoundPair]:
         """Return what heads with weights (head, query, key) over the tokens find.
 
         seen: (query, key) which tokens each token sees. A pair whose words do not see each other is
@@ -163,7 +163,7 @@ class WordView:
             largest = others == others.max()
             by_chance = float(largest[key] / largest.sum())
             if others[key]:
-                found.append(Found(relation, key - query, by_chance, shares[:, query, key]))
+                found.append(FoundPair(relation, key - query, by_chance, shares[:, query, key]))
         return found
 
     def pairs(self) -> list[tuple[str, int, int]]:
@@ -193,7 +193,7 @@ def word_weights(
     return np.asarray(share.T @ (weights.astype(np.float64) @ to))
 
 
-def relation_base_rate(found: Sequence[Found]) -> float:
+def relation_base_rate(found: Sequence[FoundPair]) -> float:
     """Return the share of pairs that the best fixed offset finds, or even attention if more.
 
     0 without pairs.

@@ -142,7 +142,10 @@ def score_patterns(
         thresholds=dict.fromkeys(names, threshold),
         probes=_probes(probing, probes, skipped, relations),
         not_measured=_not_measured(
-            attention, scored, own=texts is not None, relations=_lost(sentences, relations)
+            attention,
+            scored,
+            own=texts is not None,
+            relations=_unscored_relations(sentences, relations),
         ),
         untestable=_untestable(found, relations, least),
         control=None
@@ -251,7 +254,9 @@ def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
     return (*known, *sorted(found - set(known)))
 
 
-def _lost(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple[str, ...]:
+def _unscored_relations(
+    sentences: Sequence[AnnotatedSentence], found: Sequence[str]
+) -> tuple[str, ...]:
     """Return the relations that are annotated but could not be scored in any sentence."""
     annotated = [pair.relation for sentence in sentences for pair in sentence.pairs]
     return tuple(dict.fromkeys(name for name in annotated if name not in found))

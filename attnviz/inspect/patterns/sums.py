@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from attnviz.engine.observer import BlockFacts
 from attnviz.engine.probing import Probing
 from attnviz.inspect.patterns.probes import ProbeText, batches
-from attnviz.inspect.patterns.relations import Found
+from attnviz.inspect.patterns.relations import FoundPair
 from attnviz.measures.registry import View, of_family
 from attnviz.measures.rows import (
     FORMULAS,
@@ -199,7 +199,7 @@ class LayerScores:
     uniform: Mapping[str, float] = field(default_factory=dict)
     reach: Mapping[str, float] = field(default_factory=dict)
     delimiters: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
-    found: Sequence[Found] = ()
+    found: Sequence[FoundPair] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,7 +254,7 @@ class _Scoring:
         self._kept: dict[int, tuple[int, ...]] = {}
         self._sums: dict[tuple[int, int], LayerSums] = {}
         self._matrices: dict[tuple[int, int], tuple[NDArray[np.floating], Bools]] = {}
-        self._found: dict[tuple[int, int], list[Found]] = {}
+        self._found: dict[tuple[int, int], list[FoundPair]] = {}
         self._lost: set[tuple[int, int, int]] = set()
 
     @property

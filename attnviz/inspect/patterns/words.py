@@ -182,10 +182,10 @@ def finding(report: PatternReport, watch: str | None) -> str:
     source = _FINDING_FROM[report.labels_from].format(date=spoken_date(report.labels_date))
     begin = f"{labelled} of {counted(total, 'head')} {have} a label{source}"
     for most in (_TOLD, 2, 1):
-        told = [f"{counts[name]} {label_named(name).said}" for name in named[:most]]
+        counted_words = [f"{counts[name]} {label_named(name).said}" for name in named[:most]]
         others = sum(counts[name] for name in named[most:])
-        told += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
-        listed = f": {', '.join(told)}" if told else ""
+        counted_words += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
+        listed = f": {', '.join(counted_words)}" if counted_words else ""
         said = f"{begin}{listed}{also}{lack}."
         if len(said) <= LONGEST_FINDING:
             break
@@ -247,10 +247,12 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
 
 
 def _untestable(rates: Mapping[str, float]) -> str:
-    told = ", ".join(f"{label_named(name).said} {percent(rate)}" for name, rate in rates.items())
+    relations = ", ".join(
+        f"{label_named(name).said} {percent(rate)}" for name, rate in rates.items()
+    )
     return (
         "cannot be tested: on so few or so regular pairs even a perfect head is not clear of a "
-        f"fixed offset, which explains {told}"
+        f"fixed offset, which explains {relations}"
     )
 
 

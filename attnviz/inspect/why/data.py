@@ -20,7 +20,7 @@ from attnviz.draw.values import (
     token_facts,
 )
 from attnviz.engine.attribution.parts import Part
-from attnviz.inspect.why.records import Explained, HeadEffect, WhyReport
+from attnviz.inspect.why.records import ExplainedPrompt, HeadEffect, WhyReport
 
 SCHEMA = "attnviz.why/1"
 
@@ -50,7 +50,7 @@ def why_data(report: WhyReport) -> dict[str, Any]:
     }
 
 
-def _asked(each: Explained) -> dict[str, Any]:
+def _asked(each: ExplainedPrompt) -> dict[str, Any]:
     found, given = each.found, each.given
     words = each.words
     return {
@@ -67,7 +67,7 @@ def _asked(each: Explained) -> dict[str, Any]:
     }
 
 
-def _sums(prompts: Sequence[Explained]) -> dict[str, Any]:
+def _sums(prompts: Sequence[ExplainedPrompt]) -> dict[str, Any]:
     """Return the model's logit, also before its softcap, and the sum: means over the prompts."""
     found = [each.found for each in prompts]
     uncapped = [each.uncapped for each in found if each.uncapped is not None]
@@ -79,7 +79,7 @@ def _sums(prompts: Sequence[Explained]) -> dict[str, Any]:
     }
 
 
-def _prompt(each: Explained) -> dict[str, Any]:
+def _prompt(each: ExplainedPrompt) -> dict[str, Any]:
     heads = [
         {"attention": kind, "layer": layer, "head": head, "contribution": json_number(value)}
         for (kind, layer, head), value in each.found.heads.items()

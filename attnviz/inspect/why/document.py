@@ -136,7 +136,7 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
     scaled: with a colour bar; a first screen has the numbers alone.
     """
     kinds, layers = report.kinds, report.layers
-    rows = [(layer, kind) for layer in layers for kind in kinds if _there(report, layer, kind)]
+    rows = [(layer, kind) for layer in layers for kind in kinds if _has_row(report, layer, kind)]
     heads = 1 + max(effect.head[2] for effect in report.effects)
     values: dict[tuple[int, int], float] = {}
     grey = set()
@@ -164,7 +164,7 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
     )
 
 
-def _there(report: WhyReport, layer: int, kind: str) -> bool:
+def _has_row(report: WhyReport, layer: int, kind: str) -> bool:
     """Return whether a layer has a row for this attention; without heads it has only one."""
     there = [effect.head[0] for effect in report.effects if effect.head[1] == layer]
     return kind in there or (not there and kind == report.kinds[0])

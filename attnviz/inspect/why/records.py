@@ -62,7 +62,7 @@ class HeadEffect(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedPrompt:
     """One prompt, and one of its logits as a sum of contributions from the parts of the model.
 
     text: as given. given: its tokens, with those of a decoder. found: the sum.
@@ -123,7 +123,7 @@ class WhyReport(Report):
     """
 
     model: ModelInfo
-    prompts: tuple[Explained, ...]
+    prompts: tuple[ExplainedPrompt, ...]
     shown: tuple[HeadKey, ...] = ()
     kinds: tuple[str, ...] = ("self",)
     labels: Mapping[HeadKey, HeadLabel] = field(default_factory=dict)
@@ -167,7 +167,7 @@ class WhyReport(Report):
             )
 
     @property
-    def first(self) -> Explained:
+    def first(self) -> ExplainedPrompt:
         return self.prompts[0]
 
     @property
@@ -239,7 +239,7 @@ class WhyReport(Report):
         return next((one for one in asked if one.clear), asked[0] if asked else None)
 
     @property
-    def controlled(self) -> list[Explained]:
+    def controlled(self) -> list[ExplainedPrompt]:
         """Return the prompts that have a base rate, because they contain the answer."""
         return [each for each in self.prompts if len(each.base)]
 

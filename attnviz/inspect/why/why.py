@@ -24,7 +24,7 @@ from attnviz.engine.capture import Choice, encoded, require_maps, written_target
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.inspect.why.records import Explained, WhyReport
+from attnviz.inspect.why.records import ExplainedPrompt, WhyReport
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.measures.bootstrap import copies_note
 from attnviz.measures.words import find_in
@@ -111,7 +111,7 @@ def why(
     wanted = _wanted(request, len(asked))
     first = asked[0][1]
     attributor = backend_of(model).open_attributor(first)
-    found: list[Explained] = []
+    found: list[ExplainedPrompt] = []
     shown: tuple[HeadKey, ...] = ()
     for number, (prompt, given) in enumerate(asked):
         plain = _attributed(attributor, model, prompt, given, shown if not number else ())
@@ -196,7 +196,7 @@ def _attributed(
     prompt: Prompt,
     given: Input,
     maps: Collection[HeadKey],
-) -> Explained:
+) -> ExplainedPrompt:
     """Return the prompt's logit as a sum; a UsageError names the prompt."""
     try:
         answer, foil = answer_and_foil(model, prompt.answer, prompt.foil)
@@ -214,7 +214,7 @@ def _attributed(
     ids += [] if found.foil is None else [found.foil]
     words = dict(zip(ids, model.vocabulary().texts(ids), strict=True))
     none = np.zeros((0, len(found.heads)))
-    return Explained(prompt.text, given, found, words, answer is not None, none)
+    return ExplainedPrompt(prompt.text, given, found, words, answer is not None, none)
 
 
 def _require_numbers(found: Attribution, model: Model) -> None:
@@ -285,7 +285,7 @@ def _labels(model: Model, found: Attribution) -> Mapping[HeadKey, HeadLabel]:
 
 
 def _controls(
-    model: Model, plain: Explained, wanted: int, seed: tuple[int, int]
+    model: Model, plain: ExplainedPrompt, wanted: int, seed: tuple[int, int]
 ) -> Iterator[Input]:
     """Yield copies of the prompt, each with a different token in the answer's earlier places.
 
@@ -316,7 +316,7 @@ def _earlier(tokens: Tokens, found: Attribution) -> list[int]:
 
 
 def _others(
-    vocabulary: Vocabulary, plain: Explained, wanted: int, seed: tuple[int, int]
+    vocabulary: Vocabulary, plain: ExplainedPrompt, wanted: int, seed: tuple[int, int]
 ) -> list[int]:
     """Return tokens that are not in the prompt, first those that begin as the answer does."""
     generator = np.random.default_rng(seed)
@@ -339,7 +339,7 @@ def _with(tokens: Tokens, places: Collection[int], other: int) -> Tokens:
     return replace(tokens, ids=ids)
 
 
-def _same_question(attributor: Attributor, plain: Explained, given: Input) -> Attribution:
+def _same_question(attributor: Attributor, plain: ExplainedPrompt, given: Input) -> Attribution:
     found = plain.found
     return attributor.attribute(
         given, position=found.position, answer=found.answer, foil=found.foil

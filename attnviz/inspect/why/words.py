@@ -189,11 +189,11 @@ def about(report: WhyReport) -> list[Part]:
     if first.given.target is not None:
         parts.append(Quote("target", "".join(first.given.target.texts), lead=8))
     if report.many:
-        told = answers(report)
+        question = answers(report)
     else:
         at = placed(first.given.predicted, first.found.position)
-        told = f"{'asked for' if first.asked else 'the top prediction'} at {at}"
-    return [*parts, Facts([(explained_logit(report), False), (told, False)])]
+        question = f"{'asked for' if first.asked else 'the top prediction'} at {at}"
+    return [*parts, Facts([(explained_logit(report), False), (question, False)])]
 
 
 def sum_words(report: WhyReport) -> Words:

@@ -90,7 +90,7 @@ CacheKind = Literal["full", "sliding", "latent", "linear", "convolution", "cross
 _STATES = ("linear", "convolution")
 
 
-class Kept(NamedTuple):
+class LayerCache(NamedTuple):
     """What one layer keeps of a sequence.
 
     kind, window: see ``CacheLine``.
@@ -158,7 +158,7 @@ class CacheCount(NamedTuple):
 
 def count_cache(spec: ModelSpec, length: Lengths, *, batch: int, dtype: str) -> CacheCount:
     """Count what all layers of an architecture keep, as ``count_kept`` does."""
-    kept: Counter[tuple[Kept, int]] = Counter()
+    kept: Counter[tuple[LayerCache, int]] = Counter()
     for stack in spec.stacks:
         if stack.causal:
             for group in stack.groups:
@@ -168,7 +168,7 @@ def count_cache(spec: ModelSpec, length: Lengths, *, batch: int, dtype: str) -> 
 
 
 def count_kept(
-    kept: Mapping[tuple[Kept, int], int], length: Lengths, *, batch: int, dtype: str
+    kept: Mapping[tuple[LayerCache, int], int], length: Lengths, *, batch: int, dtype: str
 ) -> CacheCount:
     """Count 2·L·K·D·tokens numbers for full attention, and fewer for the other kinds.
 
@@ -206,21 +206,21 @@ def count_kept(
     )
 
 
-def _kept(spec: AttentionSpec) -> Kept:
+def _kept(spec: AttentionSpec) -> LayerCache:
     if spec.latent is not None:
-        return Kept("latent", spec.latent.kv_lora + spec.latent.rope_dim)
+        return LayerCache("latent", spec.latent.kv_lora + spec.latent.rope_dim)
     if spec.linear:
-        return Kept("linear", spec.heads * spec.head_dim * spec.value_dim)
+        return LayerCache("linear", spec.heads * spec.head_dim * spec.value_dim)
     values = spec.kv_heads * (spec.head_dim + spec.value_dim)
     if spec.cross:
-        return Kept("cross", values)
+        return LayerCache("cross", values)
     if spec.window is not None and not spec.keeps_all:
-        return Kept("sliding", values, spec.window)
-    return Kept("full", values)
+        return LayerCache("sliding", values, spec.window)
+    return LayerCache("full", values)
 
 
 def _lines(
-    kept: Mapping[tuple[Kept, int], int], length: Lengths, dtype: str
+    kept: Mapping[tuple[LayerCache, int], int], length: Lengths, dtype: str
 ) -> Iterator[CacheLine]:
     for (one, tokens), layers in kept.items():
         held = tokens if one.window is None else min(one.window, tokens)
