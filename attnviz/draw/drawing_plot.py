@@ -49,7 +49,6 @@ _UNDRAWABLE = ("color emoji", "colour emoji", "lastresort", "last resort")
 
 @functools.cache
 def _characters(path: str) -> frozenset[int]:
-    """Return the code points that a font file can draw."""
     from matplotlib.font_manager import get_font
 
     return frozenset(get_font(path).get_charmap())

@@ -33,7 +33,6 @@ def part_markdown(part: doc.Part) -> str:
 
 
 def _safe(text: str) -> str:
-    """Escape everything in a text that would act as markup."""
     return _ACTIVE.sub(r"\\\1", visible(" ".join(text.split())))
 
 

@@ -203,7 +203,6 @@ def tensor_header(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def _header_length(stream: BinaryIO) -> int:
-    """Return the length of the JSON header, stored in the first eight bytes."""
     length = int.from_bytes(stream.read(8), "little")
     if length > _HEADER_BYTES:
         raise ValueError(f"its header has {length:,} bytes")

@@ -175,7 +175,6 @@ def _first_groups(
 
 
 def _height(table: Table) -> int:
-    """Return the lines of a table with its heading and rules."""
     return 1 + sum(1 + row.ruled for row in table.rows)
 
 

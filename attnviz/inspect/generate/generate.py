@@ -136,7 +136,6 @@ class WritingJob:
 
 
 def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) -> None:
-    """Raise UsageError if the rows of the prompt or of the written text exceed the memory."""
     heads, keys = model.info.layers * model.info.heads, len(given.keys(kind))
     require_maps(heads, len(given.queries(kind)), keys, "shorten the prompt")
     most = min(sampling.tokens, written_context(model, kind) or sampling.tokens)

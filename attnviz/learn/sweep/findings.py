@@ -77,7 +77,6 @@ def _loss(report: SweepReport, heads: int) -> Spread:
 
 
 def _differences(report: SweepReport, better: int, worse: int) -> list[float]:
-    """Return the loss of ``worse`` minus that of ``better`` for each seed that both have."""
     low = {model.seed: model.loss for model in report.of(better)}
     high = {model.seed: model.loss for model in report.of(worse)}
     return [high[seed] - low[seed] for seed in high if seed in low]

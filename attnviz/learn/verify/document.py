@@ -77,7 +77,6 @@ def _hints(found: VerifyReport, explained: bool) -> list[str]:
 
 
 def _heading(found: VerifyReport) -> doc.Words:
-    """Return a short line about the verified attention or model."""
     if found.model is None:
         return [(_OWN_NAME, True), *((fact, False) for fact in _own_facts(found)[:3])]
     words = model_words(found.model)
