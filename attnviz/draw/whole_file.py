@@ -35,7 +35,7 @@ def lock(descriptor: int, name: str) -> None:
 
 
 @contextmanager
-def held(directory: Path) -> Iterator[None]:
+def directory_lock(directory: Path) -> Iterator[None]:
     """Lock an existing directory against other runs; UsageError if another run uses it."""
     if os.name == "nt":  # Windows opens no directories
         yield

@@ -210,10 +210,10 @@ class Induction(Task):
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
         """Return the result of guessing evenly among the letters of the strand."""
-        counts = self._different(samples)[samples.counted]
+        counts = self._periods(samples)[samples.counted]
         return (evenly("a letter of its strand", counts),)
 
-    def _different(self, samples: Samples) -> NDArray[np.float64]:
+    def _periods(self, samples: Samples) -> NDArray[np.float64]:
         """Return the number of different letters in each predicted token's strand: its period."""
         answers = samples.ids[:, 1:]
         found = np.zeros(answers.shape)
@@ -294,8 +294,8 @@ class Majority(Task):
             "behind a sign"
         )
         self.patterns = (
-            Pattern("majority", "most frequent letter", self._most),
-            Pattern("letters", "letters that are counted", self._strings),
+            Pattern("majority", "most frequent letter", self._answer_keys),
+            Pattern("letters", "letters that are counted", self._string_keys),
             back(1),
             FIRST,
         )
@@ -321,7 +321,7 @@ class Majority(Task):
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
         """Return the result of answering with a random letter of the string."""
-        frequencies = self._frequencies(np.where(self._before(samples), samples.ids[:, :-1], 0))
+        frequencies = self._frequencies(np.where(self._in_string(samples), samples.ids[:, :-1], 0))
         share = frequencies.max(1) / frequencies.sum(1)
         return (
             Reference("a letter of the string", float(-np.log(share).mean()), float(share.mean())),
@@ -332,21 +332,21 @@ class Majority(Task):
         letters = np.arange(1, self.letters + 1)
         return np.asarray((tokens[:, :, None] == letters).sum(1))
 
-    def _before(self, samples: Samples) -> NDArray[np.bool_]:
+    def _in_string(self, samples: Samples) -> NDArray[np.bool_]:
         """Return which tokens are letters of the string before the sign: (sequence, token)."""
         sign = samples.counted.argmax(1)[:, None]
         at = np.arange(self.length)
         return np.asarray((at > 0) & (at < sign))
 
-    def _strings(self, samples: Samples) -> NDArray[np.bool_]:
+    def _string_keys(self, samples: Samples) -> NDArray[np.bool_]:
         """Return the keys of the sign's query that are letters of the string."""
-        return np.asarray(samples.counted[:, :, None] & self._before(samples)[:, None, :])
+        return np.asarray(samples.counted[:, :, None] & self._in_string(samples)[:, None, :])
 
-    def _most(self, samples: Samples) -> NDArray[np.bool_]:
+    def _answer_keys(self, samples: Samples) -> NDArray[np.bool_]:
         """Return the keys of the sign's query that equal the answer."""
         answers = samples.ids[:, 1:][samples.counted]
         equal = samples.ids[:, None, :-1] == answers[:, None, None]
-        return np.asarray(self._strings(samples) & equal)
+        return np.asarray(self._string_keys(samples) & equal)
 
 
 TASKS: Mapping[str, Callable[[], Task]] = {

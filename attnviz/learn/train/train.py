@@ -6,7 +6,7 @@ import time
 from contextlib import nullcontext
 
 from attnviz.draw.labels import visible
-from attnviz.draw.whole_file import held
+from attnviz.draw.whole_file import directory_lock
 from attnviz.interrupts import as_interrupt, between_steps
 from attnviz.learn.train.directory import check_directory, clean_directory
 from attnviz.learn.train.document import curve_plot
@@ -51,14 +51,14 @@ def train(
     said = f"turning {size / 1e6:,.0f} MB of text into tokens"
     with watcher.telling(said) if size > _LONG_TEXT else nullcontext():
         run = TrainingRun(learned, valid, recipe, request.out, place, resume=request.resume)
-    with held(request.out):
+    with directory_lock(request.out):
         clean_directory(request.out)
         pace, trainer = Pace(), run.trainer
         with watcher.watching(
             lambda: words(trainer, pace), lambda: curve_plot(trainer.points)
         ) as on_step:
             done = _train(run, pace, on_step)
-        report = finished(run, watcher) if done else None
+        report = finish_saved(run, watcher) if done else None
     if report is None:  # raised here, after the progress bar is gone
         raise Stopped(
             f"stopped after {trainer.tokens:,} tokens, {trainer.used:.0%} of the budget; "
@@ -88,7 +88,7 @@ def _train(run: TrainingRun, pace: Pace, on_step: OnStep) -> bool:
         return run.trainer.used >= 1
 
 
-def finished(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
+def finish_saved(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
     """Return the report of a run whose state is saved; None if the user stopped it."""
     try:
         with as_interrupt(), watcher.telling("measuring the trained model"):
