@@ -67,7 +67,7 @@ class Axes:
 
     @property
     def digits(self) -> int:
-        """Return the columns of the largest number."""
+        """Return how many columns the largest number takes."""
         return len(str(max(self.row(len(self.queries) - 1), self.column(len(self.keys) - 1))))
 
     def cells(self, room: int, values: bool) -> KeyCells | None:

@@ -31,7 +31,7 @@ def quoted_line(name: str, content: str, room: int, theme: Theme, lead: int = 7)
 
 
 def spelled_parts(parts: Words, theme: Theme) -> Words:
-    """Return the same parts in signs that the console has."""
+    """Return the parts in characters that the console can show."""
     return [(theme.spell(text), tone) for text, tone in parts]
 
 

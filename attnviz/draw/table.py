@@ -230,7 +230,7 @@ def _bar(row: Row, table: Table, cells: int, theme: Theme) -> Segment:
 def _hanging(
     row: Row, table: Table, band: Sequence[int], widths: dict[int, int], theme: Theme, room: int
 ) -> list[Line]:
-    """Return a row whose last cell is broken, next to the others or, if room is short, below."""
+    """Return a row whose last cell has several lines, next to the other cells or below them."""
     *others, last = band
     start = _used_by(others, widths) + _GAP
     if start - _GAP <= room:

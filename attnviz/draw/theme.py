@@ -125,7 +125,7 @@ class Theme:
         return self.colour and not self.ascii
 
     def spell(self, text: str) -> str:
-        """Return a text of attnviz in characters that the console can write."""
+        """Return a text of attnviz in characters that the console can show."""
         return visible(spelled(text) if self.ascii else text, self.encoding)
 
     def tone(self, tone: bool | Tone) -> Style | None:

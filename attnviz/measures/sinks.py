@@ -18,9 +18,7 @@ Floats = NDArray[np.floating]
 
 SINK_WEIGHT = 0.3
 """The mean weight on the sink above which a head rests on it: ε of Gu et al. 2024, "When Attention
-
-Sink Emerges in Language Models".
-"""
+Sink Emerges in Language Models"."""
 
 _OVER_UNIFORM = 2.0
 """The least multiple of uniform attention's weight on the sink, since short texts have few keys."""

@@ -150,24 +150,20 @@ def _steps(spec: Mapping[str, Any] | None) -> Iterator[_Step]:
             raise LoadError(f"a normalizer has more than {_STEPS:,} steps")
         match part:
             case {"type": "Replace", "content": str(content)} if len(content) > _GROWTH:
-                yield _Step(
-                    _normalizer(part), len(content), _normalizer({**part, "content": _MARK})
-                )
+                yield _Step(_built(part), len(content), _built({**part, "content": _MARK}))
             case {"type": "Prepend", "prepend": str(content)} if len(content) > _GROWTH:
-                yield _Step(
-                    _normalizer(part), len(content), _normalizer({**part, "prepend": _MARK})
-                )
+                yield _Step(_built(part), len(content), _built({**part, "prepend": _MARK}))
             case {"type": "Precompiled", "precompiled_charsmap": str(table)}:
                 raw = base64.b64decode(table)
                 texts = raw[4 + int.from_bytes(raw[:4], "little") :].split(b"\0")
                 if max(map(len, texts)) > _LONGEST:
                     raise LoadError(f"a normalizer puts over {_LONGEST} bytes for one character")
-                yield _Step(_normalizer(part))
+                yield _Step(_built(part))
             case _:
-                yield _Step(_normalizer(part))
+                yield _Step(_built(part))
 
 
-def _normalizer(spec: Mapping[str, Any]) -> Normalizer:
+def _built(spec: Mapping[str, Any]) -> Normalizer:
     made: Any = NFC()
     made.__setstate__(json.dumps(spec).encode())
     found: Normalizer = made

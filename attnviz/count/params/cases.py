@@ -298,7 +298,7 @@ def _dtypes(
     """Return the dtype that was requested, else that of the files, of the config, or bfloat16.
 
     total: the model's parameters; if the files hold more numbers, only their main dtype is used.
-        Raises LoadError if the config names an unknown dtype.
+    Raises LoadError if the config names an unknown dtype.
     """
     dtype: str = running.dtype
     stated: Stated = "option"

@@ -13,13 +13,7 @@ from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
 from attnviz.errors import UsageError
-from attnviz.inspect.generate.records import (
-    TELLING,
-    Ending,
-    GenerateReport,
-    WrittenRun,
-    head_activities,
-)
+from attnviz.inspect.generate.records import TELLING, Ending, GenerateReport, WrittenRun, activities
 from attnviz.inspect.generate.request import GenerateRequest
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
@@ -126,13 +120,10 @@ class WritingJob:
         if not steps:
             return None, early
         whole = run(ending)
-        model_notes = self.model.notes_for(whole.tokens)
-        notes = (
-            *whole.model.notes,
-            *(note for note in model_notes if note not in whole.model.notes),
-        )
+        more = self.model.notes_for(whole.tokens)
+        notes = (*whole.model.notes, *(note for note in more if note not in whole.model.notes))
         whole = replace(whole, model=replace(whole.model, notes=notes))
-        return GenerateReport(whole, head_activities(whole), self.heads, self.chosen), early
+        return GenerateReport(whole, activities(whole), self.heads, self.chosen), early
 
 
 def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) -> None:

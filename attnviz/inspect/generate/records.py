@@ -220,7 +220,7 @@ class GenerateReport(Report):
         return {".jsonl": text_file(lambda stream: write_run_lines(self.run, stream))}
 
 
-def head_activities(run: WrittenRun) -> dict[Head, HeadActivity]:
+def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
     """Return what every head did while the model wrote, by measures of those steps alone.
 
     A head is named by its known label, if the text can show it; else by the measure that gained

@@ -47,15 +47,11 @@ Place = tuple[int, int]
 
 _REACH = 0.1
 """The least share of queries that must be able to show a score, such as by a separator in their
-
-window: below it, nothing is known of the other queries, and the score labels no head.
-"""
+window: below it, nothing is known of the other queries, and the score labels no head."""
 
 _ONE_DELIMITER = 2 / 3
 """The most of the gain of ``delimiter`` over chance that a single token, such as a comma, may give:
-
-above it, the head attends to that token, and nothing is known of other delimiters.
-"""
+above it, the head attends to that token, and nothing is known of other delimiters."""
 
 _READ = 256
 """The most tokens of a person's own text in which labels are sought, to limit memory."""
@@ -142,10 +138,7 @@ def score_patterns(
         thresholds=dict.fromkeys(names, threshold),
         probes=_probes(probing, probes, skipped, relations),
         not_measured=_not_measured(
-            attention,
-            scored,
-            own=texts is not None,
-            relations=_unscored_relations(sentences, relations),
+            attention, scored, own=texts is not None, relations=_unscored(sentences, relations)
         ),
         untestable=_untestable(found, relations, least),
         control=None
@@ -254,9 +247,7 @@ def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
     return (*known, *sorted(found - set(known)))
 
 
-def _unscored_relations(
-    sentences: Sequence[AnnotatedSentence], found: Sequence[str]
-) -> tuple[str, ...]:
+def _unscored(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple[str, ...]:
     """Return the relations that are annotated but could not be scored in any sentence."""
     annotated = [pair.relation for sentence in sentences for pair in sentence.pairs]
     return tuple(dict.fromkeys(name for name in annotated if name not in found))

@@ -113,7 +113,10 @@ class ScoreSums:
         return {name: float(number.flat[0]) / queries for name, (_, number) in self._sums.items()}
 
     def shuffled(self) -> Scores:
-        """Return the identity scores (head,) over shuffled tokens: the mean over orders."""
+        """Return (head,), by name, the scores of measures of equal tokens over shuffled texts.
+
+        Each is the mean over the shuffled orders.
+        """
         return {
             name: _divided(total[:, 1:].sum(-1), number[:, 1:].sum(-1))
             for name in of_family("identity")

@@ -247,12 +247,10 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
 
 
 def _untestable(rates: Mapping[str, float]) -> str:
-    relations = ", ".join(
-        f"{label_named(name).said} {percent(rate)}" for name, rate in rates.items()
-    )
+    found = ", ".join(f"{label_named(name).said} {percent(rate)}" for name, rate in rates.items())
     return (
         "cannot be tested: on so few or so regular pairs even a perfect head is not clear of a "
-        f"fixed offset, which explains {relations}"
+        f"fixed offset, which explains {found}"
     )
 
 

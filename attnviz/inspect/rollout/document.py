@@ -50,7 +50,11 @@ _EXPLANATION = (
 
 
 class _Kept(NamedTuple):
-    """What is drawn: both matrices (query, key), NaN if left out, and the places of the tokens."""
+    """The matrices that are drawn.
+
+    rollout, layer: (query, key), the rollout and the last layer's attention, NaN if left out.
+    places: the indices of the shown tokens in the text.
+    """
 
     rollout: NDArray[np.floating]
     layer: NDArray[np.floating]

@@ -214,7 +214,7 @@ class Induction(Task):
         return (evenly("a letter of its strand", counts),)
 
     def _periods(self, samples: Samples) -> NDArray[np.float64]:
-        """Return the number of different letters in each predicted token's strand: its period."""
+        """Return the number of different letters (its period) of each predicted token's strand."""
         answers = samples.ids[:, 1:]
         found = np.zeros(answers.shape)
         for strand in range(self._strands):
@@ -339,11 +339,11 @@ class Majority(Task):
         return np.asarray((at > 0) & (at < sign))
 
     def _string_keys(self, samples: Samples) -> NDArray[np.bool_]:
-        """Return the keys of the sign's query that are letters of the string."""
+        """Return (sequence, query, key), True for the string's letters if the query is the sign."""
         return np.asarray(samples.counted[:, :, None] & self._in_string(samples)[:, None, :])
 
     def _answer_keys(self, samples: Samples) -> NDArray[np.bool_]:
-        """Return the keys of the sign's query that equal the answer."""
+        """Return (sequence, query, key), True for the answer's letter if the query is the sign."""
         answers = samples.ids[:, 1:][samples.counted]
         equal = samples.ids[:, None, :-1] == answers[:, None, None]
         return np.asarray(self._string_keys(samples) & equal)

@@ -89,7 +89,7 @@ def _train(run: TrainingRun, pace: Pace, on_step: OnStep) -> bool:
 
 
 def finish_saved(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
-    """Return the report of a run whose state is saved; None if the user stopped it."""
+    """Finish a saved run and return its report; None if the user stops meanwhile."""
     try:
         with as_interrupt(), watcher.telling("measuring the trained model"):
             return run.finish()

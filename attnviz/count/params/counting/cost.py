@@ -169,9 +169,7 @@ _LINES = {
     "other": "other",
 }
 """The parts of a pass that add up, by the role of their term; ``visible`` is the part of the
-
-scores that no mask hides.
-"""
+scores that no mask hides."""
 
 
 def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: int) -> FlopCount:
