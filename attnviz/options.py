@@ -76,10 +76,9 @@ class Options:
 def option(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
     """Declare an option that has the name of its field; ``name`` and ``short`` give other names.
 
-    default: ``...`` if a value must be given.
+    default: ``...`` if a value must be given. A field of type ``tuple`` may be given several times.
     more: ``choices`` are the allowed values, if the type does not list them. ``words=True`` reads
         the value as UTF-8, whatever the locale. Other keywords are passed to Typer.
-    A field of type ``tuple`` may be given several times.
     """
     return field(default=default, metadata={"metavar": metavar, "help": help, **more})
 

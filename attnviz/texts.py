@@ -45,8 +45,7 @@ class Texts(NamedTuple):
     """Texts to measure on.
 
     texts: at least one.
-    source: the origin of the texts in words, such as ``10 built-in texts``; empty if a person typed
-        the text.
+    source: the origin of the texts, such as ``10 built-in texts``; empty if a person typed it.
     lines: the line number of each text in its file, from 1; empty unless they are a list in a file.
     """
 
@@ -217,8 +216,7 @@ def encode_texts(
 def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
     """Return the id and the text of the single token that ``typed`` is in the model's vocabulary.
 
-    It is read with a blank before it, as a word within a text, or without if only that is one
-    token.
+    It is read with a blank before it, as within a text, or without if only that is one token.
     Raises UsageError with the tokens of ``typed`` if there are several.
     """
     if not (typed := as_utf8(typed, option)):

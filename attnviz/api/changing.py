@@ -221,8 +221,7 @@ def diff(
     """Compare two models, or one under two conditions, head by head, beyond a noise floor.
 
     a, b: see ``capture``, or results saved as JSON; b is a by default.
-    texts: one or several; by default the built-in ones. texts_b: the texts of b, by default
-        ``texts``.
+    texts: one or several; by default the built-in ones. texts_b: those of b, by default ``texts``.
     tokenizer: for loaded models. device, dtype, backend, revision: for models given by name; a
         saved result is compared as it is. dtype_b, backend_b, revision_b: for b.
     The other options are those of ``attnviz diff``; see ``DiffRequest``.

@@ -276,8 +276,7 @@ def _steps(report: GenerateReport, room: int = 0) -> doc.Table:
 def _maps(report: GenerateReport, most: int | None = None, lines: int = 0) -> doc.Maps:
     """Return maps of the shown heads: a row for each step, a column for each token.
 
-    most: the number of heads, None for all. lines: the most lines of a map on a terminal, 0 for no
-        limit.
+    most: the number of heads, None for all. lines: the most lines of a map, 0 for no limit.
     """
     run = report.run
     looking = run.queries.taken(range(run.start, len(run.queries)))

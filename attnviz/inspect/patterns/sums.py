@@ -113,10 +113,7 @@ class ScoreSums:
         return {name: float(number.flat[0]) / queries for name, (_, number) in self._sums.items()}
 
     def shuffled(self) -> Scores:
-        """Return (head,), by name, the scores of measures of equal tokens over shuffled texts.
-
-        Each is the mean over the shuffled orders.
-        """
+        """Return (head,), by name, the scores of equal tokens, as means over shuffled orders."""
         return {
             name: _divided(total[:, 1:].sum(-1), number[:, 1:].sum(-1))
             for name in of_family("identity")

@@ -50,11 +50,7 @@ _EXPLANATION = (
 
 
 class _Kept(NamedTuple):
-    """The matrices that are drawn.
-
-    rollout, layer: (query, key), the rollout and the last layer's attention, NaN if left out.
-    places: the indices of the shown tokens in the text.
-    """
+    """Rollout and last layer (query, key) as drawn, NaN if left out; indices of shown tokens."""
 
     rollout: NDArray[np.floating]
     layer: NDArray[np.floating]
