@@ -125,8 +125,8 @@ class NumpyAttention:
 
         Biases are zero. Each weight (out, in) is drawn from ±√(6 / (in + out)), in the order query,
         key, value, output; the same seed gives the same weights on every machine. The vectors of
-        additive scores, layers from head_dim to one number, are drawn last, so that the projections
-        of a seed are the same for every score.
+        additive scores, which count as layers with head_dim inputs and one output, are drawn last,
+        so that a seed gives the same projections for every score.
         """
         shape = AttentionShape.of(d_model, heads, kv_heads, head_dim)
         every, shared = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim

@@ -113,8 +113,8 @@ def _of_offset(text: TextFacts, weights: Weights, seen: Bools, offset: int) -> E
 def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> Evidence:
     """Return the evidence for keys ``behind`` tokens after earlier equal tokens.
 
-    An event is a token of the vocabulary, at its last place in the text. A random draw gives its
-    query the keys of any event that it sees.
+    An event is a token of the vocabulary, at its last place in the text. For the evidence, a query
+    gets the keys of a random event among those whose keys it sees.
     """
     ids, count = np.asarray(text.queries.ids), len(text.queries)
     plain = ~text.special

@@ -100,8 +100,8 @@ def cut_tensors(
 ) -> dict[str, Tensor]:
     """Return ``state`` reduced to the kept heads, as tensors of the smaller model's ``shapes``.
 
-    fused: if an axis may hold all queries, then all keys, then all values, read it so rather than
-        as one part for each head.
+    fused: whether to assume that an axis holds all queries, then all keys, then all values if its
+        length allows that, rather than the heads of one of them.
 
     Raises UncutError if an axis cannot be read as heads.
     """

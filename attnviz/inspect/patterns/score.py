@@ -156,9 +156,9 @@ def score_patterns(
 class _Rule(NamedTuple):
     """The rule by which a score labels a head.
 
-    threshold, deviations: see ``best_label``; random weights reach no label.
-    said: the labels on a person's own text by the rule of ``one_text``, because it is too short for
-        the threshold alone. Relations are annotated by hand and keep to the threshold.
+    threshold, deviations: see ``best_label``; heads with random weights do not reach them.
+    said: the labels by ``one_text`` on a person's own text, which is too short for the threshold
+        alone; None for the probes. Relations are annotated by hand and always use the threshold.
     """
 
     threshold: float
