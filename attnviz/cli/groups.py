@@ -150,12 +150,12 @@ def _parameter(declared: Declared) -> inspect.Parameter:
     if get_origin(kind) is tuple:
         kind, default = GenericAlias(list, get_args(kind)[:1]) | None, {"default": None}
     if given.pop("bare", False):
-        told: Any = typer.Argument(**given)
+        typer_info: Any = typer.Argument(**given)
     else:
         given.pop("name", None)
-        told = typer.Option(typed_name(one), *given.pop("short", "").split(), **given)
+        typer_info = typer.Option(typed_name(one), *given.pop("short", "").split(), **given)
     return inspect.Parameter(
-        one.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, told], **default
+        one.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, typer_info], **default
     )
 
 

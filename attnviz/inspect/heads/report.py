@@ -1,4 +1,4 @@
-"""From records of weights to reports of their heads: scored, sorted, compared."""
+"""Makes reports of heads from records of weights: scored, sorted, compared."""
 
 from __future__ import annotations
 

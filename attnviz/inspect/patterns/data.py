@@ -80,7 +80,7 @@ def _probe(probe: Probe) -> dict[str, Any]:
 
 
 def patterns_data(report: PatternReport) -> dict[str, Any]:
-    """Return everything but the example maps; indices start at 0 whatever the names show.
+    """Return everything except the example maps; indices start at 0 whatever the names show.
 
     ``heads`` holds an entry for each head, layer by layer; if one label is watched, only the heads
     that have its score, highest first.

@@ -35,7 +35,7 @@ class WordPair:
 
 @dataclass(frozen=True)
 class AnnotatedSentence:
-    """A sentence for which a person has annotated the words that belong together.
+    """A sentence in which a person has annotated the words that belong together.
 
     text: as a model reads it.
     words: for each word the range of its characters in ``text``, without punctuation at its ends.
@@ -101,20 +101,20 @@ class Example:
 
 @dataclass(frozen=True)
 class PatternScores:
-    """What one head does.
+    """The scores of one head.
 
-    label: the name of the score that stands out most, or None if none reaches its threshold.
+    label: the name of the score that stands out most, or None if no score reaches its threshold.
     scores: by name, in [0, 1], but ``rare`` and ``monotone`` in [-1, 1]; None if not measured, for
         the reason in ``PatternReport.not_measured``.
-    base_rate: by name, the score without the pattern; None as in ``scores``, and for scores
-        without a base rate.
+    base_rate: by name, the score without the pattern; None as in ``scores``, and for scores without
+        a base rate.
     strength: for the names that can be labels, the gain over the base rate as a share of the
         largest possible gain, at most 1; the largest strength gives the label. If a control ran,
         the gain is over the highest score of the twin's heads in this layer as well.
     margin: the label's score minus its base rate; None without a label.
     agreement: the share of the texts (or seeds, or, for a relation, of ten folds of its sentences)
         that show this label on their own; None without a label or with a single text.
-    measured: for each score, the number of texts behind it (for a relation, of pairs).
+    measured: for each score, the number of texts in its mean (for a relation, of pairs).
     statistics: the means of ``STATISTICS`` over the running texts, None if not measured.
     control: the scores of the same head in the randomly initialised twin; empty without one.
     example: a small map to look at; None for heads that are not among their label's best.
@@ -176,7 +176,7 @@ class PatternScores:
 
 @dataclass(frozen=True)
 class Control:
-    """The randomly initialised twin of the model, scored on the same texts.
+    """Scores of the model's randomly initialised twin on the same texts.
 
     seed: of its weights.
     labelled: how many of its heads get each label by base rates alone.

@@ -240,7 +240,6 @@ def _samples_a_block(seq: int) -> int:
 
 
 def _blocks(seq: int, samples: int) -> Iterator[int]:
-    """Yield the number of samples in each block."""
     size = _samples_a_block(seq)
     for start in range(0, samples, size):
         yield min(size, samples - start)

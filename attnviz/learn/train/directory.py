@@ -108,7 +108,7 @@ def _check_writable(directory: Path) -> None:
 
 
 def write_curve(directory: Path, points: Sequence[CurvePoint]) -> None:
-    """Write the curve of a run as a CSV file of rounded numbers, in place of the one before."""
+    """Write the curve of a run as a CSV file of rounded numbers, replacing the previous file."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(one.name for one in fields(CurvePoint))
@@ -126,7 +126,7 @@ def write_curve(directory: Path, points: Sequence[CurvePoint]) -> None:
 def write_state(
     directory: Path, run: Mapping[str, Any], state: Mapping[str, Any], points: Sequence[CurvePoint]
 ) -> None:
-    """Write the state of a run, in place of the one before.
+    """Write the state of a run, replacing the previous file.
 
     run: identifies the run, as JSON values; ``read_state`` refuses the state of another run.
     state: tensors, numbers, texts and containers of them.
@@ -174,7 +174,7 @@ def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def _differences(found: object, wanted: object, name: str = "") -> Iterator[str]:
-    """Yield ``optimiser clip is 1.0, asked for is 2.0`` for each value that differs."""
+    """Yield lines such as ``optimiser clip is 1.0, asked for is 2.0``, one for each difference."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         for key in dict.fromkeys([*wanted, *found]):
             yield from _differences(found.get(key), wanted.get(key), f"{name} {key}".lstrip())
