@@ -13,7 +13,6 @@ from attnviz.draw.labels import visible
 from attnviz.draw.values import model_of
 from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError
-from attnviz.inspect.ablate.data import SCHEMA as ABLATE
 from attnviz.inspect.diff.records import HeadState
 from attnviz.inspect.patterns.data import SCHEMA as PATTERNS
 from attnviz.inspect.patterns.data import head_of
@@ -28,7 +27,7 @@ from attnviz.reading import (
 )
 from attnviz.records import Kind, ModelInfo
 
-_SCHEMAS = {PATTERNS: "patterns", ABLATE: "ablate"}
+_SCHEMAS = {PATTERNS: "patterns", "attnviz.ablate/1": "ablate"}
 
 
 @dataclass(frozen=True)
