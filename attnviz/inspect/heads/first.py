@@ -17,7 +17,14 @@ from attnviz.draw.labels import token_labels, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, share
-from attnviz.inspect.heads.finding import HeadWords, best_of, counts, described, scored
+from attnviz.inspect.heads.finding import (
+    HeadWords,
+    best_of,
+    counts,
+    described,
+    overview_words,
+    scored,
+)
 from attnviz.inspect.heads.links import (
     attention_from,
     links_table,
@@ -33,7 +40,7 @@ from attnviz.inspect.heads.words import score_words, variant_names
 from attnviz.measures.registry import label_named
 from attnviz.measures.rows import is_punctuation
 from attnviz.measures.sinks import sink_of
-from attnviz.measures.words import Word
+from attnviz.measures.words import Word, word_ranges
 from attnviz.records import HeadScores, HeadsReport, Tokens
 
 _GAP = 2
@@ -42,11 +49,16 @@ _SHORT_TEXT = 40
 """The longest text, in tokens, that is shown as maps; a longer one is shown as coloured text."""
 
 _INDENT, _CELL, _FULL_CELL = 3, 5, 10
-_MOST_MAPS = 6
+_MOST_MAPS, _LEGEND = 6, 2
+_WIDE_SCALE, _NARROW_SCALE = 62, 28
+_SCALE = doc.WEIGHTS._replace(after="colour: √weight")
+_SHORT_SCALE = doc.Scale([(0.0, "0"), (0.5, ".25"), (1.0, "1")], after="√weight")
 _LONGEST_LABEL, _BETWEEN = 12, 3
 _LEAST_LINKS, _MOST_LINKS = 5, 14
 _LEAST_TEXT = 4
 _LISTED = 10
+_MEANINGS = {"peak": "to few tokens", "diff": "to many"}
+"""What a head without label attends to, by the short word in its cell."""
 
 Groups = list[doc.Group]
 
@@ -91,7 +103,10 @@ def _map_width(parts: Sequence[doc.Part]) -> int:
     for part in parts:
         if isinstance(part, doc.Maps) and len(part.maps) == 1 and part.maps[0].causal:
             labels = token_labels(part.maps[0].keys)
-            return max(2 * place + width(label) + 3 for place, label in enumerate(labels))
+            return max(
+                _NARROW_SCALE,
+                *(2 * place + width(label) + 3 for place, label in enumerate(labels)),
+            )
     return 999
 
 
@@ -111,8 +126,8 @@ def _overview(report: HeadsReport, view: HeadsView, columns: int, lines: int) ->
         links = _links(report, view, lines)
         right = _examples(report, view, half, lines)
         return [_halves(columns, right, links) if right else doc.Group(links)]
-    grid = label_grid(report)
-    rest = lines - len(grid.rows) - 2
+    grid = _grid(report, half, lines)
+    rest = lines - len(grid.rows) - 2 - _lines(grid.title, half) - 2 * bool(grid.key)
     if rest < 0:  # if there are more layers than lines
         right = _examples(report, view, half, lines)
         return [_halves(columns, _lists(report, view, lines), right)]
@@ -142,6 +157,25 @@ def label_grid(report: HeadsReport) -> doc.HeadGrid:
             for entry in report.heads
         },
     )
+
+
+def _grid(report: HeadsReport, room: int, lines: int) -> doc.HeadGrid:
+    """Return the grid of labels with what it shows: sinks, where labels come from, the colours."""
+    title = [("labels", True), *((words, False) for words in overview_words(report))]
+    grid = label_grid(report)._replace(title=title)
+    shorts = {entry.label.short for entry in report.heads}
+    key = [
+        doc.Key(None, meaning, f"{short}:")
+        for short, meaning in _MEANINGS.items()
+        if short in shorts
+    ]
+    taken = len(grid.rows) + _lines(title, room) + 4 + _LEAST_LINKS
+    return grid._replace(key=key) if taken <= lines else grid
+
+
+def _lines(words: doc.Words, room: int) -> int:
+    """Return about how many lines the words of a title take."""
+    return -(-width(" · ".join(text for text, _ in words)) // room)
 
 
 def _cell(report: HeadsReport, entry: HeadScores) -> doc.Cell:
@@ -229,7 +263,11 @@ def _examples(report: HeadsReport, view: HeadsView, room: int, lines: int) -> li
         beside = max((room + _BETWEEN) // (wide + _BETWEEN), 1)
         down = min((lines + 1) // (tall + 1), max(_MOST_MAPS // beside, 1))
         if down and least <= room:
-            return [_maps(report, places[: beside * down], view)]
+            maps = _maps(report, places[: beside * down], view)
+            rows = -(-len(maps.maps) // beside)
+            spare = lines - rows * (tall + 1) >= _LEGEND
+            scale = _SCALE if room >= _WIDE_SCALE else _SHORT_SCALE
+            return [maps._replace(scale=scale) if spare else maps]
     return _texts(report, view, room, lines)
 
 
@@ -322,21 +360,11 @@ def _text(report: HeadsReport, name: str, values: NDArray[np.floating]) -> doc.M
 def _last_word(report: HeadsReport) -> Word:
     """Return the last word that is neither special nor punctuation; else the last token."""
     tokens = report.record.queries
-    blanks = any(text.startswith(" ") for text in tokens.texts)
-    places = [
-        place
-        for place, (text, special) in enumerate(zip(tokens.texts, tokens.special, strict=True))
-        if text.strip() and not special and not is_punctuation(text)
-    ]
-    first = last = places[-1] if places else len(tokens) - 1
-    while first - 1 in places and _goes_on(tokens.texts[first], blanks):
-        first -= 1
-    return Word(range(first, last + 1))
-
-
-def _goes_on(text: str, blanks: bool) -> bool:
-    """Return whether a token continues a word; blanks: whether tokens keep their leading space."""
-    return text.startswith("##") or (blanks and not text.startswith(" "))
+    for word in reversed(word_ranges(tokens)):
+        text = "".join(tokens.texts[word.start : word.stop])
+        if text.strip() and not tokens.special[word.start] and not is_punctuation(text):
+            return Word(word)
+    return Word(range(len(tokens) - 1, len(tokens)))
 
 
 # One word, several runs ----------------------------------------------------------------------
