@@ -116,7 +116,7 @@ def agreed_links(record: AttentionRecord) -> WordLinks | None:
         even = _by_word(queries, keys, even_weights(seen))
         tested = apart & queries.plain[:, None] & keys.plain & (even > 0)
         if record.causal:
-            tested &= visible_keys(*tested.shape, True)
+            tested &= visible_keys(len(tested), len(tested), causal=True)
         places = _places(tested) if record.kind != "cross" else None
         for head, weights in zip(layer.heads, layer.weights, strict=True):
             linked = _by_word(queries, keys, np.nan_to_num(weights))

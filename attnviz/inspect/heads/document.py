@@ -18,7 +18,7 @@ from attnviz.draw.provenance import (
     size_words,
 )
 from attnviz.draw.values import json_number
-from attnviz.inspect.heads.finding import finding, heading
+from attnviz.inspect.heads.finding import finding, heading, overview_words
 from attnviz.inspect.heads.first import distinctive, first_groups, label_grid
 from attnviz.inspect.heads.links import (
     links_table,
@@ -212,8 +212,9 @@ def _overview(report: HeadsReport) -> Iterator[doc.Group]:
         shown = _map(report, scores)._replace(words=(), below=[(caption, False)], tip=tip)
         maps.append(shown)
     if report.sorted_by is None:
-        title = "Label and score of each head"
-        yield doc.Group([label_grid(report)._replace(title=[(title, True)])])
+        words = [("Label and score of each head", True)]
+        words += [(each, False) for each in overview_words(report)]
+        yield doc.Group([label_grid(report)._replace(title=words)])
     order = "" if report.sorted_by is None else f" by {report.sorted_by.replace('_', ' ')}"
     across = report.record.model.heads if report.sorted_by is None else 0
     small = doc.Maps(maps, [(f"All heads{order}", True)], _SMALL, _SMALL_ROWS, across, scale=None)

@@ -33,7 +33,7 @@ from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
 from attnviz.measures.words import text_of, word_ranges
 from attnviz.records import HeadScores, HeadsReport, LayerWeights, Tokens
 
-_NAMED = 4
+_NAMED, _NO_MORE = 4, 0.05
 _SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text": "of this text"}
 
 
@@ -179,6 +179,8 @@ def _nearest(report: HeadsReport, links: WordLinks) -> str:
     link = links.links[0]
     pair = " → ".join(_quoted_ends(report, link))
     best = _best(report, link)
+    if link.weight - link.habit < _NO_MORE:
+        return "No link between words stands out: every head attends to each word about as usual."
     if math.isnan(link.chance):
         heads = f"{links.heads} heads are" if links.heads > 1 else "One head is"
         return f"{heads} too few to tell a link from chance. Furthest above usual: {pair} ({best})."

@@ -161,7 +161,7 @@ def label_grid(report: HeadsReport) -> doc.HeadGrid:
 
 def _grid(report: HeadsReport, room: int, lines: int) -> doc.HeadGrid:
     """Return the grid of labels with what it shows: sinks, where labels come from, the colours."""
-    title = [("labels", True), *((words, False) for words in overview_words(report))]
+    title = _overview_title(report)
     grid = label_grid(report)._replace(title=title)
     shorts = {entry.label.short for entry in report.heads}
     key = [
@@ -171,6 +171,10 @@ def _grid(report: HeadsReport, room: int, lines: int) -> doc.HeadGrid:
     ]
     taken = len(grid.rows) + _lines(title, room) + 4 + _LEAST_LINKS
     return grid._replace(key=key) if taken <= lines else grid
+
+
+def _overview_title(report: HeadsReport) -> doc.Words:
+    return [("labels", True), *((words, False) for words in overview_words(report))]
 
 
 def _lines(words: doc.Words, room: int) -> int:
@@ -303,7 +307,9 @@ def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
     queries, keys = len(record.queries), len(record.keys)
     layers = sorted({entry.layer for entry in report.heads})
     heads = max(sum(entry.layer == layer for entry in report.heads) for layer in layers)
-    size = thumbnails_fit(max(queries, keys), len(layers), heads, lines, room)
+    heading = _overview_title(report)
+    rest = lines - _lines(heading, room)
+    size = thumbnails_fit(max(queries, keys), len(layers), heads, rest, room)
     if size is None or heads * len(layers) > len(report.heads):
         return []
     maps = []
@@ -312,7 +318,7 @@ def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
         what = described(report.scores(*place))
         title = f"{shown.name} {scored(what.short, what.score)}"
         maps.append(shown._replace(words=[(title, what.finding)]))
-    return [doc.Maps(maps, small=size, across=heads, scale=None)]
+    return [doc.Maps(maps, heading, small=size, across=heads, scale=None)]
 
 
 def _texts(
