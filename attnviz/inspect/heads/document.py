@@ -60,7 +60,7 @@ def heads_document(found: HeadsComparison, view: HeadsView) -> doc.Document:
     elif len(records) > 1:
         groups += [*_compared(found, names, view), doc.Group([doc.Maps((), scale=_SCALE)])]
     else:
-        groups += _single(found.first, view)
+        groups += _single(found, view)
     groups.append(doc.Group([_scores(found, names)], full=True))
     name = info.name if info.is_array else f"attention heads of {info.name}"
     return doc.Document(
@@ -79,7 +79,7 @@ def heads_document(found: HeadsComparison, view: HeadsView) -> doc.Document:
 def _hints(found: HeadsComparison, view: HeadsView) -> doc.Words:
     """Return the options to try next."""
     report = found.first
-    place = distinctive(report)[0]
+    place = distinctive(found)[0]
     if view.pairs:
         place = view.pairs[0].links[0][:2]
     elif view.words:
@@ -162,7 +162,8 @@ def _listed(found: HeadsComparison, view: HeadsView, index: int) -> list[doc.Par
 # One run -------------------------------------------------------------------------------------
 
 
-def _single(report: HeadsReport, view: HeadsView) -> Iterator[doc.Group]:
+def _single(found: HeadsComparison, view: HeadsView) -> Iterator[doc.Group]:
+    report = found.first
     if report.selected or _few_heads(report):
         drawn = [_map(report, scores) for scores in report.heads]
         yield doc.Group([_full(drawn, report, view)])
@@ -174,7 +175,7 @@ def _single(report: HeadsReport, view: HeadsView) -> Iterator[doc.Group]:
     title = "The most distinctive heads"
     if report.sorted_by is not None:
         title = f"The first {_DISTINCTIVE} by {report.sorted_by.replace('_', ' ')}"
-    drawn = [_map(report, report.scores(*place)) for place in distinctive(report)[:_DISTINCTIVE]]
+    drawn = [_map(report, report.scores(*place)) for place in distinctive(found)[:_DISTINCTIVE]]
     yield doc.Group([_full(drawn, report, view)._replace(title=[(title, True)])])
 
 

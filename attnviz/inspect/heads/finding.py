@@ -157,21 +157,39 @@ def _of_text(found: HeadsComparison) -> str:
         return f"Too long a text to test each link. {_of_links(report, strongest_links(report, 2))}"
     if not links.links:
         return "No two words of this text are linked: there is no link to compare with chance."
-    beyond = [link for link in links.links if link.beats_chance]
-    if not beyond:
+    said = said_links(found)
+    if not said or not said[0].beats_chance:
         return _nearest(report, links)
-    chance = _chance(max(link.chance for link in beyond[:2]))
-    first, *others = beyond
-    apart = [each for each in others if {each.query, each.key} != {first.query, first.key}]
-    for second in (*apart[:1], None):
-        parts = [f"{_attends(report, first)} more than usual in {_heads(links, first)}"]
-        parts += [f"{_attends(report, second)} in {_heads(links, second)}"] if second else []
-        ends = (f" ({_best(report, each)})" for each in (first, second) if each)
-        said = ", ".join(map("".join, zip(parts, ends, strict=True)))
-        shown = f"{said}; by chance in {chance}."
-        if len(shown) <= LONGEST_FINDING:
-            break
-    return shown
+    first, *others = said
+    chance = _chance(max(link.chance for link in (first, *others)))
+    ends = _quoted_ends(report, first)
+    shown = f"{' attends to '.join(ends)} more than usual in {_heads(links, first)}"
+    for second in others:
+        best = f"{report.name(first.layer, first.head)} {share(first.weight)}"
+        other = f"{report.name(second.layer, second.head)} {share(second.weight)}"
+        added = f"{' to '.join(_quoted_ends(report, second))} in {second.heads} ({other})"
+        both = f"{shown} ({best}), {added}; by chance in {chance}."
+        if len(both) <= LONGEST_FINDING:
+            return both
+    return f"{shown} ({_best(report, first)}); by chance in {_chance(first.chance)}."
+
+
+def said_links(found: HeadsComparison) -> list[WordLink]:
+    """Return the links of the finding: at most two beyond chance, or the one that comes nearest.
+
+    Empty if the finding is about something else: chosen heads, several runs, random weights.
+    """
+    report = found.first
+    about_text = len(found.reports) == 1 and not report.selected and report.sorted_by is None
+    if not about_text or report.record.model.weights == "random" or not found.agreed_links:
+        return []
+    links = found.agreed_links.links
+    beyond = [link for link in links if link.beats_chance]
+    if not beyond:
+        return [link for link in links[:1] if link.weight - link.habit >= _NO_MORE]
+    first = beyond[0]
+    apart = [each for each in beyond if {each.query, each.key} != {first.query, first.key}]
+    return [first, *apart[:1]]
 
 
 def _nearest(report: HeadsReport, links: WordLinks) -> str:
@@ -195,10 +213,6 @@ def _nearest(report: HeadsReport, links: WordLinks) -> str:
         f"No link between words beats chance. Nearest: {pair}, more than usual in "
         f"{_heads(links, link)} ({best}; by chance in {_chance(link.chance)})."
     )
-
-
-def _attends(report: HeadsReport, link: WordLink) -> str:
-    return " attends to ".join(_quoted_ends(report, link))
 
 
 def _quoted_ends(report: HeadsReport, link: WordLink) -> list[str]:

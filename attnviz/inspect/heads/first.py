@@ -23,6 +23,7 @@ from attnviz.inspect.heads.finding import (
     counts,
     described,
     overview_words,
+    said_links,
     scored,
 )
 from attnviz.inspect.heads.links import (
@@ -79,7 +80,7 @@ def first_groups(found: HeadsComparison, view: HeadsView, columns: int, lines: i
         return [doc.Group([table]) for table in tables]
     if len(found.reports) > 1:
         return _runs(found, view, lines)
-    return _overview(report, view, columns, lines)
+    return _overview(found, view, columns, lines)
 
 
 def _halves(
@@ -113,30 +114,31 @@ def _map_width(parts: Sequence[doc.Part]) -> int:
 # One run -------------------------------------------------------------------------------------
 
 
-def _overview(report: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
+def _overview(found: HeadsComparison, view: HeadsView, columns: int, lines: int) -> Groups:
+    report = found.first
     half = (columns - _GAP) // 2 if columns >= _LEAST_BESIDE else columns
     heads = {entry.head for entry in report.heads}
     if report.sorted_by is not None:
         left: list[doc.Part] = [_ranking(report, report.sorted_by, max(lines - 2, 3))]
-        return [_halves(columns, left, _examples(report, view, half, lines))]
+        return [_halves(columns, left, _examples(found, view, half, lines))]
     if report.selected and view.values:  # values need the whole width
-        maps = _examples(report, view, columns, lines)
+        maps = _examples(found, view, columns, lines)
         return [doc.Group(maps), doc.Group(_links(report, view, _LEAST_LINKS), yields=1)]
     if report.selected:
         links = _links(report, view, lines)
-        right = _examples(report, view, half, lines)
+        right = _examples(found, view, half, lines)
         return [_halves(columns, right, links) if right else doc.Group(links)]
     grid = _grid(report, half, lines)
     rest = lines - len(grid.rows) - 2 - _lines(grid.title, half) - 2 * bool(grid.key)
     if rest < 0:  # if there are more layers than lines
-        right = _examples(report, view, half, lines)
+        right = _examples(found, view, half, lines)
         return [_halves(columns, _lists(report, view, lines), right)]
     if columns < _LEAST_BESIDE:
         return [doc.Group([grid]), doc.Group(_lists(report, view, rest), yields=1)]
     if _INDENT + len(heads) * _CELL > half:
-        below = _halves(columns, _lists(report, view, rest), _examples(report, view, half, rest))
+        below = _halves(columns, _lists(report, view, rest), _examples(found, view, half, rest))
         return [doc.Group([grid]), below._replace(yields=1)]
-    right = _examples(report, view, half, lines)
+    right = _examples(found, view, half, lines)
     small = _thumbnails(report, half, lines)
     if small:
         return [_halves(columns, small, [*right, *_lists(report, view, _MOST_LINKS)])]
@@ -253,11 +255,11 @@ def _ranking(report: HeadsReport, measure: str, most: int) -> doc.Table:
 # Examples ------------------------------------------------------------------------------------
 
 
-def _examples(report: HeadsReport, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
+def _examples(found: HeadsComparison, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
     """Return maps of the most distinctive heads that fit; for a long text the coloured text."""
-    record = report.record
+    report, record = found.first, found.first.record
     queries, keys = len(record.queries), len(record.keys)
-    places = distinctive(report)
+    places = distinctive(found)
     if max(queries, keys) <= _SHORT_TEXT and places:
         labels = min(max(map(width, token_labels(record.keys))), _LONGEST_LABEL) + 1
         cell = 4 if view.values and 4 * keys + labels <= room else 2
@@ -275,8 +277,12 @@ def _examples(report: HeadsReport, view: HeadsView, room: int, lines: int) -> li
     return _texts(report, view, room, lines)
 
 
-def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
-    """Return the heads: labelled ones, then strongest links; chosen or sorted heads in order."""
+def distinctive(found: HeadsComparison) -> list[tuple[int, int]]:
+    """Return the heads: those of the finding, labelled ones, then strongest links.
+
+    Chosen or sorted heads keep their order.
+    """
+    report = found.first
     order = [(entry.layer, entry.head) for entry in report.heads]
     if report.selected or report.sorted_by is not None:
         return order
@@ -284,7 +290,8 @@ def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
     shown = [each for each in named if not math.isnan(each.what.score)]
     shown.sort(key=lambda each: (report.rests(*each.place), each.what.short == "self"))
     linking = [link[:2] for link in strongest_links(report, _MOST_MAPS + 1)]
-    places = [each.place for each in shown], linking, [each.place for each in named], order
+    lead = [(link.layer, link.head) for link in said_links(found)]
+    places = lead, [each.place for each in shown], linking, [each.place for each in named], order
     return [*dict.fromkeys(place for each in places for place in each)]
 
 
