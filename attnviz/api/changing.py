@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from attnviz.api.opening import AnyHeads, AnyModel, AnyPairs
     from attnviz.engine.effects import Method, Metric, Mode, Positions, Unit
     from attnviz.engine.patching import Direction, PatchMetric, What
-    from attnviz.inspect.ablate.records import AblationReport
     from attnviz.inspect.check.records import CheckReport
     from attnviz.inspect.diff.records import DiffReport
-    from attnviz.inspect.patch.path import PathReport
-    from attnviz.inspect.patch.records import PatchReport
-    from attnviz.inspect.patch.request import Asked, At
+    from attnviz.inspect.interventions.ablate.records import AblationReport
+    from attnviz.inspect.interventions.patch.records import PatchReport
+    from attnviz.inspect.interventions.patch.request import Asked, At
+    from attnviz.inspect.interventions.path.path import PathReport
     from attnviz.inspect.prune.records import PruneReport
     from attnviz.inspect.prune.request import Importance
     from attnviz.models.model import Model
@@ -67,8 +67,8 @@ def ablate(
     a model or a file that cannot be read, UnsupportedError if the heads cannot be ablated.
     """
     given = locals()
-    from attnviz.inspect.ablate import ablate as question
-    from attnviz.inspect.ablate.request import AblateRequest
+    from attnviz.inspect.interventions.ablate import ablate as question
+    from attnviz.inspect.interventions.ablate.request import AblateRequest
 
     request = AblateRequest.of(given)
     read = texts_of(texts) or built_in_texts()
@@ -153,9 +153,9 @@ def patch(
     for a model or a file that cannot be read, UnsupportedError if the model cannot be patched.
     """
     given = locals()
-    from attnviz.inspect.patch import patch as question
-    from attnviz.inspect.patch.prompts import read_pairs
-    from attnviz.inspect.patch.request import PatchRequest
+    from attnviz.inspect.interventions.patch import patch as question
+    from attnviz.inspect.interventions.patch.request import PatchRequest
+    from attnviz.inspect.interventions.prompts import read_pairs
 
     request = PatchRequest.of(given)
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs)
@@ -185,9 +185,9 @@ def path(
     what ``patch`` raises.
     """
     given = locals()
-    from attnviz.inspect.patch import path as question
-    from attnviz.inspect.patch.prompts import read_pairs
-    from attnviz.inspect.patch.request import PathRequest
+    from attnviz.inspect.interventions.patch.request import PathRequest
+    from attnviz.inspect.interventions.path import path as question
+    from attnviz.inspect.interventions.prompts import read_pairs
 
     request = PathRequest.of({**given, "sender": spelled_head(sender)})
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.inspect.patch.request import PathRequest
+from attnviz.inspect.interventions.patch.request import PathRequest
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -26,8 +26,8 @@ def path(
 ) -> None:
     """Follow one head: which later heads read what it writes."""
     from attnviz.cli.outlet import open_outlet
-    from attnviz.inspect.patch import path as question
-    from attnviz.inspect.patch.prompts import read_pairs
+    from attnviz.inspect.interventions.path import path as question
+    from attnviz.inspect.interventions.prompts import read_pairs
 
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)

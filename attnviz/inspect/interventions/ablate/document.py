@@ -1,0 +1,429 @@
+"""What ``attnviz ablate`` has to say: the map, the ranking, what the heads do, where it hurts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw import document as doc
+from attnviz.draw.numbers import NumberScale
+from attnviz.draw.provenance import (
+    advised,
+    entropy_words,
+    label_text,
+    label_title,
+    label_words,
+    notes_group,
+)
+from attnviz.draw.signed import interval_text, layer_grid, ranked_table, signed_scale
+from attnviz.engine.effects import METRICS, Metric
+from attnviz.inspect.interventions.ablate.records import AblationReport, Effect, Head, scale_of
+from attnviz.inspect.interventions.ablate.words import (
+    ablates_every,
+    about,
+    caveats,
+    effect_words,
+    explanation,
+    finding,
+    heading,
+    map_title,
+    ranking_titles,
+)
+from attnviz.records import HeadScores, Tokens
+
+_LONGEST = 100
+_LABEL_ROOM = 19
+_MOST_MAPPED, _MOST_FOLLOWED = 4, 4
+
+
+def ablation_document(
+    report: AblationReport, *, explain: bool = False, hints: bool = False
+) -> doc.Document:
+    """Return everything that one run shows."""
+    advice = _hints(report, explain) if hints else []
+    grid, tokens = head_grid(report), (report.targets or report.texts)[0]
+    found = report.effects
+    every = [_effects(report, found, found, "Every ablation")] if found else []
+    groups = [
+        doc.Group(about(report)),
+        notes_group((*report.model.notes, *report.notes), tokens),
+        doc.Group([grid] if grid is not None else []),
+        doc.Group(ranking_tables(report), spaced=True),
+        doc.Group(together(report)),
+        doc.Group(attention_maps(report)),
+        doc.Group(where_it_hurts(report) if report.by_token else []),
+        doc.Group([doc.Say(text) for text in caveats(report)]),
+        doc.Group(every, full=True),
+    ]
+    return doc.Document(
+        name=f"ablated heads of {report.model.name}",
+        title=" ".join(report.text.split()),
+        groups=groups,
+        explain=[doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
+        heading=heading(report),
+        quoted=report.text if len(report.texts) == 1 else "",
+        finding=finding(report),
+        first=advised(partial(first_groups, report), tokens),
+    )
+
+
+def _hints(report: AblationReport, explained: bool) -> list[str]:
+    """Return what to try next on the command line."""
+    hints = []
+    best = report.ranking(1).matter
+    if best and not report.by_token and "loss" in report.baseline:
+        chosen = f"--head {report.name(best[0].variant)} " if report.unit == "head" else ""
+        hints.append(f"{chosen}--by-token")
+    if report.source.endswith("built-in texts"):
+        hints.append("--texts FILE your data")
+    elif not report.ranks and report.model.weights != "random":
+        hints.append("--texts FILE for intervals")
+    if report.method == "exact" and len(report.effects) > 1 and not ablates_every(report):
+        hints.append("--together")
+    if not explained:
+        hints.append("--explain")
+    return hints
+
+
+# The map -------------------------------------------------------------------------------------
+
+
+def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | None:
+    """Return what every ablation with a place costs, or the gradients; None for fewer than two.
+
+    Faint where the interval includes zero. scaled: with a colour bar; a first screen has the
+    numbers alone.
+    """
+    values, unclear = _placed(report)
+    if len(values) < 2:
+        return None
+    metric, gradient = report.ranked_by, report.method == "gradient"
+    signed = metric.signed and not gradient
+    scale = NumberScale.over(values.values(), signed, metric.percent)
+    colours = signed_scale(scale, metric.unit or metric.label) if scaled else None
+    return layer_grid(
+        values,
+        scale,
+        map_title(report, brief=not scaled),
+        report.column,
+        base=report.index_base,
+        unclear=unclear,
+        blank=report.gradients if report.unit == "head" else (),  # what a budget left out
+        bar=colours,
+    )
+
+
+def _placed(report: AblationReport) -> tuple[Mapping[Head, float], Collection[Head]]:
+    """Return what is shown by (layer, column), and where an interval includes zero."""
+    if report.method == "gradient":
+        return report.gradients, ()
+    values, unclear = {}, set[Head]()
+    for effect in report.effects:
+        place, value = report.cell(effect.variant), effect.shown(report.metric)
+        if place is not None and math.isfinite(value):
+            values[place] = value
+            unclear |= {place} if effect.unclear(report.metric) else set()
+    return values, unclear
+
+
+# The ranking ---------------------------------------------------------------------------------
+
+
+def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.Part]:
+    """Return what matters most, and what is harmful, in two tables with the same columns.
+
+    most: rows of the first, the report's own number by default.
+    """
+    if report.method == "gradient":
+        return [_gradients(report, report.top if most is None else most)]
+    if not report.singles:
+        return []
+    order, (title, harm_title) = report.ranking(most), ranking_titles(report)
+    if not order.matter and not order.harm:
+        line = f"{title}: none, no ablation changes {report.ranked_by.label}"
+        return [doc.Facts([(line, True)])]
+    tables = [(order.matter, title), (order.harm, harm_title)]
+    return [_effects(report, found, report.singles, title) for found, title in tables if found]
+
+
+def _gradients(report: AblationReport, most: int) -> doc.Table:
+    heads = report.by_gradient[:most]
+    scale = NumberScale.over(report.gradients.values(), signed=False)
+    names = [report.head_name(head) for head in heads]
+    values = [report.gradients[head] for head in heads]
+    columns: list[_Column] = [(f"gradient{scale.times}", [scale.text(value) for value in values])]
+    columns += _label_column(report, heads)
+    return ranked_table("Highest by gradient", names, values, scale, columns)
+
+
+def _effects(
+    report: AblationReport, effects: Sequence[Effect], among: Sequence[Effect], title: str
+) -> doc.Table:
+    """Return a row an ablation, written on the scale of ``among``: bar, value, doubt, label, the
+    rest.
+    """
+    scale = scale_of(among, report.metric)
+    values = [effect.shown(report.metric) for effect in effects]
+    columns = [_metric_column(effects, among, report.metric), *_doubt(report, effects, scale)]
+    columns += _label_column(report, [effect.head for effect in effects])
+    controls = {one.variant.heads: one.values.get(report.metric) for one in report.control}
+    found = [controls.get(effect.variant.heads) for effect in effects]
+    factor = report.ranked_by.factor
+    cells = ["" if value is None else scale.text(value * factor) for value in found]
+    columns.append(("random dir.", cells))
+    columns += [_metric_column(effects, among, name) for name in report.metrics_aside(effects)]
+    names = [report.name(effect.variant) for effect in effects]
+    grey = [effect.unclear(report.metric) for effect in effects]
+    return ranked_table(title, names, values, scale, columns, grey)
+
+
+_Column = tuple[str | doc.Column, Sequence[str]]
+"""A column and its cells."""
+
+
+def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Metric) -> _Column:
+    metric, scale = METRICS[name], scale_of(among, name)
+    values = [effect.shown(name) for effect in effects]
+    sign = "%" * metric.percent
+    cells = [scale.text(value) + sign if math.isfinite(value) else "-" for value in values]
+    return metric.label + scale.times, cells
+
+
+def _doubt(report: AblationReport, effects: Sequence[Effect], scale: NumberScale) -> list[_Column]:
+    name, factor = report.metric, report.ranked_by.factor
+    ends = [[end * factor for end in effect.intervals.get(name, ())] for effect in effects]
+    if any(ends):
+        return [("95% interval", [interval_text(each, scale) for each in ends])]
+    plain = NumberScale(scale.limit, False, scale.percent)
+    errors = [effect.errors.get(name) for effect in effects]
+    return [("std error", ["" if e is None else plain.text(e * factor) for e in errors])]
+
+
+def _label_column(report: AblationReport, heads: Sequence[Head | None]) -> list[_Column]:
+    found = [report.labels.get(head) if head is not None else None for head in heads]
+    cells = ["" if label is None else label_text(label, _LABEL_ROOM) for label in found]
+    return [(doc.Column(label_title(report.labels.values()), right=False), cells)]
+
+
+def together(report: AblationReport) -> list[doc.Part]:
+    """Return what heads cost that were ablated at once, next to the sum of what each costs
+    alone.
+    """
+    joint = report.joint
+    if not joint:
+        return []
+    parts: list[doc.Part] = [_effects(report, joint, report.effects, "Ablated together")]
+    scale = scale_of(report.effects, report.metric)
+    alone = {single.head: single.values.get(report.metric) for single in report.singles}
+    for effect in joint if report.ranked_by.signed else ():
+        costs = [alone.get(head) for head in effect.variant.heads]
+        known = [cost for cost in costs if cost is not None]
+        if len(known) == len(costs):
+            total = f"{scale.text(sum(known))}{scale.times}"
+            said = f"{report.name(effect.variant)}: sum of single ablations {total}"
+            parts.append(doc.Facts([(said, False)]))
+    return parts
+
+
+# Maps and texts ------------------------------------------------------------------------------
+
+
+def attention_maps(report: AblationReport) -> list[doc.Part]:
+    """Return the attention of the first heads of the ranking."""
+    seen = report.patterns
+    if seen is None:
+        return []
+    order = report.ranking()
+    ranked = [*order.matter, *order.harm] or report.effects
+    heads = [effect.head for effect in ranked if effect.head is not None]
+    if report.method == "gradient":
+        heads = report.by_gradient
+    elif not heads and len(report.effects) == 1:
+        heads = list(report.effects[0].variant.heads)
+    known = {(scores.layer, scores.head) for scores in seen.heads}
+    shown = [head for head in heads if head in known][:_MOST_MAPPED]
+    if not shown:
+        return []
+    record = seen.record
+    maps = [
+        doc.Map(
+            seen.name(layer, head),
+            seen.weights(layer, head),
+            record.queries,
+            record.keys,
+            below=[(word, False) for word in _about_head(seen.scores(layer, head))],
+            causal=record.causal,
+        )
+        for layer, head in shown
+    ]
+    title = "Attention of these heads" + ", first text" * (len(report.texts) > 1)
+    return [doc.Maps(maps, [(title, True)], index_base=report.index_base)]
+
+
+def _about_head(scores: HeadScores) -> list[str]:
+    return [*label_words(scores.label)[:2], *entropy_words(scores)]
+
+
+def where_it_hurts(report: AblationReport) -> list[doc.Part]:
+    """Return the first text under joint ablations and the first of the ranking, all on one
+    scale.
+    """
+    maps = token_maps(report)
+    if not maps:
+        line = "Δ loss by token: not measured, this model or method has no loss for each token"
+        return [doc.Facts([(line, True)])]
+    title = "Δ loss by token" + ", first text" * (len(report.texts) > 1)
+    scale = signed_scale(NumberScale(maps[0].limit), "nats")
+    return [doc.Maps(maps, [(title, True)], texts=True, scale=scale)]
+
+
+def token_maps(report: AblationReport) -> list[doc.Map]:
+    """Return a map of one query for each ablation whose losses by token are known."""
+    order = report.ranking()
+    candidates = [*report.joint, *order.matter, *order.harm]
+    chosen = [effect for effect in candidates if effect.token_losses][:_MOST_FOLLOWED]
+    tokens = (report.targets or report.texts)[0]
+    deltas: list[NDArray[np.floating]] = []
+    for effect in chosen:
+        delta = np.asarray(effect.token_losses[0], dtype=float)
+        deltas.append(np.where(np.isfinite(delta), delta, np.nan))
+    limit = max((float(np.nanmax(np.abs(delta), initial=0.0)) for delta in deltas), default=0.0)
+    maps = []
+    for effect, delta in zip(chosen, deltas, strict=True):
+        name = report.name(effect.variant)
+        words: doc.Words = [(name, True), (effect_words(report, effect), False)]
+        strip = doc.Map(
+            f"{name} by token", delta[None], Tokens.bare((0,)), tokens, words, limit=limit
+        )
+        maps.append(strip)
+    return maps
+
+
+# The first screen ----------------------------------------------------------------------------
+
+_GAP = 3
+_CELL = 6
+"""Columns of a cell of the map: a number such as ``+.44``, a mark and a blank."""
+
+_SCALE_LINES = 3
+"""Of what colours mean, with the empty one before."""
+
+_ROWS, _LEAST_ROWS = 5, 3
+"""Rows that the ranking has beside other things, and those that it keeps."""
+
+_MOST_HARM = 2
+
+_TABLE = 66
+"""Columns of the ranking beside maps."""
+
+_LONG_NAME = 10
+_TEXT_LINES = 4
+"""Of a further text, with its title."""
+
+
+def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
+    """Return what ``lines`` of so many columns have room for; the outlet shortens the ranking."""
+    tables = _tables(report)
+    if report.by_token:
+        texts_room = lines - sum(map(_least_lines, tables))
+        return [_by_token(report, columns, texts_room), doc.Group(tables, yields=1)]
+    grid, texts = head_grid(report, scaled=False), token_maps(report)
+    half = (columns - _GAP) // 2
+    tall = 0 if grid is None else 1 + _grid_lines(grid, columns)
+    left = lines - 1 - sum(map(_least_lines, tables))
+    if grid is not None and tall > left:  # colours alone, and what they mean
+        scaled = head_grid(report) or grid
+        grid = scaled._replace(halved=True)
+        tall = 2 + math.ceil(len(grid.rows) / 2) + _SCALE_LINES
+    top: list[doc.Group] = []
+    if grid is not None and tall <= left:
+        top.append(doc.Group([grid]))
+        if texts and _grid_lines(grid, half) == tall - 1:
+            beside: list[doc.Part] = [grid, _text(report, texts[:1], tall - 1)]
+            top, texts = [doc.Group(beside, beside=doc.Beside(half, _GAP))], texts[1:]
+        lines -= tall + 1
+    if half >= _TABLE + _GAP:
+        side = _maps(report, half, lines) or _few_texts(report, texts, lines)
+        beside_them = doc.Beside(half, _GAP)
+    else:
+        side = _maps(report, columns - _TABLE - _GAP, lines, rows=1)
+        beside_them = doc.Beside(_TABLE, _GAP, yields=True)
+    if side:
+        return [*top, doc.Group([doc.Group(tables), *side], beside=beside_them)]
+    rows = sum(min(len(table.rows), _ROWS) + 3 for table in tables if isinstance(table, doc.Table))
+    below = _maps(report, columns, lines - rows) or _few_texts(report, texts, lines - rows)
+    return [*top, doc.Group(tables), doc.Group(below, yields=1)]
+
+
+def _tables(report: AblationReport) -> list[doc.Part]:
+    """Return the ranking without its title, a few of the harmful, and what was ablated together."""
+    found: list[doc.Part] = []
+    most = max(len(report.effects), len(report.gradients))
+    for place, part in enumerate([*ranking_tables(report, most), *together(report)]):
+        if isinstance(part, doc.Table) and place:
+            part = part._replace(rows=part.rows[:_MOST_HARM], least=1)
+        elif isinstance(part, doc.Table):
+            part = part._replace(title=(), least=_LEAST_ROWS)
+        found.append(part)
+    return found
+
+
+def _least_lines(part: doc.Part) -> int:
+    """Of a table that has lost all the rows that it may lose."""
+    if not isinstance(part, doc.Table):
+        return 1
+    rows = len(part.rows)
+    return bool(part.title) + 1 + min(rows, part.least) + (rows > part.least)
+
+
+def _grid_lines(grid: doc.HeadGrid, columns: int) -> int:
+    """Lines of the map without its title."""
+    per_row = max((columns - 4) // _CELL, 1)
+    parts = math.ceil(len(grid.columns) / per_row)
+    return len(grid.rows) * parts + (parts == 1)
+
+
+def _text(report: AblationReport, texts: list[doc.Map], lines: int) -> doc.Maps:
+    """Return a few lines of the text, where it changes most."""
+    named = []
+    for text in texts:
+        name = text.words[0][0]
+        first = ", first text" * (len(report.texts) > 1 and len(name) < _LONG_NAME)
+        named.append(text._replace(words=[(f"Δ loss without {name}{first}", True)]))
+    return doc.Maps(named, texts=True, lines=lines, scale=None)
+
+
+def _few_texts(report: AblationReport, texts: list[doc.Map], lines: int) -> list[doc.Part]:
+    count = min(lines // _TEXT_LINES, len(texts))
+    return [_text(report, texts[:count], max(lines // count - 1, 1))] if count else []
+
+
+def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
+    """Return the texts as far as they fit next to the shortest ranking."""
+    (part,) = where_it_hurts(report)
+    if not isinstance(part, doc.Maps):
+        return doc.Group([part])
+    tokens = part.maps[0].keys
+    whole = sum(map(len, tokens.texts)) // max(columns - 6, 1) + 1
+    room = (lines - 4) // len(part.maps) - 1  # with title, scale and a blank line
+    return doc.Group([part._replace(lines=0 if whole + 3 <= room else max(room, 1))])
+
+
+def _maps(report: AblationReport, columns: int, lines: int, rows: int = 0) -> list[doc.Part]:
+    """As many attention maps as fit in full, in ``rows`` or any number of them."""
+    for part in attention_maps(report):
+        if isinstance(part, doc.Maps):
+            causal, tokens = part.maps[0].causal, len(part.maps[0].keys)
+            cell = 2 if causal else 5  # with a word above each column
+            wide = cell * tokens + 12
+            tall = len(part.maps[0].queries) + 4 + (not causal)  # with title and scores
+            down = max((lines - 4) // tall, 0)
+            count = max((columns + _GAP) // (wide + _GAP), 0) * (min(down, rows) if rows else down)
+            if count:  # in one row the key would be the widest
+                return [part._replace(maps=part.maps[:count], scale=None if rows else part.scale)]
+    return []

@@ -1,0 +1,41 @@
+"""Answers ``patch``: which heads carry the difference between two prompts."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from attnviz.inspect.interventions.patch.job import prepare
+from attnviz.inspect.interventions.patch.records import PatchReport
+from attnviz.inspect.interventions.patch.request import PatchRequest
+from attnviz.inspect.interventions.patch.run import measure
+from attnviz.inspect.interventions.prompts import PromptPairs
+from attnviz.models.model import Model
+from attnviz.records import Advance
+from attnviz.resume import ResumeFile
+
+RESUME = "attnviz.patch-resume/1"
+"""The schema of the file of ``resume``."""
+
+
+def patch(
+    model: Model,
+    pairs: PromptPairs,
+    request: PatchRequest,
+    *,
+    advance: Advance = lambda share: None,
+) -> PatchReport:
+    """Patch activations between the prompts of each pair; measure what comes with each patch.
+
+    pairs: what ``pairs.read_pairs`` returns for the request.
+    The report of a run that Ctrl-C ended holds what was measured until then; ``complete`` is False.
+    Raises UsageError for heads, prompts or tokens that do not fit the model, UnsupportedError for a
+    model that predicts nothing or cannot be patched, LoadError for a damaged resume file,
+    KeyboardInterrupt if nothing was measured.
+    """
+    job, path = prepare(model, pairs, request), request.resume
+    file = ResumeFile(path, RESUME, job.identity()) if path is not None else None
+    with file or nullcontext():
+        measured = measure(job, file, advance)
+    if measured.empty:
+        raise KeyboardInterrupt
+    return measured.report()
