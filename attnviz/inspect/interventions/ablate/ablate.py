@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 
 from attnviz.engine.capture import capture
@@ -11,16 +10,12 @@ from attnviz.errors import UnsupportedError
 from attnviz.inspect.interventions.ablate.job import AblationJob
 from attnviz.inspect.interventions.ablate.records import AblationReport
 from attnviz.inspect.interventions.ablate.request import AblateRequest
-from attnviz.inspect.interventions.ablate.scan import measure
+from attnviz.inspect.interventions.ablate.scan import AblationStudy
 from attnviz.measures.one_text import head_scores
 from attnviz.measures.words import joined
 from attnviz.models.model import Model
 from attnviz.records import Advance, HeadsReport
-from attnviz.resume import ResumeFile
 from attnviz.texts import Texts
-
-RESUME = "attnviz.ablate-resume/1"
-"""The schema of the file of ``resume``."""
 
 _ALL_MAPS = 64_000_000
 _SOME_MAPS = 512_000_000
@@ -45,16 +40,11 @@ def ablate(
     heads cannot be ablated, LoadError for a damaged resume file, KeyboardInterrupt if nothing was
     measured.
     """
-    job = AblationJob.prepare(model, texts, request)
-    path = request.resume
-    file = ResumeFile(path, RESUME, job.identity()) if path is not None else None
-    with file or nullcontext():
-        measured = measure(job, file, advance)
-    if measured.empty:
-        raise KeyboardInterrupt
-    report = measured.report()
+    study = AblationStudy(AblationJob.prepare(model, texts, request))
+    study.measure(request.resume, advance)
+    report = study.report()
     if followed:
-        report = measured.followed(report, followed)
+        report = study.followed(report, followed)
     return replace(
         report,
         source=texts.source,

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from attnviz.draw.signed import Place
 from attnviz.draw.values import json_number, label_facts, model_facts, table_of, token_facts
 from attnviz.engine.effects import METRICS
-from attnviz.inspect.interventions.ablate.records import AblationReport, Effect, Head
+from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 
 SCHEMA = "attnviz.ablate/1"
 
@@ -63,37 +64,42 @@ def _numbers(values: Mapping[Any, float]) -> dict[str, float | None]:
     return {name: json_number(value) for name, value in values.items()}
 
 
-def _metrics(effect: Effect) -> dict[str, float | None]:
-    return {name: json_number(effect.values.get(name)) for name in METRICS}
+def _metrics(values: Mapping[Any, float | None]) -> dict[str, float | None]:
+    return {name: json_number(values.get(name)) for name in METRICS}
 
 
 def _effect(report: AblationReport, effect: Effect) -> dict[str, Any]:
     """Return one ablation: its heads, its metrics, and what is known of their confidence
     interval.
     """
-    variant, head = effect.variant, effect.head
+    variant, head, found = effect.variant, effect.head, effect.estimates
     entry: dict[str, Any] = {
         "layer": variant.layer if len(variant.layers) == 1 else None,
         "head": head[1] if head else None,
         "name": report.name(variant),
         "removed": [list(each) for each in variant.heads],
-        **_metrics(effect),
+        **_metrics({name: one.value for name, one in found.items()}),
     }
     if effect.texts > 1:  # of few texts there is no interval
-        ends = {name: [*map(json_number, pair)] for name, pair in effect.intervals.items()}
+        ends = {
+            name: [*map(json_number, one.interval)]
+            for name, one in found.items()
+            if one.interval is not None
+        }
         entry["ci_low"], entry["ci_high"] = ends.get(report.metric, (None, None))
         entry["intervals"] = ends
-    if report.metric in effect.adjusted:
-        entry["adjusted_p"] = json_number(effect.adjusted[report.metric])
-    if effect.errors:
-        entry["standard_errors"] = _numbers(effect.errors)
+    ranked_by = effect.shown(report.metric)
+    if ranked_by.adjusted is not None:
+        entry["adjusted_p"] = json_number(ranked_by.adjusted)
+    errors = {name: one.error for name, one in found.items() if one.error is not None}
+    if errors:
+        entry["standard_errors"] = _numbers(errors)
     if head is not None and head in report.gradients:
         entry["gradient"] = json_number(report.gradients[head])
     if head is not None and head in report.labels:
         entry["trait"] = label_facts(report.labels[head])
-    for control in report.control:
-        if control.variant.heads == variant.heads:
-            entry["random_direction"] = _metrics(control)
+    if any(one.base_rate is not None for one in found.values()):
+        entry["random_direction"] = _metrics({name: one.base_rate for name, one in found.items()})
     if report.by_token and effect.token_losses:
         entry["token_loss_deltas"] = [
             [json_number(value) for value in losses.tolist()] for losses in effect.token_losses
@@ -101,13 +107,13 @@ def _effect(report: AblationReport, effect: Effect) -> dict[str, Any]:
     return entry
 
 
-def _hint(report: AblationReport, head: Head) -> dict[str, Any]:
+def _hint(report: AblationReport, head: Place) -> dict[str, Any]:
     entry = {"layer": head[0], "head": head[1], "gradient": json_number(report.gradients[head])}
     label = report.labels.get(head)
     return {**entry, "trait": label_facts(label)} if label is not None else entry
 
 
-def _unmeasured(report: AblationReport) -> list[Head]:
+def _unmeasured(report: AblationReport) -> list[Place]:
     measured = {effect.head for effect in report.effects}
     return [head for head in report.gradients if head not in measured]
 
@@ -129,5 +135,5 @@ def ablation_rows(report: AblationReport) -> Iterator[tuple[object, ...]]:
     return table_of((*names, *METRICS, "ci_low", "ci_high", "gradient"), rows)
 
 
-def _names(heads: Iterable[Head]) -> str:
+def _names(heads: Iterable[Place]) -> str:
     return " ".join(f"L{layer}H{head}" for layer, head in heads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,13 +15,12 @@ from attnviz.draw.provenance import (
     advised,
     entropy_words,
     label_text,
-    label_title,
     label_words,
     notes_group,
 )
-from attnviz.draw.signed import interval_text, layer_grid, ranked_table, signed_scale
+from attnviz.draw.signed import Place, signed_scale
 from attnviz.engine.effects import METRICS, Metric
-from attnviz.inspect.interventions.ablate.records import AblationReport, Effect, Head, scale_of
+from attnviz.inspect.interventions.ablate.records import AblationReport, Effect, scale_of
 from attnviz.inspect.interventions.ablate.words import (
     ablates_every,
     about,
@@ -33,7 +32,15 @@ from attnviz.inspect.interventions.ablate.words import (
     map_title,
     ranking_titles,
 )
-from attnviz.records import HeadScores, Tokens
+from attnviz.inspect.interventions.estimates import Estimate
+from attnviz.inspect.interventions.shown import (
+    Cells,
+    base_rates,
+    effect_grid,
+    effect_table,
+    label_column,
+)
+from attnviz.records import HeadLabel, HeadScores, Tokens
 
 _LONGEST = 100
 _LABEL_ROOM = 19
@@ -99,36 +106,33 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
     Faint where the interval includes zero. scaled: with a colour bar; a first screen has the
     numbers alone.
     """
-    values, unclear = _placed(report)
-    if len(values) < 2:
+    found = _placed(report)
+    if len(found) < 2:
         return None
     metric, gradient = report.ranked_by, report.method == "gradient"
-    signed = metric.signed and not gradient
-    scale = NumberScale.over(values.values(), signed, metric.percent)
-    colours = signed_scale(scale, metric.unit or metric.label) if scaled else None
-    return layer_grid(
-        values,
+    values, signed = (one.value for one in found.values()), metric.signed and not gradient
+    scale = NumberScale.over(values, signed, metric.percent)
+    return effect_grid(
+        found,
         scale,
         map_title(report, brief=not scaled),
         report.column,
         base=report.index_base,
-        unclear=unclear,
         blank=report.gradients if report.unit == "head" else (),  # what a budget left out
-        bar=colours,
+        bar=signed_scale(scale, metric.unit or metric.label) if scaled else None,
     )
 
 
-def _placed(report: AblationReport) -> tuple[Mapping[Head, float], Collection[Head]]:
-    """Return what is shown by (layer, column), and where an interval includes zero."""
+def _placed(report: AblationReport) -> Mapping[Place, Estimate]:
+    """Return what the map shows by its place; a value that is not finite is left out."""
     if report.method == "gradient":
-        return report.gradients, ()
-    values, unclear = {}, set[Head]()
-    for effect in report.effects:
-        place, value = report.cell(effect.variant), effect.shown(report.metric)
-        if place is not None and math.isfinite(value):
-            values[place] = value
-            unclear |= {place} if effect.unclear(report.metric) else set()
-    return values, unclear
+        return {head: Estimate(value) for head, value in report.gradients.items()}
+    placed = {report.cell(each.variant): each.shown(report.metric) for each in report.effects}
+    return {
+        place: one
+        for place, one in placed.items()
+        if place is not None and math.isfinite(one.value)
+    }
 
 
 # The ranking ---------------------------------------------------------------------------------
@@ -154,60 +158,45 @@ def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.
 def _gradients(report: AblationReport, most: int) -> doc.Table:
     heads = report.by_gradient[:most]
     scale = NumberScale.over(report.gradients.values(), signed=False)
-    names = [report.head_name(head) for head in heads]
-    values = [report.gradients[head] for head in heads]
-    columns: list[_Column] = [(f"gradient{scale.times}", [scale.text(value) for value in values])]
-    columns += _label_column(report, heads)
-    return ranked_table("Highest by gradient", names, values, scale, columns)
+    found = [Estimate(report.gradients[head]) for head in heads]
+    return effect_table(
+        "Highest by gradient",
+        [report.head_name(head) for head in heads],
+        found,
+        scale,
+        (f"gradient{scale.times}", [scale.text(one.value) for one in found]),
+        label_column(report.labels, heads, _label),
+    )
 
 
 def _effects(
     report: AblationReport, effects: Sequence[Effect], among: Sequence[Effect], title: str
 ) -> doc.Table:
-    """Return a row an ablation, written on the scale of ``among``: bar, value, doubt, label, the
-    rest.
-    """
+    """Return a row for each ablation, with numbers on the scale of ``among``."""
     scale = scale_of(among, report.metric)
-    values = [effect.shown(report.metric) for effect in effects]
-    columns = [_metric_column(effects, among, report.metric), *_doubt(report, effects, scale)]
-    columns += _label_column(report, [effect.head for effect in effects])
-    controls = {one.variant.heads: one.values.get(report.metric) for one in report.control}
-    found = [controls.get(effect.variant.heads) for effect in effects]
-    factor = report.ranked_by.factor
-    cells = ["" if value is None else scale.text(value * factor) for value in found]
-    columns.append(("random dir.", cells))
-    columns += [_metric_column(effects, among, name) for name in report.metrics_aside(effects)]
-    names = [report.name(effect.variant) for effect in effects]
-    grey = [effect.unclear(report.metric) for effect in effects]
-    return ranked_table(title, names, values, scale, columns, grey)
+    found = [effect.shown(report.metric) for effect in effects]
+    return effect_table(
+        title,
+        [report.name(effect.variant) for effect in effects],
+        found,
+        scale,
+        _metric_column(effects, among, report.metric),
+        label_column(report.labels, [effect.head for effect in effects], _label),
+        base_rates("random dir.", found, scale),
+        *(_metric_column(effects, among, name) for name in report.metrics_aside(effects)),
+    )
 
 
-_Column = tuple[str | doc.Column, Sequence[str]]
-"""A column and its cells."""
-
-
-def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Metric) -> _Column:
+def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Metric) -> Cells:
     metric, scale = METRICS[name], scale_of(among, name)
-    values = [effect.shown(name) for effect in effects]
+    values = [effect.shown(name).value for effect in effects]
     sign = "%" * metric.percent
     cells = [scale.text(value) + sign if math.isfinite(value) else "-" for value in values]
     return metric.label + scale.times, cells
 
 
-def _doubt(report: AblationReport, effects: Sequence[Effect], scale: NumberScale) -> list[_Column]:
-    name, factor = report.metric, report.ranked_by.factor
-    ends = [[end * factor for end in effect.intervals.get(name, ())] for effect in effects]
-    if any(ends):
-        return [("95% interval", [interval_text(each, scale) for each in ends])]
-    plain = NumberScale(scale.limit, False, scale.percent)
-    errors = [effect.errors.get(name) for effect in effects]
-    return [("std error", ["" if e is None else plain.text(e * factor) for e in errors])]
-
-
-def _label_column(report: AblationReport, heads: Sequence[Head | None]) -> list[_Column]:
-    found = [report.labels.get(head) if head is not None else None for head in heads]
-    cells = ["" if label is None else label_text(label, _LABEL_ROOM) for label in found]
-    return [(doc.Column(label_title(report.labels.values()), right=False), cells)]
+def _label(label: HeadLabel) -> str:
+    return label_text(label, _LABEL_ROOM)
 
 
 def together(report: AblationReport) -> list[doc.Part]:
@@ -219,10 +208,10 @@ def together(report: AblationReport) -> list[doc.Part]:
         return []
     parts: list[doc.Part] = [_effects(report, joint, report.effects, "Ablated together")]
     scale = scale_of(report.effects, report.metric)
-    alone = {single.head: single.values.get(report.metric) for single in report.singles}
+    alone = {single.head: single.estimates.get(report.metric) for single in report.singles}
     for effect in joint if report.ranked_by.signed else ():
         costs = [alone.get(head) for head in effect.variant.heads]
-        known = [cost for cost in costs if cost is not None]
+        known = [cost.value for cost in costs if cost is not None]
         if len(known) == len(costs):
             total = f"{scale.text(sum(known))}{scale.times}"
             said = f"{report.name(effect.variant)}: sum of single ablations {total}"

@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from attnviz.draw.signed import Place
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, attention_kind, written_targets
 from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.ablate.records import Head
 from attnviz.inspect.interventions.ablate.request import AblateRequest
+from attnviz.inspect.interventions.study import model_identity
 from attnviz.measures.bootstrap import copies_note
-from attnviz.models.model import Model, NumpyModel, weights_fingerprint
+from attnviz.models.model import Model, NumpyModel
 from attnviz.models.own import OwnAttention
 from attnviz.records import Advance, Kind, ModelInfo, Tokens
 from attnviz.resume import digest, texts_digest
@@ -157,7 +158,7 @@ class AblationJob:
 
     def gradients(
         self, advance: Advance, texts: Sequence[int], enough: Callable[[], bool] = lambda: False
-    ) -> dict[Head, float]:
+    ) -> dict[Place, float]:
         """First-order importance of every head that was asked for, mean over the texts.
 
         texts: their places. enough: asked after each text; True leaves out those that follow.
@@ -182,12 +183,10 @@ class AblationJob:
 
     def identity(self) -> Mapping[str, Any]:
         """Return all that the results depend on, for a resume file to be compared with."""
-        info, options = self.model.info, self.options
+        options = self.options
         heads = [variant.heads for variant in self.variants]
         return {
-            "model": info.name,
-            "weights": weights_fingerprint(self.model),
-            "dtype": info.dtype,
+            **model_identity(self.model),
             "texts": texts_digest((*self.texts, *self.targets)),
             "kind": self.kind,
             "removals": f"{len(heads)} ({digest(heads)})",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.report import Report
+from attnviz.draw.signed import Place
 from attnviz.engine.effects import (
     METRICS,
     Method,
@@ -23,59 +24,47 @@ from attnviz.engine.effects import (
     Unit,
     Variant,
 )
+from attnviz.inspect.interventions.estimates import NOT_MEASURED, Estimate
+from attnviz.inspect.interventions.shown import place_name
 from attnviz.records import NO_LABEL, HeadLabel, HeadsReport, Kind, ModelInfo, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
 
-Head = tuple[int, int]
-"""A head as (layer, head), both counted from 0."""
-
 _MOST_LISTED = 4
+"""The most heads that the name of a joint ablation lists."""
 
-_SIGNIFICANT = 0.05
-"""The chance that any ablation at all is called significant where none does anything."""
+_LETTERS: Mapping[Unit, str] = {"head": "H", "kv-head": "KV", "layer": ""}
+"""What stands before the number of each unit in its name."""
 
 
 @dataclass(frozen=True)
 class Effect:
     """What one ablation costs, over one text or as the mean over several.
 
-    texts: over how many texts.
-    values: of each metric that the model and the texts have.
-    intervals: ends of the 95% bootstrap-t interval of the mean, by metric; empty where there are
-        fewer than five texts.
-    errors: standard error over the draws of other texts that stood in, by metric; mostly empty.
-    token_losses: for each text (tokens,) as in ``Scores``; empty where it was not asked for.
-    adjusted: by metric of two signs, the two-sided p of the mean over texts, adjusted for all
-        ablations that were tried; empty where there are fewer than five texts.
+    texts: the number of texts.
+    estimates: the mean of each metric that the model and the texts have. Its base rate is what it
+        costs to remove a random direction of equal norm instead.
+    token_losses: (tokens,) for each text as in ``Scores``; empty if it was not asked for.
     """
 
     variant: Variant
     texts: int = 1
-    values: Mapping[Metric, float] = field(default_factory=dict)
-    intervals: Mapping[Metric, tuple[float, float]] = field(default_factory=dict)
-    errors: Mapping[Metric, float] = field(default_factory=dict)
+    estimates: Mapping[Metric, Estimate] = field(default_factory=dict)
     token_losses: tuple[NDArray[np.floating], ...] = ()
-    adjusted: Mapping[Metric, float] = field(default_factory=dict)
 
     @property
-    def head(self) -> Head | None:
-        """Return the head that was ablated; None where it was several."""
+    def head(self) -> Place | None:
+        """Return the head that was ablated; None if it was several."""
         return self.variant.heads[0] if len(self.variant.heads) == 1 else None
 
-    def shown(self, name: Metric) -> float:
-        """Return a metric in the unit that is shown; NaN where it is not known."""
-        return self.values.get(name, math.nan) * METRICS[name].factor
+    def value(self, name: Metric) -> float:
+        """Return the mean of a metric; NaN if the model does not have it."""
+        return self.estimates.get(name, NOT_MEASURED).value
 
-    def unclear(self, name: Metric) -> bool:
-        """Return whether its 95% interval includes zero; not where there is no interval."""
-        low, high = self.intervals.get(name, (1.0, 1.0))
-        return METRICS[name].signed and low <= 0 <= high
-
-    def significant(self, name: Metric) -> bool:
-        """Return whether it differs from zero though many ablations were tried."""
-        return not self.unclear(name) and self.adjusted.get(name, 1.0) <= _SIGNIFICANT
+    def shown(self, name: Metric) -> Estimate:
+        """Return the estimate of a metric in the unit that is shown, such as percent."""
+        return self.estimates.get(name, NOT_MEASURED).times(METRICS[name].factor)
 
 
 class Ranking(NamedTuple):
@@ -87,7 +76,7 @@ class Ranking(NamedTuple):
 
 def scale_of(effects: Sequence[Effect], name: Metric) -> NumberScale:
     """Return how the values of one metric are written over these effects."""
-    values = (effect.shown(name) for effect in effects)
+    values = (effect.shown(name).value for effect in effects)
     return NumberScale.over(values, METRICS[name].signed, METRICS[name].percent)
 
 
@@ -103,7 +92,6 @@ class AblationReport(Report):
     mode, unit, method, positions: how heads were ablated and what was measured.
     metric: the one that ranks and colours.
     baseline: the clean model's own numbers, mean over the texts; ``loss`` in nats per token.
-    control: what it costs to remove a random direction of the norm of the named ablation instead.
     gradients: first-order importance |dL/dξ| of each (layer, head), mean over the texts; empty
         where it was not asked for.
     rank_correlation: Spearman's, between ``gradients`` and the exact metric; None unless both ran.
@@ -136,8 +124,7 @@ class AblationReport(Report):
     positions: Positions = "all"
     metric: Metric = "loss_delta"
     baseline: Mapping[str, float] = field(default_factory=dict)
-    control: tuple[Effect, ...] = ()
-    gradients: Mapping[Head, float] = field(default_factory=dict)
+    gradients: Mapping[Place, float] = field(default_factory=dict)
     rank_correlation: float | None = None
     reference: str | None = None
     draws: int = 1
@@ -190,7 +177,7 @@ class AblationReport(Report):
         return [effect for effect in self.effects if self.cell(effect.variant) is None]
 
     @cached_property  # asked for by every ablation
-    def labels(self) -> Mapping[Head, HeadLabel]:
+    def labels(self) -> Mapping[Place, HeadLabel]:
         """Return the label of each head whose attention was observed, and that has one."""
         heads = self.patterns.heads if self.patterns is not None else ()
         return {
@@ -204,11 +191,11 @@ class AblationReport(Report):
         """Return whether the order says something about the heads: several texts, and trained
         weights.
         """
-        bounded = any(self.metric in effect.intervals for effect in self.effects)
+        bounded = any(effect.shown(self.metric).interval for effect in self.effects)
         return bounded and self.model.weights != "random"
 
     @property
-    def by_gradient(self) -> list[Head]:
+    def by_gradient(self) -> list[Place]:
         """Return every head with a gradient, the most important first."""
         return sorted(self.gradients, key=lambda head: -self.gradients[head])
 
@@ -220,17 +207,18 @@ class AblationReport(Report):
         """
         top = self.top if top is None else top
         metric = self.ranked_by
-        found = [e for e in self.singles if math.isfinite(e.shown(self.metric))]
-        found = [e for e in found if e.values[self.metric] or not metric.signed]
+        found = [(effect.value(self.metric) * metric.matters, effect) for effect in self.singles]
+        found = [each for each in found if math.isfinite(each[0])]
+        found = [each for each in found if each[0] or not metric.signed]
         if not self.ranks:
-            found.sort(key=lambda effect: -abs(effect.values[self.metric]))
-            return Ranking(tuple(found[:top]), ())
-        found.sort(key=lambda effect: -metric.matters * effect.values[self.metric])
-        matter = [e for e in found if e.values[self.metric] * metric.matters >= 0]
+            found.sort(key=lambda each: -abs(each[0]))
+            return Ranking(tuple(effect for _, effect in found[:top]), ())
+        found.sort(key=lambda each: -each[0])
+        matter = [effect for value, effect in found if value >= 0]
         harm = [
-            e
-            for e in reversed(found)
-            if e.values[self.metric] * metric.matters < 0 and e.significant(self.metric)
+            effect
+            for value, effect in reversed(found)
+            if value < 0 and effect.shown(self.metric).significant
         ]
         return Ranking(tuple(matter[:top]), tuple(harm[: (top + 1) // 2]))
 
@@ -242,10 +230,10 @@ class AblationReport(Report):
         return [
             name
             for name, metric in METRICS.items()
-            if metric.aside and name != self.metric and any(name in e.values for e in shown)
+            if metric.aside and name != self.metric and any(name in e.estimates for e in shown)
         ]
 
-    def cell(self, variant: Variant) -> tuple[int, int] | None:
+    def cell(self, variant: Variant) -> Place | None:
         """Return its place (layer, column) in the map: its head, key/value head, or column 0 of a
         layer.
 
@@ -265,25 +253,21 @@ class AblationReport(Report):
 
     def column(self, column: int) -> str:
         """Return the name over a column of the map."""
-        if self.unit == "layer":
-            return "layer"
-        return f"{'KV' if self.unit == 'kv-head' else 'H'}{column + self.index_base}"
+        letters = _LETTERS[self.unit]
+        return f"{letters}{column + self.index_base}" if letters else "layer"
 
-    def head_name(self, head: Head) -> str:
-        """Such as ``L2H5``."""
-        return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
+    def head_name(self, head: Place) -> str:
+        """Return the name of a head, such as ``L2H5``."""
+        return place_name(head, "H", self.index_base)
 
-    def name(self, variant: Variant, index_base: int | None = None) -> str:
-        """Such as ``L2H5``, ``L2KV1``, ``L2``, or the names of heads that went together."""
-        base = self.index_base if index_base is None else index_base
+    def name(self, variant: Variant) -> str:
+        """Return such as ``L2H5``, ``L2KV1``, ``L2``, or the names of heads that went together."""
         place = self.cell(variant)
         if place is not None:
-            layer, column = place[0] + base, place[1] + base
-            letters = {"head": f"H{column}", "kv-head": f"KV{column}", "layer": ""}[self.unit]
-            return f"L{layer}{letters}"
+            return place_name(place, _LETTERS[self.unit], self.index_base)
         if variant.name is not None:
             return variant.name
-        names = [f"L{layer + base}H{head + base}" for layer, head in variant.heads]
+        names = [self.head_name(head) for head in variant.heads]
         if len(names) <= _MOST_LISTED:
             return " ".join(names)
         return f"{' '.join(names[: _MOST_LISTED - 1])} and {len(names) - _MOST_LISTED + 1} more"

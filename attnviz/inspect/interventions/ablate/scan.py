@@ -1,123 +1,108 @@
-"""Measures what a job asks for, piece by piece: what is done is kept, whenever and however it ends.
-
-Every piece is one of a part: the ablations, or random directions in their place, over one text.
-"""
+"""Measure the ablations of a job: exactly, by gradient, or as many as a budget allows."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
 
-from attnviz.engine.effects import METRICS, Metric, Scores, Variant
+import numpy as np
+
+from attnviz.draw.signed import Place
+from attnviz.engine.effects import METRICS, Metric, Scores
 from attnviz.engine.scan.run import Scan
-from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.interventions.ablate.effects import (
-    ablation_effects,
-    mean_baseline,
-    restore_scores,
-    store_scores,
-)
+from attnviz.errors import UsageError
+from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
 from attnviz.inspect.interventions.ablate.job import AblationJob
-from attnviz.inspect.interventions.ablate.records import AblationReport, Effect, Head
+from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.study import Metrics, Progress, Series, Study, progress
 from attnviz.measures.bootstrap import few_note, spearman
 from attnviz.reading import damaged, finite, typed
 from attnviz.records import Advance
-from attnviz.resume import Piece, ResumeFile
+from attnviz.resume import Piece, ResumeFile, restored, stored
 
 _ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"
 """The parts in a resume file."""
 
 _FIRST_CHUNK = 4
-"""Ablations that a time budget begins with, to learn how long one takes."""
+"""The number of ablations that a time budget begins with, to learn how long one takes."""
 
 _RANKING_SHARE = 0.25
-"""Of a budget in seconds, what ranking by gradient may take."""
+"""The share of a budget in seconds that ranking by gradient may take."""
 
 _CONTROL_SHARE = 0.15
-"""Of the progress, what the control is taken to need."""
+"""The share of the progress bar that stands for the control."""
 
 
-@dataclass
-class ScanPart:
-    """One series of pieces: the ablations, or random directions in their place.
+class AblationSeries(Series[Scores]):
+    """The ablations of a job, or their control: random directions instead of heads.
 
-    name: in the resume file, whose pieces it has from the start. scan: the model, ready to be
-    measured. variants: every ablation that may be asked for; pieces name them by their place.
-    lengths: tokens of each text.
-    Raises LoadError for a damaged file.
+    scan: the model, ready to be measured.
     """
 
-    name: str
-    scan: Scan
-    variants: Sequence[Variant]
-    lengths: Sequence[int]
-    file: ResumeFile | None
-    pieces: list[Scores] = field(default_factory=list)
-    _done: dict[int, set[int]] = field(default_factory=dict)
+    changed, noun, nouns = "variants", "removal", "removals"
 
-    def __post_init__(self) -> None:
-        for piece in self.file.done if self.file is not None else []:
-            if piece.part == self.name:
-                count = len(self.variants)
-                self._add(restore_scores(piece.text, piece.result, self.lengths, count))
-                new = (note for note in piece.result["notes"] if note not in self.scan.notes)
-                self.scan.notes.extend(new)
+    def __init__(self, name: str, job: AblationJob, scan: Scan, file: ResumeFile | None) -> None:
+        self._job, self.scan = job, scan
+        super().__init__(name, len(job.variants), len(job.texts), file)
 
-    def _add(self, piece: Scores) -> None:
-        done = self._done.setdefault(piece.text, set())
-        if done & set(piece.variants) or len(set(piece.variants)) < len(piece.variants):
-            raise LoadError(
-                f"the resume file is damaged: text {piece.text + 1} has a removal twice; remove "
-                "one of its lines"
-            )
-        done.update(piece.variants)
-        self.pieces.append(piece)
+    def measure(self, text: int, changes: Sequence[int]) -> Iterator[Scores]:
+        return self.scan.scan(text, self._job.variants, changes)
 
-    def done(self, text: int) -> set[int]:
-        """Return the ablations that are measured over one text."""
-        return self._done.get(text, set())
+    def changes(self, piece: Scores) -> Sequence[int]:
+        return piece.variants
 
-    def cover(self, wanted: Sequence[int], texts: Sequence[int], advance: Advance) -> int:
-        """Measure the ``wanted`` ablations over the texts, but for those that are done.
+    def details(self, piece: Scores) -> dict[str, Any]:
+        losses = piece.token_losses
+        return {
+            "errors": {name: stored(values) for name, values in piece.errors.items()},
+            "baseline": dict(piece.baseline),
+            "token_losses": None if losses is None else [stored(row) for row in losses],
+            "notes": list(self.scan.notes),
+        }
 
-        How many were measured, over whichever text.
-        """
-        total = max(len(wanted) * len(texts), 1)
-        finished = measured = 0
-        for text in texts:
-            done = self.done(text)
-            missing = [index for index in wanted if index not in done]
-            finished += len(wanted) - len(missing)
-            if not missing:
-                continue
-            for scores in self.scan.scan(text, self.variants, missing):
-                if self.file is not None:
-                    kept = {**store_scores(scores), "notes": list(self.scan.notes)}
-                    self.file.append(Piece(self.name, text, kept))
-                self._add(scores)
-                finished += len(scores.variants)
-                measured += len(scores.variants)
-                advance(finished / total)
-        return measured
+    def rebuild(
+        self,
+        text: int,
+        changes: tuple[int, ...],
+        metrics: Metrics,
+        kept: Any,
+    ) -> Scores:
+        losses, notes = kept["token_losses"], kept.get("notes", [])
+        length = len((self._job.targets or self._job.texts)[text])
+        if not all(isinstance(note, str) for note in notes):
+            raise ValueError("a note is no text")
+        if losses is not None and any(len(row) != length for row in losses):
+            raise ValueError(f"the text has {length:,} tokens")
+        self.scan.notes.extend(note for note in notes if note not in self.scan.notes)
+        return Scores(
+            text,
+            changes,
+            metrics,
+            {key: float(value) for key, value in kept["baseline"].items()},
+            {metric: restored(values) for metric, values in kept["errors"].items()},
+            None if losses is None else np.array([restored(row) for row in losses]),
+        )
 
     def spend(
         self,
         ranked: Sequence[int],
         order: Sequence[int],
         until: float,
-        advance: Callable[[], None],
+        advance: Progress,
     ) -> None:
-        """Measure the ablations, first ranked first, until the time is up; a few at least.
+        """Measure ablations in the order ``ranked`` until the time is up, but at least a few.
 
-        A half of the time takes the first few over as many texts, in their order, as it allows, the
-        other half further ablations over these texts: all over the same.
+        Half of the time goes to the first few ablations, over as many texts in the given order as
+        it allows. The other half goes to further ablations over the same texts.
         until: in seconds of the monotonic clock.
         """
         start = time.monotonic()
         size, measured, texts = _FIRST_CHUNK, 0, list[int]()
         for text in order:
-            measured += self.cover(ranked[:size], [text], lambda share: advance())
+            measured += self.cover(ranked[:size], [text], advance)
             texts.append(text)
             if time.monotonic() > (start + until) / 2:
                 break
@@ -125,43 +110,130 @@ class ScanPart:
         while done < len(ranked):
             spent, left = time.monotonic() - start, until - time.monotonic()
             if measured:
-                # Half of what is left: the pace is an estimate, the budget is not to be overrun.
+                # Only half of the time left is planned: the pace is an estimate, and the budget
+                # must not be exceeded.
                 size = int(left / 2 * measured / max(spent, 1e-3) / len(texts))
             if size < 1 or left <= 0:
                 return
             chunk = ranked[done : done + size]
-            measured += self.cover(chunk, texts, lambda share: advance())
+            measured += self.cover(chunk, texts, advance)
             done += len(chunk)
 
 
-@dataclass
-class MeasuredAblations:
-    """What was found of one job; ``complete`` is False where it was interrupted.
+class AblationStudy(Study):
+    """What was measured of an ablation job.
 
-    ranked_over: of how many texts a budget in seconds had time for the gradient.
+    gradients: the importance of each head by gradient, if it was asked for.
+    ranked_over: the number of texts for whose gradients a budget in seconds had time.
     """
 
-    job: AblationJob
-    ablations: ScanPart
-    control: ScanPart | None = None
-    gradients: Mapping[Head, float] = field(default_factory=dict)
-    ranked_over: int | None = None
-    seconds: float = 0.0
-    complete: bool = True
+    schema = "attnviz.ablate-resume/1"
+
+    def __init__(self, job: AblationJob) -> None:
+        self.job = job
+        self.control: AblationSeries | None = None
+        self.gradients: Mapping[Place, float] = {}
+        self.ranked_over: int | None = None
+
+    def identity(self) -> Mapping[str, Any]:
+        return self.job.identity()
+
+    def open(self) -> None:
+        self.ablations = AblationSeries(_ABLATIONS, self.job, self.job.scan(), self.file)
 
     @property
     def empty(self) -> bool:
-        """Return whether there is nothing to show."""
         return not self.ablations.pieces and not self.gradients
 
+    def run(self, advance: Advance) -> None:
+        """Measure as the method says; with several texts also a control of the ranked ablations."""
+        job, texts = self.job, range(len(self.job.texts))
+        how, amount = job.request.how, job.request.amount
+        if amount is not None and amount.seconds is not None:
+            self._spend(amount.seconds, advance)
+            return
+        if how != "exact":
+            self.gradients = job.gradients(advance, texts)
+        if how == "gradient":
+            return
+        wanted: Sequence[int] = range(len(job.variants))
+        if amount is not None:
+            wanted = self._by_gradient()[: amount.count]
+        total = len(wanted) * len(texts)
+        if amount is not None or len(texts) == 1:
+            self.ablations.cover(wanted, texts, progress(total, advance))
+            return
+        share = 1 - _CONTROL_SHARE
+        self.ablations.cover(wanted, texts, progress(total, lambda done: advance(share * done)))
+        self.control = AblationSeries(_CONTROL, job, job.scan(control=True), self.file)
+        ranked = self._ranked()
+        total = len(ranked) * len(texts)
+        rest = progress(total, lambda done: advance(share + (1 - share) * done))
+        self.control.cover(ranked, texts, rest)
+
+    def _spend(self, seconds: float, advance: Advance) -> None:
+        """Rank and measure over as many texts as the time allows.
+
+        A run that continues another one takes its ranking, or it would measure other heads.
+        """
+        job, order, start = self.job, self.job.drawn(), time.monotonic()
+
+        def spent() -> float:
+            return min((time.monotonic() - start) / seconds, 1.0)
+
+        kept = self.file.done if self.file is not None else []
+        known = next((piece.result for piece in kept if piece.part == _RANKING), None)
+        if known is None:
+            count = 0
+
+            def enough() -> bool:
+                nonlocal count
+                count += 1
+                return spent() > _RANKING_SHARE
+
+            gradients = job.gradients(lambda done: advance(spent()), order, enough)
+            known = {"texts": count, "heads": [[*head, score] for head, score in gradients.items()]}
+            if self.file is not None:
+                self.file.append(Piece(_RANKING, 0, known))
+        with damaged("the resume file: its ranking", "begin another file"):
+            self.ranked_over = typed(known["texts"], int)
+            self.gradients = {(layer, head): finite(score) for layer, head, score in known["heads"]}
+            ranked = self._by_gradient()
+        self.ablations.spend(ranked, order, start + seconds, lambda count: advance(spent()))
+
+    def _by_gradient(self) -> list[int]:
+        """Return the ablations of single heads, the most important by gradient first."""
+        variants = self.job.variants
+        singles = [index for index, variant in enumerate(variants) if len(variant.heads) == 1]
+        return sorted(singles, key=lambda index: -self.gradients[variants[index].heads[0]])
+
+    def _ranked(self) -> list[int]:
+        """Return the ablations that the ranking shows and that are not zero, and the named ones."""
+        report = self.report()
+        order = report.ranking()
+        shown = {
+            effect.variant.heads
+            for effect in (*order.matter, *order.harm)
+            if not effect.shown(report.metric).unclear
+        }
+        return [
+            index
+            for index, variant in enumerate(self.job.variants)
+            if variant.heads in shown or variant.name is not None
+        ]
+
+    # What was found ----------------------------------------------------------------------------
+
     def report(self) -> AblationReport:
-        """Return the report of the texts that are done; of a part of one where none is.
+        """Return the report of the finished texts, or of a part of one if none is finished.
 
         Raises UsageError for a metric that the model does not have.
         """
         job, request, options = self.job, self.job.request, self.job.options
         texts = self._texts()
-        effects = self._effects(self.ablations, texts)
+        pieces = self._pieces(self.ablations, texts)
+        control = self._pieces(self.control, texts)
+        effects = ablation_effects(pieces, job.variants, options.seed, control)
         answer, foil = job.pair or ((0, None), (0, None))
         return AblationReport(
             job.info,
@@ -174,8 +246,7 @@ class MeasuredAblations:
             method=request.how,
             positions=options.positions,
             metric=_metric(effects, job),
-            baseline=mean_baseline([p for p in self.ablations.pieces if p.text in set(texts)]),
-            control=self._effects(self.control, texts) if self.control is not None else (),
+            baseline=mean_baseline(pieces),
             gradients=self.gradients,
             rank_correlation=_correlation(effects, self.gradients),
             reference=job.reference_words,
@@ -201,7 +272,7 @@ class MeasuredAblations:
     def followed(self, report: AblationReport, most: int) -> AblationReport:
         """Return the report with the token losses of its first heads over the first text.
 
-        A small scan of its own: kept of every head, they would fill the memory.
+        They are measured by a small scan of their own: those of all heads would fill the memory.
         """
         order, job = report.ranking(most), self.job
         shown = [effect.variant for effect in (*report.joint[:1], *order.matter, *order.harm)]
@@ -218,8 +289,23 @@ class MeasuredAblations:
         effects = (replace(e, token_losses=losses.get(e.variant, ())) for e in report.effects)
         return replace(report, effects=tuple(effects))
 
+    def _texts(self) -> list[int]:
+        """Return the texts over which every ablation is measured that is measured over any text."""
+        count = len(self.job.texts)
+        if not self.ablations.pieces:
+            return list(range(count))
+        done = [self.ablations.done(text) for text in range(count)]
+        wanted = set().union(*done)
+        whole = [text for text, found in enumerate(done) if found == wanted]
+        return whole or [next(text for text, found in enumerate(done) if found)]
+
+    @staticmethod
+    def _pieces(series: AblationSeries | None, texts: Sequence[int]) -> list[Scores]:
+        found = series.pieces if series is not None else {}
+        return list(chain.from_iterable(found.get(text, ()) for text in texts))
+
     def _budget_notes(self, measured: int) -> tuple[str, ...]:
-        """Over which share of the texts, where the time did not allow all."""
+        """Return a note on the texts that a budget in seconds allowed; empty if it allowed all."""
         wanted = len(self.job.texts)
         if self.ranked_over is None or self.ranked_over == measured == wanted:
             return ()
@@ -228,125 +314,13 @@ class MeasuredAblations:
             f"to rank by gradient over {self.ranked_over:,} and to measure over {measured:,}",
         )
 
-    def _texts(self) -> list[int]:
-        """Return the texts over which everything is measured that is measured at all over the
-        first.
-        """
-        if not self.ablations.pieces:
-            return list(range(len(self.job.texts)))
-        done = [self.ablations.done(text) for text in range(len(self.job.texts))]
-        wanted = set().union(*done)
-        whole = [text for text, found in enumerate(done) if found == wanted]
-        return whole or [next(text for text, found in enumerate(done) if found)]
 
-    def _effects(self, part: ScanPart, texts: list[int]) -> tuple[Effect, ...]:
-        counted = set(texts)
-        pieces = [piece for piece in part.pieces if piece.text in counted]
-        return ablation_effects(pieces, self.job.variants, self.job.options.seed)
-
-
-def measure(job: AblationJob, file: ResumeFile | None, advance: Advance) -> MeasuredAblations:
-    """Run the job as far as it goes: to its end, or to Ctrl-C.
-
-    Where there are several texts, what the ranking shows is compared with random directions.
-    """
-    lengths = [*map(len, job.targets or job.texts)]
-    found = MeasuredAblations(job, ScanPart(_ABLATIONS, job.scan(), job.variants, lengths, file))
-    start = time.monotonic()  # to import torch takes seconds that are not the scan's
-    try:
-        _run(found, file, advance)
-    except KeyboardInterrupt:
-        found.complete = False
-    found.seconds = time.monotonic() - start
-    return found
-
-
-def _run(found: MeasuredAblations, file: ResumeFile | None, advance: Advance) -> None:
-    job, texts = found.job, range(len(found.job.texts))
-    how, amount = job.request.how, job.request.amount
-    if amount is not None and amount.seconds is not None:
-        _spend(found, file, amount.seconds, advance)
-        return
-    if how != "exact":
-        found.gradients = job.gradients(advance, texts)
-    if how == "gradient":
-        return
-    if amount is not None:
-        ranked = _by_gradient(job, found.gradients)[: amount.count]
-        found.ablations.cover(ranked, texts, advance)
-        return
-    share = 1 - _CONTROL_SHARE if len(job.texts) > 1 else 1.0
-    everything = range(len(job.variants))
-    found.ablations.cover(everything, texts, lambda done: advance(share * done))
-    if len(job.texts) > 1:
-        scan, lengths = job.scan(control=True), found.ablations.lengths
-        control = found.control = ScanPart(_CONTROL, scan, job.variants, lengths, file)
-        control.cover(_ranked(found), texts, lambda done: advance(share + (1 - share) * done))
-
-
-def _spend(
-    found: MeasuredAblations, file: ResumeFile | None, seconds: float, advance: Advance
-) -> None:
-    """Rank and measure over as many texts as the time allows.
-
-    A run that goes on takes the ranking that it began with, or it would measure other heads.
-    """
-    job, order, start = found.job, found.job.drawn(), time.monotonic()
-
-    def spent() -> float:
-        return min((time.monotonic() - start) / seconds, 1.0)
-
-    kept = file.done if file is not None else []
-    known = next((piece.result for piece in kept if piece.part == _RANKING), None)
-    if known is None:
-        count = 0
-
-        def enough() -> bool:
-            nonlocal count
-            count += 1
-            return spent() > _RANKING_SHARE
-
-        gradients = job.gradients(lambda done: advance(spent()), order, enough)
-        known = {"texts": count, "heads": [[*head, score] for head, score in gradients.items()]}
-        if file is not None:
-            file.append(Piece(_RANKING, 0, known))
-    with damaged("the resume file: its ranking", "begin another file"):
-        found.ranked_over = typed(known["texts"], int)
-        found.gradients = {(layer, head): finite(score) for layer, head, score in known["heads"]}
-        ranked = _by_gradient(job, found.gradients)
-    found.ablations.spend(ranked, order, start + seconds, lambda: advance(spent()))
-
-
-def _ranked(found: MeasuredAblations) -> list[int]:
-    """Return the ablations that the ranking shows and that are not zero, and those of several
-    heads.
-    """
-    report = found.report()
-    order = report.ranking()
-    shown = {
-        effect.variant.heads
-        for effect in (*order.matter, *order.harm)
-        if not effect.unclear(report.metric)
-    }
-    return [
-        index
-        for index, variant in enumerate(found.job.variants)
-        if variant.heads in shown or variant.name is not None
-    ]
-
-
-def _by_gradient(job: AblationJob, gradients: Mapping[Head, float]) -> list[int]:
-    """Return the single heads, the most important by gradient first."""
-    singles = [index for index, variant in enumerate(job.variants) if len(variant.heads) == 1]
-    return sorted(singles, key=lambda index: -gradients[job.variants[index].heads[0]])
-
-
-def _correlation(effects: Sequence[Effect], gradients: Mapping[Head, float]) -> float | None:
-    """Of the gradient and the exact loss delta, over the heads that have both."""
+def _correlation(effects: Sequence[Effect], gradients: Mapping[Place, float]) -> float | None:
+    """Return the rank correlation of gradients and loss deltas over the heads that have both."""
     both = [
-        (gradients[effect.head], effect.values["loss_delta"])
+        (gradients[effect.head], effect.value("loss_delta"))
         for effect in effects
-        if effect.head is not None and effect.head in gradients and "loss_delta" in effect.values
+        if effect.head is not None and effect.head in gradients and "loss_delta" in effect.estimates
     ]
     if len(both) < 2:
         return None
@@ -354,14 +328,13 @@ def _correlation(effects: Sequence[Effect], gradients: Mapping[Head, float]) -> 
 
 
 def _metric(effects: Sequence[Effect], job: AblationJob) -> Metric:
-    """Return the metric that ranks: as asked, else the loss, or the output's change where there is
-    none.
+    """Return the metric that ranks: the one that was asked for, or a default that the model has.
 
-    Raises UsageError for one that the model does not have.
+    Raises UsageError for a metric that the model does not have.
     """
     if not effects:
         return "loss_delta"
-    known = [name for name in METRICS if name in effects[0].values]
+    known = [name for name in METRICS if name in effects[0].estimates]
     wanted = job.request.metric
     if wanted is None:
         defaults: tuple[Metric, ...] = ("loss_delta", "output_mse")

@@ -9,6 +9,8 @@ from attnviz.draw.document import Facts, Part, Quote, Words
 from attnviz.draw.provenance import counted, listed, model_words
 from attnviz.engine.effects import METRICS
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.estimates import Estimate
+from attnviz.inspect.interventions.shown import incomplete
 
 _UNITS = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
 
@@ -43,9 +45,8 @@ def _size(report: AblationReport) -> str:
 def finding(report: AblationReport) -> str:
     """Return the answer in a sentence, with no more in it than the texts can carry."""
     if not report.complete:
-        done, wanted = len(report.texts), report.texts_wanted
-        share = f"{done} of {counted(wanted, 'text')}" if wanted > 1 else "a part of the ablations"
-        return f"Incomplete, {share}. {_finding(report)}"
+        lead = incomplete(len(report.texts), report.texts_wanted, "text", "ablations")
+        return lead + _finding(report)
     return _finding(report)
 
 
@@ -75,7 +76,7 @@ def _ranking_words(report: AblationReport) -> str:
         effect = report.effects[0]
         found = f"Without {report.name(effect.variant)}: {effect_words(report, effect)}"
         ends = _interval(report, effect)
-        unclear = ", which includes 0" if effect.unclear(report.metric) else ""
+        unclear = ", which includes 0" if effect.shown(report.metric).unclear else ""
         return f"{found}, 95% interval {ends}{unclear}."
     order = report.ranking(tried)
     if not metric.signed:
@@ -83,7 +84,7 @@ def _ranking_words(report: AblationReport) -> str:
     units = f"{tried} {_UNITS[report.unit]}s"
     by_loss = report.metric == "loss_delta"
     unit = _UNITS[report.unit]
-    clear = [effect for effect in order.matter if effect.significant(report.metric)]
+    clear = [effect for effect in order.matter if effect.shown(report.metric).significant]
     first = clear[:_NAMED]
     if not first and not order.harm:
         return f"No significant effect among {units}."
@@ -104,9 +105,8 @@ def _ranking_words(report: AblationReport) -> str:
 def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
     """Return the first heads of a metric without sign, and whether random directions do as much."""
     names = listed([report.name(effect.variant) for effect in first])
-    controls = {control.variant: control.values.get(report.metric) for control in report.control}
-    known = [(effect.values[report.metric], controls.get(effect.variant)) for effect in first]
-    if any(control is None or control < _AS_MUCH * value for value, control in known):
+    known = [effect.estimates[report.metric] for effect in first]
+    if any(one.base_rate is None or one.base_rate < _AS_MUCH * one.value for one in known):
         return names
     return f"{names}, but as large for random directions of equal norm"
 
@@ -114,13 +114,13 @@ def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
 def effect_words(report: AblationReport, effect: Effect) -> str:
     """Such as ``+0.441 nats/token``, ``KL 0.31 nats/token``."""
     metric = report.ranked_by
-    value = _three_digits(effect.shown(report.metric), metric.signed)
+    value = _three_digits(effect.shown(report.metric).value, metric.signed)
     shown = f"{value}{' ' * (not metric.percent)}{metric.unit}".rstrip()
     return shown if report.metric == "loss_delta" else f"{metric.label} {shown}"
 
 
 def _interval(report: AblationReport, effect: Effect) -> str:
-    ends = [end * report.ranked_by.factor for end in effect.intervals.get(report.metric, ())]
+    ends = effect.shown(report.metric).interval or ()
     return f"[{', '.join(_three_digits(end, True) for end in ends)}]"
 
 
@@ -231,8 +231,9 @@ def ranking_titles(report: AblationReport) -> tuple[str, str]:
 def caveats(report: AblationReport) -> list[str]:
     """Sentences on what the numbers cannot say."""
     found = []
-    values = [effect.values.get(report.metric, 0.0) for effect in report.effects]
+    values = [each.estimates.get(report.metric, Estimate(0.0)).value for each in report.effects]
     lost = sum(not math.isfinite(value) for value in values)
+    first = report.effects[0].estimates.values() if report.effects else ()
     if lost:
         found.append(
             f"no numbers: {counted(lost, 'ablation')} overflowed and stay blank"
@@ -253,19 +254,19 @@ def caveats(report: AblationReport) -> list[str]:
             f"rank correlation of gradient and exact, {len(report.effects)} ablations: "
             f"{report.rank_correlation:+.2f}; the gradient is approximate."
         )
-    if report.effects and report.effects[0].intervals:
+    if any(one.interval is not None for one in first):
         found.append(
             f"interval: 95%, bootstrap-t over {counted(len(report.texts), 'text')}, 2,000 draws; "
             "paired differences to the model with every head."
         )
-    if len(report.effects) > 1 and report.effects[0].adjusted:
+    if len(report.effects) > 1 and any(one.adjusted is not None for one in first):
         tried = len(report.effects)
         found.append(
             f"correction: {tried} ablations are tried, and {0.05 * tried:.1f} intervals would "
             "exclude 0 by chance alone. Named first, or called harmful, is only what is "
             "significant among all: bootstrap-t over the texts, largest |t|, p at most .05."
         )
-    if report.control:
+    if any(effect.shown(report.metric).base_rate is not None for effect in report.effects):
         found.append("random dir.: ablates a random direction of equal norm instead of the head.")
     return found
 

@@ -5,7 +5,6 @@ Indices start at 0 whatever the names on the screen show; what was not measured 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -98,22 +97,22 @@ def _pair(pair: PairRuns) -> dict[str, Any]:
 
 def _effect(report: PatchReport, effect: PatchEffect) -> dict[str, Any]:
     layer, head = effect.places[0]
-    one, low_high = len(effect.places) == 1, effect.interval or (math.nan, math.nan)
+    one, share = len(effect.places) == 1, effect.share
     entry: dict[str, Any] = {
         "layer": layer if one else None,
         "head": head if one and not report.whole_layers else None,
         "name": report.names(effect),
         **({} if one else {"heads": [list(place) for place in effect.places]}),
-        "effect": json_number(effect.effect),
+        "effect": json_number(share.value),
         "metric": json_number(effect.metric),
         "change": json_number(effect.change),
     }
     if len(report.pairs) > 1:
-        entry["ci_low"], entry["ci_high"] = map(json_number, low_high)
-    entry["base_rate"] = json_number(effect.base_rate)
-    if not math.isnan(effect.adjusted):
+        entry["ci_low"], entry["ci_high"] = map(json_number, share.interval or (None, None))
+    entry["base_rate"] = json_number(share.base_rate)
+    if share.adjusted is not None:
         entry["carries"] = effect.carries
-        entry["adjusted_p"] = json_number(effect.adjusted)
+        entry["adjusted_p"] = json_number(share.adjusted)
     if report.fdr:
         entry["q"] = json_number(effect.q)
     if report.method != "exact":

@@ -12,14 +12,8 @@ from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
 from attnviz.draw.labels import token_labels
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import advised, counted, known_text, label_title, notes_group
-from attnviz.draw.signed import (
-    interval_text,
-    layer_grid,
-    ranked_table,
-    signed_grid,
-    signed_scale,
-)
+from attnviz.draw.provenance import advised, counted, known_text, notes_group
+from attnviz.draw.signed import signed_grid, signed_scale
 from attnviz.inspect.interventions.patch.records import METRICS, PatchEffect, PatchReport
 from attnviz.inspect.interventions.patch.words import (
     about,
@@ -34,6 +28,14 @@ from attnviz.inspect.interventions.patch.words import (
     quoted,
     runs,
     token_title,
+)
+from attnviz.inspect.interventions.shown import (
+    Cells,
+    base_rates,
+    effect_grid,
+    effect_table,
+    label_column,
+    number,
 )
 from attnviz.records import Tokens
 
@@ -123,28 +125,20 @@ def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
 
 
 def head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
-    """Return every patch of one place; grey where its interval includes zero.
+    """Return the effects of single patches as a grid.
 
-    scaled: with a colour bar; a first screen has the numbers alone.
+    scaled: add a colour bar; a first screen has only the numbers.
     """
-    values, unclear = {}, set()
-    for effect in report.effects:
-        value = report.shown(effect)
-        if math.isfinite(value):
-            values[effect.places[0]] = value
-            unclear |= {effect.places[0]} if effect.unclear else set()
-    scale = NumberScale.over(values.values())
-    title, bar = grid_title(report, brief=not scaled), _bar(report, scale) if scaled else None
-    every = [effect.places[0] for effect in report.effects]
-    return layer_grid(
-        values,
+    found = {effect.places[0]: report.estimate(effect) for effect in report.effects}
+    scale = NumberScale.over(one.value for one in found.values())
+    return effect_grid(
+        found,
         scale,
-        title,
+        grid_title(report, brief=not scaled),
         report.column,
         base=report.index_base,
-        unclear=unclear,
-        blank=every,
-        bar=bar,
+        blank=found,
+        bar=_bar(report, scale) if scaled else None,
     )
 
 
@@ -193,38 +187,24 @@ def _ranking_title(report: PatchReport) -> str:
 
 
 def ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str = "") -> doc.Table:
-    """Return a row a patch: bar, effect, interval, base rate, label, the metric of the patched
-    run.
-    """
-    values = [report.shown(effect) for effect in shown]
+    """Return a row for each patch: effect, interval, base rate, label and other columns."""
+    found = [report.estimate(effect) for effect in shown]
     scale = NumberScale.over([report.shown(effect) for effect in report.effects])
     estimated = report.method == "gradient"
     name = "effect" if report.ratio else f"Δ M, {METRICS[report.metric].unit}"
-    columns: list[tuple[str | doc.Column, list[str]]] = [
-        (("estimate" if estimated else name) + scale.times, _numbers(values, scale)),
-        ("95% interval", [interval_text(effect.interval, scale) for effect in shown]),
-        ("base rate", _numbers([effect.base_rate for effect in shown], scale)),
-        (
-            doc.Column(label_title(report.labels.values()), right=False),
-            [_label(report, effect) for effect in shown],
-        ),
+    heads = [effect.places[0] if len(effect.places) == 1 else None for effect in shown]
+    columns: list[Cells] = [
+        base_rates("base rate", found, scale),
+        label_column(report.labels, heads, known_text),
     ]
     if report.method == "both":
-        columns.append(("gradient", _numbers([effect.gradient for effect in shown], scale)))
+        columns.append(("gradient", [number(effect.gradient, scale) for effect in shown]))
     columns.append(("q", [_small(effect.q) for effect in shown]))
     if not estimated:
         columns.append(("M patched", [f"{effect.metric:+.2f}" for effect in shown]))
-    names, grey = map(report.names, shown), [effect.unclear for effect in shown]
-    return ranked_table(title, [*names], values, scale, columns, grey)
-
-
-def _numbers(values: Sequence[float], scale: NumberScale) -> list[str]:
-    return ["" if math.isnan(value) else scale.text(value) for value in values]
-
-
-def _label(report: PatchReport, effect: PatchEffect) -> str:
-    known = report.labels.get(effect.places[0]) if len(effect.places) == 1 else None
-    return "" if known is None else known_text(known)
+    value_title = ("estimate" if estimated else name) + scale.times
+    value = (value_title, [number(one.value, scale) for one in found])
+    return effect_table(title, [*map(report.names, shown)], found, scale, value, *columns)
 
 
 def _small(value: float) -> str:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from attnviz.draw.signed import Place
 from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.patching import (
     WHOLE_LAYER,
@@ -22,11 +23,12 @@ from attnviz.engine.scan.run import Patching, open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.pairs import TokenPair, control_pairs, encode_pair
-from attnviz.inspect.interventions.patch.records import AskedToken, Place
+from attnviz.inspect.interventions.patch.records import AskedToken
 from attnviz.inspect.interventions.patch.request import At, PatchRequest
 from attnviz.inspect.interventions.prompts import PromptPairs, Prompts
+from attnviz.inspect.interventions.study import model_identity
 from attnviz.measures.bootstrap import copies_note
-from attnviz.models.model import Model, TwoStackModel, require_number, weights_fingerprint
+from attnviz.models.model import Model, TwoStackModel, require_number
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, Tokens
 from attnviz.resume import digest
@@ -153,15 +155,13 @@ class PatchJob:
 
     def identity(self) -> Mapping[str, Any]:
         """Return all that the results depend on, for a resume file to be compared with."""
-        info, request = self.model.info, self.request
+        request = self.request
         runs = [
             [*_ids(one.tokens), one.answer.id, one.foil.id if one.foil is not None else None]
             for one in (*self.asked, *self.controls)
         ]
         return {
-            "model": info.name,
-            "weights": weights_fingerprint(self.model),
-            "dtype": info.dtype,
+            **model_identity(self.model),
             "kind": self.kind,
             "what": self.what,
             "direction": request.direction,

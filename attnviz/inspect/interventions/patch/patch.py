@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 from attnviz.inspect.interventions.patch.job import prepare
 from attnviz.inspect.interventions.patch.records import PatchReport
 from attnviz.inspect.interventions.patch.request import PatchRequest
-from attnviz.inspect.interventions.patch.run import measure
+from attnviz.inspect.interventions.patch.run import PatchStudy
 from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.models.model import Model
 from attnviz.records import Advance
-from attnviz.resume import ResumeFile
-
-RESUME = "attnviz.patch-resume/1"
-"""The schema of the file of ``resume``."""
 
 
 def patch(
@@ -32,10 +26,6 @@ def patch(
     model that predicts nothing or cannot be patched, LoadError for a damaged resume file,
     KeyboardInterrupt if nothing was measured.
     """
-    job, path = prepare(model, pairs, request), request.resume
-    file = ResumeFile(path, RESUME, job.identity()) if path is not None else None
-    with file or nullcontext():
-        measured = measure(job, file, advance)
-    if measured.empty:
-        raise KeyboardInterrupt
-    return measured.report()
+    study = PatchStudy(prepare(model, pairs, request))
+    study.measure(request.resume, advance)
+    return study.report()

@@ -11,18 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.report import Report
+from attnviz.draw.signed import Place
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
+from attnviz.inspect.interventions.estimates import NOT_MEASURED, Estimate
 from attnviz.inspect.interventions.patch.request import Asked as Method
 from attnviz.inspect.interventions.patch.request import At
+from attnviz.inspect.interventions.shown import place_name
 from attnviz.records import HeadLabel, Kind, ModelInfo, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
-
-Place = tuple[int, int]
-"""(layer, head) of a patch, (layer, key/value head), or (layer, 0) of what a layer has once."""
-
-_SIGNIFICANT = 0.05
 
 
 class AskedToken(NamedTuple):
@@ -68,37 +66,27 @@ class PairRuns:
 class PatchEffect:
     """What one patch does, mean over pairs.
 
-    places: what is patched: one, or several together.
-    metric: of the patched run. change: how far that is from the base run's.
-    effect: the share of the difference between the runs that ``change`` is; NaN where it is not
-        shown, or not measured.
-    interval: ends of its 95% interval over pairs; None below five of them.
-    base_rate: the effect of a source that says nothing of the pair; NaN where not measured.
-    adjusted: two-sided p of effect − base rate over pairs, adjusted for all patches; NaN if none.
-    q: the same by itself, by Benjamini and Hochberg; NaN if it was not requested.
-    gradient: the first-order estimate of ``effect``; NaN if it was not requested.
+    places: what is patched, one place or several together: (layer, head), (layer, key/value head),
+        or (layer, 0) of what a layer has once.
+    metric: of the patched run. change: its difference to the metric of the base run.
+    share: the effect, which is ``change`` as a share of the difference between the two runs; NaN if
+        it is not shown. Its base rate is the effect of a source that has nothing to do with the
+        pair; its p-value is that of the difference to the base rate.
+    q: the q-value of Benjamini and Hochberg for the same difference; NaN if it was not requested.
+    gradient: the first-order estimate of the effect; NaN if it was not requested.
     """
 
     places: tuple[Place, ...]
     metric: float
     change: float
-    effect: float = math.nan
-    interval: tuple[float, float] | None = None
-    base_rate: float = math.nan
-    adjusted: float = math.nan
+    share: Estimate = NOT_MEASURED
     q: float = math.nan
     gradient: float = math.nan
 
     @property
-    def unclear(self) -> bool:
-        """Return whether its 95% interval includes zero; not where there is no interval."""
-        return self.interval is not None and self.interval[0] <= 0 <= self.interval[1]
-
-    @property
     def carries(self) -> bool:
-        """Return whether it is above its base rate though many patches were tried."""
-        above = self.effect > (0.0 if math.isnan(self.base_rate) else self.base_rate)
-        return above and not self.unclear and self.adjusted <= _SIGNIFICANT
+        """Return whether the effect is above its base rate, given how many patches were tried."""
+        return self.share.significant and self.share.value > (self.share.base_rate or 0.0)
 
 
 @dataclass(frozen=True)
@@ -193,13 +181,17 @@ class PatchReport(Report):
     @property
     def ranks(self) -> bool:
         """Return whether the order says something of the heads: shares over several pairs."""
-        return self.ratio and any(effect.interval is not None for effect in self.effects)
+        return self.ratio and any(each.share.interval is not None for each in self.effects)
+
+    def estimate(self, effect: PatchEffect) -> Estimate:
+        """Return what is shown of an effect: its gradient, its share, or the metric's change."""
+        if self.method == "gradient":
+            return Estimate(effect.gradient)
+        return effect.share if self.ratio else Estimate(effect.change)
 
     def shown(self, effect: PatchEffect) -> float:
-        """Return the share where there is one, else the change of the metric."""
-        if self.method == "gradient":
-            return effect.gradient
-        return effect.effect if self.ratio else effect.change
+        """Return the value of ``estimate``."""
+        return self.estimate(effect).value
 
     def ranking(self, top: int | None = None) -> list[PatchEffect]:
         """Return the patches with the largest effects of either sign; what is no number has no
@@ -211,15 +203,17 @@ class PatchReport(Report):
 
     def column(self, column: int) -> str:
         """Return the name over a column of the grid."""
-        if self.whole_layers:
-            return self.what
-        return f"{'H' if self.group == 1 else 'KV'}{column + self.index_base}"
+        letters = self._letters
+        return f"{letters}{column + self.index_base}" if letters else self.what
 
     def name(self, place: Place) -> str:
-        """Such as ``L2H5``, ``L2KV1`` or ``L2``."""
-        layer = f"L{place[0] + self.index_base}"
-        return layer if self.whole_layers else layer + self.column(place[1])
+        """Return such as ``L2H5``, ``L2KV1`` or ``L2``."""
+        return place_name(place, self._letters, self.index_base)
+
+    @property
+    def _letters(self) -> str:
+        return "" if self.whole_layers else "H" if self.group == 1 else "KV"
 
     def names(self, effect: PatchEffect) -> str:
-        """Of all that is patched at once."""
+        """Return the names of everything that is patched at once."""
         return " ".join(map(self.name, effect.places))

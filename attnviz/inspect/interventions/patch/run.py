@@ -1,124 +1,197 @@
-"""Measures what a job asks for, pair by pair, and makes effects of it: shares, with their doubt.
-
-What is done is kept, however the run ends.
-"""
+"""Measure the patches of a job pair by pair, and compute their effects over the pairs."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.signed import Place
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
 from attnviz.engine.scan.run import Patching
+from attnviz.inspect.interventions.estimates import Ends, Estimate, intervals, p_values
 from attnviz.inspect.interventions.patch.job import AskedPair, PatchJob
 from attnviz.inspect.interventions.patch.records import (
     METRICS,
     PairRuns,
     PatchEffect,
     PatchReport,
-    Place,
     TokenEffects,
 )
+from attnviz.inspect.interventions.study import Metrics, Series, Study, progress
 from attnviz.measures.bootstrap import (
     LEAST_TEXTS,
-    adjusted_p,
     benjamini_hochberg,
     few_note,
-    mean_interval,
     sign_flip_p,
     spearman,
 )
-from attnviz.reading import damaged, finite, typed
+from attnviz.reading import finite
 from attnviz.records import Advance
-from attnviz.resume import Piece, ResumeFile, restored, stored
 
 _MOST_FOLLOWED = 4
-"""Heads whose tokens are patched one by one where nobody chose heads."""
+"""The number of heads whose tokens are patched one by one if no heads were chosen."""
 
 _PATCHES, _CONTROL, _TOKENS, _GRADIENT = "patches", "control", "tokens", "gradient"
 """The parts in a resume file."""
 
 
-@dataclass
-class MeasuredPatches:
-    """What was found of one job; ``complete`` is False where it was interrupted.
+class PatchSeries(Series[PatchScores]):
+    """The patches of some pairs.
 
-    pieces: by part and the engine's pair.
+    asked: the pairs. patches: returns the patches of a pair. patching: the model, ready to be
+    measured.
     """
 
-    job: PatchJob
-    file: ResumeFile | None
-    pieces: dict[tuple[str, int], list[PatchScores]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    followed: tuple[Place, ...] = ()
-    seconds: float = 0.0
-    complete: bool = True
+    changed, noun, nouns, text = "patches", "patch", "patches", "pair"
+
+    def __init__(
+        self,
+        name: str,
+        study: PatchStudy,
+        asked: Sequence[AskedPair],
+        patching: Patching,
+        patches: Callable[[AskedPair], Sequence[Patch]],
+    ) -> None:
+        self._asked = {one.index: one for one in asked}
+        self._patching, self._patches, self._metric = patching, patches, study.job.metric
+        super().__init__(name, len(patches(asked[0])), max(self._asked) + 1, study.file)
+
+    def measure(self, text: int, changes: Sequence[int]) -> Iterator[PatchScores]:
+        asked = self._asked[text]
+        foil = asked.foil.id if asked.foil is not None else None
+        return self._patching.patch(text, self._patches(asked), changes, asked.answer.id, foil)
+
+    def changes(self, piece: PatchScores) -> Sequence[int]:
+        return piece.patches
+
+    def details(self, piece: PatchScores) -> dict[str, Any]:
+        return {"clean": dict(piece.clean), "corrupt": dict(piece.corrupt)}
+
+    def rebuild(
+        self,
+        text: int,
+        changes: tuple[int, ...],
+        metrics: Metrics,
+        kept: Any,
+    ) -> PatchScores:
+        clean, corrupt = ({**kept[run]} for run in ("clean", "corrupt"))
+        if self._metric not in metrics.keys() & clean.keys() & corrupt.keys():
+            raise ValueError(f"there is no {self._metric}")
+        finite(clean[self._metric]), finite(corrupt[self._metric])
+        return PatchScores(text, changes, metrics, clean, corrupt)
+
+    def values(self, asked: AskedPair) -> NDArray[np.float64]:
+        """Return the metric of each patch (patch,) of a pair; NaN if it was not measured."""
+        found = np.full(self.count, np.nan)
+        for scores in self.pieces.get(asked.index, ()):
+            found[list(scores.patches)] = scores.metrics[self._metric]
+        return found
+
+    def plain(self, asked: AskedPair) -> tuple[float, float]:
+        """Return the metric of the clean run and of the corrupt run of a pair."""
+        scores = self.pieces[asked.index][0]
+        return scores.clean[self._metric], scores.corrupt[self._metric]
+
+
+class PatchStudy(Study):
+    """What was measured of a patch job.
+
+    series: what was measured, by part. followed: the places that were patched token by token.
+    """
+
+    schema = "attnviz.patch-resume/1"
+
+    def __init__(self, job: PatchJob) -> None:
+        self.job = job
+        self.series: dict[str, PatchSeries] = {}
+        self.notes: list[str] = []
+        self.followed: tuple[Place, ...] = ()
+
+    def identity(self) -> Mapping[str, Any]:
+        return self.job.identity()
+
+    def open(self) -> None:
+        """Do nothing: the job has the model ready."""
 
     @property
     def empty(self) -> bool:
-        """Return whether there is nothing to show."""
-        return not self.pieces
+        return self._part not in self.series or not self.series[self._part].pieces
 
-    def cover(
-        self,
-        part: str,
-        patching: Patching,
-        asked: AskedPair,
-        patches: Sequence[Patch],
-        some: Iterable[int],
-    ) -> Iterator[int]:
-        """Measure some patches of a pair, but for those that are done; yields how many were."""
-        done = self.pieces.setdefault((part, asked.index), [])
-        for piece in self.file.done if self.file is not None and not done else []:
-            if (piece.part, piece.text) == (part, asked.index):
-                done.append(_restored(piece, self.job.metric, len(patches)))
-                yield len(done[-1].patches)
-        known = {number for scores in done for number in scores.patches}
-        wanted = [number for number in some if number not in known]
-        if not wanted:
+    @property
+    def _part(self) -> str:
+        """Return the part that the report is about."""
+        return _GRADIENT if self.job.request.method == "gradient" else _PATCHES
+
+    def run(self, advance: Advance) -> None:
+        """Measure the estimates, the patches, single tokens and the control, as requested."""
+        job, method = self.job, self.job.request.method
+        each = len(job.places) + bool(job.together)
+        controls = job.controls if method != "gradient" and job.metric != "kl" else ()
+        rounds = len(job.asked) * (2 if method == "both" else 1) + len(controls)
+        total = each * rounds + job.request.each_token * len(job.base) * _MOST_FOLLOWED
+        add = progress(total, advance)
+
+        def measure(
+            part: str,
+            asked: Sequence[AskedPair],
+            patching: Patching = job.patching,
+            patches: Callable[[AskedPair], Sequence[Patch]] = job.patches,
+            some: Sequence[int] = (),
+        ) -> None:
+            series = self.series[part] = PatchSeries(part, self, asked, patching, patches)
+            series.cover(some or range(series.count), [one.index for one in asked], add)
+
+        if method != "exact":
+            estimated = job.opened("gradient")
+            measure(_GRADIENT, job.asked, estimated)
+            self.notes += estimated.notes
+        if method == "gradient":
             return
-        foil = asked.foil.id if asked.foil is not None else None
-        for scores in patching.patch(asked.index, patches, wanted, asked.answer.id, foil):
-            if self.file is not None:
-                self.file.append(Piece(part, asked.index, _stored(scores)))
-            done.append(scores)
-            yield len(scores.patches)
+        measure(_PATCHES, job.asked)
+        if job.request.each_token:
+            self.followed = self._strongest_places()
+            measure(_TOKENS, job.asked[:1], patches=lambda one: job.by_token(self.followed)[1])
+        if controls:
+            # One pair has many sources and no p-value, which would need all patches.
+            some = self._strongest() if len(job.asked) == 1 else ()
+            measure(_CONTROL, controls, some=some)
+        self.notes += job.patching.notes
+
+    def _strongest(self) -> list[int]:
+        """Return the patches that the ranking shows, and the patch of heads together."""
+        job = self.job
+        shown = {effect.places for effect in self.report().ranking()}
+        singles = [number for number, place in enumerate(job.places) if (place,) in shown]
+        return [*singles, len(job.places)] if job.together else singles
+
+    def _strongest_places(self) -> tuple[Place, ...]:
+        """Return the places to patch token by token: those that were chosen, or the strongest."""
+        job = self.job
+        if job.request.chooses_heads or job.what in WHOLE_LAYER:
+            return job.places
+        return tuple(sorted(each.places[0] for each in self.report().ranking(_MOST_FOLLOWED)))
 
     # What was found ----------------------------------------------------------------------------
 
-    def values(self, part: str, asked: AskedPair, count: int) -> NDArray[np.float64]:
-        """Return the metric of each patch (patch,) of a pair; NaN where it was not measured."""
-        found = np.full(count, np.nan)
-        for scores in self.pieces.get((part, asked.index), []):
-            found[list(scores.patches)] = scores.metrics[self.job.metric]
-        return found
-
-    def plain(self, part: str, asked: AskedPair) -> tuple[float, float]:
-        """Return the metric of the clean run and of the corrupt one."""
-        scores, name = self.pieces[part, asked.index][0], self.job.metric
-        return scores.clean[name], scores.corrupt[name]
-
     def report(self) -> PatchReport:
-        """Return the report of the pairs that are done; of a part of one where none is."""
-        job, request = self.job, self.job.request
-        part = _GRADIENT if request.method == "gradient" else _PATCHES
+        """Return the report of the finished pairs, or of a part of one if none is finished."""
+        job, request, series = self.job, self.job.request, self.series[self._part]
         places: list[tuple[Place, ...]] = [(place,) for place in job.places]
-        places += [job.together] * bool(job.together)
-        count, direction = len(places), request.direction
-        measured = [one for one in job.asked if self.pieces.get((part, one.index))]
-        rows = np.array([self.values(part, one, count) for one in measured])
+        places += [job.together] if job.together else []
+        direction = request.direction
+        measured = [one for one in job.asked if one.index in series.pieces]
+        rows = np.array([series.values(one) for one in measured])
         whole = np.isfinite(rows).all(axis=1) | (np.arange(len(rows)) == 0)
         kept = [one for one, each in zip(measured, whole, strict=True) if each]
-        clean, corrupt = np.array([self.plain(part, one) for one in kept]).T
+        clean, corrupt = np.array([series.plain(one) for one in kept]).T
         ends = (clean, corrupt) if direction == "noise" else (corrupt, clean)
-        runs = Runs(*ends, rows[whole], self._control(kept, count))
+        runs = Runs(*ends, rows[whole], self._control(kept, len(places)))
         close = too_close(runs, job.threshold, request.seed)
         found = effects(runs, places, not close, request.fdr, request.seed)
         correlation = None
@@ -158,21 +231,19 @@ class MeasuredPatches:
         )
 
     def _control(self, kept: Sequence[AskedPair], count: int) -> NDArray[np.float64]:
-        """(pair, patch): mean over a pair's sources."""
-        found = np.full((len(kept), count), np.nan)
+        """Return (pair, patch): the mean over the control's sources for each pair."""
+        found, series = np.full((len(kept), count), np.nan), self.series.get(_CONTROL)
         for row, one in enumerate(kept):
             own = [each for each in self.job.controls if each.of == one.index]
-            if own:
-                found[row] = np.mean([self.values(_CONTROL, each, count) for each in own], axis=0)
+            if own and series is not None:
+                found[row] = np.mean([series.values(each) for each in own], axis=0)
         return found
 
     def _with_gradients(
         self, kept: Sequence[AskedPair], runs: Runs, found: tuple[PatchEffect, ...], ratio: bool
     ) -> tuple[tuple[PatchEffect, ...], float | None]:
-        """Return the effects with their estimates, and the rank correlation of single heads'
-        both.
-        """
-        estimates = np.array([self.values(_GRADIENT, one, len(found)) for one in kept])
+        """Return the effects with their estimates, and the rank correlation of both for heads."""
+        estimates = np.array([self.series[_GRADIENT].values(one) for one in kept])
         values = shares(runs, estimates) if ratio else estimates - runs.base[:, None]
         means = values.mean(axis=0).tolist()
         if self.job.request.method == "gradient":
@@ -182,14 +253,16 @@ class MeasuredPatches:
             ]
             return tuple(both), None
         both = [replace(one, gradient=value) for one, value in zip(found, means, strict=True)]
-        known = [each for each in both[: len(self.job.places)] if math.isfinite(each.effect)]
-        return tuple(both), spearman([e.gradient for e in known], [e.effect for e in known])
+        known = [each for each in both[: len(self.job.places)] if math.isfinite(each.share.value)]
+        exact = [each.share.value for each in known]
+        return tuple(both), spearman([each.gradient for each in known], exact)
 
     def _by_token(self, runs: Runs, ratio: bool) -> TokenEffects | None:
-        if not self.followed:
+        series = self.series.get(_TOKENS)
+        if series is None:
             return None
-        tokens, patches = self.job.by_token(self.followed)
-        values = self.values(_TOKENS, self.job.asked[0], len(patches))
+        tokens, _ = self.job.by_token(self.followed)
+        values = series.values(self.job.asked[0])
         first = Runs(runs.base[:1], runs.source[:1], values[None], values[None])
         shown = shares(first, values[None])[0] if ratio else values - runs.base[0]
         grid = shown.reshape(len(tokens), len(self.followed))
@@ -203,68 +276,6 @@ class MeasuredPatches:
         return {} if known is None else known.named()
 
 
-def measure(job: PatchJob, file: ResumeFile | None, advance: Advance) -> MeasuredPatches:
-    """Run the job as far as it goes: to its end, or to Ctrl-C."""
-    found = MeasuredPatches(job, file)
-    start = time.monotonic()  # to import torch takes seconds that are not the run's
-    try:
-        _run(found, advance)
-    except KeyboardInterrupt:
-        found.complete = False
-    found.seconds = time.monotonic() - start
-    return found
-
-
-def _run(found: MeasuredPatches, advance: Advance) -> None:
-    job, method = found.job, found.job.request.method
-    each = len(job.places) + bool(job.together)
-    controls = job.controls if method != "gradient" and job.metric != "kl" else ()
-    rounds = len(job.asked) * (2 if method == "both" else 1) + len(controls)
-    total = each * rounds + job.request.each_token * len(job.base) * _MOST_FOLLOWED
-    done = 0
-
-    def cover(part: str, patching: Patching, asked: AskedPair, some: Sequence[int] = ()) -> None:
-        nonlocal done
-        patches = job.patches(asked) if part != _TOKENS else job.by_token(found.followed)[1]
-        for count in found.cover(part, patching, asked, patches, some or range(len(patches))):
-            done += count
-            advance(min(done / total, 1.0))
-
-    if method != "exact":
-        estimated = job.opened("gradient")
-        for one in job.asked:
-            cover(_GRADIENT, estimated, one)
-        found.notes += estimated.notes
-    if method == "gradient":
-        return
-    for one in job.asked:
-        cover(_PATCHES, job.patching, one)
-    if job.request.each_token:
-        found.followed = _followed(found)
-        cover(_TOKENS, job.patching, job.asked[0])
-    # Of one pair there are many sources, and no p that would need them all.
-    some = _strongest(found) if len(job.asked) == 1 else ()
-    for one in controls:
-        cover(_CONTROL, job.patching, one, some)
-    found.notes += job.patching.notes
-
-
-def _strongest(found: MeasuredPatches) -> list[int]:
-    """Return the patches that the ranking shows, and that of heads together."""
-    job = found.job
-    shown = {effect.places for effect in found.report().ranking()}
-    singles = [number for number, place in enumerate(job.places) if (place,) in shown]
-    return singles + [len(job.places)] * bool(job.together)
-
-
-def _followed(found: MeasuredPatches) -> tuple[Place, ...]:
-    """Return what is patched token by token: all that was chosen, else the strongest heads."""
-    job = found.job
-    if job.request.chooses_heads or job.what in WHOLE_LAYER:
-        return job.places
-    return tuple(sorted(each.places[0] for each in found.report().ranking(_MOST_FOLLOWED)))
-
-
 # From metrics to effects ---------------------------------------------------------------------
 
 
@@ -272,8 +283,8 @@ def _followed(found: MeasuredPatches) -> tuple[Place, ...]:
 class Runs:
     """The metric over pairs.
 
-    base, source: (pair,) of the plain runs. patched: (pair, patch).
-    control: (pair, patch) with a source that says nothing of the pair; NaN where not measured.
+    base, source: (pair,) of the runs without a patch. patched: (pair, patch).
+    control: (pair, patch) with a source that has nothing to do with the pair; NaN if not measured.
     """
 
     base: NDArray[np.float64]
@@ -283,12 +294,12 @@ class Runs:
 
     @property
     def difference(self) -> float:
-        """Source less base, mean over pairs."""
+        """Return the mean over pairs of source − base."""
         return float((self.source - self.base).mean())
 
 
 def shares(runs: Runs, patched: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Values (pair, patch) whose mean over pairs is the effect, and whose spread is its doubt.
+    """Return values (pair, patch) whose mean is the effect and whose spread is its uncertainty.
 
     The effect is the ratio of two means, R = Σ(patched − base) / Σ(source − base), so that a pair
     whose runs hardly differ counts little; of one pair it is P of Wang et al. 2022. Each pair's
@@ -302,57 +313,50 @@ def shares(runs: Runs, patched: NDArray[np.float64]) -> NDArray[np.float64]:
     return found
 
 
-def too_close(runs: Runs, threshold: float, seed: int) -> tuple[float, float] | bool:
-    """Return whether the runs hardly differ; with an interval over pairs, its ends where it
-    includes 0.
+def too_close(runs: Runs, threshold: float, seed: int) -> Ends | bool:
+    """Return whether the runs differ too little for shares of their difference.
+
+    If the confidence interval of the difference includes zero, its ends are returned instead.
     """
     if not math.isfinite(runs.difference):
         return True
-    if len(runs.base) >= LEAST_TEXTS:
-        low, high = mean_interval((runs.source - runs.base)[:, None], seed)
-        if low[0] <= 0 <= high[0]:
-            return float(low[0]), float(high[0])
+    (ends,) = intervals((runs.source - runs.base)[:, None], seed)
+    if ends is not None and ends[0] <= 0 <= ends[1]:
+        return ends
     return abs(runs.difference) < threshold
 
 
 def effects(
     runs: Runs, places: Sequence[tuple[Place, ...]], ratio: bool, fdr: bool, seed: int
 ) -> tuple[PatchEffect, ...]:
-    """Return one effect a patch, in the order of ``places``.
+    """Return an effect for each patch, in the order of ``places``.
 
-    ratio: whether the plain runs differ enough for shares. fdr: add q-values.
+    ratio: whether there are shares. fdr: add q-values.
     """
-    metric = runs.patched.mean(axis=0)
-    change = (runs.patched - runs.base[:, None]).mean(axis=0)
-    made = [
-        PatchEffect(where, float(metric[at]), float(change[at])) for at, where in enumerate(places)
-    ]
+    metric = runs.patched.mean(axis=0).tolist()
+    change = (runs.patched - runs.base[:, None]).mean(axis=0).tolist()
+    made = list(map(PatchEffect, places, metric, change))
     if not ratio:
         return tuple(made)
     own, control = shares(runs, runs.patched), shares(runs, runs.control)
-    found, base = own.mean(axis=0), control.mean(axis=0)
-    low = high = adjusted = q = np.full(len(places), math.nan)
-    if len(own) >= LEAST_TEXTS:
-        low, high = mean_interval(own, seed)
-        above = np.where(np.isfinite(control), own - control, own)
-        adjusted = adjusted_p(above, seed)
-        q = benjamini_hochberg(sign_flip_p(above, seed)) if fdr else q
+    above = np.where(np.isfinite(control), own - control, own)
+    q = np.full(len(places), math.nan)
+    if fdr and len(own) >= LEAST_TEXTS:
+        q = benjamini_hochberg(sign_flip_p(above, seed))
+    found = map(
+        Estimate,
+        own.mean(axis=0).tolist(),
+        [None if ends is None or math.isnan(ends[0]) else ends for ends in intervals(own, seed)],
+        [None if p is None or math.isnan(p) else p for p in p_values(above, seed)],
+        [None if math.isnan(base) else base for base in control.mean(axis=0).tolist()],
+    )
     return tuple(
-        PatchEffect(
-            places=each.places,
-            metric=each.metric,
-            change=each.change,
-            effect=float(found[at]),
-            interval=None if math.isnan(low[at]) else (float(low[at]), float(high[at])),
-            base_rate=float(base[at]),
-            adjusted=float(adjusted[at]),
-            q=float(q[at]),
-        )
-        for at, each in enumerate(made)
+        replace(each, share=share, q=value)
+        for each, share, value in zip(made, found, q.tolist(), strict=True)
     )
 
 
-# In words and files --------------------------------------------------------------------------
+# In words ------------------------------------------------------------------------------------
 
 
 def _runs(asked: AskedPair, clean: float, corrupt: float) -> PairRuns:
@@ -368,10 +372,8 @@ def _runs(asked: AskedPair, clean: float, corrupt: float) -> PairRuns:
     )
 
 
-def _why(
-    close: tuple[float, float] | bool, threshold: float, metric: PatchMetric, difference: float
-) -> str:
-    """Why there are no shares; empty where there are."""
+def _why(close: Ends | bool, threshold: float, metric: PatchMetric, difference: float) -> str:
+    """Return why there are no shares; empty if there are."""
     if not math.isfinite(difference):
         return "the metric of the plain runs is no number"
     unit = METRICS[metric].unit
@@ -387,27 +389,3 @@ def _control_words(job: PatchJob) -> str:
     if job.drawn == len(job.controls):
         return "random tokens where the source differs"
     return f"the source of another pair, for {job.drawn} of them random tokens"
-
-
-def _stored(scores: PatchScores) -> dict[str, Any]:
-    metrics = {name: stored(values) for name, values in scores.metrics.items()}
-    plain = {"clean": dict(scores.clean), "corrupt": dict(scores.corrupt)}
-    return {"patches": list(scores.patches), "metrics": metrics, **plain}
-
-
-def _restored(piece: Piece, metric: PatchMetric, patches: int) -> PatchScores:
-    """Return the piece that ``_stored`` wrote; LoadError where it is none.
-
-    metric: that it must have. patches: how many there are.
-    """
-    with damaged(f"the resume file: the result of pair {piece.text + 1}", "remove its line"):
-        kept = piece.result
-        places = tuple(typed(place, int) for place in kept["patches"])
-        if not places or not all(0 <= place < patches for place in places):
-            raise ValueError(f"there are {patches:,} patches")
-        clean, corrupt = ({**kept[run]} for run in ("clean", "corrupt"))
-        metrics = {name: restored(values) for name, values in kept["metrics"].items()}
-        if metric not in metrics.keys() & clean.keys() & corrupt.keys():
-            raise ValueError(f"there is no {metric}")
-        finite(clean[metric]), finite(corrupt[metric])
-        return PatchScores(piece.text, places, metrics, clean, corrupt)

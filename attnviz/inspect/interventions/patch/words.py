@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from attnviz.draw.document import Facts, Part, Words
 from attnviz.draw.labels import token_label
 from attnviz.draw.provenance import counted, model_words
@@ -14,6 +12,7 @@ from attnviz.inspect.interventions.patch.records import (
     PatchReport,
     TokenEffects,
 )
+from attnviz.inspect.interventions.shown import incomplete
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.records import Tokens
 
@@ -69,8 +68,7 @@ def finding(report: PatchReport) -> str:
     """Return the answer in a sentence, with no more in it than the pairs can carry."""
     lead = ""
     if not report.complete:
-        share = f"{len(report.pairs)} of {counted(report.pairs_wanted, 'pair')}"
-        lead = f"Incomplete, {share if report.pairs_wanted > 1 else 'a part of the patches'}. "
+        lead = incomplete(len(report.pairs), report.pairs_wanted, "pair", "patches")
     if report.model.weights == "random":
         lead += "Random weights: "
         return lead + _of_random(report)
@@ -100,43 +98,42 @@ def _finding(report: PatchReport) -> str:
         return f"{lead}Largest estimates: {' and '.join(best)}; nothing was patched."
     if report.together is not None:
         total = sum(_alone(report, report.together))
-        names = report.names(report.together)
+        names, share = report.names(report.together), percent(report.together.share.value)
         return (
-            f"{lead}{inside}{names} together carry {percent(report.together.effect)} of {carried}; "
+            f"{lead}{inside}{names} together carry {share} of {carried}; "
             f"singly they add up to {percent(total)}."
         )
     tokens = report.by_token
     if report.what == "residual" and tokens is not None and tokens.predicts in tokens.tokens:
         return lead + _moves(report, tokens)
     named = [each for each in report.ranking(len(report.effects)) if report.shown(each) > 0]
-    based = [each for each in named if not math.isnan(each.base_rate)]
+    based = [each for each in named if each.share.base_rate is not None]
     if report.ranks or based:
         named = [each for each in named if each.carries] if report.ranks else based
-        named = [each for each in named if not each.effect <= each.base_rate]
+        named = [each for each in named if not each.share.value <= (each.share.base_rate or 0.0)]
         if not named:
             return f"{lead}None of {_amount(report)} carries more of {carried} than its base rate."
     if not named:
         return f"{lead}No {_unit(report)} that was patched carries any of {carried}."
     first, *others = named[:_NAMED]
-    if first.effect > 1:
+    if first.share.value > 1:
         apart = abs(report.clean_metric - report.corrupt_metric)
         carried += f" of {apart:.2g} {METRICS[report.metric].unit}"
     mlp = f"{'t' if inside else 'T'}he MLP of " if report.what == "mlp" else ""
-    said = f"{inside}{mlp}{report.names(first)} carries {percent(first.effect)} of {carried}"
+    said = f"{inside}{mlp}{report.names(first)} carries {percent(first.share.value)} of {carried}"
     if tokens is not None:
         return f"{lead}{said}{_at_token(report, first)}."
     said += _base(first, True)
-    more = [f", {report.names(e)} {percent(e.effect)}{_base(e)}" for e in others]
+    more = [f", {report.names(e)} {percent(e.share.value)}{_base(e)}" for e in others]
     (most, *_) = report.ranking(1)
-    if most.effect < 0 and not report.ranks:
-        more = [f"; {report.names(most)} opposes it ({percent(most.effect)})"]
+    if most.share.value < 0 and not report.ranks:
+        more = [f"; {report.names(most)} opposes it ({percent(most.share.value)})"]
     return f"{lead}{said}{''.join(more)}."
 
 
 def _base(effect: PatchEffect, named: bool = False) -> str:
-    if math.isnan(effect.base_rate):
-        return ""
-    return f" ({'base rate ' * named}{percent(effect.base_rate)})"
+    base = effect.share.base_rate
+    return "" if base is None else f" ({'base rate ' * named}{percent(base)})"
 
 
 def _at_token(report: PatchReport, best: PatchEffect) -> str:

@@ -35,15 +35,15 @@ def path_entries(report: PathReport) -> list[dict[str, Any]]:
 
 
 def _entry(one: Listener) -> dict[str, Any]:
-    low, high = one.interval or (None, None)
+    low, high = one.share.interval or (None, None)
     return {
         "layer": one.place[0],
         "head": one.place[1],
         "into": one.into,
-        "share": json_number(one.share),
+        "share": json_number(one.share.value),
         "ci_low": json_number(low),
         "ci_high": json_number(high),
-        "other_heads": json_number(one.others),
+        "other_heads": json_number(one.share.base_rate),
         "explained": json_number(one.explained),
         "moved": json_number(one.moved),
     }

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import counted, model_words, named, notes_group
-from attnviz.draw.signed import interval_text, layer_grid, ranked_table, signed_scale
+from attnviz.draw.signed import signed_scale
 from attnviz.engine.patching import What
 from attnviz.inspect.interventions.patch.words import WHAT, percent
 from attnviz.inspect.interventions.path.path import INTO, Listener, PathReport
+from attnviz.inspect.interventions.shown import base_rates, effect_grid, effect_table
 from attnviz.measures.words import joined
 
 _GAP = 3
@@ -115,22 +115,19 @@ def finding(report: PathReport) -> str:
     lead = "1 pair: an anecdote. In it, " if len(report.pairs) == 1 else ""
     if report.model.weights == "random":
         lead = "Random weights: "
-    above = [one for one in report.listeners if one.share >= _LEAST and not _unclear(one)]
+    above = [one for one in report.listeners if one.share.value >= _LEAST and not one.share.unclear]
     if not above:
         return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}."
     first, *more = [one for one in above if one.into == above[0].into][:_NAMED]
-    said = f"{sender} makes {percent(first.share)} of what differs in {_owned(report, first)}"
-    said += "".join(f", {percent(one.share)} in {_owned(report, one, False)}" for one in more)
-    rest = "" if math.isnan(first.others) else f"; other heads {percent(first.others)}"
+    said = f"{sender} makes {percent(first.share.value)} of what differs in {_owned(report, first)}"
+    said += "".join(f", {percent(one.share.value)} in {_owned(report, one, False)}" for one in more)
+    others = first.share.base_rate
+    rest = "" if others is None else f"; other heads {percent(others)}"
     return f"{lead}{said}{rest}."
 
 
 def _owned(report: PathReport, one: Listener, whole: bool = True) -> str:
     return f"{report.name(one.place, one.into)}'s" + f" {WHAT[one.into]}" * whole
-
-
-def _unclear(one: Listener) -> bool:
-    return one.interval is not None and one.interval[0] <= 0 <= one.interval[1]
 
 
 # Grid and ranking ----------------------------------------------------------------------------
@@ -141,34 +138,33 @@ def _of(report: PathReport, into: What) -> list[Listener]:
 
 
 def _scale(listeners: Sequence[Listener]) -> NumberScale:
-    return NumberScale.over(one.share for one in listeners)
+    return NumberScale.over(one.share.value for one in listeners)
 
 
 def path_grid(report: PathReport, into: What) -> doc.HeadGrid:
     """Return the share of every later head in one kind of input; all grids have one scale."""
     found = _of(report, into)
-    grid = layer_grid(
+    grid = effect_grid(
         {one.place: one.share for one in found},
         _scale(report.listeners),
         f"share of their {WHAT[into]}",
         lambda column: f"{report.letter(into)}{column + report.index_base}",
         base=report.index_base,
-        unclear={one.place for one in found if _unclear(one)},
     )
     return grid._replace(title=grid.title[:1])
 
 
 def path_table(report: PathReport, most: int) -> doc.Table:
-    """Return a row a listener: bar, share, interval, what other heads give, how far it holds."""
+    """Return a row for each listener: share, interval, share of other heads, explained, differs."""
     scale, shown = _scale(report.listeners), report.listeners[:most]
-    others = ["" if math.isnan(one.others) else scale.text(one.others) for one in shown]
-    columns: list[tuple[str | doc.Column, list[str]]] = [
-        (f"share{scale.times}", [scale.text(one.share) for one in shown]),
-        ("95% interval", [interval_text(one.interval, scale) for one in shown]),
-        ("other heads", others),
+    found = [one.share for one in shown]
+    return effect_table(
+        "",
+        [f"{report.name(one.place, one.into)} {one.into}" for one in shown],
+        found,
+        scale,
+        (f"share{scale.times}", [scale.text(one.value) for one in found]),
+        base_rates("other heads", found, scale),
         ("explained", [f"{one.explained:.2f}" for one in shown]),
         ("differs", [percent(one.moved) for one in shown]),
-    ]
-    names = [f"{report.name(one.place, one.into)} {one.into}" for one in shown]
-    grey = [_unclear(one) for one in shown]
-    return ranked_table("", names, [one.share for one in shown], scale, columns, grey)
+    )

@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from attnviz.draw.report import Report
+from attnviz.draw.signed import Place
 from attnviz.draw.values import table_of
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.patching import PathEffects, What
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.interventions.estimates import Estimate, intervals
 from attnviz.inspect.interventions.pairs import TokenPair, encode_pair
 from attnviz.inspect.interventions.patch.job import decoder_text, fitting
-from attnviz.inspect.interventions.patch.records import Place
 from attnviz.inspect.interventions.patch.request import PathRequest
 from attnviz.inspect.interventions.prompts import PromptPairs
-from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval
+from attnviz.inspect.interventions.shown import place_name
 from attnviz.models.model import Model, require_number
 from attnviz.models.own import OwnAttention
 from attnviz.records import Advance, Kind, ModelInfo
@@ -42,16 +43,14 @@ class Listener(NamedTuple):
     """What one later head takes straight from the sender, mean over pairs.
 
     into: its queries, keys or values. place: (layer, head), or (layer, key/value head).
-    share: of what differs there between the prompts. interval: 95% over pairs, None below five.
-    others: the mean share of the other heads of the sender's layer. explained: the share of all
-    that writes before it together. moved: ‖Δ‖ over the norm in the clean run.
+    share: the sender's share of the difference between the prompts there. Its base rate is the mean
+    share of the other heads of the sender's layer. explained: the share of everything that writes
+    before the later head. moved: ‖Δ‖ over the norm in the clean run.
     """
 
     into: What
     place: Place
-    share: float
-    interval: tuple[float, float] | None
-    others: float
+    share: Estimate
     explained: float
     moved: float
 
@@ -96,8 +95,7 @@ class PathReport(Report):
 
     def name(self, place: Place, into: What | None = None) -> str:
         """Such as ``L2H5``; of keys and values that heads share ``L2KV1``."""
-        base = self.index_base
-        return f"L{place[0] + base}{self.letter(into)}{place[1] + base}"
+        return place_name(place, self.letter(into), self.index_base)
 
     def letter(self, into: What | None) -> str:
         """Return what stands before a head's number."""
@@ -140,7 +138,7 @@ def path(
         advance(done / len(encoded))
     listeners = _listeners(found, kind, request.into, request.seed)
     for one in listeners:
-        require_number("input of a later head", one.share, model.info)
+        require_number("input of a later head", one.share.value, model.info)
     return PathReport(
         model=model.info,
         sender=sender,
@@ -179,7 +177,7 @@ def _listeners(
     for what in INTO if into is None else (into,):
         keys = {key for own, *_ in found for key in own.shares.get(what, {}) if key[0] == kind}
         made += [_listener(found, what, key, seed) for key in keys]
-    made.sort(key=lambda one: (-abs(one.share), INTO.index(one.into), one.place))
+    made.sort(key=lambda one: (-abs(one.share.value), INTO.index(one.into), one.place))
     if not made:
         raise UsageError("no later head differs between the prompts: there is nothing to follow")
     return tuple(made)
@@ -195,16 +193,12 @@ def _listener(
         for effects in there
         for each in effects[1:]
     ]
-    interval = None
-    if len(shares) >= LEAST_TEXTS:
-        low, high = mean_interval(shares[:, None], seed)
-        interval = float(low[0]), float(high[0])
+    (ends,) = intervals(shares[:, None], seed)
+    base_rate = float(np.mean(others)) if others else None
     return Listener(
         into=what,
         place=(key[1], key[2]),
-        share=float(shares.mean()),
-        interval=interval,
-        others=float(np.mean(others)) if others else float("nan"),
+        share=Estimate(float(shares.mean()), ends, base_rate=base_rate),
         explained=float(np.mean([effects[0].explained[what][key] for effects in there])),
         moved=float(np.mean([effects[0].moved[what][key] for effects in there])),
     )

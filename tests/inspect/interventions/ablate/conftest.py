@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import pytest
 
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
-from attnviz.engine.effects import Metric, Variant
+from attnviz.engine.effects import METRICS, Metric, Variant
 from attnviz.inspect.interventions.ablate.document import ablation_document
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.estimates import Estimate
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 
@@ -44,6 +46,38 @@ def attention(info: ModelInfo, tokens: Tokens) -> HeadsReport:
     return HeadsReport(record, scores, notable_heads(scores, 3), False)
 
 
+def made_effect(
+    variant: Variant,
+    values: Mapping[Metric, float],
+    *,
+    texts: int = 1,
+    intervals: Mapping[Metric, tuple[float, float]] = MappingProxyType({}),
+    adjusted: Mapping[Metric, float] = MappingProxyType({}),
+    bases: Mapping[Metric, float] = MappingProxyType({}),
+    errors: Mapping[Metric, float] = MappingProxyType({}),
+    token_losses: tuple[Any, ...] = (),
+) -> Effect:
+    """An effect of these values by metric, and of what else is known of each."""
+    estimates = {
+        name: Estimate(
+            value,
+            intervals.get(name),
+            adjusted.get(name),
+            bases.get(name),
+            errors.get(name),
+            METRICS[name].signed,
+        )
+        for name, value in values.items()
+    }
+    return Effect(variant, texts, estimates, token_losses)
+
+
+def with_loss(effect: Effect, **fields: Any) -> Effect:
+    """An effect with other fields of its loss delta's estimate."""
+    loss = replace(effect.estimates["loss_delta"], **fields)
+    return replace(effect, estimates={**effect.estimates, "loss_delta": loss})
+
+
 def effect_of(variant: Variant, rng: np.random.Generator, texts: int, tokens: int) -> Effect:
     """Made-up costs; the loss delta is the mean of those by token, so that screens agree."""
     by_token = np.concatenate([[np.nan], rng.normal(0.05, 0.3, tokens - 1) ** 3])
@@ -53,13 +87,13 @@ def effect_of(variant: Variant, rng: np.random.Generator, texts: int, tokens: in
         "loss_delta": (delta - 0.004, delta + 0.003),
         "kl": (values["kl"] - 0.01, values["kl"] + 0.02),
     }
-    return Effect(
+    return made_effect(
         variant,
-        texts,
         {"loss_delta": delta, **values},
-        intervals if texts >= 5 else {},
-        token_losses=(by_token,) * texts,
+        texts=texts,
+        intervals=intervals if texts >= 5 else {},
         adjusted={"loss_delta": 0.03 if abs(delta) > 0.01 else 0.5} if texts > 5 else {},
+        token_losses=(by_token,) * texts,
     )
 
 

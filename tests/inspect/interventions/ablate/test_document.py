@@ -17,6 +17,8 @@ from attnviz.engine.effects import Variant
 from attnviz.inspect.interventions.ablate.document import ablation_document
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 
+from .conftest import made_effect
+
 PLAIN = Theme("viridis", colour=False)
 ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
 JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
@@ -86,7 +88,7 @@ def test_tokens_and_names_cannot_act_on_the_terminal(scans: Scans, screen: Scree
     report = scans(
         pieces=("<s>", evil, "\n", " \u200b"), by_token=True, mode="mean", notes=(evil,), **told
     )
-    named = Effect(Variant(((0, 1), (1, 1)), evil), values={"loss_delta": 0.1})
+    named = made_effect(Variant(((0, 1), (1, 1)), evil), {"loss_delta": 0.1})
     shown = screen(replace(report, effects=(*report.effects, named)), PLAIN, 90)
     assert not {"\x1b", "\x9b", "\u202e", "\u200b"} & set(shown)
 
@@ -118,14 +120,14 @@ def test_the_map_and_every_table_hold_every_ablation(scans: Scans) -> None:
     (cells,) = (part.cells for part in drawn if isinstance(part, HeadGrid))
     assert len(cells) == len(report.effects)
     for effect in report.effects:
-        cell, value = cells[effect.variant.heads[0]], effect.values["loss_delta"]
+        cell, value = cells[effect.variant.heads[0]], effect.value("loss_delta")
         assert (cell.strength > 0) == (value > 0) == (cell.text[0] == "+")
         assert f"{value:.6g}" in cell.tip
     table = [part for part in drawn if isinstance(part, Table)][-1]
     for row, effect in zip(table.rows, report.effects, strict=True):
         assert row.cells[0] == report.name(effect.variant)
-        assert float(row.cells[1]) == pytest.approx(effect.shown("loss_delta"), abs=6e-5)
-        shown = [effect.shown(name) for name in report.metrics_aside()]
+        assert float(row.cells[1]) == pytest.approx(effect.shown("loss_delta").value, abs=6e-5)
+        shown = [effect.shown(name).value for name in report.metrics_aside()]
         said = [float(cell.rstrip("%")) for cell in row.cells[3:]]
         assert said == pytest.approx(shown, abs=0.6)
 
@@ -141,7 +143,7 @@ def test_ablations_that_ask_for_it_have_their_text_coloured(scans: Scans) -> Non
 
 def test_together_says_what_the_parts_add_up_to(scans: Scans, screen: Screen) -> None:
     report = scans(variants=THREE)
-    total = sum(effect.values["loss_delta"] for effect in report.effects[:3])
+    total = sum(effect.value("loss_delta") for effect in report.effects[:3])
     found = re.search(
         r"head 3 of every layer: sum of single ablations ([+-][\d.]+)",
         screen(report, PLAIN, 100),
@@ -156,9 +158,7 @@ def with_values(report: AblationReport, *changed: Effect, **fields: Any) -> Abla
 
 def test_no_loss_by_token_is_said(scans: Scans, screen: Screen) -> None:
     report = scans(by_token=True)
-    bare = (
-        Effect(e.variant, values={"output_mse": e.values["output_mse"]}) for e in report.effects
-    )
+    bare = (made_effect(e.variant, {"output_mse": e.value("output_mse")}) for e in report.effects)
     said = screen(with_values(report, *bare, metric="output_mse"), PLAIN, 100)
     assert "no loss for each token" in said
 
@@ -166,15 +166,15 @@ def test_no_loss_by_token_is_said(scans: Scans, screen: Screen) -> None:
 def test_the_control_and_the_errors_have_their_columns(scans: Scans, screen: Screen) -> None:
     report = scans(mode="resample", draws=3, reference="another text")
     effects = [
-        Effect(
+        made_effect(
             e.variant,
-            values={"loss_delta": e.values["loss_delta"]},
+            {"loss_delta": e.value("loss_delta")},
+            bases={} if place else {"loss_delta": 0.0042},
             errors={"loss_delta": 0.0011},
         )
-        for e in report.effects
+        for place, e in enumerate(report.effects)
     ]
-    control = (Effect(effects[0].variant, values={"loss_delta": 0.0042}),)
-    said = screen(with_values(report, *effects, control=control), PLAIN, 120)
+    said = screen(with_values(report, *effects), PLAIN, 120)
     row = next(line for line in said.splitlines() if line.startswith("L0H0 "))
     assert "0.0011" in row
     assert "+0.0042" in row
@@ -186,9 +186,9 @@ def test_what_is_no_number_stays_blank_and_is_told(scans: Scans, screen: Screen)
     report = scans(by_token=True)
     odd = {0: float("nan"), 1: float("inf"), 2: float("-inf")}
     effects = [
-        Effect(
+        made_effect(
             e.variant,
-            values={"loss_delta": odd.get(place, e.values["loss_delta"])},
+            {"loss_delta": odd.get(place, e.value("loss_delta"))},
             token_losses=(np.full(13, np.inf),),
         )
         for place, e in enumerate(report.effects)
@@ -200,5 +200,5 @@ def test_what_is_no_number_stays_blank_and_is_told(scans: Scans, screen: Screen)
     assert "inf" not in said
     order = broken.ranking(99)
     assert len(order.matter) == 12
-    lost = [Effect(e.variant, values={"loss_delta": float("nan")}) for e in effects]
+    lost = [made_effect(e.variant, {"loss_delta": float("nan")}) for e in effects]
     assert "none, no ablation changes" in screen(with_values(report, *lost), PLAIN, 100)

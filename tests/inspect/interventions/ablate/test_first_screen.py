@@ -15,11 +15,12 @@ from attnviz.draw.terminal import first_screen
 from attnviz.draw.theme import Theme
 from attnviz.engine.effects import Variant
 from attnviz.inspect.interventions.ablate.document import ablation_document, first_groups
-from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.ablate.records import AblationReport
 from attnviz.inspect.interventions.ablate.words import finding
 from attnviz.texts import natural_texts
 
 from ....first_screens import SIZES
+from .conftest import made_effect, with_loss
 
 SENTENCE = "When Mary and John went out, John gave a book to Mary."
 LONG = " ".join(natural_texts())
@@ -81,9 +82,9 @@ def with_doubts(report: AblationReport, p: float, sign: float = 1.0) -> Ablation
     effects = []
     for effect in report.effects:
         value = 0.1 * (1 + effect.variant.heads[0][0]) * (-sign if effect.head[1] == 3 else 1)
-        ends = {"loss_delta": (value - 0.05, value + 0.05)}
-        values = {"loss_delta": value}
-        effects.append(Effect(effect.variant, 6, values, ends, adjusted={"loss_delta": p}))
+        ends = (value - 0.05, value + 0.05)
+        one = made_effect(effect.variant, {"loss_delta": value}, texts=6)
+        effects.append(with_loss(one, interval=ends, adjusted=p))
     return replace(report, effects=tuple(effects))
 
 
@@ -114,7 +115,7 @@ def test_findings(scans: Scans) -> None:
 def test_what_is_not_clear_is_grey_and_no_harm(scans: Scans) -> None:
     report = with_doubts(scans(texts=6), 0.01)
     blurred = tuple(
-        replace(effect, intervals={"loss_delta": (-0.5, 0.5)}) if effect.head[1] == 3 else effect
+        with_loss(effect, interval=(-0.5, 0.5)) if effect.head[1] == 3 else effect
         for effect in report.effects
     )
     document = ablation_document(replace(report, effects=blurred))
@@ -127,10 +128,23 @@ def test_what_is_not_clear_is_grey_and_no_harm(scans: Scans) -> None:
 
 def test_random_directions_that_do_as_much_are_told(scans: Scans) -> None:
     report = scans(metric="kl", texts=6)
-    same = replace(report, control=report.effects)
-    assert finding(same).endswith("but as large for random directions of equal norm.")
-    less = [replace(e, values={"kl": e.values["kl"] / 2}) for e in report.effects]
-    assert "random" not in finding(replace(report, control=tuple(less)))
+
+    def controlled(share: float) -> AblationReport:
+        """Random directions do so much of what each ablation does."""
+        effects = [
+            replace(
+                effect,
+                estimates={
+                    name: replace(one, base_rate=share * one.value)
+                    for name, one in effect.estimates.items()
+                },
+            )
+            for effect in report.effects
+        ]
+        return replace(report, effects=tuple(effects))
+
+    assert finding(controlled(1.0)).endswith("but as large for random directions of equal norm.")
+    assert "random" not in finding(controlled(0.5))
 
 
 def test_the_text_shown_is_where_it_changes_most(scans: Scans) -> None:

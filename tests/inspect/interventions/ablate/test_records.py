@@ -12,7 +12,9 @@ from attnviz.draw.theme import Theme
 from attnviz.draw.values import write_object
 from attnviz.engine.effects import METRICS, Metric, Variant
 from attnviz.inspect.interventions.ablate.data import ablation_data, ablation_rows
-from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.ablate.records import AblationReport
+
+from .conftest import made_effect, with_loss
 
 JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
 
@@ -27,21 +29,21 @@ def of_many_texts(report: AblationReport, adjusted: float) -> AblationReport:
     """The same with intervals and p values; those of heads 0 include zero."""
     effects = []
     for effect in report.effects:
-        value = effect.values["loss_delta"]
+        value = effect.value("loss_delta")
         wide = 2 * abs(value) if effect.variant.heads[0][1] == 0 else abs(value) / 2
-        ends = {"loss_delta": (value - wide, value + wide)}
-        effects.append(replace(effect, intervals=ends, adjusted={"loss_delta": adjusted}))
+        ends = (value - wide, value + wide)
+        effects.append(with_loss(effect, interval=ends, adjusted=adjusted))
     return replace(report, effects=tuple(effects))
 
 
 def test_one_text_is_no_ranking(scans: Scans) -> None:
     report = scans()
     order = report.ranking(99)
-    sizes = [abs(effect.values["loss_delta"]) for effect in order.matter]
+    sizes = [abs(effect.value("loss_delta")) for effect in order.matter]
     assert not report.ranks
     assert sizes == sorted(sizes, reverse=True)
     assert len(sizes) == len(report.effects)
-    assert min(effect.values["loss_delta"] for effect in order.matter) < 0
+    assert min(effect.value("loss_delta") for effect in order.matter) < 0
     assert not order.harm
 
 
@@ -49,14 +51,14 @@ def test_harm_must_be_significant_among_all(scans: Scans) -> None:
     report = of_many_texts(scans(texts=6), adjusted=0.04)
     assert report.ranks
     order = report.ranking(99)
-    matter = [effect.values["loss_delta"] for effect in order.matter]
-    harm = [effect.values["loss_delta"] for effect in order.harm]
+    matter = [effect.value("loss_delta") for effect in order.matter]
+    harm = [effect.value("loss_delta") for effect in order.harm]
     assert matter == sorted(matter, reverse=True)
     assert min(matter) > 0
     assert harm == sorted(harm)
     assert max(harm) < 0
     assert 0 not in {effect.variant.heads[0][1] for effect in order.harm}
-    assert {e.variant.heads[0][1] for e in order.matter if e.unclear("loss_delta")} == {0}
+    assert {e.variant.heads[0][1] for e in order.matter if e.shown("loss_delta").unclear} == {0}
     assert not of_many_texts(report, adjusted=0.06).ranking(99).harm
 
 
@@ -82,17 +84,17 @@ def test_a_metric_without_sign_has_no_harm(scans: Scans) -> None:
 def test_what_speaks_for_the_answer_comes_first(scans: Scans) -> None:
     report = scans(metric="logit_diff", texts=6)
     effects = tuple(
-        Effect(
+        made_effect(
             effect.variant,
-            values={"logit_diff": float(place - 4)},
+            {"logit_diff": float(place - 4)},
             intervals={"logit_diff": (place - 4.5, place - 3.5)},
             adjusted={"logit_diff": 0.01},
         )
         for place, effect in enumerate(report.effects)
     )
     order = replace(report, effects=effects).ranking(2)
-    assert [effect.values["logit_diff"] for effect in order.matter] == [-4.0, -3.0]
-    assert [effect.values["logit_diff"] for effect in order.harm] == [10.0]
+    assert [effect.value("logit_diff") for effect in order.matter] == [-4.0, -3.0]
+    assert [effect.value("logit_diff") for effect in order.harm] == [10.0]
 
 
 def test_names_by_unit(scans: Scans) -> None:
@@ -101,7 +103,6 @@ def test_names_by_unit(scans: Scans) -> None:
     group = Variant(((2, 3), (2, 4), (2, 5)))
     groups, layers = replace(report, unit="kv-head"), replace(report, unit="layer")
     assert report.name(Variant(((1, 4),))) == "L1H4"
-    assert report.name(Variant(((1, 4),)), 1) == "L2H5"
     assert replace(report, index_base=1).name(Variant(((1, 4),))) == "L2H5"
     assert (groups.name(group), groups.cell(group)) == ("L2KV1", (2, 1))
     assert (layers.name(whole), layers.cell(whole)) == ("L1", (1, 0))
@@ -138,7 +139,8 @@ def test_json_has_the_fields_that_programs_rely_on(scans: Scans) -> None:
     for entry, effect in zip(data["heads"], report.effects, strict=True):
         assert (entry["layer"], entry["head"]) == effect.variant.heads[0]
         for name in METRICS:
-            assert entry[name] == effect.values.get(name)
+            one = effect.estimates.get(name)
+            assert entry[name] == (None if one is None else one.value)
         assert [entry["ci_low"], entry["ci_high"]] == entry["intervals"]["loss_delta"]
         assert entry["ci_low"] < entry["loss_delta"] < entry["ci_high"]
         assert entry["token_loss_deltas"][0][0] is None
@@ -152,7 +154,7 @@ def test_json_has_the_fields_that_programs_rely_on(scans: Scans) -> None:
 
 
 def test_json_has_no_infinity(scans: Scans) -> None:
-    endless = Effect(Variant(((0, 0),)), values={"loss_delta": float("inf"), "kl": float("nan")})
+    endless = made_effect(Variant(((0, 0),)), {"loss_delta": float("inf"), "kl": float("nan")})
     entry = json.loads(written(replace(scans(), effects=(endless,))))["heads"][0]
     assert (entry["loss_delta"], entry["kl"]) == (None, None)
 
@@ -178,8 +180,8 @@ def test_rows_hold_every_ablation_and_what_was_only_estimated(scans: Scans) -> N
     single, joint, hint = (dict(zip(header, row, strict=True)) for row in rows)
     effect = report.effects[0]
     assert (single["name"], single["layer"], single["head"]) == ("L0H3", 0, 3)
-    assert single["loss_delta"] == effect.values["loss_delta"]
-    assert (single["ci_low"], single["ci_high"]) == effect.intervals["loss_delta"]
+    assert single["loss_delta"] == effect.value("loss_delta")
+    assert (single["ci_low"], single["ci_high"]) == effect.estimates["loss_delta"].interval
     assert single["gradient"] == 0.5
     assert joint["removed"] == "L0H3 L1H3 L2H3"
     assert (joint["layer"], joint["head"], joint["gradient"]) == (None, None, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attnviz.draw.signed import Place
 from attnviz.engine.patching import WHOLE_LAYER
+from attnviz.inspect.interventions.estimates import Estimate
 from attnviz.inspect.interventions.patch.records import (
     AskedToken,
     PairRuns,
     PatchEffect,
     PatchReport,
-    Place,
     TokenEffects,
 )
 from attnviz.measures.labels import KnownLabel, KnownLabels
@@ -43,9 +43,10 @@ def make_report(
     for number, place in enumerate(places):
         value = 0.6 / (1 + number) * (-1 if number % 3 == 2 else 1)
         doubt = (value - 0.05, value + 0.05) if pairs >= 5 else None
-        p = 0.01 if pairs >= 5 and abs(value) > 0.1 else 0.5 if pairs >= 5 else math.nan
-        base = value / 3 if number < 8 else math.nan
-        effects.append(PatchEffect((place,), 8 * value - 4, 8 * value, value, doubt, base, p))
+        p = 0.01 if pairs >= 5 and abs(value) > 0.1 else 0.5 if pairs >= 5 else None
+        base = value / 3 if number < 8 else None
+        share = Estimate(value, doubt, p, base)
+        effects.append(PatchEffect((place,), 8 * value - 4, 8 * value, share))
     runs = PairRuns(
         tokens_of(CLEAN),
         tokens_of(CORRUPT),

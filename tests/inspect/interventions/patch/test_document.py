@@ -16,6 +16,7 @@ from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.draw.values import write_object
+from attnviz.inspect.interventions.estimates import Estimate
 from attnviz.inspect.interventions.patch.data import patch_data, patch_rows
 from attnviz.inspect.interventions.patch.document import first_groups, patch_document, token_grid
 from attnviz.inspect.interventions.patch.records import PatchEffect, PatchReport
@@ -33,7 +34,7 @@ def shown(report: PatchReport, columns: int, lines: int, theme: Theme = PLAIN) -
     return first_screen(document, theme, columns, lines - 1).plain.splitlines()
 
 
-JOINT = PatchEffect(((0, 0), (0, 1)), 1.6, 5.6, 0.7, None, 0.2)
+JOINT = PatchEffect(((0, 0), (0, 1)), 1.6, 5.6, Estimate(0.7, base_rate=0.2))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -101,7 +102,7 @@ def test_golden(
         ({"by_token": True}, "1 pair: an anecdote. In it, L0H0 carries 60% of the logit diff"),
         ({"corrupt_metric": 5.0}, "1 pair: an anecdote. The clean prompt favours the answer less "
                                   "than the corrupt one does. In it, L0H0 carries 60% of"),
-        ({"effects": (PatchEffect(((0, 0),), 4.0, 8.0, 2.2),), "corrupt_metric": 3.45},
+        ({"effects": (PatchEffect(((0, 0),), 4.0, 8.0, Estimate(2.2)),), "corrupt_metric": 3.45},
          "1 pair: an anecdote. In it, L0H0 carries 220% of the logit difference of 0.55 logits."),
         ({"ratio": False, "why": "clean and corrupt differ by 0 logits"},
          "Clean and corrupt differ by 0 logits: no shares."),
@@ -111,15 +112,20 @@ def test_findings(reports: Reports, fields: dict[str, Any], said: str) -> None:
     assert finding(reports(**fields)).startswith(said)
 
 
+def with_shares(report: PatchReport, **fields: Any) -> tuple[PatchEffect, ...]:
+    """The effects of a report with other fields of their shares."""
+    return tuple(replace(e, share=replace(e.share, **fields)) for e in report.effects)
+
+
 def test_what_no_pair_supports_is_not_found(reports: Reports) -> None:
     report = reports(pairs=40)
-    unsure = replace(report, effects=tuple(replace(e, adjusted=0.4) for e in report.effects))
+    unsure = replace(report, effects=with_shares(report, adjusted=0.4))
     said = "None of 12 heads carries more of the logit difference than its base rate."
     one = reports()
-    below = tuple(replace(effect, base_rate=0.9) for effect in one.effects)
+    below = with_shares(one, base_rate=0.9)
     assert finding(replace(one, effects=below)) == f"1 pair: an anecdote. {said}"
     assert finding(unsure) == said
-    against = reports(effects=(PatchEffect(((0, 0),), -9.0, -5.0, -0.6),))
+    against = reports(effects=(PatchEffect(((0, 0),), -9.0, -5.0, Estimate(-0.6)),))
     said = "No head that was patched carries any of the logit difference."
     assert finding(against).endswith(said)
 
@@ -127,7 +133,7 @@ def test_what_no_pair_supports_is_not_found(reports: Reports) -> None:
 def test_random_weights_are_said_to_be_random(reports: Reports) -> None:
     info = replace(reports().model, weights="random")
     many = reports(pairs=40, model=info)
-    flat = tuple(replace(effect, adjusted=0.4) for effect in many.effects)
+    flat = with_shares(many, adjusted=0.4)
     assert finding(replace(many, effects=flat)) == (
         "Random weights: nothing carries more than its base rate."
     )
@@ -156,12 +162,12 @@ def test_numbers_are_the_same_on_every_outlet(reports: Reports) -> None:
     assert "L1H1" in screen
     assert "L0" not in screen
     for entry, effect in zip(data["heads"], report.effects, strict=True):
-        assert entry["effect"] == effect.effect
-        assert (entry["ci_low"], entry["ci_high"]) == effect.interval
+        assert entry["effect"] == effect.share.value
+        assert (entry["ci_low"], entry["ci_high"]) == effect.share.interval
     for effect in report.ranking():
-        assert f"{effect.effect:+.3f}" in screen
+        assert f"{effect.share.value:+.3f}" in screen
     rows = list(patch_rows(report))
-    assert [row[4] for row in rows[1:]] == [e.effect for e in (*report.effects, JOINT)]
+    assert [row[4] for row in rows[1:]] == [e.share.value for e in (*report.effects, JOINT)]
     stream = io.StringIO()
     write_object(patch_data(report), stream, report.lists)
     assert json.loads(stream.getvalue()) == data

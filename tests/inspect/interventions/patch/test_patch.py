@@ -15,7 +15,7 @@ import attnviz
 from attnviz.attention.torch_decoder import TorchDecoder
 from attnviz.cli.outlet import Outlet
 from attnviz.draw.labels import width
-from attnviz.inspect.interventions.patch.run import MeasuredPatches
+from attnviz.inspect.interventions.patch.run import PatchSeries
 from attnviz.models.bundled import Bundled
 
 from ..make_pairs import made
@@ -207,14 +207,14 @@ def test_a_run_that_was_cut_goes_on(patch: Callable[..., Any], run: Any, tmp_pat
 
 
 def test_what_is_done_when_interrupted_is_shown(run: Any, monkeypatch: Any) -> None:
-    covered, calls = MeasuredPatches.cover, iter(range(9))
+    measured, calls = PatchSeries.measure, iter(range(9))
 
-    def cover(self: MeasuredPatches, *arguments: Any) -> Any:
+    def measure(self: PatchSeries, *arguments: Any) -> Any:
         if next(calls) == 6:
             raise KeyboardInterrupt
-        return covered(self, *arguments)
+        return measured(self, *arguments)
 
-    monkeypatch.setattr(MeasuredPatches, "cover", cover)
+    monkeypatch.setattr(PatchSeries, "measure", measure)
     with pytest.raises(KeyboardInterrupt):
         run("patch", "--head", "L1H0", "--json", "-q")
     calls = iter(range(9))
