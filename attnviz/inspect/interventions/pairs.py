@@ -1,34 +1,36 @@
-"""The tokens of pairs of prompts, one by one or aligned, and the sources of a control."""
+"""Pairs of prompts as tokens that correspond to each other, and the pairs of a control."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from attnviz.draw.labels import token_labels
 from attnviz.engine.patching import Direction, Pair
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.prompts import Prompts
-from attnviz.models.model import Model
+from attnviz.inspect.interventions.prompts import PromptPairs, Prompts
+from attnviz.models.model import Model, TwoStackModel
 from attnviz.records import Input, Tokens
 
+_T = TypeVar("_T")
+
 Align = Literal["start", "end"]
-"""From which of its ends the stretch in which two prompts differ is aligned."""
+"""The end from which the part in which two prompts differ is aligned."""
 
 _MOST_SHOWN = 4
-"""Tokens shown of the stretch in which prompts differ."""
+"""The most tokens that a message shows of the part in which two prompts differ."""
 
 
 @dataclass(frozen=True)
 class TokenPair:
     """Two encoded prompts.
 
-    places: for each token of ``corrupt`` the one of ``clean`` that it corresponds to, -1 for none;
-        None where they correspond one by one.
-    target: of an encoder–decoder, what its decoder has written so far.
+    places: for each token of ``corrupt`` the token of ``clean`` that it corresponds to, -1 for
+        none; None if all correspond one by one.
+    target: what the decoder has written so far; None for a model with one stack.
     """
 
     clean: Tokens
@@ -38,19 +40,19 @@ class TokenPair:
 
     @property
     def engine(self) -> Pair:
-        """Return the same for the engine."""
+        """Return the pair as the engine takes it."""
         inputs = Input(self.clean, self.target), Input(self.corrupt, self.target)
         return Pair(*inputs, self.places)
 
     @property
     def matches(self) -> tuple[tuple[int, int], ...]:
-        """(clean, corrupt) tokens that correspond."""
+        """Return the tokens (clean, corrupt) that correspond to each other."""
         places = range(len(self.corrupt)) if self.places is None else self.places
         return tuple((place, at) for at, place in enumerate(places) if place >= 0)
 
     @property
     def changed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the tokens of either prompt that the other does not have there: clean, corrupt."""
+        """Return the tokens of the clean and of the corrupt prompt that differ from the other's."""
         same = [
             (place, at)
             for place, at in self.matches
@@ -67,9 +69,10 @@ class TokenPair:
 def encode_pair(
     model: Model, prompts: Prompts, align: Align | None, target: Tokens | None
 ) -> TokenPair:
-    """Return the tokens of a pair, one by one or aligned.
+    """Return the tokens of a pair and how they correspond: one by one, or as ``align`` says.
 
-    Raises UsageError for prompts that are equal, too long, or of lengths that differ.
+    Raises UsageError for prompts that are equal or too long, and for unequal lengths without
+    ``align``.
     """
     clean, corrupt = model.encode(prompts.clean), model.encode(prompts.corrupt)
     for tokens in (clean, corrupt):
@@ -100,7 +103,7 @@ def encode_pair(
 
 
 def _shared(clean: Tokens, corrupt: Tokens) -> tuple[int, int]:
-    """Return how many tokens two prompts share at their start, and of the others at their end."""
+    """Return the number of tokens that two prompts share at their start, and at their end."""
     least = min(len(clean), len(corrupt))
     begin = 0
     while begin < least and clean.ids[begin] == corrupt.ids[begin]:
@@ -112,7 +115,10 @@ def _shared(clean: Tokens, corrupt: Tokens) -> tuple[int, int]:
 
 
 def _places(clean: int, corrupt: int, begin: int, end: int, align: Align) -> tuple[int, ...]:
-    """For each token of ``corrupt`` that of ``clean``: shared ends, and what lies between."""
+    """Return the place in ``clean`` of each token of ``corrupt``, -1 for none.
+
+    clean, corrupt: the numbers of tokens; begin, end: how many both share at their ends.
+    """
     within = [length - begin - end for length in (clean, corrupt)]
     both, more = min(within), within[1] - min(within)
     ahead = 0 if align == "start" else within[0] - both
@@ -132,14 +138,52 @@ def _against(clean: Tokens, corrupt: Tokens, begin: int, end: int) -> str:
     return ", ".join(sides)
 
 
+def fitting(
+    given: PromptPairs, places: Sequence[int], make: Callable[[int], _T]
+) -> tuple[dict[int, _T], list[str]]:
+    """Return what ``make`` returns for each pair that fits, by its index, and a note on the others.
+
+    make: raises UsageError for a pair that does not fit. Raises UsageError if none fits.
+    """
+    found: dict[int, _T] = {}
+    failures = []
+    for place in places:
+        try:
+            found[place] = make(place)
+        except UsageError as error:
+            if not given.lines:
+                raise
+            failures.append(f"{given.place(place)}{error}")
+    if not found:
+        raise UsageError(f"none of {len(places)} pairs can be measured; {failures[0]}")
+    if not failures:
+        return found, []
+    left = f"{len(failures)} of {len(places)} pairs left out; {failures[0]}"
+    return found, [left]
+
+
+def decoder_text(model: Model, text: str | None) -> Tokens | None:
+    """Return what the decoder has written so far: its start token and ``text``, if given.
+
+    Returns None for a model with one stack; raises UsageError if it was given a text.
+    """
+    if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
+        if text is not None:
+            raise UsageError(
+                f"--target is the text of a decoder: {model.info.name!r} has one stack"
+            )
+        return None
+    return model.encode_target(text or "")
+
+
 # The control ---------------------------------------------------------------------------------
 
 
 class ControlPairs(NamedTuple):
-    """Pairs whose source says nothing of the pair that they are measured on.
+    """Pairs whose source has nothing to do with the pair that they are compared with.
 
-    pairs: (place of the measured pair, the pair in its stead). drawn: how many of them have random
-    tokens where no other pair would do; all of them where there is one pair.
+    pairs: (index of the measured pair, the pair of the control). drawn: the number of controls that
+    have random tokens as their source because no other pair fits.
     """
 
     pairs: tuple[tuple[int, TokenPair], ...]
@@ -149,10 +193,11 @@ class ControlPairs(NamedTuple):
 def control_pairs(
     model: Model, pairs: Sequence[TokenPair], direction: Direction, draws: int, seed: int
 ) -> ControlPairs:
-    """For each pair ``draws`` in which the source is another pair's, of as many tokens.
+    """Return a control for each pair, or ``draws`` controls for a single one.
 
-    The source is the clean prompt of ``denoise``, the corrupt one of ``noise``. Where no other pair
-    has one whose differing tokens are others, random tokens of the vocabulary stand in their place.
+    The source is the clean prompt for ``denoise``, the corrupt one for ``noise``. A control takes
+    it from a pair of as many tokens whose differing tokens are others; if there is none, the tokens
+    that differ are drawn at random from the vocabulary.
     """
     generator = np.random.default_rng(seed)
     found, drawn = [], 0
@@ -179,8 +224,9 @@ def _with_source(pair: TokenPair, source: Tokens, direction: Direction) -> Token
 
 
 def _replaces(pair: TokenPair, other: TokenPair, direction: Direction) -> bool:
-    """Return whether the other pair's source has other tokens wherever this pair's prompts
-    differ.
+    """Return whether another pair's source can serve as a control of this pair.
+
+    It can if it has other tokens wherever this pair's prompts differ.
     """
     own, others = _source(pair, direction), _source(other, direction)
     if other is pair or pair.places is not None or len(own) != len(others):

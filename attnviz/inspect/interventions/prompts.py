@@ -1,4 +1,4 @@
-"""Pairs of prompts as they are given: on the command line, in a file, by Python code, built in."""
+"""Read pairs of prompts from the command line, a file or Python code, or take the built-in ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NEEDED, _ALLOWED = ("clean", "corrupt"), ("answer", "foil")
 
 
 class Prompts(NamedTuple):
-    """Two prompts as they were given, and the words that a person expects after each."""
+    """Two prompts as they were given, and the words that are expected after each."""
 
     clean: str
     corrupt: str
@@ -24,10 +24,10 @@ class Prompts(NamedTuple):
 
 
 class PromptPairs(NamedTuple):
-    """What is measured on.
+    """The pairs of prompts of a run.
 
-    prompts: at least one pair. source: where they come from, in words; empty where typed.
-    lines: of each pair in its file; empty where there is no file.
+    prompts: at least one pair. source: where they come from, in words; empty if they were typed.
+    lines: the line of each pair in its file; empty if there is no file.
     """
 
     prompts: tuple[Prompts, ...]
@@ -36,7 +36,7 @@ class PromptPairs(NamedTuple):
 
     @property
     def built_in(self) -> bool:
-        """Return whether nobody gave any."""
+        """Return whether these are the built-in pairs."""
         return self.source.endswith("built-in pairs")
 
     def place(self, index: int) -> str:
@@ -49,7 +49,7 @@ def read_pairs(
 ) -> PromptPairs:
     """Return the pair of CLEAN and CORRUPT, those of ``--pairs``, or the built-in ones.
 
-    Raises UsageError where two are given or one is missing, LoadError as ``read_rows``.
+    Raises UsageError if two sources are given or a prompt is missing, LoadError as ``read_rows``.
     """
     if file is not None:
         if clean is not None:
@@ -73,7 +73,7 @@ def read_pairs(
 
 
 def given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
-    """Pairs of Python code; UsageError for anything else."""
+    """Return the pairs that Python code gave; UsageError for anything else."""
     made = []
     for row in rows:
         if not isinstance(row, Mapping) or not {*_NEEDED} <= {*row} <= {*_NEEDED, *_ALLOWED}:

@@ -1,7 +1,7 @@
 """The loop of every intervention study: measure piece by piece, keep what is done, count progress.
 
 A study has one or more series, such as the ablations and their control. A piece of a series holds
-what some of its changes (ablations or patches) do to one text or one pair of prompts.
+what some of its changes (ablations or patches) do to one text or to one pair of prompts.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -36,29 +34,14 @@ class Scored(Protocol):
 
 S = TypeVar("S", bound=Scored)
 
-Progress = Callable[[int], None]
-"""A function that is called with the number of changes that have just been finished."""
-
-
-def progress(total: int, advance: Advance) -> Progress:
-    """Return a function that adds up finished changes and passes their share of ``total`` on."""
-    done = 0
-
-    def add(count: int) -> None:
-        nonlocal done
-        done += count
-        advance(min(done / max(total, 1), 1.0))
-
-    return add
-
 
 class Series(ABC, Generic[S]):
     """The pieces of one part of a study: those of the resume file, then those that are measured.
 
     name: the part's name in the resume file. count: the number of changes; pieces name changes by
     their index. texts: the number of texts, or of pairs. pieces: what is done, by text.
-    changed: the key of the changes in the resume file. noun, nouns, text: what its messages call a
-    change, several changes, and a text.
+    changed: the name of the changes of a piece, as an attribute and in the resume file.
+    noun, nouns, text: what messages call a change, several changes, and a text.
     Raises LoadError if a piece of the resume file is damaged.
     """
 
@@ -70,69 +53,62 @@ class Series(ABC, Generic[S]):
     def __init__(self, name: str, count: int, texts: int, file: ResumeFile | None) -> None:
         self.name, self.count, self.texts, self._file = name, count, texts, file
         self.pieces: dict[int, list[S]] = {}
-        self._done: dict[int, set[int]] = {}
         for piece in file.done if file is not None else []:
             if piece.part == name:
-                self._add(piece.text, *self._read(piece))
+                self._add(piece.text, self._read(piece))
 
     @abstractmethod
     def measure(self, text: int, changes: Sequence[int]) -> Iterator[S]:
         """Measure some changes over one text; yield each piece as soon as it is finished."""
 
     @abstractmethod
-    def changes(self, piece: S) -> Sequence[int]:
-        """Return the index of each change that a piece has measured."""
-
-    @abstractmethod
     def details(self, piece: S) -> dict[str, Any]:
-        """Return what the resume file keeps of a piece in addition to its metrics."""
+        """Return what the resume file keeps of a piece besides its changes and metrics."""
 
     @abstractmethod
-    def rebuild(
-        self,
-        text: int,
-        changes: tuple[int, ...],
-        metrics: Metrics,
-        kept: Any,
-    ) -> S:
+    def rebuild(self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any) -> S:
         """Return a piece from what the resume file has kept; any ValueError means damage."""
+
+    def changes(self, piece: S) -> tuple[int, ...]:
+        """Return the index of each change that a piece has measured."""
+        return tuple(getattr(piece, self.changed))
 
     def done(self, text: int) -> set[int]:
         """Return the changes that are measured over one text."""
-        return self._done.get(text, set())
+        return {index for piece in self.pieces.get(text, ()) for index in self.changes(piece)}
 
-    def cover(self, wanted: Sequence[int], texts: Iterable[int], advance: Progress) -> int:
+    def cover(self, wanted: Sequence[int], texts: Iterable[int], add: Callable[[int], None]) -> int:
         """Measure the wanted changes over the texts, except those that are already done.
 
+        add: called with the number of changes that have just been finished.
         Returns the number of changes that were measured, over all texts.
         """
         measured = 0
         for text in texts:
-            missing = [index for index in wanted if index not in self.done(text)]
-            advance(len(wanted) - len(missing))
+            done = self.done(text)
+            missing = [index for index in wanted if index not in done]
+            add(len(wanted) - len(missing))
             for piece in self.measure(text, missing) if missing else ():
                 changes = self.changes(piece)
                 if self._file is not None:
                     metrics = {name: stored(values) for name, values in piece.metrics.items()}
                     kept = {self.changed: list(changes), "metrics": metrics}
                     self._file.append(Piece(self.name, text, kept | self.details(piece)))
-                self._add(text, changes, piece)
+                self._add(text, piece)
                 measured += len(changes)
-                advance(len(changes))
+                add(len(changes))
         return measured
 
-    def _add(self, text: int, changes: Sequence[int], piece: S) -> None:
-        done = self._done.setdefault(text, set())
-        if done & set(changes) or len(set(changes)) < len(changes):
+    def _add(self, text: int, piece: S) -> None:
+        changes = self.changes(piece)
+        if len(self.done(text) | set(changes)) < len(self.done(text)) + len(changes):
             raise LoadError(
                 f"the resume file is damaged: {self.text} {text + 1} has a {self.noun} twice; "
                 "remove one of its lines"
             )
-        done.update(changes)
         self.pieces.setdefault(text, []).append(piece)
 
-    def _read(self, piece: Piece) -> tuple[tuple[int, ...], S]:
-        """Return the changes of a piece of the resume file, and the piece."""
+    def _read(self, piece: Piece) -> S:
         where = f"the resume file: the result of {self.text} {piece.text + 1}"
         with damaged(where, f"remove its line, and the {self.text} is measured again"):
             kept = piece.result
@@ -142,28 +118,18 @@ class Series(ABC, Generic[S]):
             if not changes or not all(0 <= index < self.count for index in changes):
                 raise ValueError(f"there are {self.count:,} {self.nouns}")
             metrics = {name: restored(values) for name, values in kept["metrics"].items()}
-            return changes, self.rebuild(piece.text, changes, metrics, kept)
+            return self.rebuild(piece.text, changes, metrics, kept)
 
 
 class Study(ABC):
-    """What was measured of one request; everything that is done is kept, however the run ends.
+    """What was measured for one request; everything that is done is kept, however the run ends.
 
-    schema: the first line of its resume file. seconds: how long it took.
+    file: the resume file. seconds: how long it took.
     complete: False if Ctrl-C interrupted it.
     """
 
-    schema: ClassVar[str]
-    file: ResumeFile | None = None
-    seconds = 0.0
-    complete = True
-
-    @abstractmethod
-    def identity(self) -> Mapping[str, Any]:
-        """Return everything that the results depend on, to be compared with a resume file's."""
-
-    @abstractmethod
-    def open(self) -> None:
-        """Prepare the model, which may import torch; this is not counted in ``seconds``."""
+    def __init__(self, file: ResumeFile | None) -> None:
+        self.file, self.seconds, self.complete = file, 0.0, True
 
     @abstractmethod
     def run(self, advance: Advance) -> None:
@@ -172,26 +138,33 @@ class Study(ABC):
     @property
     @abstractmethod
     def empty(self) -> bool:
-        """Return whether nothing was measured."""
+        """Return whether nothing was measured that a report could show."""
 
-    def measure(self, resume: Path | None, advance: Advance) -> None:
+    def measure(self, advance: Advance) -> None:
         """Measure to the end, or until Ctrl-C.
 
-        resume: the file that keeps the results and may have some.
-        Raises KeyboardInterrupt if nothing was measured, LoadError if the file is damaged.
+        Raises KeyboardInterrupt if nothing was measured until then.
         """
-        if resume is not None:
-            self.file = ResumeFile(resume, self.schema, self.identity())
-        with self.file or nullcontext():
-            self.open()
-            start = time.monotonic()
-            try:
-                self.run(advance)
-            except KeyboardInterrupt:
-                self.complete = False
-            self.seconds = time.monotonic() - start
+        start = time.monotonic()
+        try:
+            self.run(advance)
+        except KeyboardInterrupt:
+            self.complete = False
+        self.seconds = time.monotonic() - start
         if self.empty:
             raise KeyboardInterrupt
+
+
+def progress(total: int, advance: Advance) -> Callable[[int], None]:
+    """Return a function that adds up finished changes and reports their share of ``total``."""
+    done = 0
+
+    def add(count: int) -> None:
+        nonlocal done
+        done += count
+        advance(min(done / max(total, 1), 1.0))
+
+    return add
 
 
 def model_identity(model: Model) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 from attnviz.engine.capture import capture
@@ -15,7 +16,10 @@ from attnviz.measures.one_text import head_scores
 from attnviz.measures.words import joined
 from attnviz.models.model import Model
 from attnviz.records import Advance, HeadsReport
+from attnviz.resume import ResumeFile
 from attnviz.texts import Texts
+
+_SCHEMA = "attnviz.ablate-resume/1"
 
 _ALL_MAPS = 64_000_000
 _SOME_MAPS = 512_000_000
@@ -40,8 +44,10 @@ def ablate(
     heads cannot be ablated, LoadError for a damaged resume file, KeyboardInterrupt if nothing was
     measured.
     """
-    study = AblationStudy(AblationJob.prepare(model, texts, request))
-    study.measure(request.resume, advance)
+    job, path = AblationJob.prepare(model, texts, request), request.resume
+    with ResumeFile(path, _SCHEMA, job.identity()) if path else nullcontext() as file:
+        study = AblationStudy(job, file)
+        study.measure(advance)
     report = study.report()
     if followed:
         report = study.followed(report, followed)

@@ -18,11 +18,11 @@ SCHEMA = "attnviz.ablate/1"
 
 
 def ablation_data(report: AblationReport) -> dict[str, Any]:
-    """Everything of a report as one JSON object.
+    """Return a report as one JSON object.
 
-    ``heads`` holds an entry an ablation of the report's unit, in the order of the scan, and
-    ``together`` the heads that were ablated at once. Of ``--method gradient`` and of what a budget
-    left out, ``heads`` has the gradients alone.
+    ``heads`` has an entry for each ablation of the report's unit, in the order of the scan, and
+    ``together`` one for each set of heads that were ablated together. Heads that were not measured,
+    because of ``--method gradient`` or a budget, have only their gradients in ``heads``.
     """
     report = replace(report, index_base=0)
     many = len(report.texts) > 1
@@ -69,9 +69,7 @@ def _metrics(values: Mapping[Any, float | None]) -> dict[str, float | None]:
 
 
 def _effect(report: AblationReport, effect: Effect) -> dict[str, Any]:
-    """Return one ablation: its heads, its metrics, and what is known of their confidence
-    interval.
-    """
+    """Return one ablation: its heads, and its metrics with what is known of each."""
     variant, head, found = effect.variant, effect.head, effect.estimates
     entry: dict[str, Any] = {
         "layer": variant.layer if len(variant.layers) == 1 else None,
@@ -119,7 +117,7 @@ def _unmeasured(report: AblationReport) -> list[Place]:
 
 
 def ablation_rows(report: AblationReport) -> Iterator[tuple[object, ...]]:
-    """Return the header; a row for each ablation; one for each head with nothing but its gradient.
+    """Yield the header, a row for each ablation, and one for each head with only a gradient.
 
     ``ci_low`` and ``ci_high`` bound the mean of the report's metric over several texts.
     """

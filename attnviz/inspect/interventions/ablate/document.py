@@ -1,4 +1,4 @@
-"""What ``attnviz ablate`` has to say: the map, the ranking, what the heads do, where it hurts."""
+"""The document of ``attnviz ablate``: map, ranking, attention of the heads, losses by token."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _MOST_MAPPED, _MOST_FOLLOWED = 4, 4
 def ablation_document(
     report: AblationReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return everything that one run shows."""
+    """Return the document of a report, with its first screen."""
     advice = _hints(report, explain) if hints else []
     grid, tokens = head_grid(report), (report.targets or report.texts)[0]
     found = report.effects
@@ -101,10 +101,9 @@ def _hints(report: AblationReport, explained: bool) -> list[str]:
 
 
 def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | None:
-    """Return what every ablation with a place costs, or the gradients; None for fewer than two.
+    """Return a grid of what each ablation costs, or of the gradients; None for fewer than two.
 
-    Faint where the interval includes zero. scaled: with a colour bar; a first screen has the
-    numbers alone.
+    scaled: add a colour bar; a first screen has only the numbers.
     """
     found = _placed(report)
     if len(found) < 2:
@@ -124,7 +123,7 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
 
 
 def _placed(report: AblationReport) -> Mapping[Place, Estimate]:
-    """Return what the map shows by its place; a value that is not finite is left out."""
+    """Return what each cell of the map shows; values that are not finite are left out."""
     if report.method == "gradient":
         return {head: Estimate(value) for head, value in report.gradients.items()}
     placed = {report.cell(each.variant): each.shown(report.metric) for each in report.effects}
@@ -139,9 +138,9 @@ def _placed(report: AblationReport) -> Mapping[Place, Estimate]:
 
 
 def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.Part]:
-    """Return what matters most, and what is harmful, in two tables with the same columns.
+    """Return a table of the heads that matter most, and one of those that are harmful.
 
-    most: rows of the first, the report's own number by default.
+    most: the rows of the first table; the report's own number by default.
     """
     if report.method == "gradient":
         return [_gradients(report, report.top if most is None else most)]
@@ -200,9 +199,7 @@ def _label(label: HeadLabel) -> str:
 
 
 def together(report: AblationReport) -> list[doc.Part]:
-    """Return what heads cost that were ablated at once, next to the sum of what each costs
-    alone.
-    """
+    """Return what heads cost that were ablated together, and the sum of what each costs alone."""
     joint = report.joint
     if not joint:
         return []
@@ -223,7 +220,7 @@ def together(report: AblationReport) -> list[doc.Part]:
 
 
 def attention_maps(report: AblationReport) -> list[doc.Part]:
-    """Return the attention of the first heads of the ranking."""
+    """Return the attention maps of the first heads of the ranking."""
     seen = report.patterns
     if seen is None:
         return []
@@ -259,8 +256,9 @@ def _about_head(scores: HeadScores) -> list[str]:
 
 
 def where_it_hurts(report: AblationReport) -> list[doc.Part]:
-    """Return the first text under joint ablations and the first of the ranking, all on one
-    scale.
+    """Return the first text, coloured by the change of each token's loss under some ablations.
+
+    These are the joint ablations and the first ones of the ranking, all on one scale.
     """
     maps = token_maps(report)
     if not maps:
@@ -272,7 +270,7 @@ def where_it_hurts(report: AblationReport) -> list[doc.Part]:
 
 
 def token_maps(report: AblationReport) -> list[doc.Map]:
-    """Return a map of one query for each ablation whose losses by token are known."""
+    """Return a map with a single row for each ablation whose losses by token are known."""
     order = report.ranking()
     candidates = [*report.joint, *order.matter, *order.harm]
     chosen = [effect for effect in candidates if effect.token_losses][:_MOST_FOLLOWED]
@@ -297,26 +295,26 @@ def token_maps(report: AblationReport) -> list[doc.Map]:
 
 _GAP = 3
 _CELL = 6
-"""Columns of a cell of the map: a number such as ``+.44``, a mark and a blank."""
+"""The columns that a cell of the map takes: a number such as ``+.44``, a mark and a blank."""
 
 _SCALE_LINES = 3
-"""Of what colours mean, with the empty one before."""
+"""The lines that the colour bar takes, with the empty line before it."""
 
 _ROWS, _LEAST_ROWS = 5, 3
-"""Rows that the ranking has beside other things, and those that it keeps."""
+"""The rows that the ranking has next to other parts, and the rows that it keeps at least."""
 
 _MOST_HARM = 2
 
 _TABLE = 66
-"""Columns of the ranking beside maps."""
+"""The columns that the ranking takes next to maps."""
 
 _LONG_NAME = 10
 _TEXT_LINES = 4
-"""Of a further text, with its title."""
+"""The lines that a further text takes, with its title."""
 
 
 def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return what ``lines`` of so many columns have room for; the outlet shortens the ranking."""
+    """Return the parts that fit on a screen of this size; the outlet shortens the ranking."""
     tables = _tables(report)
     if report.by_token:
         texts_room = lines - sum(map(_least_lines, tables))
@@ -350,7 +348,7 @@ def first_groups(report: AblationReport, columns: int, lines: int) -> list[doc.G
 
 
 def _tables(report: AblationReport) -> list[doc.Part]:
-    """Return the ranking without its title, a few of the harmful, and what was ablated together."""
+    """Return the ranking without its title, some harmful heads, and the joint ablations."""
     found: list[doc.Part] = []
     most = max(len(report.effects), len(report.gradients))
     for place, part in enumerate([*ranking_tables(report, most), *together(report)]):
@@ -363,7 +361,7 @@ def _tables(report: AblationReport) -> list[doc.Part]:
 
 
 def _least_lines(part: doc.Part) -> int:
-    """Of a table that has lost all the rows that it may lose."""
+    """Return the lines of a part; of a table without all the rows that it may lose."""
     if not isinstance(part, doc.Table):
         return 1
     rows = len(part.rows)
@@ -371,14 +369,14 @@ def _least_lines(part: doc.Part) -> int:
 
 
 def _grid_lines(grid: doc.HeadGrid, columns: int) -> int:
-    """Lines of the map without its title."""
+    """Return the number of lines of the map without its title."""
     per_row = max((columns - 4) // _CELL, 1)
     parts = math.ceil(len(grid.columns) / per_row)
     return len(grid.rows) * parts + (parts == 1)
 
 
 def _text(report: AblationReport, texts: list[doc.Map], lines: int) -> doc.Maps:
-    """Return a few lines of the text, where it changes most."""
+    """Return the texts, each cut to a few lines around the largest changes."""
     named = []
     for text in texts:
         name = text.words[0][0]
@@ -393,7 +391,7 @@ def _few_texts(report: AblationReport, texts: list[doc.Map], lines: int) -> list
 
 
 def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
-    """Return the texts as far as they fit next to the shortest ranking."""
+    """Return the coloured texts, as much of them as fits next to the shortest ranking."""
     (part,) = where_it_hurts(report)
     if not isinstance(part, doc.Maps):
         return doc.Group([part])
@@ -404,7 +402,7 @@ def _by_token(report: AblationReport, columns: int, lines: int) -> doc.Group:
 
 
 def _maps(report: AblationReport, columns: int, lines: int, rows: int = 0) -> list[doc.Part]:
-    """As many attention maps as fit in full, in ``rows`` or any number of them."""
+    """Return as many whole attention maps as fit; rows: the most rows of maps, 0 for any."""
     for part in attention_maps(report):
         if isinstance(part, doc.Maps):
             causal, tokens = part.maps[0].causal, len(part.maps[0].keys)

@@ -1,4 +1,4 @@
-"""All that a scan needs, read, encoded and checked before the first pass."""
+"""Read, encode and check everything that an ablation scan needs, before the first pass."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from attnviz.resume import digest, texts_digest
 from attnviz.texts import Texts, answer_and_foil, encode_texts, texts_of
 
 _DRAWS = 4
-"""How many other texts are drawn from for each text where nobody says."""
+"""The number of other texts that stand in for each text if ``--draws`` is not given."""
 
 _BARE = re.compile(r"[-\d,\s*]+")
 
 
 @dataclass(frozen=True)
 class AblationJob:
-    """One scan, ready to run.
+    """One ablation scan, ready to run.
 
-    written: the texts as they were given, those that are measured on.
-    texts, targets: their tokens; targets only of an encoder–decoder.
-    references, reference_targets: where replacement values come from; empty where they are zero.
-    reference_words: the same in words, None for zero.
-    pair: answer and foil as (id, text), or None.
+    written: the texts that are measured, as they were given.
+    texts, targets: the tokens of the texts; targets only for an encoder–decoder.
+    references, reference_targets: the texts that replacement values come from; empty if the
+        replacement is zero. reference_words: the same in words; None for zero.
+    variants: the ablations. pair: answer and foil as (id, text), or None.
     notes: sentences on what was done to the texts.
     """
 
@@ -59,7 +59,7 @@ class AblationJob:
 
     @property
     def info(self) -> ModelInfo:
-        """Return the model as a scan runs it: on torch, but for the own attention."""
+        """Return the model, with the backend that scans it: torch, except for attnviz's own."""
         info = self.model.info
         return info if isinstance(self.model, OwnAttention) else replace(info, backend="torch")
 
@@ -70,7 +70,7 @@ class AblationJob:
         texts: Texts,
         request: AblateRequest,
     ) -> AblationJob:
-        """Encode and check everything.
+        """Return the job for a request, with everything encoded and checked.
 
         Raises UsageError for heads, texts or tokens that do not fit the model.
         """
@@ -134,10 +134,10 @@ class AblationJob:
         )
 
     def scan(self, control: bool = False) -> Scan:
-        """Return the model, ready to be measured: without heads, or with random directions taken
-        off.
+        """Return the model and its texts, ready to be scanned.
 
-        Raises UnsupportedError where the heads of the architecture cannot be removed.
+        control: take off random directions instead of heads.
+        Raises UnsupportedError if the heads of the architecture cannot be removed.
         """
         losses = self.options.token_losses and not control
         return open_scan(
@@ -149,9 +149,9 @@ class AblationJob:
         )
 
     def drawn(self) -> list[int]:
-        """Return the texts in the order in which a time that may not suffice is spent on them.
+        """Return the indices of the texts in random order, for a time budget that may run out.
 
-        The first one stays in front: it is the one that is shown.
+        The first text stays first, because it is the one that is shown.
         """
         rest = np.random.default_rng(self.options.seed).permutation(len(self.texts) - 1) + 1
         return [0, *rest.tolist()]
@@ -159,9 +159,9 @@ class AblationJob:
     def gradients(
         self, advance: Advance, texts: Sequence[int], enough: Callable[[], bool] = lambda: False
     ) -> dict[Place, float]:
-        """First-order importance of every head that was asked for, mean over the texts.
+        """Return the first-order importance of each head to ablate, mean over the texts.
 
-        texts: their places. enough: asked after each text; True leaves out those that follow.
+        texts: their indices. enough: called after each text; True leaves out the texts after it.
         Raises UsageError for a model without a loss.
         """
         if isinstance(self.model, OwnAttention):
@@ -182,7 +182,7 @@ class AblationJob:
         return {head: score for head, score in found.items() if head in asked}
 
     def identity(self) -> Mapping[str, Any]:
-        """Return all that the results depend on, for a resume file to be compared with."""
+        """Return everything that the results depend on, to be compared with a resume file's."""
         options = self.options
         heads = [variant.heads for variant in self.variants]
         return {
@@ -207,7 +207,7 @@ def _references(
     tokens: tuple[Tokens, ...],
     request: AblateRequest,
 ) -> tuple[tuple[Tokens, ...], str | None]:
-    """Return the tokens that replacement values come from, and their name."""
+    """Return the tokens of the texts that replacement values come from, and their description."""
     mode, reference = request.mode, texts_of(request.reference)
     if mode == "zero":
         return (), None
@@ -224,10 +224,9 @@ def _references(
 def _with_partners(
     tokens: Sequence[Tokens], references: Sequence[Tokens]
 ) -> tuple[Sequence[int], tuple[str, ...]]:
-    """Return the texts for which another one is long enough to stand in, and a note on those left
-    out.
+    """Return the texts that another text is long enough to replace, and a note on the others.
 
-    All of them where there is none: the scan says what is missing.
+    If there is no such text, all are returned: the scan then says what is missing.
     """
     kept = [
         place
@@ -247,10 +246,10 @@ def _with_partners(
 def choose_ablations(
     request: AblateRequest, info: ModelInfo, found: Mapping[int, int] | None = None
 ) -> tuple[Variant, ...]:
-    """Return the ablations: one a head, key/value head or layer, or all that were chosen at once.
+    """Return an ablation for each chosen head, key/value head or layer, or one for all together.
 
-    found: the number of heads of each layer that has any; None where all have.
-    A bare ``--head 3`` names a head of every layer: these are also ablated together.
+    found: the number of heads of each layer that has any; None if all layers have.
+    A bare ``--head 3`` names a head of every layer; these heads are also ablated together.
     Raises UsageError for a head that the model does not have.
     """
     heads = dict.fromkeys(range(info.layers), info.heads) if found is None else found
@@ -270,9 +269,9 @@ def choose_ablations(
 def _chosen(
     request: AblateRequest, typed: Sequence[str], info: ModelInfo, heads: Mapping[int, int]
 ) -> Mapping[int, frozenset[int]] | None:
-    """Return the heads of each layer that ``typed`` names, or None where nothing is chosen.
+    """Return the heads of each layer that ``typed`` names, or None if nothing is chosen.
 
-    What is said of every layer holds for those that have heads.
+    A choice for every layer leaves out layers that have no heads.
     """
     layers, base = request.layer, request.index_base
     chosen = choose_heads(layers, typed, info.layers, info.heads, base)
@@ -284,7 +283,7 @@ def _chosen(
 def _units(
     chosen: Mapping[int, frozenset[int]], unit: Unit, info: ModelInfo
 ) -> list[tuple[tuple[int, int], ...]]:
-    """Return the (layer, head) pairs of each ablation, whole units only."""
+    """Return the heads (layer, head) of each ablation; a unit is ablated as a whole."""
     group = {"head": 1, "kv-head": max(info.heads // info.kv_heads, 1), "layer": info.heads}[unit]
     if unit == "kv-head" and info.heads % info.kv_heads:
         raise UsageError(
@@ -304,7 +303,7 @@ def _units(
 def _across_layers(
     request: AblateRequest, info: ModelInfo, heads: Mapping[int, int]
 ) -> list[Variant]:
-    """For each head that was named without a layer, that head of all layers at once."""
+    """Return an ablation of all layers at once for each head that was named without a layer."""
     if request.unit != "head":
         return []
     bare = [typed for typed in request.head if _BARE.fullmatch(typed) and "*" not in typed]

@@ -1,4 +1,4 @@
-"""What ``attnviz ablate`` found: the effect of each ablation, in order and by name."""
+"""The report of ``attnviz ablate``: the effect of each ablation, their ranking, their names."""
 
 from __future__ import annotations
 
@@ -68,21 +68,21 @@ class Effect:
 
 
 class Ranking(NamedTuple):
-    """The two ends of the order by a metric: what matters most, and what does clear harm."""
+    """Both ends of the order by a metric: ablations that matter most, and heads that do harm."""
 
     matter: tuple[Effect, ...]
     harm: tuple[Effect, ...]
 
 
 def scale_of(effects: Sequence[Effect], name: Metric) -> NumberScale:
-    """Return how the values of one metric are written over these effects."""
+    """Return the scale on which the values of one metric are written for these effects."""
     values = (effect.shown(name).value for effect in effects)
     return NumberScale.over(values, METRICS[name].signed, METRICS[name].percent)
 
 
 @dataclass(frozen=True, repr=False)
 class AblationReport(Report):
-    """What one run found, and in what surroundings.
+    """The result of one ablation run, and the choices that it was made with.
 
     model: where the numbers come from.
     kind: the attention whose heads were ablated.
@@ -173,12 +173,12 @@ class AblationReport(Report):
 
     @property
     def joint(self) -> list[Effect]:
-        """Return those of heads together that no cell of the map stands for."""
+        """Return the ablations of several heads together, which have no cell in the map."""
         return [effect for effect in self.effects if self.cell(effect.variant) is None]
 
     @cached_property  # asked for by every ablation
     def labels(self) -> Mapping[Place, HeadLabel]:
-        """Return the label of each head whose attention was observed, and that has one."""
+        """Return the label of each observed head that has one."""
         heads = self.patterns.heads if self.patterns is not None else ()
         return {
             (scores.layer, scores.head): scores.label
@@ -188,8 +188,9 @@ class AblationReport(Report):
 
     @property
     def ranks(self) -> bool:
-        """Return whether the order says something about the heads: several texts, and trained
-        weights.
+        """Return whether the order of the heads means something.
+
+        It does with several texts, which give intervals, and trained weights.
         """
         bounded = any(effect.shown(self.metric).interval for effect in self.effects)
         return bounded and self.model.weights != "random"
@@ -202,8 +203,8 @@ class AblationReport(Report):
     def ranking(self, top: int | None = None) -> Ranking:
         """Return the ``top`` ablations that matter most, and half as many that do significant harm.
 
-        Where the order is no ranking, those with the largest effects of either sign. What is no
-        number has no place among them.
+        If the order means nothing, return those with the largest effects of either sign. Effects
+        that are not finite are left out.
         """
         top = self.top if top is None else top
         metric = self.ranked_by
@@ -223,9 +224,7 @@ class AblationReport(Report):
         return Ranking(tuple(matter[:top]), tuple(harm[: (top + 1) // 2]))
 
     def metrics_aside(self, effects: Sequence[Effect] | None = None) -> list[Metric]:
-        """Return the metrics with a column behind the one that ranks, in the table of these
-        effects.
-        """
+        """Return the further metrics that have a column in the table of these effects."""
         shown = self.effects if effects is None else effects
         return [
             name
@@ -234,10 +233,9 @@ class AblationReport(Report):
         ]
 
     def cell(self, variant: Variant) -> Place | None:
-        """Return its place (layer, column) in the map: its head, key/value head, or column 0 of a
-        layer.
+        """Return an ablation's place in the map: its layer and head, key/value head, or 0.
 
-        None for heads that were ablated together beyond the report's unit.
+        None if the heads that were ablated together are not one unit of the report.
         """
         layer, head = variant.heads[0]
         heads = variant.in_layer(layer)

@@ -1,4 +1,4 @@
-"""What a person asks of ``ablate``, and which of these options do not go together."""
+"""The options of ``ablate``, and which of them do not go together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from attnviz.texts import Texts, texts_of
 
 @dataclass(frozen=True)
 class _WrittenText(Kind):
-    """Which attention of a model that has several."""
+    """Which attention to use of a model that has several, and what its decoder writes."""
 
     target: str | None = option(
         "TEXT",
@@ -39,7 +39,7 @@ class _WrittenText(Kind):
 
 @dataclass(frozen=True)
 class _Ablation(Options, panel="What is ablated"):
-    """What is ablated, and what takes its place."""
+    """Which heads are ablated, and what takes their place."""
 
     together: bool = flag("Ablate the chosen heads all at once, not one at a time.")
     unit: Unit = option("UNIT", "Ablate by head, kv-head (heads that share it) or layer.", "head")
@@ -95,17 +95,17 @@ class _Measure(Options, panel="What is measured"):
 
     @property
     def how(self) -> Method:
-        """Return the method; a budget alone asks for ``budget``."""
+        """Return the method; ``budget`` if only a budget was given."""
         return self.method or ("budget" if self.budget is not None else "exact")
 
     @property
     def amount(self) -> Budget | None:
-        """Return what ``--method budget`` may spend."""
+        """Return the limit of ``--method budget``; None if there is none."""
         return read_budget(self.budget) if self.budget is not None else None
 
     @property
     def memory(self) -> int | None:
-        """Return the most bytes of a scan; None for a share of what is free."""
+        """Return the most bytes that a scan may use; None for a share of the free memory."""
         return read_bytes(self.max_memory) if self.max_memory is not None else None
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class _Measure(Options, panel="What is measured"):
             raise UsageError(f"a logit difference needs both --answer and --foil: add {missing}")
         if self.metric == "logit_diff" and self.answer is None:
             raise UsageError("--metric logit_diff compares two tokens: add --answer and --foil")
-        _ = self.memory, self.amount  # what cannot be read is told now
+        _ = self.memory, self.amount  # a value that cannot be read is refused now
         if self.how == "budget" and self.budget is None:
             raise UsageError(
                 "--method budget needs --budget: a time such as 30s or a number of heads such as 20"
@@ -126,7 +126,7 @@ class _Measure(Options, panel="What is measured"):
 
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
-    """What is shown."""
+    """How much is shown."""
 
     by_token: bool = flag("Show the text coloured by Δ loss of each token.")
     top: int = option("N", "List so many heads in the ranking.", 8, min=1)
@@ -136,7 +136,7 @@ class _View(Options, panel="View"):
 class AblateRequest(
     Truncation, _WrittenText, HeadChoice, _Ablation, _Measure, _View, Known, IndexBase, Seed
 ):
-    """Everything that a person asked of an ablation scan.
+    """All options of an ablation scan.
 
     Raises UsageError for options that do not go together.
     """

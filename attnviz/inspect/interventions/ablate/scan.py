@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -17,7 +17,7 @@ from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
 from attnviz.inspect.interventions.ablate.job import AblationJob
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
-from attnviz.inspect.interventions.study import Metrics, Progress, Series, Study, progress
+from attnviz.inspect.interventions.study import Metrics, Series, Study, progress
 from attnviz.measures.bootstrap import few_note, spearman
 from attnviz.reading import damaged, finite, typed
 from attnviz.records import Advance
@@ -31,9 +31,6 @@ _FIRST_CHUNK = 4
 
 _RANKING_SHARE = 0.25
 """The share of a budget in seconds that ranking by gradient may take."""
-
-_CONTROL_SHARE = 0.15
-"""The share of the progress bar that stands for the control."""
 
 
 class AblationSeries(Series[Scores]):
@@ -51,9 +48,6 @@ class AblationSeries(Series[Scores]):
     def measure(self, text: int, changes: Sequence[int]) -> Iterator[Scores]:
         return self.scan.scan(text, self._job.variants, changes)
 
-    def changes(self, piece: Scores) -> Sequence[int]:
-        return piece.variants
-
     def details(self, piece: Scores) -> dict[str, Any]:
         losses = piece.token_losses
         return {
@@ -63,13 +57,7 @@ class AblationSeries(Series[Scores]):
             "notes": list(self.scan.notes),
         }
 
-    def rebuild(
-        self,
-        text: int,
-        changes: tuple[int, ...],
-        metrics: Metrics,
-        kept: Any,
-    ) -> Scores:
+    def rebuild(self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any) -> Scores:
         losses, notes = kept["token_losses"], kept.get("notes", [])
         length = len((self._job.targets or self._job.texts)[text])
         if not all(isinstance(note, str) for note in notes):
@@ -91,7 +79,7 @@ class AblationSeries(Series[Scores]):
         ranked: Sequence[int],
         order: Sequence[int],
         until: float,
-        advance: Progress,
+        add: Callable[[int], None],
     ) -> None:
         """Measure ablations in the order ``ranked`` until the time is up, but at least a few.
 
@@ -102,7 +90,7 @@ class AblationSeries(Series[Scores]):
         start = time.monotonic()
         size, measured, texts = _FIRST_CHUNK, 0, list[int]()
         for text in order:
-            measured += self.cover(ranked[:size], [text], advance)
+            measured += self.cover(ranked[:size], [text], add)
             texts.append(text)
             if time.monotonic() > (start + until) / 2:
                 break
@@ -116,7 +104,7 @@ class AblationSeries(Series[Scores]):
             if size < 1 or left <= 0:
                 return
             chunk = ranked[done : done + size]
-            measured += self.cover(chunk, texts, advance)
+            measured += self.cover(chunk, texts, add)
             done += len(chunk)
 
 
@@ -127,19 +115,13 @@ class AblationStudy(Study):
     ranked_over: the number of texts for whose gradients a budget in seconds had time.
     """
 
-    schema = "attnviz.ablate-resume/1"
-
-    def __init__(self, job: AblationJob) -> None:
+    def __init__(self, job: AblationJob, file: ResumeFile | None) -> None:
+        super().__init__(file)
         self.job = job
+        self.ablations = AblationSeries(_ABLATIONS, job, job.scan(), file)
         self.control: AblationSeries | None = None
         self.gradients: Mapping[Place, float] = {}
         self.ranked_over: int | None = None
-
-    def identity(self) -> Mapping[str, Any]:
-        return self.job.identity()
-
-    def open(self) -> None:
-        self.ablations = AblationSeries(_ABLATIONS, self.job, self.job.scan(), self.file)
 
     @property
     def empty(self) -> bool:
@@ -159,17 +141,12 @@ class AblationStudy(Study):
         wanted: Sequence[int] = range(len(job.variants))
         if amount is not None:
             wanted = self._by_gradient()[: amount.count]
-        total = len(wanted) * len(texts)
-        if amount is not None or len(texts) == 1:
-            self.ablations.cover(wanted, texts, progress(total, advance))
-            return
-        share = 1 - _CONTROL_SHARE
-        self.ablations.cover(wanted, texts, progress(total, lambda done: advance(share * done)))
-        self.control = AblationSeries(_CONTROL, job, job.scan(control=True), self.file)
-        ranked = self._ranked()
-        total = len(ranked) * len(texts)
-        rest = progress(total, lambda done: advance(share + (1 - share) * done))
-        self.control.cover(ranked, texts, rest)
+        controls = min(job.request.top, len(wanted)) if how == "exact" and len(texts) > 1 else 0
+        add = progress((len(wanted) + controls) * len(texts), advance)
+        self.ablations.cover(wanted, texts, add)
+        if controls:
+            self.control = AblationSeries(_CONTROL, job, job.scan(control=True), self.file)
+            self.control.cover(self._ranked(), texts, add)
 
     def _spend(self, seconds: float, advance: Advance) -> None:
         """Rank and measure over as many texts as the time allows.

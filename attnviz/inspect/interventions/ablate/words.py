@@ -1,4 +1,4 @@
-"""What is said of a scan: how to repeat it, what it found, how far that holds, how to read it."""
+"""The sentences of ``attnviz ablate``: provenance, finding, caveats, explanation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from attnviz.inspect.interventions.shown import incomplete
 _UNITS = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
 
 _AS_MUCH = 0.8
-"""Of what a head's ablation changes, what a random direction must change to say so."""
+"""The share of a head's effect from which a random direction is said to do as much."""
 
 _NAMED = 3
-"""Heads that the finding names at most."""
+"""The most heads that the finding names."""
 
 
 def heading(report: AblationReport) -> Words:
@@ -103,7 +103,10 @@ def _ranking_words(report: AblationReport) -> str:
 
 
 def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
-    """Return the first heads of a metric without sign, and whether random directions do as much."""
+    """Return the names of the first heads, and whether random directions do as much.
+
+    It is for metrics that are never below zero.
+    """
     names = listed([report.name(effect.variant) for effect in first])
     known = [effect.estimates[report.metric] for effect in first]
     if any(one.base_rate is None or one.base_rate < _AS_MUCH * one.value for one in known):
@@ -112,7 +115,7 @@ def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
 
 
 def effect_words(report: AblationReport, effect: Effect) -> str:
-    """Such as ``+0.441 nats/token``, ``KL 0.31 nats/token``."""
+    """Write an effect such as ``+0.441 nats/token`` or ``KL 0.31 nats/token``."""
     metric = report.ranked_by
     value = _three_digits(effect.shown(report.metric).value, metric.signed)
     shown = f"{value}{' ' * (not metric.percent)}{metric.unit}".rstrip()
@@ -125,7 +128,7 @@ def _interval(report: AblationReport, effect: Effect) -> str:
 
 
 def _three_digits(value: float, signed: bool) -> str:
-    """Trailing zeros stay, as in the table: ``+0.470``; zero has no sign."""
+    """Write three digits with their trailing zeros, such as ``+0.470``; zero has no sign."""
     return f"{value or 0.0:{'+' * (signed and value != 0)}#.3g}".rstrip(".")
 
 
@@ -133,7 +136,7 @@ def _three_digits(value: float, signed: bool) -> str:
 
 
 def about(report: AblationReport) -> list[Part]:
-    """Return which model, texts, ablation and baseline: what a reader needs to repeat the run."""
+    """Return what a reader needs to repeat the run: model, texts, ablation, baseline."""
     kind = [] if report.kind == "self" else [f"{report.kind} attention"]
     drawn = report.mode == "resample" or len(report.texts) > 1 or report.model.seed is not None
     seed = [f"seed {report.seed}"] * drawn
@@ -172,7 +175,7 @@ def _scan_facts(report: AblationReport) -> list[str]:
 
 
 def _loss_name(report: AblationReport) -> str:
-    """Return a model that attends both ways has each word masked in turn, and a pseudo-loss."""
+    """Return the name of the loss, which is a pseudo-loss if each word is masked in turn."""
     seen = report.patterns
     masked = seen is not None and not seen.record.causal and not report.targets
     return "pseudo-loss" if masked else "loss"
@@ -203,7 +206,7 @@ def _ablation(report: AblationReport) -> str:
 
 
 def map_title(report: AblationReport, brief: bool = False) -> str:
-    """Such as ``Loss increase when one head is ablated (Δ nats/token)``, or ``Δ loss, nats``."""
+    """Return ``Loss increase when one head is ablated (Δ nats/token)``; brief: ``Δ loss, nats``."""
     metric = report.ranked_by
     if report.method == "gradient":
         return "First-order importance of each head (gradient estimate)"
@@ -215,7 +218,7 @@ def map_title(report: AblationReport, brief: bool = False) -> str:
 
 
 def ranking_titles(report: AblationReport) -> tuple[str, str]:
-    """Above those that matter, and above those that are significantly harmful."""
+    """Return the titles of the tables of heads that matter and of heads that do harm."""
     if len(report.singles) == 1:
         return f"{report.ranked_by.title} without it", ""
     if not report.ranks:
@@ -229,7 +232,7 @@ def ranking_titles(report: AblationReport) -> tuple[str, str]:
 
 
 def caveats(report: AblationReport) -> list[str]:
-    """Sentences on what the numbers cannot say."""
+    """Return sentences on what the numbers cannot say."""
     found = []
     values = [each.estimates.get(report.metric, Estimate(0.0)).value for each in report.effects]
     lost = sum(not math.isfinite(value) for value in values)

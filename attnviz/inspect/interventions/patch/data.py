@@ -28,10 +28,10 @@ SCHEMA = "attnviz.patch/1"
 
 
 def patch_data(report: PatchReport) -> dict[str, Any]:
-    """Everything of a report as one JSON object.
+    """Return a report as one JSON object.
 
-    ``heads`` holds an entry a patch; of ``--what mlp`` and ``residual`` their ``head`` is null.
-    ``clean`` and ``corrupt`` are of the first pair, their ``metric`` the mean over all pairs.
+    ``heads`` has an entry for each patch; ``head`` is null for ``--what mlp`` and ``residual``.
+    ``clean`` and ``corrupt`` are those of the first pair; ``metric`` is the mean over all pairs.
     """
     report = replace(report, index_base=0)
     first = report.pairs[0]
@@ -124,7 +124,7 @@ def _effect(report: PatchReport, effect: PatchEffect) -> dict[str, Any]:
 
 
 def patch_rows(report: PatchReport) -> Iterator[tuple[object, ...]]:
-    """Return the header, then a row for each patch."""
+    """Yield the header, then a row for each patch."""
     names = ("effect", "metric", "change", "ci_low", "ci_high", "base_rate", "q", "gradient")
     data = patch_data(report)
     entries = [*data["heads"], *[data["together"]] * (data["together"] is not None)]

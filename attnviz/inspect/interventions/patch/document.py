@@ -1,4 +1,4 @@
-"""What ``attnviz patch`` has to say: both prompts, the grid, the ranking, tokens, sets of heads."""
+"""The document of ``attnviz patch``: prompts, grid, ranking, heads together, single tokens."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ from attnviz.records import Tokens
 _LONGEST = 100
 _GAP = 3
 _PROMPTS, _TABLE = 34, 87
-"""Columns of the prompts, and of the ranking, next to the grid."""
+"""The columns that the prompts, and the ranking, take next to the grid."""
 
 _LEAST_ROWS = 3
 _AROUND_TOKENS = 10
-"""Lines next to the tokens of a first screen."""
+"""The lines of a first screen that are not for the grid of tokens."""
 
 
 def patch_document(
     report: PatchReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return everything that one run shows."""
+    """Return the document of a report, with its first screen."""
     advice = _hints(report, explain) if hints else []
     tokens = report.pairs[0].clean
     every = ranking_table(report, report.ranking(len(report.effects)), "Every patch")
@@ -101,7 +101,7 @@ def _hints(report: PatchReport, explained: bool) -> list[str]:
 
 
 def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
-    """Return both prompts of the first pair, the tokens in which they differ marked."""
+    """Return both prompts of the first pair; the tokens in which they differ are marked."""
     pair, maps = report.pairs[0], []
     many = ", pair 1" * (len(report.pairs) > 1)
     words = (quoted(pair.answer), "" if pair.foil is None else quoted(pair.foil))
@@ -148,9 +148,9 @@ def _bar(report: PatchReport, scale: NumberScale) -> doc.Scale:
 
 
 def token_grid(report: PatchReport, most: int = 0) -> list[doc.Part]:
-    """Return a row a token, a column a head or a layer: each patched there alone.
+    """Return a grid with a row for each token and a column for each head or layer patched there.
 
-    most: rows at most, those with the largest effects; 0 for all.
+    most: the number of rows, those with the largest effects; 0 for all.
     """
     found = report.by_token
     if found is None:
@@ -214,7 +214,7 @@ def _small(value: float) -> str:
 
 
 def together(report: PatchReport) -> list[doc.Part]:
-    """Return the set of heads that was patched at once."""
+    """Return the effect of the heads that were patched together."""
     joint = report.together
     if joint is None:
         return []
@@ -226,8 +226,9 @@ def together(report: PatchReport) -> list[doc.Part]:
 
 
 def first_groups(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the metric of both runs, the prompts next to the grid where there is room, the
-    ranking.
+    """Return the first screen: the metric of both runs, prompts, grid and ranking.
+
+    The prompts or the ranking stand next to the grid if there is room.
     """
     grid = head_grid(report, scaled=False)
     table = ranking_table(report, report.ranking(len(report.effects)))._replace(least=_LEAST_ROWS)

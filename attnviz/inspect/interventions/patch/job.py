@@ -1,10 +1,10 @@
-"""All that patching needs, read, encoded and checked before the first patch."""
+"""Read, encode and check everything that patching needs, before the first patch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -14,45 +14,48 @@ from attnviz.engine.patching import (
     WHOLE_LAYER,
     Patch,
     PatchMethod,
-    PatchMetric,
     PatchOptions,
     Site,
-    What,
 )
 from attnviz.engine.scan.run import Patching, open_patching
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.interventions.pairs import TokenPair, control_pairs, encode_pair
+from attnviz.inspect.interventions.pairs import (
+    TokenPair,
+    control_pairs,
+    decoder_text,
+    encode_pair,
+    fitting,
+)
 from attnviz.inspect.interventions.patch.records import AskedToken
 from attnviz.inspect.interventions.patch.request import At, PatchRequest
 from attnviz.inspect.interventions.prompts import PromptPairs, Prompts
 from attnviz.inspect.interventions.study import model_identity
 from attnviz.measures.bootstrap import copies_note
-from attnviz.models.model import Model, TwoStackModel, require_number
+from attnviz.models.model import Model, require_number
 from attnviz.models.own import OwnAttention
 from attnviz.records import Kind, Tokens
 from attnviz.resume import digest
 from attnviz.texts import single_token
 
 _DRAWS = 8
-"""Random sources of one pair alone."""
+"""The number of random sources of the control if there is a single pair."""
 
 _LEAST_DIFFERENCE = {"logit_diff": 0.1, "log_prob": 0.1, "kl": 0.01}
-"""Logits and nats below which two prompts hardly differ: a share of so little says nothing."""
+"""The least difference between two runs, in logits or nats: a share of less says nothing."""
 
 _ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _ROUNDINGS = 4
-"""Times the dtype's rounding of the largest logit, which two runs must differ by as well."""
+"""Two runs must also differ by so many times the rounding error of the largest logit."""
 
 
 @dataclass(frozen=True)
 class AskedPair:
-    """A pair that is measured.
+    """A pair of prompts to measure, or one that serves as its control.
 
-    index: of the pair among those of the engine. of: of a control, that of the measured pair.
-    tokens: both prompts.
-    position: of the base run's token that predicts.
-    answer, foil: what is asked for; no foil where none was found.
+    index: the engine's index of the pair. of: for a control, the index of the measured pair.
+    tokens: both prompts. position: of the token in the base run that predicts.
+    answer, foil: the tokens whose probabilities are compared; the foil is None if there is none.
     """
 
     index: int
@@ -65,14 +68,14 @@ class AskedPair:
 
 @dataclass(frozen=True)
 class PatchJob:
-    """Patching, ready to run.
+    """Everything that patching needs, ready to run.
 
-    asked: the pairs, the first of which is shown. controls: pairs with another's source.
-    text: the shown pair's clean prompt, as it was given. wanted: how many pairs there were.
-    drawn: how many of these have random tokens as their source.
-    places: of the patches of one site each, in the grid. together: the heads patched at once.
-    threshold: by how much the metric of two runs must differ.
-    patching: the model, ready to be measured. opened: the same for a method.
+    text: the first pair's clean prompt, as it was given. wanted: the number of pairs given.
+    asked: the pairs to measure; the first one is shown. controls: pairs that have the source of
+    another pair. drawn: the number of controls whose source is random tokens.
+    places: the places that are patched one by one. together: the heads that are patched at once.
+    threshold: the least difference of the metric between two runs for which shares are shown.
+    patching: the model, ready to be measured. opened: returns the same for another method.
     """
 
     model: Model
@@ -92,34 +95,24 @@ class PatchJob:
     opened: Callable[[PatchMethod], Patching]
 
     @property
-    def what(self) -> What:
-        """Return what is patched."""
-        return self.request.what
-
-    @property
-    def metric(self) -> PatchMetric:
-        """Return what is measured."""
-        return self.request.metric
-
-    @property
     def base(self) -> Tokens:
-        """Return the shown pair's prompt of the run into which is patched."""
+        """Return the prompt of the first pair's base run, which the patches change."""
         tokens = self.asked[0].tokens
         return tokens.clean if self._side == 0 else tokens.corrupt
 
     @property
     def _side(self) -> int:
-        """0 where clean is the base run, 1 where corrupt is."""
+        """Return 0 if the clean run is the base run, 1 if the corrupt run is."""
         return 0 if self.request.direction == "noise" else 1
 
     @property
     def group(self) -> int:
-        """Return how many query heads a patched head serves."""
-        site = self.patching.sites(self.what)[0]
+        """Return the number of query heads that a patched head serves."""
+        site = self.patching.sites(self.request.what)[0]
         return max(len(self.patching.served(site)), 1)
 
     def patches(self, asked: AskedPair) -> list[Patch]:
-        """Return the patches of one pair: one a place, then all of ``together`` at once."""
+        """Return the patches of one pair: one for each place, then one for ``together``."""
         tokens = self._tokens(asked, self.request.where)
         singles = [Patch((self._site(place, tokens),)) for place in self.places]
         if not self.together:
@@ -127,10 +120,9 @@ class PatchJob:
         return [*singles, Patch(tuple(self._site(place, tokens) for place in self.together))]
 
     def by_token(self, places: Sequence[Place]) -> tuple[list[int], list[Patch]]:
-        """Return the tokens of the first pair that can matter, and a patch each of them and each
-        place.
+        """Return the tokens of the first pair to patch, and a patch for each token and place.
 
-        Before the first token that differs a causal model has nothing to exchange.
+        In a causal model nothing differs before the first token that differs; it is left out.
         """
         pair, side = self.asked[0].tokens, self._side
         tokens = sorted(match[side] for match in pair.matches)
@@ -140,7 +132,12 @@ class PatchJob:
         return tokens, [Patch((self._site(at, (token,)),)) for token in tokens for at in places]
 
     def _site(self, place: Place, tokens: tuple[int, ...] | None) -> Site:
-        return Site(self.what, place[0], None if self.what in WHOLE_LAYER else place[1], tokens)
+        return Site(
+            self.request.what,
+            place[0],
+            None if self.request.what in WHOLE_LAYER else place[1],
+            tokens,
+        )
 
     def _tokens(self, asked: AskedPair, at: At) -> tuple[int, ...] | None:
         if at == "all":
@@ -154,7 +151,7 @@ class PatchJob:
         return found
 
     def identity(self) -> Mapping[str, Any]:
-        """Return all that the results depend on, for a resume file to be compared with."""
+        """Return everything that the results depend on, to be compared with a resume file's."""
         request = self.request
         runs = [
             [*_ids(one.tokens), one.answer.id, one.foil.id if one.foil is not None else None]
@@ -163,7 +160,7 @@ class PatchJob:
         return {
             **model_identity(self.model),
             "kind": self.kind,
-            "what": self.what,
+            "what": self.request.what,
             "direction": request.direction,
             "pairs": f"{len(self.asked)} ({digest(runs)})",
             "at": self.request.where,
@@ -177,10 +174,10 @@ def _ids(pair: TokenPair) -> list[Any]:
 
 
 def prepare(model: Model, given: PromptPairs, request: PatchRequest) -> PatchJob:
-    """Encode and check everything.
+    """Return the job for a request, with everything encoded and checked.
 
-    A pair of a file that does not fit the model's tokens is left out, with a note; UsageError where
-    none is left, or the only one does not fit, UnsupportedError for a model that predicts nothing.
+    A pair of a file that does not fit the model's tokens is left out, with a note. Raises
+    UsageError if no pair is left, UnsupportedError for a model that predicts nothing.
     """
     if isinstance(model, OwnAttention):
         raise UnsupportedError(
@@ -240,43 +237,6 @@ def prepare(model: Model, given: PromptPairs, request: PatchRequest) -> PatchJob
     )
 
 
-_T = TypeVar("_T")
-
-
-def fitting(
-    given: PromptPairs, places: Sequence[int], make: Callable[[int], _T]
-) -> tuple[dict[int, _T], list[str]]:
-    """Return what is made of each pair that fits, and a note on the others; UsageError for none."""
-    found: dict[int, _T] = {}
-    failures = []
-    for place in places:
-        try:
-            found[place] = make(place)
-        except UsageError as error:
-            if not given.lines:
-                raise
-            failures.append(f"{given.place(place)}{error}")
-    if not found:
-        raise UsageError(f"none of {len(places)} pairs can be measured; {failures[0]}")
-    if not failures:
-        return found, []
-    left = f"{len(failures)} of {len(places)} pairs left out; {failures[0]}"
-    return found, [left]
-
-
-def decoder_text(model: Model, text: str | None) -> Tokens | None:
-    """Return what an encoder–decoder has written so far: its start token, or that and
-    ``--target``.
-    """
-    if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
-        if text is not None:
-            raise UsageError(
-                f"--target is the text of a decoder: {model.info.name!r} has one stack"
-            )
-        return None
-    return model.encode_target(text or "")
-
-
 def _asked(
     model: Model,
     patching: Patching,
@@ -313,9 +273,9 @@ def _asked(
 def _chosen(
     patching: Patching, request: PatchRequest, model: Model
 ) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
-    """Return the places that are patched one by one, and those at once.
+    """Return the places that are patched one by one, and those that are patched together.
 
-    Of heads that share keys and values, those of ``key`` and ``value`` that any chosen one reads.
+    A chosen head stands for the key/value head that it reads if keys or values are patched.
     Raises UsageError for a head that the model does not have.
     """
     what, base = request.what, request.index_base
@@ -346,7 +306,7 @@ def _chosen(
 
 
 def _threshold(model: Model, patching: Patching, request: PatchRequest) -> float:
-    """By how much the metric of two runs must differ for a share of it to be shown."""
+    """Return the least difference of the metric between two runs for which shares are shown."""
     least = _LEAST_DIFFERENCE[request.metric]
     if request.metric == "kl":
         return least

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from attnviz.inspect.interventions.patch.job import prepare
 from attnviz.inspect.interventions.patch.records import PatchReport
 from attnviz.inspect.interventions.patch.request import PatchRequest
@@ -9,6 +11,9 @@ from attnviz.inspect.interventions.patch.run import PatchStudy
 from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.models.model import Model
 from attnviz.records import Advance
+from attnviz.resume import ResumeFile
+
+_SCHEMA = "attnviz.patch-resume/1"
 
 
 def patch(
@@ -26,6 +31,8 @@ def patch(
     model that predicts nothing or cannot be patched, LoadError for a damaged resume file,
     KeyboardInterrupt if nothing was measured.
     """
-    study = PatchStudy(prepare(model, pairs, request))
-    study.measure(request.resume, advance)
+    job, path = prepare(model, pairs, request), request.resume
+    with ResumeFile(path, _SCHEMA, job.identity()) if path else nullcontext() as file:
+        study = PatchStudy(job, file)
+        study.measure(advance)
     return study.report()

@@ -1,4 +1,4 @@
-"""What ``attnviz patch`` found: the effect of each patch, with its interval and its base rate."""
+"""The report of ``attnviz patch``: the effect of each patch, their order, their names."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class AskedToken(NamedTuple):
-    """A token that is asked for. text: not yet safe for a terminal."""
+    """A token whose logit is measured. text: not yet safe for a terminal."""
 
     id: int
     text: str
 
 
 class PatchMetricInfo(NamedTuple):
-    """What a metric is called. name: of the number. carried: what a patch carries a share of."""
+    """How a metric is called, and the difference that a patch carries a share of."""
 
     name: str
     unit: str
@@ -49,8 +49,8 @@ METRICS: Mapping[PatchMetric, PatchMetricInfo] = {
 class PairRuns:
     """One pair and the metric of its two plain runs.
 
-    changed: the tokens of clean and of corrupt that the other does not have there.
-    answer, foil: what is asked for; no foil where the metric has none.
+    changed: the tokens of the clean and of the corrupt prompt that differ from the other's.
+    answer, foil: the tokens whose logits are compared; the foil is None if the metric has none.
     """
 
     clean: Tokens
@@ -91,11 +91,11 @@ class PatchEffect:
 
 @dataclass(frozen=True)
 class TokenEffects:
-    """Each token patched by itself, of one pair.
+    """The effects of patching each token of one pair by itself.
 
-    places: the columns. tokens: positions in the base prompt, the rows.
-    predicts: the token that predicts, or is masked. values: (token, place), effects or changes of
-        the metric, as the report shows.
+    places: the columns. tokens: the rows, as positions in the base prompt.
+    predicts: the position that predicts, or that is masked. values: (token, place), effects or
+        changes of the metric, whichever the report shows.
     """
 
     places: tuple[Place, ...]
@@ -110,19 +110,20 @@ class TokenEffects:
 
 @dataclass(frozen=True, repr=False)
 class PatchReport(Report):
-    """What one run found, and in what surroundings.
+    """The result of one run of patching, and the choices that it was made with.
 
-    pairs: those that were measured, the first of which is shown.
-    effects: of every single patch, in the order of the grid. together: of the heads at once.
-    by_token: None if it was not requested.
-    clean_metric, corrupt_metric: of the plain runs, mean over pairs.
-    ratio: whether effects are shares; else the runs hardly differ, ``why`` says how little, and
-        the changes of the metric are shown.
-    control: what the sources of the base rate are, in words; empty without one.
-    group: query heads that share a patched head; 1 for all but keys and values of grouped heads.
-    rank_correlation: of gradient and exact effects; None unless both were asked for.
+    pairs: the pairs that were measured; the first one is shown.
+    effects: of every single patch, in the order of the grid. together: of heads patched at once.
+    by_token: the effects by token; None if they were not requested.
+    clean_metric, corrupt_metric: of the runs without a patch, mean over pairs.
+    ratio: whether effects are shares of the difference between the runs. If not, the runs hardly
+        differ, ``why`` says how little, and the changes of the metric are shown.
+    control: the sources of the base rate, in words; empty if there is none.
+    group: the number of query heads that share a patched head, which is 1 except for keys and
+        values of grouped heads.
+    rank_correlation: of gradient and exact effects; None unless both were requested.
     text: the first clean prompt as it was given. source: where the pairs come from, in words.
-    labels: of heads, from the card or from ``patterns``.
+    labels: of heads, from the model card or from ``patterns``.
     """
 
     model: ModelInfo
@@ -175,12 +176,12 @@ class PatchReport(Report):
 
     @property
     def whole_layers(self) -> bool:
-        """Return whether a layer has one patch, not one for each head."""
+        """Return whether a layer has one patch instead of one for each head."""
         return self.what in WHOLE_LAYER
 
     @property
     def ranks(self) -> bool:
-        """Return whether the order says something of the heads: shares over several pairs."""
+        """Return whether the order of the heads means something: shares that have intervals."""
         return self.ratio and any(each.share.interval is not None for each in self.effects)
 
     def estimate(self, effect: PatchEffect) -> Estimate:
@@ -194,9 +195,7 @@ class PatchReport(Report):
         return self.estimate(effect).value
 
     def ranking(self, top: int | None = None) -> list[PatchEffect]:
-        """Return the patches with the largest effects of either sign; what is no number has no
-        place.
-        """
+        """Return the patches with the largest finite effects of either sign."""
         found = [each for each in self.effects if math.isfinite(self.shown(each))]
         found.sort(key=lambda each: -abs(self.shown(each)))
         return found[: self.top if top is None else top]

@@ -1,4 +1,4 @@
-"""What a person asks of ``patch`` and ``path``, and which of these options do not go together."""
+"""The options of ``patch`` and ``path``, and which of them do not go together."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from attnviz.options import (
 )
 
 At = Literal["all", "last", "changed"]
-"""At which tokens is patched: all, that which predicts, those in which the prompts differ."""
+"""The tokens to patch: all, the one that predicts, or those in which the prompts differ."""
 
 Asked = Literal["exact", "gradient", "both"]
-"""Measured, estimated to first order, or both side by side."""
+"""Whether effects are measured, estimated to first order, or both."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class _Measure(Options, panel="What is measured"):
 
     @property
     def memory(self) -> int | None:
-        """Return the most bytes of a pass; None for a share of what is free."""
+        """Return the most bytes that a pass may use; None for a share of the free memory."""
         return read_bytes(self.max_memory) if self.max_memory is not None else None
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class _Measure(Options, panel="What is measured"):
 
 @dataclass(frozen=True)
 class _View(Options, panel="View"):
-    """What is shown."""
+    """How much is shown."""
 
     top: int = option("N", "List so many heads in the ranking.", 8, min=1)
 
@@ -144,7 +144,7 @@ class _View(Options, panel="View"):
 class PatchRequest(
     _PromptChoice, _Patching, HeadChoice, _Measure, Kind, _View, Known, IndexBase, Seed
 ):
-    """Everything that a person asked of patching.
+    """All options of patching.
 
     Raises UsageError for options that do not go together.
     """
@@ -177,30 +177,29 @@ class PatchRequest(
 
     @property
     def each_token(self) -> bool:
-        """Return whether each token is patched by itself; of one pair's whole layers it always
-        is.
-        """
+        """Return whether each token is patched by itself, as in whole layers of one pair."""
         one, whole = self.clean is not None, self.what in WHOLE_LAYER
         return self.by_token or (one and whole and self.at is None)
 
     @property
     def where(self) -> At:
-        """Return where all chosen tokens are patched at once; residual streams whole carry
-        everything.
+        """Return the tokens that are patched together.
+
+        By default only the last token of a residual stream: all of its tokens carry everything.
         """
         return self.at or ("last" if self.what == "residual" else "all")
 
 
 @dataclass(frozen=True)
 class _Sender(Options):
-    """The head whose readers are looked for."""
+    """The head whose later readers are looked for."""
 
     sender: str = argument("HEAD", "The head that later heads read from, such as L0H0.", ...)
 
 
 @dataclass(frozen=True)
 class _Into(Options):
-    """What of the later heads reads it."""
+    """Which input of the later heads is looked at."""
 
     into: Literal["query", "key", "value"] | None = option(
         "WHAT", "Into their queries, keys or values alone (default: all three)."
@@ -209,4 +208,4 @@ class _Into(Options):
 
 @dataclass(frozen=True)
 class PathRequest(_Sender, _PromptPair, _Into, _View, IndexBase, Seed):
-    """Everything that a person asked of the paths from one head."""
+    """All options of the paths from one head."""

@@ -33,6 +33,7 @@ from attnviz.measures.bootstrap import (
 )
 from attnviz.reading import finite
 from attnviz.records import Advance
+from attnviz.resume import ResumeFile
 
 _MOST_FOLLOWED = 4
 """The number of heads whose tokens are patched one by one if no heads were chosen."""
@@ -59,7 +60,7 @@ class PatchSeries(Series[PatchScores]):
         patches: Callable[[AskedPair], Sequence[Patch]],
     ) -> None:
         self._asked = {one.index: one for one in asked}
-        self._patching, self._patches, self._metric = patching, patches, study.job.metric
+        self._patching, self._patches, self._metric = patching, patches, study.job.request.metric
         super().__init__(name, len(patches(asked[0])), max(self._asked) + 1, study.file)
 
     def measure(self, text: int, changes: Sequence[int]) -> Iterator[PatchScores]:
@@ -67,18 +68,11 @@ class PatchSeries(Series[PatchScores]):
         foil = asked.foil.id if asked.foil is not None else None
         return self._patching.patch(text, self._patches(asked), changes, asked.answer.id, foil)
 
-    def changes(self, piece: PatchScores) -> Sequence[int]:
-        return piece.patches
-
     def details(self, piece: PatchScores) -> dict[str, Any]:
         return {"clean": dict(piece.clean), "corrupt": dict(piece.corrupt)}
 
     def rebuild(
-        self,
-        text: int,
-        changes: tuple[int, ...],
-        metrics: Metrics,
-        kept: Any,
+        self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any
     ) -> PatchScores:
         clean, corrupt = ({**kept[run]} for run in ("clean", "corrupt"))
         if self._metric not in metrics.keys() & clean.keys() & corrupt.keys():
@@ -105,19 +99,12 @@ class PatchStudy(Study):
     series: what was measured, by part. followed: the places that were patched token by token.
     """
 
-    schema = "attnviz.patch-resume/1"
-
-    def __init__(self, job: PatchJob) -> None:
+    def __init__(self, job: PatchJob, file: ResumeFile | None) -> None:
+        super().__init__(file)
         self.job = job
         self.series: dict[str, PatchSeries] = {}
         self.notes: list[str] = []
         self.followed: tuple[Place, ...] = ()
-
-    def identity(self) -> Mapping[str, Any]:
-        return self.job.identity()
-
-    def open(self) -> None:
-        """Do nothing: the job has the model ready."""
 
     @property
     def empty(self) -> bool:
@@ -132,7 +119,7 @@ class PatchStudy(Study):
         """Measure the estimates, the patches, single tokens and the control, as requested."""
         job, method = self.job, self.job.request.method
         each = len(job.places) + bool(job.together)
-        controls = job.controls if method != "gradient" and job.metric != "kl" else ()
+        controls = job.controls if method != "gradient" and job.request.metric != "kl" else ()
         rounds = len(job.asked) * (2 if method == "both" else 1) + len(controls)
         total = each * rounds + job.request.each_token * len(job.base) * _MOST_FOLLOWED
         add = progress(total, advance)
@@ -173,7 +160,7 @@ class PatchStudy(Study):
     def _strongest_places(self) -> tuple[Place, ...]:
         """Return the places to patch token by token: those that were chosen, or the strongest."""
         job = self.job
-        if job.request.chooses_heads or job.what in WHOLE_LAYER:
+        if job.request.chooses_heads or job.request.what in WHOLE_LAYER:
             return job.places
         return tuple(sorted(each.places[0] for each in self.report().ranking(_MOST_FOLLOWED)))
 
@@ -197,15 +184,15 @@ class PatchStudy(Study):
         correlation = None
         if request.method != "exact":
             found, correlation = self._with_gradients(kept, runs, found, not close)
-        controlled = job.metric != "kl" and np.isfinite(runs.control).any()
+        controlled = request.metric != "kl" and np.isfinite(runs.control).any()
         return PatchReport(
             model=job.model.info,
             kind=job.kind,
             pairs=tuple(map(_runs, kept, clean.tolist(), corrupt.tolist())),
-            what=job.what,
+            what=request.what,
             direction=direction,
             at=request.where,
-            metric=job.metric,
+            metric=request.metric,
             method=request.method,
             effects=found[: len(job.places)],
             together=found[-1] if job.together else None,
@@ -213,7 +200,7 @@ class PatchStudy(Study):
             clean_metric=float(clean.mean()),
             corrupt_metric=float(corrupt.mean()),
             ratio=not close,
-            why=_why(close, job.threshold, job.metric, runs.difference),
+            why=_why(close, job.threshold, request.metric, runs.difference),
             control=_control_words(job) if controlled else "",
             group=job.group,
             rank_correlation=correlation,
@@ -269,7 +256,7 @@ class PatchStudy(Study):
         return TokenEffects(self.followed, tuple(tokens), self.job.asked[0].position, grid)
 
     def _labels(self) -> Mapping[Place, Any]:
-        if self.job.what in WHOLE_LAYER or self.job.group > 1:
+        if self.job.request.what in WHOLE_LAYER or self.job.group > 1:
             return {}
         job = self.job
         known = known_labels(job.model, job.kind, ignored=job.request.no_known_labels)

@@ -1,4 +1,4 @@
-"""What is said of patching: how to repeat it, what it found, how far that holds, how to read it."""
+"""The sentences of ``attnviz patch``: provenance, finding, caveats, explanation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WHAT = {
 _AT = {"all": "", "last": " at the last token", "changed": " at the tokens that differ"}
 
 _NAMED = 2
-"""Heads that the finding names at most."""
+"""The most heads that the finding names."""
 
 _MOST = 0.5
 """The share from which a token carries most of the difference."""
@@ -43,7 +43,7 @@ def heading(report: PatchReport) -> Words:
 
 
 def pair_count(report: PatchReport) -> str:
-    """Return how many pairs were measured."""
+    """Write the number of pairs that were measured."""
     return counted(len(report.pairs), "pair")
 
 
@@ -147,7 +147,7 @@ def _at_token(report: PatchReport, best: PatchEffect) -> str:
 
 
 def _moves(report: PatchReport, found: TokenEffects) -> str:
-    """From which layer on the token that predicts carries most of it."""
+    """Return the first layer in which the token that predicts carries most of the difference."""
     values = found.values[found.tokens.index(found.predicts)].tolist()
     reached = next((at for at, value in enumerate(values) if value >= _MOST), None)
     name = f"{token_name(report, found.predicts)}, which predicts,"
@@ -158,18 +158,18 @@ def _moves(report: PatchReport, found: TokenEffects) -> str:
 
 
 def token_name(report: PatchReport, token: int) -> str:
-    """Return a token of the base run's prompt and its place."""
+    """Write a token of the base run's prompt and its position."""
     return f"“{token_label(base_tokens(report).texts[token])}” ({token})"
 
 
 def base_tokens(report: PatchReport) -> Tokens:
-    """Return the shown pair's prompt of the run into which is patched."""
+    """Return the prompt of the first pair's base run, which the patches change."""
     pair = report.pairs[0]
     return pair.clean if report.direction == "noise" else pair.corrupt
 
 
 def percent(value: float) -> str:
-    """Return a share such as ``61%``."""
+    """Write a share such as ``61%``."""
     return f"{100 * value:.0f}%".replace("-0%", "0%")
 
 
@@ -182,7 +182,7 @@ def _alone(report: PatchReport, joint: PatchEffect) -> list[float]:
 
 
 def about(report: PatchReport) -> list[Part]:
-    """Return which model, pairs and patches: what a reader needs to repeat the run."""
+    """Return what a reader needs to repeat the run: model, pairs, patches."""
     kind = [] if report.kind == "self" else [f"{report.kind} attention"]
     facts = [*kind, pair_count(report), *[report.source] * bool(report.source)]
     facts += [f"seed {report.seed}"]
@@ -200,7 +200,7 @@ def about(report: PatchReport) -> list[Part]:
 
 
 def runs(report: PatchReport) -> Facts:
-    """Return the metric of both plain runs."""
+    """Return the metric of both runs without a patch."""
     metric, pair = METRICS[report.metric], report.pairs[0]
     name = metric.name
     if len(report.pairs) == 1 and report.metric != "kl":
@@ -212,7 +212,7 @@ def runs(report: PatchReport) -> Facts:
 
 
 def base_rate(report: PatchReport) -> list[Part]:
-    """Return what the base rate is, where there is one."""
+    """Return a line on what the base rate is; empty if there is none."""
     if report.metric == "kl" and report.method != "gradient":
         return [Facts([("no base rate with --metric kl: logit_diff and log_prob have one", False)])]
     if not report.control or not report.ratio or report.by_token is not None:
@@ -228,7 +228,7 @@ def quoted(word: AskedToken) -> str:
 
 
 def grid_title(report: PatchReport, brief: bool = False) -> str:
-    """Above the grid of all patches."""
+    """Return the title of the grid of all patches."""
     metric = METRICS[report.metric]
     if report.method == "gradient":
         return "Estimated effect" + " of patching each head (gradient)" * (not brief)
@@ -241,14 +241,14 @@ def grid_title(report: PatchReport, brief: bool = False) -> str:
 
 
 def token_title(report: PatchReport) -> str:
-    """Above the grid of tokens."""
+    """Return the title of the grid of tokens."""
     share = "effect" if report.ratio else f"Δ M, {METRICS[report.metric].unit}"
     what = WHAT[report.what]
     return f"{what[0].upper()}{what[1:]} patched at one token alone ({share})"
 
 
 def joint_words(report: PatchReport, joint: PatchEffect) -> str:
-    """Return what heads carry at once next to the sum of what each carries alone."""
+    """Write what heads carry together, and the sum of what each carries alone."""
     total, found = sum(_alone(report, joint)), report.shown(joint)
     if not report.ratio:
         unit = METRICS[report.metric].unit
@@ -258,7 +258,7 @@ def joint_words(report: PatchReport, joint: PatchEffect) -> str:
 
 
 def caveats(report: PatchReport) -> list[str]:
-    """Sentences on what the numbers cannot say."""
+    """Return sentences on what the numbers cannot say."""
     found = []
     if not report.ratio:
         found.append(

@@ -1,4 +1,4 @@
-"""What ``attnviz path`` has to say: what listens to a head, in three grids and a ranking."""
+"""The document of ``attnviz path``: what reads from a head, in three grids and a ranking."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEAST_ROWS = 3
 _NAMED = 2
 
 _LEAST = 0.005
-"""The least share that is named: less is 0% on the screen."""
+"""The least share that the finding names: less is written as 0%."""
 
 _METHOD = (
     "direct path, norms held: what the sender writes reaches the later head along the residual "
@@ -44,7 +44,7 @@ _EXPLANATION = (
 def path_document(
     report: PathReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Everything that one run shows."""
+    """Return the document of a report, with its first screen."""
     info, tokens = report.model, report.pairs[0].clean
     facts = [counted(len(report.pairs), "pair"), *[report.source] * bool(report.source)]
     about: list[doc.Part] = [
@@ -81,8 +81,9 @@ def path_document(
 
 
 def first_groups(report: PathReport, columns: int) -> list[doc.Group]:
-    """Return the grid of what reads most, the others next to it where there is room; the
-    ranking.
+    """Return the first screen: the grid of the strongest input, as many others as fit, the ranking.
+
+    columns: the width of the screen.
     """
     strongest = report.listeners[0].into
     order = [strongest, *(into for into in INTO if into != strongest and _of(report, into))]
@@ -110,7 +111,7 @@ def _hints(report: PathReport, explained: bool) -> list[str]:
 
 
 def finding(report: PathReport) -> str:
-    """Return which head listens most, with what, and how much other heads give it."""
+    """Return which heads read most from the sender, with what, and the base rate."""
     sender = report.name(report.sender)
     lead = "1 pair: an anecdote. In it, " if len(report.pairs) == 1 else ""
     if report.model.weights == "random":
@@ -142,7 +143,7 @@ def _scale(listeners: Sequence[Listener]) -> NumberScale:
 
 
 def path_grid(report: PathReport, into: What) -> doc.HeadGrid:
-    """Return the share of every later head in one kind of input; all grids have one scale."""
+    """Return a grid of the sender's share in one input of every later head; all have one scale."""
     found = _of(report, into)
     grid = effect_grid(
         {one.place: one.share for one in found},

@@ -20,8 +20,7 @@ from attnviz.engine.patching import PathEffects, What
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.estimates import Estimate, intervals
-from attnviz.inspect.interventions.pairs import TokenPair, encode_pair
-from attnviz.inspect.interventions.patch.job import decoder_text, fitting
+from attnviz.inspect.interventions.pairs import TokenPair, decoder_text, encode_pair, fitting
 from attnviz.inspect.interventions.patch.request import PathRequest
 from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.inspect.interventions.shown import place_name
@@ -33,10 +32,10 @@ if TYPE_CHECKING:
     from attnviz.draw.document import Document
 
 INTO: tuple[What, ...] = ("query", "key", "value")
-"""What of a head can read another one."""
+"""The inputs of a head that another head can write to."""
 
 _BUILT_IN_STEP = 4
-"""Of the built-in pairs every fourth is enough for an interval."""
+"""Only every fourth of the built-in pairs is used: they are enough for an interval."""
 
 
 class Listener(NamedTuple):
@@ -57,10 +56,10 @@ class Listener(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class PathReport(Report):
-    """What listens to one head.
+    """What later heads read from one head.
 
-    sender: the head. pairs: the prompts. listeners: of every kind, the largest share first.
-    into: the kind that is shown alone, None for all. kv_heads: how many there are in a layer.
+    sender: the head. pairs: the prompts. listeners: the later heads, the largest share first.
+    into: the only input that was looked at, None for all.
     """
 
     model: ModelInfo
@@ -94,11 +93,11 @@ class PathReport(Report):
         return path_document(self, explain=explain, hints=hints)
 
     def name(self, place: Place, into: What | None = None) -> str:
-        """Such as ``L2H5``; of keys and values that heads share ``L2KV1``."""
+        """Return such as ``L2H5``; for keys and values that heads share ``L2KV1``."""
         return place_name(place, self.letter(into), self.index_base)
 
     def letter(self, into: What | None) -> str:
-        """Return what stands before a head's number."""
+        """Return the letters before a head's number; into: an input, None for the head itself."""
         shared = into in ("key", "value") and self.model.kv_heads < self.model.heads
         return "KV" if shared else "H"
 
@@ -172,7 +171,7 @@ def _sender(model: Model, head: str, base: int) -> Place:
 def _listeners(
     found: Sequence[Sequence[PathEffects]], kind: Kind, into: What | None, seed: int
 ) -> tuple[Listener, ...]:
-    """Return one for each later head that differs between the prompts, the largest share first."""
+    """Return the later heads whose inputs differ between the prompts, the largest share first."""
     made = []
     for what in INTO if into is None else (into,):
         keys = {key for own, *_ in found for key in own.shares.get(what, {}) if key[0] == kind}
