@@ -8,31 +8,25 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.provenance import counted
+from attnviz.engine.effects import Scores
+from attnviz.engine.patching import PatchScores
 from attnviz.errors import LoadError
 from attnviz.models.model import Model, weights_fingerprint
 from attnviz.reading import damaged, typed
 from attnviz.records import Advance
 from attnviz.resume import Piece, ResumeFile, restored, stored
 
-Metrics = Mapping[Any, NDArray[np.float64]]
+Metrics = dict[Any, NDArray[np.float64]]
 """Numbers (change,) of each metric, by its name."""
 
-
-class Scored(Protocol):
-    """What the engine returns for some changes."""
-
-    @property
-    def metrics(self) -> Metrics: ...
-
-
-S = TypeVar("S", bound=Scored)
+S = TypeVar("S", bound=Scores | PatchScores)
 
 
 class Series(ABC, Generic[S]):
@@ -117,7 +111,7 @@ class Series(ABC, Generic[S]):
                 raise ValueError(f"there are {counted(self.texts, self.text)}")
             if not changes or not all(0 <= index < self.count for index in changes):
                 raise ValueError(f"there are {self.count:,} {self.nouns}")
-            metrics = {name: restored(values) for name, values in kept["metrics"].items()}
+            metrics: Metrics = {name: restored(each) for name, each in kept["metrics"].items()}
             return self.rebuild(piece.text, changes, metrics, kept)
 
 

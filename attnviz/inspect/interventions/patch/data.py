@@ -35,16 +35,11 @@ def patch_data(report: PatchReport) -> dict[str, Any]:
     """
     report = replace(report, index_base=0)
     first = report.pairs[0]
-    clean = {**token_facts(first.clean), "metric": json_number(report.clean_metric)}
-    corrupt = {**token_facts(first.corrupt), "metric": json_number(report.corrupt_metric)}
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "model": model_facts(report.model),
         "kind": report.kind,
-        "clean": clean,
-        "corrupt": corrupt,
-        "answer": _word(first.answer),
-        "foil": _word(first.foil),
+        **_pair(first, report.clean_metric, report.corrupt_metric),
         "what": report.what,
         "direction": report.direction,
         "at": report.at,
@@ -78,7 +73,7 @@ def patch_data(report: PatchReport) -> dict[str, Any]:
             for place, value in zip(found.places, row, strict=True)
         ]
     if len(report.pairs) > 1:
-        data["pairs"] = [_pair(pair) for pair in report.pairs]
+        data["pairs"] = [_pair(one, one.clean_metric, one.corrupt_metric) for one in report.pairs]
     return data
 
 
@@ -86,10 +81,10 @@ def _word(word: AskedToken | None) -> dict[str, Any] | None:
     return None if word is None else {"id": word.id, "token": word.text}
 
 
-def _pair(pair: PairRuns) -> dict[str, Any]:
+def _pair(pair: PairRuns, clean: float, corrupt: float) -> dict[str, Any]:
     return {
-        "clean": {**token_facts(pair.clean), "metric": json_number(pair.clean_metric)},
-        "corrupt": {**token_facts(pair.corrupt), "metric": json_number(pair.corrupt_metric)},
+        "clean": {**token_facts(pair.tokens.clean), "metric": json_number(clean)},
+        "corrupt": {**token_facts(pair.tokens.corrupt), "metric": json_number(corrupt)},
         "answer": _word(pair.answer),
         "foil": _word(pair.foil),
     }

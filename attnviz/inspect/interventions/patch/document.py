@@ -54,7 +54,7 @@ def patch_document(
 ) -> doc.Document:
     """Return the document of a report, with its first screen."""
     advice = _hints(report, explain) if hints else []
-    tokens = report.pairs[0].clean
+    tokens = report.pairs[0].tokens.clean
     every = ranking_table(report, report.ranking(len(report.effects)), "Every patch")
     groups = [
         doc.Group(about(report)),
@@ -103,11 +103,12 @@ def _hints(report: PatchReport, explained: bool) -> list[str]:
 def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
     """Return both prompts of the first pair; the tokens in which they differ are marked."""
     pair, maps = report.pairs[0], []
+    both, differ = pair.tokens, pair.tokens.changed
     many = ", pair 1" * (len(report.pairs) > 1)
     words = (quoted(pair.answer), "" if pair.foil is None else quoted(pair.foil))
     for name, tokens, changed, sign, value, word in (
-        ("clean", pair.clean, pair.changed[0], 1.0, pair.clean_metric, words[0]),
-        ("corrupt", pair.corrupt, pair.changed[1], -1.0, pair.corrupt_metric, words[1]),
+        ("clean", both.clean, differ[0], 1.0, pair.clean_metric, words[0]),
+        ("corrupt", both.corrupt, differ[1], -1.0, pair.corrupt_metric, words[1]),
     ):
         marks = np.zeros((1, len(tokens)))
         marks[0, list(changed)] = sign

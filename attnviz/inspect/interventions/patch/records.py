@@ -14,10 +14,11 @@ from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
 from attnviz.inspect.interventions.estimates import NOT_MEASURED, Estimate
+from attnviz.inspect.interventions.pairs import TokenPair
 from attnviz.inspect.interventions.patch.request import Asked as Method
 from attnviz.inspect.interventions.patch.request import At
 from attnviz.inspect.interventions.shown import place_name
-from attnviz.records import HeadLabel, Kind, ModelInfo, Tokens
+from attnviz.records import HeadLabel, Kind, ModelInfo
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -47,15 +48,12 @@ METRICS: Mapping[PatchMetric, PatchMetricInfo] = {
 
 @dataclass(frozen=True)
 class PairRuns:
-    """One pair and the metric of its two plain runs.
+    """One pair and the metric of its two runs without a patch.
 
-    changed: the tokens of the clean and of the corrupt prompt that differ from the other's.
     answer, foil: the tokens whose logits are compared; the foil is None if the metric has none.
     """
 
-    clean: Tokens
-    corrupt: Tokens
-    changed: tuple[tuple[int, ...], tuple[int, ...]]
+    tokens: TokenPair
     answer: AskedToken
     foil: AskedToken | None
     clean_metric: float

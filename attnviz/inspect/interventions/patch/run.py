@@ -188,7 +188,10 @@ class PatchStudy(Study):
         return PatchReport(
             model=job.model.info,
             kind=job.kind,
-            pairs=tuple(map(_runs, kept, clean.tolist(), corrupt.tolist())),
+            pairs=tuple(
+                PairRuns(one.tokens, one.answer, one.foil, *metrics)
+                for one, *metrics in zip(kept, clean.tolist(), corrupt.tolist(), strict=True)
+            ),
             what=request.what,
             direction=direction,
             at=request.where,
@@ -344,19 +347,6 @@ def effects(
 
 
 # In words ------------------------------------------------------------------------------------
-
-
-def _runs(asked: AskedPair, clean: float, corrupt: float) -> PairRuns:
-    tokens = asked.tokens
-    return PairRuns(
-        clean=tokens.clean,
-        corrupt=tokens.corrupt,
-        changed=tokens.changed,
-        answer=asked.answer,
-        foil=asked.foil,
-        clean_metric=clean,
-        corrupt_metric=corrupt,
-    )
 
 
 def _why(close: Ends | bool, threshold: float, metric: PatchMetric, difference: float) -> str:

@@ -36,7 +36,7 @@ _MOST = 0.5
 
 def heading(report: PatchReport) -> Words:
     """Return what was measured: the model, what was patched into what, how much, in one line."""
-    tokens = f"{len(report.pairs[0].corrupt)} tokens"
+    tokens = f"{len(report.pairs[0].tokens.corrupt)} tokens"
     pairs = report.source if report.source.endswith("built-in pairs") else pair_count(report)
     parts = [_patched(report), _amount(report), pairs if report.pairs_wanted > 1 else tokens]
     return [(report.model.name, True), *((part, False) for part in parts)]
@@ -164,7 +164,7 @@ def token_name(report: PatchReport, token: int) -> str:
 
 def base_tokens(report: PatchReport) -> Tokens:
     """Return the prompt of the first pair's base run, which the patches change."""
-    pair = report.pairs[0]
+    pair = report.pairs[0].tokens
     return pair.clean if report.direction == "noise" else pair.corrupt
 
 

@@ -12,6 +12,7 @@ import pytest
 from attnviz.draw.signed import Place
 from attnviz.engine.patching import WHOLE_LAYER
 from attnviz.inspect.interventions.estimates import Estimate
+from attnviz.inspect.interventions.pairs import TokenPair
 from attnviz.inspect.interventions.patch.records import (
     AskedToken,
     PairRuns,
@@ -27,7 +28,10 @@ CORRUPT = ("<s>", "Tom", " Green", " saw", " Ann", ",", " and", " Tom")
 
 
 def tokens_of(texts: Sequence[str]) -> Tokens:
-    return Tokens(tuple(range(len(texts))), tuple(texts), tuple(text == "<s>" for text in texts))
+    ids = [*dict.fromkeys((*CLEAN, *CORRUPT))]
+    return Tokens(
+        tuple(map(ids.index, texts)), tuple(texts), tuple(text == "<s>" for text in texts)
+    )
 
 
 def make_report(
@@ -48,9 +52,7 @@ def make_report(
         share = Estimate(value, doubt, p, base)
         effects.append(PatchEffect((place,), 8 * value - 4, 8 * value, share))
     runs = PairRuns(
-        tokens_of(CLEAN),
-        tokens_of(CORRUPT),
-        ((2,), (2,)),
+        TokenPair(tokens_of(CLEAN), tokens_of(CORRUPT)),
         AskedToken(7, " Brown"),
         AskedToken(8, " Green"),
         4,
