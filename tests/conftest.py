@@ -492,3 +492,13 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert screen == path.read_text(encoding="utf-8")
 
     return check
+
+
+def without_times(document: Any) -> Any:
+    """Return a document of JSON without the durations at any depth."""
+    if isinstance(document, dict):
+        kept = {
+            key: each for key, each in document.items() if key != "timings" and "second" not in key
+        }
+        return {key: without_times(each) for key, each in kept.items()}
+    return [*map(without_times, document)] if isinstance(document, list) else document

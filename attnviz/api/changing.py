@@ -1,4 +1,4 @@
-"""The functions that change a model or compare two; named as their commands."""
+"""The functions that change a model or compare two models; each has the name of its command."""
 
 from __future__ import annotations
 
@@ -220,14 +220,14 @@ def diff(
 ) -> DiffReport:
     """Compare two models, or one under two conditions, head by head, beyond a noise floor.
 
-    a, b: see ``capture``, or results saved as JSON; by default b is a again.
-    texts: one or several; by default the built-in ones. texts_b: what b reads in place of them.
+    a, b: see ``capture``, or results saved as JSON; b is a by default.
+    texts: one or several; by default the built-in ones. texts_b: those of b, by default ``texts``.
     tokenizer: for loaded models. device, dtype, backend, revision: for models given by name; a
         saved result is compared as it is. dtype_b, backend_b, revision_b: for b.
     The other options are those of ``attnviz diff``; see ``DiffRequest``.
 
-    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for what
-    cannot be read, UnsupportedError if the attention cannot be observed.
+    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for files
+    that cannot be read, UnsupportedError if the attention cannot be observed.
     """
     given = locals()
     from attnviz.inspect.diff import diff as question
@@ -280,14 +280,14 @@ def check(
     junit: str | os.PathLike[str] | None = None,
     seed: int = 0,
 ) -> CheckReport:
-    """Check a model by the rules in a file; the report's ``passed`` says whether all hold.
+    """Check a model by the rules in a file; ``passed`` of the report tells whether all hold.
 
     model: see ``capture``; None for the one that the file names. tokenizer: see ``capture``.
-    file: rules in TOML. init, force, update: write the file, or renew its baselines, as on the
-        command line. junit: a file to be written in JUnit XML.
+    file: rules in TOML. init, force, update: write the file or renew its baselines, as the options
+        of ``attnviz check`` do. junit: a file to be written as JUnit XML.
 
-    Raises UsageError (also a ValueError) for rules that do not fit the model, LoadError for what
-    cannot be read or written, UnsupportedError if the attention cannot be observed.
+    Raises UsageError (also a ValueError) for rules that do not fit the model, LoadError for a file
+    that cannot be read or written, UnsupportedError if the attention cannot be observed.
     """
     given = locals()
     from attnviz.inspect.check import check as question

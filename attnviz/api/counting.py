@@ -1,4 +1,4 @@
-"""The functions that count costs and teach the mechanism; named as their commands."""
+"""The functions that count costs and teach the mechanism; each has the name of its command."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class NumpyStack:
 
     @property
     def is_sum(self) -> bool:
-        """Return whether logits are read, after one norm, from the sum of all layers' outputs."""
+        """Return whether the final norm reads exactly the sum of what all layers write."""
         return self.shape.order != "after" and "prediction.weight" not in self.tensors
 
     def traced(self, ids: ArrayLike, keep: Callable[[int, Floats], Floats]) -> Trace:
@@ -344,7 +344,7 @@ class NumpyStack:
         return residual + attended + self._fed(layer, residual, attended)
 
     def _fed(self, layer: int, residual: Floats, attended: Floats) -> Floats:
-        """Return what the feed-forward of a layer adds, in a model with norms before each part."""
+        """Return the output of a layer's feed-forward, in a model with norms before each part."""
         read = residual if self.shape.order == "parallel" else residual + attended
         return self._feed_forward(layer, self._norm(f"layers.{layer}.feed_norm", read))
 

@@ -1,4 +1,4 @@
-"""The cells of one attention map, without labels: downsampled if need be, then drawn."""
+"""Draws the cells of one attention map, without labels, downsampled if necessary."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from attnviz.draw.scale import diverging_steps, visible_cells, weight_steps
 from attnviz.draw.theme import Theme
 
 MOST_LINES = 40
-"""The lines of a map where nothing else is said: text of as many tokens is never downsampled."""
+"""The default lines of a map: a text with as many tokens is never downsampled."""
 
 _LEAST_THUMBNAIL, _NAMED = 8, 13
-"""Cells of a thumbnail, and columns for its words, such as ``L0H3 sink .72``."""
+"""The least side of a thumbnail in cells; the columns of its words, such as ``L0H3 sink .72``."""
 
 
 def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
-    """Return the largest weight of each block of so many queries × keys; the last blocks may be
-    smaller.
+    """Return the largest weight of each block of ``factors`` = (queries, keys).
 
-    NaN is no weight: a block of nothing else stays NaN.
+    The last blocks may be smaller. NaN does not count: a block of NaN alone gives NaN.
     """
     for axis, factor in enumerate(factors):
         if factor > 1:
@@ -33,13 +32,13 @@ def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.
 
 
 def pool_signed(values: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
-    """Return the value of the largest size, with its sign; of two alike the one above zero."""
+    """Return the value of the largest size in each block, of two equal sizes the positive one."""
     above, below = pool(values, factors), -pool(-values, factors)
     return np.where(above >= -below, above, below)
 
 
 def pooling(factors: tuple[int, int], signed: bool = False) -> str:
-    """Return what a cell is where it is more than one weight, in words; else nothing."""
+    """Return what a cell means if it is more than one weight; else an empty string."""
     queries, keys = factors
     kept = "largest |value|" if signed else "max"
     if queries == keys:
@@ -52,9 +51,10 @@ def pooling(factors: tuple[int, int], signed: bool = False) -> str:
 def cell_steps(
     weights: NDArray[np.floating], factors: tuple[int, int], causal: bool, limit: float = 0.0
 ) -> NDArray[np.intp]:
-    """Return the steps of a downsampled map; −1 where only future lies, and for NaN.
+    """Return the colour step of each cell of a downsampled map.
 
-    limit: of values of either sign, where colours are full; 0 for weights.
+    The step is −1 for NaN, and for cells that hold only future keys.
+    limit: for values of either sign, the size from which colours are full; 0 for weights.
     """
     if limit:
         steps = diverging_steps(pool_signed(weights, factors), limit)
@@ -66,10 +66,11 @@ def cell_steps(
 
 
 class Fit(NamedTuple):
-    """How a map is drawn: columns a cell, whether a line shows two rows of cells, and pooling.
+    """How a map is drawn.
 
-    factors: how many queries and keys one cell stands for; equal where a map is square, or its
-    diagonal would be bent.
+    wide: columns of a cell. halves: whether a line shows two rows of cells.
+    factors: how many queries and keys one cell stands for; equal for square maps, whose diagonal
+        would bend otherwise.
     """
 
     wide: int
@@ -78,10 +79,9 @@ class Fit(NamedTuple):
 
 
 def fitted(queries: int, keys: int, lines: int, columns: int, theme: Theme) -> Fit:
-    """Return the finest way to draw a map in ``lines`` × ``columns``; cells of two columns go
-    first.
+    """Return the finest way to draw a map in ``lines`` × ``columns``; wide cells are preferred.
 
-    Where colour lets one character show two queries, a cell may be one column by half a line.
+    If one character can show two queries, in colour, a cell may be one column by half a line.
     """
     best: Fit | None = None
     for wide, halves in ((2, False), (1, theme.half_blocks)):
@@ -115,9 +115,7 @@ def small_map(
     theme: Theme,
     limit: float = 0.0,
 ) -> Block:
-    """Return a map of at most ``lines`` × ``columns``, see ``fitted``; limit: see
-    ``cell_steps``.
-    """
+    """Return a map of at most ``lines`` × ``columns``; limit: see ``cell_steps``."""
     queries, keys = weights.shape
     theme = theme.signed if limit else theme
     fit = fitted(queries, keys, lines, columns, theme)
@@ -130,9 +128,9 @@ def thumbnails_fit(
 ) -> tuple[int, int] | None:
     """Return the lines and columns of each of ``rows`` × ``across`` small maps, a cell a weight.
 
-    Each has a line of words above and an empty one below, and two columns to the next. None where
-    they do not fit in ``lines`` × ``columns``, or show less than a word would: fewer than 8 × 8
-    cells, or a text of more than forty tokens.
+    Each has a line of words above and an empty one below, and two columns to the next. None if they
+    do not fit in ``lines`` × ``columns``, or show too little: fewer than 8 × 8 cells, or a text of
+    more than forty tokens.
     """
     size = (tokens + 1) // 2, max(tokens, _NAMED)
     room = (lines + 1) // rows - 2 >= size[0] and (columns + 2) // across - 2 >= size[1]

@@ -1,4 +1,4 @@
-"""Sentences, and parts joined by dots, broken to the width of the screen."""
+"""Breaks sentences, and parts joined by dots, to the width of the screen."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from attnviz.draw.theme import Theme, Words
 
 
 def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) -> Block:
-    """Break text at its blanks, with later lines indented by two; the text must be safe.
+    """Break text at blanks, with later lines indented by two; the text must be safe to print.
 
-    Without a style, what stands before the first colon is bold. A word wider than the room is cut.
+    Without a style, the words before the first colon are bold. A word wider than the room is cut.
     """
     lines = at_blanks(text, room, "  ", theme.ellipsis)
     if style is not None:
@@ -24,21 +24,21 @@ def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) ->
 
 
 def quoted_line(name: str, content: str, room: int, theme: Theme, lead: int = 7) -> Line:
-    """Return a text in one line behind its name in ``lead`` columns, cut where the line is full."""
+    """Return a text in one line behind its name in ``lead`` columns, cut at the end of the line."""
     shown = visible(" ".join(content.split()), theme.encoding)
     shown = fit(shown, room - lead, theme.ellipsis) if width(shown) > room - lead else shown
     return text_line((name.ljust(lead), DIM), shown)
 
 
 def spelled_parts(parts: Words, theme: Theme) -> Words:
-    """Return the same parts in signs that the console has."""
+    """Return the parts in characters that the console can show."""
     return [(theme.spell(text), tone) for text, tone in parts]
 
 
 def wrapped(parts: Words, room: int, theme: Theme) -> list[Line]:
     """Join parts (text, tone) by dots, and break between parts when a line is full.
 
-    A part that is longer than a line is broken at its blanks.
+    A part longer than a line is broken at blanks.
     """
     lines: list[Line] = []
     used = 0

@@ -1,9 +1,9 @@
 """The scales of maps: a weight, or a value of either sign, as one of 256 steps.
 
-A weight's step is its square root: most weights of a row are small, and the root spreads them out
-and keeps 0 and 1 in their places; weights above 1, as in value-weighted maps, count as 1. A value
-of either sign has the root of its size, with the same range both ways; without colour, glyphs of
-two families tell the sign.
+The step of a weight is proportional to its square root: most weights of a row are small, and the
+root spreads them while 0 and 1 keep their places. Weights above 1, as in value-weighted maps, count
+as 1. Values of either sign use the root of their size, with the same range on both sides; without
+colour, two families of glyphs show the sign.
 """
 
 from __future__ import annotations
@@ -40,6 +40,6 @@ def weight_steps(weights: NDArray[np.floating]) -> NDArray[np.intp]:
 
 
 def visible_cells(queries: int, keys: int, causal: bool) -> NDArray[np.bool_]:
-    """Return which cells (query, key) a map draws: the future of a causal query stays blank."""
+    """Return which cells (query, key) a map draws: in causal maps not those of future keys."""
     cells = np.ones((queries, keys), dtype=bool)
     return np.tril(cells) if causal else cells

@@ -19,7 +19,7 @@ _DIRECTORY = PACKAGED / "tiny"
 
 
 class Bundled(StackModel):
-    """The bundled decoder language model; everything about it is read from its files.
+    """The bundled decoder language model; all its facts are read from its files.
 
     dtype: number type of the computation, ``float32`` or ``float64``; UsageError for another.
     seed: seed of random initial weights, None for the trained ones.

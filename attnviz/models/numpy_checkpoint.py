@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from attnviz.attention.family import NotUnderstoodError
-from attnviz.attention.family_reading import Understood, understood
+from attnviz.attention.family_reading import CheckpointLayout, checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.checkpoint_files import (
@@ -111,7 +111,7 @@ def _opened(name: str, directory: Path, commit: str | None, tokens: int | None) 
         raise NotUnderstoodError("the weights are no safetensors")
     shapes = check_weights(name, directory, weights)
     check_layers(name, fields, shapes)
-    read = understood(fields, shapes)
+    read = checkpoint_layout(fields, shapes)
     stored = StoredTensors([directory / file for file in weights], fields)
     types = stored.types([part.name for part in read.parts.values()])
     if tokens is not None:
@@ -144,7 +144,7 @@ def _opened(name: str, directory: Path, commit: str | None, tokens: int | None) 
     return NumpyCheckpoint(info, stack, opened, stored, ends, trained_tokens(said))
 
 
-def _check_work(read: Understood, shapes: Shapes, types: Sequence[str], tokens: int) -> None:
+def _check_work(read: CheckpointLayout, shapes: Shapes, types: Sequence[str], tokens: int) -> None:
     names = {part.name for role, part in read.parts.items() if not role.startswith(_UNREAD)}
     numbers = sum(int(np.prod(shapes[path])) for path in names)
     run = numbers * (2 * tokens / _SPEED + max(_READ[kind] for kind in types))

@@ -94,7 +94,8 @@ class TransformersModel:
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
         """Return the decoder text that the model writes, always with the likeliest token.
 
-        It begins with the decoder's start token, ends before the end token, has at most ``limit``.
+        It begins with the decoder's start token, ends before the end token and has at most
+        ``limit`` tokens.
 
         Raises:
             UsageError: the model has no language-model head.

@@ -1,8 +1,9 @@
 """The numbers for programs: the object of ``--json``, and the long table of a CSV file.
 
-One model is the object itself; several stand in ``models``, the rows of ``--compare`` in ``rows``.
-Whole numbers stay whole, however large. Parameters of ``attention``, ``per_head`` and ``ffn`` are
-those of one layer, the kind that the model has most of; everything else is of the whole model.
+One model is the object itself; several are in ``models``, and the rows of ``--compare`` in
+``rows``. Whole numbers stay whole, however large. Parameters of ``attention``, ``per_head`` and
+``ffn`` are those of one layer, of the kind that the model has most of; everything else is of the
+whole model.
 
 The table has one line for each number: the compared options, then ``model, section, stack, item,
 detail, value, unit``. Lines of the section ``parameters`` without ``detail`` add up to its
@@ -15,7 +16,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from attnviz.count.params.cases import BuiltCount, Case, Counted
+from attnviz.count.params.cases import BuiltCount, Case, CountedCases
 from attnviz.count.params.counting.cache import CacheCount
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.parts import PartLine, layer_kind, main_attention, main_group, part_lines
@@ -49,17 +50,17 @@ _FIT = (
 )
 
 
-def write_params_json(counted: Counted, stream: SupportsWrite[str]) -> None:
-    """Write what was counted as indented JSON, ASCII only: names come from strangers."""
+def write_params_json(counted: CountedCases, stream: SupportsWrite[str]) -> None:
+    """Write the counts as indented JSON, in ASCII because names may come from anywhere."""
     stream.write(json.dumps(params_object(counted), indent=2, allow_nan=False) + "\n")
 
 
-def params_object(counted: Counted) -> dict[str, Any]:
+def params_object(counted: CountedCases) -> dict[str, Any]:
     """Return the object of ``--json``."""
     return {"schema": _SCHEMA, **params_data(counted)}
 
 
-def params_data(counted: Counted) -> dict[str, Any]:
+def params_data(counted: CountedCases) -> dict[str, Any]:
     """Return the object without its schema."""
     if counted.built is not None:
         return _built(counted.built)
@@ -71,14 +72,11 @@ def params_data(counted: Counted) -> dict[str, Any]:
 
 
 def _named(record: object, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields of these names, under these names."""
     return {name: getattr(record, name) for name in names}
 
 
 def _built(built: BuiltCount) -> dict[str, Any]:
-    """Return a model that was counted by building it: its parameters, and what its layers keep or
-    null.
-    """
+    """Return a model that was counted by building it; its cache is null if unknown."""
     return {
         "model": {
             "name": built.name,
@@ -105,12 +103,12 @@ def _built(built: BuiltCount) -> dict[str, Any]:
     }
 
 
-def _comparison(counted: Counted) -> dict[str, Any]:
+def _comparison(counted: CountedCases) -> dict[str, Any]:
     """Return the rows of a comparison.
 
     ``compare``: the options in the order of their columns. ``changed``: the numbers that differ
-    between rows. ``rows``: for each the ``values`` of the options and the object of its model, or
-    ``error`` where the values do not go together. ``reading``: what changed, in words.
+    between rows. ``rows``: for each case the ``values`` of the options and the object of its model,
+    or ``error`` if the values do not fit together. ``reading``: what changed, in words.
     """
     from attnviz.count.params.compare import (
         change_finding,
@@ -200,7 +198,7 @@ def _model(cost: CostReport, revision: str | None) -> dict[str, Any]:
 
 
 def _part(line: PartLine) -> dict[str, Any]:
-    """Return a line of the screen's table; lines with ``detail`` are parts of the one above."""
+    """Return a line of the screen's table; lines with ``detail`` are parts of the line above."""
     return {
         "name": line.label,
         "role": line.role,
@@ -218,7 +216,7 @@ def _part(line: PartLine) -> dict[str, Any]:
 
 
 def _kinds(cost: CostReport) -> list[dict[str, Any]]:
-    """List equal layers together; ``indices`` is null if a stack has only these."""
+    """Return the kinds of layers; ``indices`` is null if a stack has only one kind."""
     return [
         {
             "stack": stack.spec.name,
@@ -246,8 +244,8 @@ def _cache(cache: CacheCount) -> dict[str, Any]:
     }
 
 
-def params_rows(counted: Counted) -> Iterator[tuple[object, ...]]:
-    """Yield the long table; refused cases have one line that says why."""
+def params_rows(counted: CountedCases) -> Iterator[tuple[object, ...]]:
+    """Yield the long table; a case that could not be counted has one line with the reason."""
     yield (*(option.replace("-", "_") for option in counted.options), *_COLUMNS)
     if counted.built is not None:
         built = counted.built
@@ -263,7 +261,7 @@ def params_rows(counted: Counted) -> Iterator[tuple[object, ...]]:
 
 
 def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, int, str]]:
-    """Yield section, stack, item, detail, value and unit."""
+    """Yield (section, stack, item, detail, value, unit) of each number of a case."""
     section = unit = "parameters"
     for line in part_lines(cost.parameters):
         yield section, line.stack, line.label, "detail" * line.detail, line.number, unit

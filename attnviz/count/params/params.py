@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attnviz.count.params.cases import Counted, NamedModel, compared_cases, requested_cases
+from attnviz.count.params.cases import CountedCases, NamedModel, compared_cases, requested_cases
 from attnviz.count.params.request import ParamsRequest
 from attnviz.draw.report import Report
 
-if TYPE_CHECKING:  # the program's form needs no drawing
+if TYPE_CHECKING:  # the options of the program need no drawing
     from _typeshed import SupportsWrite
 
     from attnviz.draw.document import Document
@@ -18,12 +18,12 @@ if TYPE_CHECKING:  # the program's form needs no drawing
 
 @dataclass(frozen=True, repr=False)
 class ParamsReport(Report):
-    """What was counted.
+    """The counts of ``params``.
 
-    models: how many were named; 0 for a shape. request: what was asked.
+    models: how many models were named; 0 for a shape. request: the options.
     """
 
-    counted: Counted
+    counted: CountedCases
     models: int
     request: ParamsRequest
 
@@ -53,8 +53,8 @@ class ParamsReport(Report):
 def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport:
     """Count parameters, KV cache, operations and memory of each model, or of one shape.
 
-    Raises UsageError for neither a model nor a shape, both, or numbers that do not go together;
-    LoadError or OfflineError for a name that stands for nothing that can be read.
+    Raises UsageError for neither a model nor a shape, both, or numbers that do not fit together;
+    LoadError or OfflineError for a name whose config cannot be read.
     """
     count = compared_cases if request.compare else requested_cases
     return ParamsReport(count(models, request), len(models), request)

@@ -12,7 +12,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import counted, label_title
 from attnviz.draw.signed import Place, interval_text, layer_grid, ranked_table
-from attnviz.inspect.interventions.estimates import Estimate
+from attnviz.inspect.interventions.means import Mean
 from attnviz.records import HeadLabel
 
 Cells = tuple[str | doc.Column, Sequence[str]]
@@ -29,7 +29,7 @@ def place_name(place: Place, letters: str, base: int) -> str:
 
 
 def effect_grid(
-    found: Mapping[Place, Estimate],
+    found: Mapping[Place, Mean],
     scale: NumberScale,
     title: str,
     column: Callable[[int], str],
@@ -58,14 +58,13 @@ def effect_grid(
 def effect_table(
     title: str,
     names: Sequence[str],
-    found: Sequence[Estimate],
+    found: Sequence[Mean],
     scale: NumberScale,
-    column: Cells,
-    *columns: Cells,
+    columns: Sequence[Cells],
 ) -> doc.Table:
     """Return a row for each effect: a bar, its value, its interval or standard error, the rest.
 
-    column: the value, as it is written. columns: those behind the interval; a column without any
+    columns: the value as it is written, then those behind the interval; a column without any
     filled cell is left out. Rows whose interval includes zero are grey.
     """
     doubt: Cells = ("95% interval", [interval_text(one.interval, scale) for one in found])
@@ -73,7 +72,7 @@ def effect_table(
         plain = NumberScale(scale.limit, False, scale.percent)
         doubt = ("std error", [number(one.error, plain) for one in found])
     values, grey = [one.value for one in found], [one.unclear for one in found]
-    return ranked_table(title, names, values, scale, [column, doubt, *columns], grey)
+    return ranked_table(title, names, values, scale, [columns[0], doubt, *columns[1:]], grey)
 
 
 def number(value: float | None, scale: NumberScale) -> str:
@@ -81,7 +80,7 @@ def number(value: float | None, scale: NumberScale) -> str:
     return "" if value is None or math.isnan(value) else scale.text(value)
 
 
-def base_rates(title: str, found: Sequence[Estimate], scale: NumberScale) -> Cells:
+def base_rates(title: str, found: Sequence[Mean], scale: NumberScale) -> Cells:
     """Return the column of the base rates."""
     return title, [number(one.base_rate, scale) for one in found]
 

@@ -70,7 +70,7 @@ def _metrics(values: Mapping[Any, float | None]) -> dict[str, float | None]:
 
 def _effect(report: AblationReport, effect: Effect) -> dict[str, Any]:
     """Return one ablation: its heads, and its metrics with what is known of each."""
-    variant, head, found = effect.variant, effect.head, effect.estimates
+    variant, head, found = effect.variant, effect.head, effect.means
     entry: dict[str, Any] = {
         "layer": variant.layer if len(variant.layers) == 1 else None,
         "head": head[1] if head else None,

@@ -32,7 +32,7 @@ from attnviz.inspect.interventions.ablate.words import (
     map_title,
     ranking_titles,
 )
-from attnviz.inspect.interventions.estimates import Estimate
+from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.shown import (
     Cells,
     base_rates,
@@ -122,10 +122,10 @@ def head_grid(report: AblationReport, scaled: bool = True) -> doc.HeadGrid | Non
     )
 
 
-def _placed(report: AblationReport) -> Mapping[Place, Estimate]:
+def _placed(report: AblationReport) -> Mapping[Place, Mean]:
     """Return what each cell of the map shows; values that are not finite are left out."""
     if report.method == "gradient":
-        return {head: Estimate(value) for head, value in report.gradients.items()}
+        return {head: Mean(value) for head, value in report.gradients.items()}
     placed = {report.cell(each.variant): each.shown(report.metric) for each in report.effects}
     return {
         place: one
@@ -157,14 +157,16 @@ def ranking_tables(report: AblationReport, most: int | None = None) -> list[doc.
 def _gradients(report: AblationReport, most: int) -> doc.Table:
     heads = report.by_gradient[:most]
     scale = NumberScale.over(report.gradients.values(), signed=False)
-    found = [Estimate(report.gradients[head]) for head in heads]
+    found = [Mean(report.gradients[head]) for head in heads]
     return effect_table(
         "Highest by gradient",
         [report.head_name(head) for head in heads],
         found,
         scale,
-        (f"gradient{scale.times}", [scale.text(one.value) for one in found]),
-        label_column(report.labels, heads, _label),
+        [
+            (f"gradient{scale.times}", [scale.text(one.value) for one in found]),
+            label_column(report.labels, heads, _label),
+        ],
     )
 
 
@@ -179,10 +181,12 @@ def _effects(
         [report.name(effect.variant) for effect in effects],
         found,
         scale,
-        _metric_column(effects, among, report.metric),
-        label_column(report.labels, [effect.head for effect in effects], _label),
-        base_rates("random dir.", found, scale),
-        *(_metric_column(effects, among, name) for name in report.metrics_aside(effects)),
+        [
+            _metric_column(effects, among, report.metric),
+            label_column(report.labels, [effect.head for effect in effects], _label),
+            base_rates("random dir.", found, scale),
+            *(_metric_column(effects, among, name) for name in report.metrics_aside(effects)),
+        ],
     )
 
 
@@ -205,7 +209,7 @@ def together(report: AblationReport) -> list[doc.Part]:
         return []
     parts: list[doc.Part] = [_effects(report, joint, report.effects, "Ablated together")]
     scale = scale_of(report.effects, report.metric)
-    alone = {single.head: single.estimates.get(report.metric) for single in report.singles}
+    alone = {single.head: single.means.get(report.metric) for single in report.singles}
     for effect in joint if report.ranked_by.signed else ():
         costs = [alone.get(head) for head in effect.variant.heads]
         known = [cost.value for cost in costs if cost is not None]

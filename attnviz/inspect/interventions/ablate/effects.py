@@ -8,7 +8,7 @@ import numpy as np
 
 from attnviz.engine.effects import METRICS, Metric, Scores, Variant
 from attnviz.inspect.interventions.ablate.records import Effect
-from attnviz.inspect.interventions.estimates import Estimate, intervals, p_values
+from attnviz.inspect.interventions.means import Mean, intervals, p_values
 
 _Parts = Mapping[int, Sequence[tuple[Scores, int]]]
 """For each ablation the pieces that have it, in the order of the texts, and its place in each."""
@@ -39,7 +39,7 @@ def ablation_effects(
     parts = _parts(pieces)
     measured = _values(parts)
     bases = {key: float(np.mean(values)) for key, values in _values(_parts(control)).items()}
-    found: dict[_Key, Estimate] = {}
+    found: dict[_Key, Mean] = {}
     for texts in {len(values) for values in measured.values()}:
         # Ablations that are measured over equally many texts share the draws of their intervals.
         keys = [key for key, values in measured.items() if len(values) == texts]
@@ -52,7 +52,7 @@ def ablation_effects(
         for key, value, ends in zip(
             keys, columns.mean(axis=0).tolist(), intervals(columns, seed), strict=True
         ):
-            found[key] = Estimate(
+            found[key] = Mean(
                 value,
                 ends,
                 chances.get(key),

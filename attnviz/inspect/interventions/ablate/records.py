@@ -24,9 +24,9 @@ from attnviz.engine.effects import (
     Unit,
     Variant,
 )
-from attnviz.inspect.interventions.estimates import NOT_MEASURED, Estimate
+from attnviz.inspect.interventions.means import NOT_MEASURED, Mean
 from attnviz.inspect.interventions.shown import place_name
-from attnviz.records import NO_LABEL, HeadLabel, HeadsReport, Kind, ModelInfo, Tokens
+from attnviz.records import NO_LABEL, HeadLabel, HeadsReport, Kind, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -43,14 +43,14 @@ class Effect:
     """What one ablation costs, over one text or as the mean over several.
 
     texts: the number of texts.
-    estimates: the mean of each metric that the model and the texts have. Its base rate is what it
+    means: the mean of each metric that the model and the texts have. Its base rate is what it
         costs to remove a random direction of equal norm instead.
     token_losses: (tokens,) for each text as in ``Scores``; empty if it was not asked for.
     """
 
     variant: Variant
     texts: int = 1
-    estimates: Mapping[Metric, Estimate] = field(default_factory=dict)
+    means: Mapping[Metric, Mean] = field(default_factory=dict)
     token_losses: tuple[NDArray[np.floating], ...] = ()
 
     @property
@@ -59,12 +59,12 @@ class Effect:
         return self.variant.heads[0] if len(self.variant.heads) == 1 else None
 
     def value(self, name: Metric) -> float:
-        """Return the mean of a metric; NaN if the model does not have it."""
-        return self.estimates.get(name, NOT_MEASURED).value
+        """Return the mean of a metric as a number; NaN if the model does not have it."""
+        return self.means.get(name, NOT_MEASURED).value
 
-    def shown(self, name: Metric) -> Estimate:
-        """Return the estimate of a metric in the unit that is shown, such as percent."""
-        return self.estimates.get(name, NOT_MEASURED).times(METRICS[name].factor)
+    def shown(self, name: Metric) -> Mean:
+        """Return the mean of a metric in the unit that is shown, such as percent."""
+        return self.means.get(name, NOT_MEASURED).times(METRICS[name].factor)
 
 
 class Ranking(NamedTuple):
@@ -81,7 +81,7 @@ def scale_of(effects: Sequence[Effect], name: Metric) -> NumberScale:
 
 
 @dataclass(frozen=True, repr=False)
-class AblationReport(Report):
+class AblationReport(Report, Provenance):
     """The result of one ablation run, and the choices that it was made with.
 
     model: where the numbers come from.
@@ -90,27 +90,21 @@ class AblationReport(Report):
     effects: of every ablation that was measured, in the order in which they were asked for.
     targets: the decoder's tokens of each text; empty for other models.
     mode, unit, method, positions: how heads were ablated and what was measured.
-    metric: the one that ranks and colours.
-    baseline: the clean model's own numbers, mean over the texts; ``loss`` in nats per token.
+    metric: the metric that ranks and colours.
+    baseline: the numbers of the model with every head, mean over the texts; ``loss`` in nats per
+        token.
     gradients: first-order importance |dL/dξ| of each (layer, head), mean over the texts; empty
-        where it was not asked for.
+        if it was not asked for.
     rank_correlation: Spearman's, between ``gradients`` and the exact metric; None unless both ran.
     reference: what the replacement values come from, in words; None for zero.
-    draws: how many other texts stood in for each text.
-    seed: of every random choice.
-    seconds: the scan took.
-    notes: sentences a reader of the result must know.
-    complete: False where the scan was interrupted or its time was up.
-    text: the first text, as it was given.
-    source: where the texts come from, in words; empty where the person typed the text.
-    texts_wanted: how many texts there were to scan; more than there are where it was cut off.
-    target: what the decoder of an encoder–decoder read with the first text, safe or not.
-    answer, foil: the tokens whose logits are compared, safe or not.
+    draws: the number of other texts that stood in for each text.
+    texts_wanted: the number of texts to scan; more than ``texts`` if the scan was interrupted.
+    target: what a decoder read with the first text; not yet safe for a terminal.
+    answer, foil: the tokens whose logits are compared; not yet safe for a terminal.
     patterns: the attention of the ranked heads over the first text, for their labels and small
-        maps; None where it was not observed.
+        maps; None if it was not observed.
     top: heads in the ranking.
     by_token: show where in the first text the ablations hurt.
-    index_base: 0, or 1 for names that start at one.
     """
 
     model: ModelInfo
@@ -128,12 +122,6 @@ class AblationReport(Report):
     rank_correlation: float | None = None
     reference: str | None = None
     draws: int = 1
-    seed: int = 0
-    seconds: float = 0.0
-    notes: tuple[str, ...] = ()
-    complete: bool = True
-    text: str = ""
-    source: str = ""
     texts_wanted: int = 1
     target: str | None = None
     answer: str | None = None
@@ -141,7 +129,6 @@ class AblationReport(Report):
     patterns: HeadsReport | None = None
     top: int = 8
     by_token: bool = False
-    index_base: int = 0
 
     command = "ablate"
     lists = ("heads", "together")
@@ -229,7 +216,7 @@ class AblationReport(Report):
         return [
             name
             for name, metric in METRICS.items()
-            if metric.aside and name != self.metric and any(name in e.estimates for e in shown)
+            if metric.aside and name != self.metric and any(name in e.means for e in shown)
         ]
 
     def cell(self, variant: Variant) -> Place | None:
@@ -253,10 +240,6 @@ class AblationReport(Report):
         """Return the name over a column of the map."""
         letters = _LETTERS[self.unit]
         return f"{letters}{column + self.index_base}" if letters else "layer"
-
-    def head_name(self, head: Place) -> str:
-        """Return the name of a head, such as ``L2H5``."""
-        return place_name(head, "H", self.index_base)
 
     def name(self, variant: Variant) -> str:
         """Return such as ``L2H5``, ``L2KV1``, ``L2``, or the names of heads that went together."""

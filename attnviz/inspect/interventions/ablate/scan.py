@@ -297,7 +297,7 @@ def _correlation(effects: Sequence[Effect], gradients: Mapping[Place, float]) ->
     both = [
         (gradients[effect.head], effect.value("loss_delta"))
         for effect in effects
-        if effect.head is not None and effect.head in gradients and "loss_delta" in effect.estimates
+        if effect.head is not None and effect.head in gradients and "loss_delta" in effect.means
     ]
     if len(both) < 2:
         return None
@@ -311,7 +311,7 @@ def _metric(effects: Sequence[Effect], job: AblationJob) -> Metric:
     """
     if not effects:
         return "loss_delta"
-    known = [name for name in METRICS if name in effects[0].estimates]
+    known = [name for name in METRICS if name in effects[0].means]
     wanted = job.request.metric
     if wanted is None:
         defaults: tuple[Metric, ...] = ("loss_delta", "output_mse")

@@ -9,7 +9,7 @@ from attnviz.draw.document import Facts, Part, Quote, Words
 from attnviz.draw.provenance import counted, listed, model_words
 from attnviz.engine.effects import METRICS
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
-from attnviz.inspect.interventions.estimates import Estimate
+from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.shown import incomplete
 
 _UNITS = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
@@ -108,7 +108,7 @@ def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
     It is for metrics that are never below zero.
     """
     names = listed([report.name(effect.variant) for effect in first])
-    known = [effect.estimates[report.metric] for effect in first]
+    known = [effect.means[report.metric] for effect in first]
     if any(one.base_rate is None or one.base_rate < _AS_MUCH * one.value for one in known):
         return names
     return f"{names}, but as large for random directions of equal norm"
@@ -234,9 +234,9 @@ def ranking_titles(report: AblationReport) -> tuple[str, str]:
 def caveats(report: AblationReport) -> list[str]:
     """Return sentences on what the numbers cannot say."""
     found = []
-    values = [each.estimates.get(report.metric, Estimate(0.0)).value for each in report.effects]
+    values = [each.means.get(report.metric, Mean(0.0)).value for each in report.effects]
     lost = sum(not math.isfinite(value) for value in values)
-    first = report.effects[0].estimates.values() if report.effects else ()
+    first = report.effects[0].means.values() if report.effects else ()
     if lost:
         found.append(
             f"no numbers: {counted(lost, 'ablation')} overflowed and stay blank"

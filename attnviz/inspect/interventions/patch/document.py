@@ -130,7 +130,7 @@ def head_grid(report: PatchReport, scaled: bool = True) -> doc.HeadGrid:
 
     scaled: add a colour bar; a first screen has only the numbers.
     """
-    found = {effect.places[0]: report.estimate(effect) for effect in report.effects}
+    found = {effect.places[0]: report.mean(effect) for effect in report.effects}
     scale = NumberScale.over(one.value for one in found.values())
     return effect_grid(
         found,
@@ -189,12 +189,16 @@ def _ranking_title(report: PatchReport) -> str:
 
 def ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str = "") -> doc.Table:
     """Return a row for each patch: effect, interval, base rate, label and other columns."""
-    found = [report.estimate(effect) for effect in shown]
+    found = [report.mean(effect) for effect in shown]
     scale = NumberScale.over([report.shown(effect) for effect in report.effects])
     estimated = report.method == "gradient"
     name = "effect" if report.ratio else f"Δ M, {METRICS[report.metric].unit}"
     heads = [effect.places[0] if len(effect.places) == 1 else None for effect in shown]
     columns: list[Cells] = [
+        (
+            ("estimate" if estimated else name) + scale.times,
+            [number(e.value, scale) for e in found],
+        ),
         base_rates("base rate", found, scale),
         label_column(report.labels, heads, known_text),
     ]
@@ -203,9 +207,7 @@ def ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str 
     columns.append(("q", [_small(effect.q) for effect in shown]))
     if not estimated:
         columns.append(("M patched", [f"{effect.metric:+.2f}" for effect in shown]))
-    value_title = ("estimate" if estimated else name) + scale.times
-    value = (value_title, [number(one.value, scale) for one in found])
-    return effect_table(title, [*map(report.names, shown)], found, scale, value, *columns)
+    return effect_table(title, [*map(report.names, shown)], found, scale, columns)
 
 
 def _small(value: float) -> str:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
-from attnviz.inspect.interventions.estimates import NOT_MEASURED, Estimate
+from attnviz.inspect.interventions.means import NOT_MEASURED, Mean
 from attnviz.inspect.interventions.pairs import TokenPair
 from attnviz.inspect.interventions.patch.request import Asked as Method
 from attnviz.inspect.interventions.patch.request import At
 from attnviz.inspect.interventions.shown import place_name
-from attnviz.records import HeadLabel, Kind, ModelInfo
+from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -77,7 +77,7 @@ class PatchEffect:
     places: tuple[Place, ...]
     metric: float
     change: float
-    share: Estimate = NOT_MEASURED
+    share: Mean = NOT_MEASURED
     q: float = math.nan
     gradient: float = math.nan
 
@@ -107,7 +107,7 @@ class TokenEffects:
 
 
 @dataclass(frozen=True, repr=False)
-class PatchReport(Report):
+class PatchReport(Report, Provenance):
     """The result of one run of patching, and the choices that it was made with.
 
     pairs: the pairs that were measured; the first one is shown.
@@ -143,16 +143,9 @@ class PatchReport(Report):
     group: int = 1
     rank_correlation: float | None = None
     labels: Mapping[Place, HeadLabel] = field(default_factory=dict)
-    text: str = ""
-    source: str = ""
     pairs_wanted: int = 1
-    seed: int = 0
-    seconds: float = 0.0
-    notes: tuple[str, ...] = ()
-    complete: bool = True
     top: int = 8
     fdr: bool = False
-    index_base: int = 0
 
     command = "patch"
     lists = ("heads", "by_token", "pairs")
@@ -182,15 +175,15 @@ class PatchReport(Report):
         """Return whether the order of the heads means something: shares that have intervals."""
         return self.ratio and any(each.share.interval is not None for each in self.effects)
 
-    def estimate(self, effect: PatchEffect) -> Estimate:
+    def mean(self, effect: PatchEffect) -> Mean:
         """Return what is shown of an effect: its gradient, its share, or the metric's change."""
         if self.method == "gradient":
-            return Estimate(effect.gradient)
-        return effect.share if self.ratio else Estimate(effect.change)
+            return Mean(effect.gradient)
+        return effect.share if self.ratio else Mean(effect.change)
 
     def shown(self, effect: PatchEffect) -> float:
-        """Return the value of ``estimate``."""
-        return self.estimate(effect).value
+        """Return the value of ``mean``."""
+        return self.mean(effect).value
 
     def ranking(self, top: int | None = None) -> list[PatchEffect]:
         """Return the patches with the largest finite effects of either sign."""

@@ -14,7 +14,7 @@ from attnviz.draw.signed import Place
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
 from attnviz.engine.scan.run import Patching
-from attnviz.inspect.interventions.estimates import Ends, Estimate, intervals, p_values
+from attnviz.inspect.interventions.means import Ends, Mean, intervals, p_values
 from attnviz.inspect.interventions.patch.job import AskedPair, PatchJob
 from attnviz.inspect.interventions.patch.records import (
     METRICS,
@@ -334,7 +334,7 @@ def effects(
     if fdr and len(own) >= LEAST_TEXTS:
         q = benjamini_hochberg(sign_flip_p(above, seed))
     found = map(
-        Estimate,
+        Mean,
         own.mean(axis=0).tolist(),
         [None if ends is None or math.isnan(ends[0]) else ends for ends in intervals(own, seed)],
         [None if p is None or math.isnan(p) else p for p in p_values(above, seed)],

@@ -164,8 +164,10 @@ def path_table(report: PathReport, most: int) -> doc.Table:
         [f"{report.name(one.place, one.into)} {one.into}" for one in shown],
         found,
         scale,
-        (f"share{scale.times}", [scale.text(one.value) for one in found]),
-        base_rates("other heads", found, scale),
-        ("explained", [f"{one.explained:.2f}" for one in shown]),
-        ("differs", [percent(one.moved) for one in shown]),
+        [
+            (f"share{scale.times}", [scale.text(one.value) for one in found]),
+            base_rates("other heads", found, scale),
+            ("explained", [f"{one.explained:.2f}" for one in shown]),
+            ("differs", [percent(one.moved) for one in shown]),
+        ],
     )

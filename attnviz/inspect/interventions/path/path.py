@@ -19,14 +19,14 @@ from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.patching import PathEffects, What
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
-from attnviz.inspect.interventions.estimates import Estimate, intervals
+from attnviz.inspect.interventions.means import Mean, intervals
 from attnviz.inspect.interventions.pairs import TokenPair, decoder_text, encode_pair, fitting
 from attnviz.inspect.interventions.patch.request import PathRequest
 from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.inspect.interventions.shown import place_name
 from attnviz.models.model import Model, require_number
 from attnviz.models.own import OwnAttention
-from attnviz.records import Advance, Kind, ModelInfo
+from attnviz.records import Advance, Kind, ModelInfo, Provenance
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -49,13 +49,13 @@ class Listener(NamedTuple):
 
     into: What
     place: Place
-    share: Estimate
+    share: Mean
     explained: float
     moved: float
 
 
 @dataclass(frozen=True, repr=False)
-class PathReport(Report):
+class PathReport(Report, Provenance):
     """What later heads read from one head.
 
     sender: the head. pairs: the prompts. listeners: the later heads, the largest share first.
@@ -67,12 +67,7 @@ class PathReport(Report):
     pairs: tuple[TokenPair, ...]
     listeners: tuple[Listener, ...]
     into: What | None
-    text: str
-    source: str = ""
-    notes: tuple[str, ...] = ()
-    seed: int = 0
     top: int = 8
-    index_base: int = 0
 
     command = "path"
 
@@ -197,7 +192,7 @@ def _listener(
     return Listener(
         into=what,
         place=(key[1], key[2]),
-        share=Estimate(float(shares.mean()), ends, base_rate=base_rate),
+        share=Mean(float(shares.mean()), ends, base_rate=base_rate),
         explained=float(np.mean([effects[0].explained[what][key] for effects in there])),
         moved=float(np.mean([effects[0].moved[what][key] for effects in there])),
     )

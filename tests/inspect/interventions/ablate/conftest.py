@@ -15,7 +15,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.effects import METRICS, Metric, Variant
 from attnviz.inspect.interventions.ablate.document import ablation_document
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
-from attnviz.inspect.interventions.estimates import Estimate
+from attnviz.inspect.interventions.means import Mean
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
 
@@ -58,8 +58,8 @@ def made_effect(
     token_losses: tuple[Any, ...] = (),
 ) -> Effect:
     """An effect of these values by metric, and of what else is known of each."""
-    estimates = {
-        name: Estimate(
+    means = {
+        name: Mean(
             value,
             intervals.get(name),
             adjusted.get(name),
@@ -69,13 +69,13 @@ def made_effect(
         )
         for name, value in values.items()
     }
-    return Effect(variant, texts, estimates, token_losses)
+    return Effect(variant, texts, means, token_losses)
 
 
 def with_loss(effect: Effect, **fields: Any) -> Effect:
     """An effect with other fields of its loss delta's estimate."""
-    loss = replace(effect.estimates["loss_delta"], **fields)
-    return replace(effect, estimates={**effect.estimates, "loss_delta": loss})
+    loss = replace(effect.means["loss_delta"], **fields)
+    return replace(effect, means={**effect.means, "loss_delta": loss})
 
 
 def effect_of(variant: Variant, rng: np.random.Generator, texts: int, tokens: int) -> Effect:

@@ -12,7 +12,7 @@ from attnviz.measures.bootstrap import mean_interval
 
 
 def intervals(effect: Effect) -> dict[Metric, tuple[float, float]]:
-    return {name: one.interval for name, one in effect.estimates.items() if one.interval}
+    return {name: one.interval for name, one in effect.means.items() if one.interval}
 
 
 VARIANTS = [Variant(((0, head),)) for head in range(3)]
@@ -30,7 +30,7 @@ def piece(text: int, variants: tuple[int, ...], losses: list[float], clean: floa
 def test_one_text_is_itself() -> None:
     (effect,) = ablation_effects([piece(0, (1,), [0.25])], VARIANTS, 0)
     assert effect.variant == VARIANTS[1]
-    values = {name: one.value for name, one in effect.estimates.items()}
+    values = {name: one.value for name, one in effect.means.items()}
     assert (effect.texts, values) == (1, {"loss_delta": 0.25, "kl": 2.5})
     assert intervals(effect) == {}
 
@@ -75,7 +75,7 @@ def test_standard_errors_of_a_mean() -> None:
         for text, error in enumerate((0.3, 0.4))
     ]
     (effect,) = ablation_effects(pieces, VARIANTS, 0)
-    assert effect.estimates["kl"].error == pytest.approx(0.25)  # sqrt(0.09 + 0.16) / 2
+    assert effect.means["kl"].error == pytest.approx(0.25)  # sqrt(0.09 + 0.16) / 2
 
 
 def test_the_baseline_counts_a_text_once() -> None:

@@ -134,9 +134,9 @@ def test_random_directions_that_do_as_much_are_told(scans: Scans) -> None:
         effects = [
             replace(
                 effect,
-                estimates={
+                means={
                     name: replace(one, base_rate=share * one.value)
-                    for name, one in effect.estimates.items()
+                    for name, one in effect.means.items()
                 },
             )
             for effect in report.effects

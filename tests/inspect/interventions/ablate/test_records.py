@@ -139,7 +139,7 @@ def test_json_has_the_fields_that_programs_rely_on(scans: Scans) -> None:
     for entry, effect in zip(data["heads"], report.effects, strict=True):
         assert (entry["layer"], entry["head"]) == effect.variant.heads[0]
         for name in METRICS:
-            one = effect.estimates.get(name)
+            one = effect.means.get(name)
             assert entry[name] == (None if one is None else one.value)
         assert [entry["ci_low"], entry["ci_high"]] == entry["intervals"]["loss_delta"]
         assert entry["ci_low"] < entry["loss_delta"] < entry["ci_high"]
@@ -181,7 +181,7 @@ def test_rows_hold_every_ablation_and_what_was_only_estimated(scans: Scans) -> N
     effect = report.effects[0]
     assert (single["name"], single["layer"], single["head"]) == ("L0H3", 0, 3)
     assert single["loss_delta"] == effect.value("loss_delta")
-    assert (single["ci_low"], single["ci_high"]) == effect.estimates["loss_delta"].interval
+    assert (single["ci_low"], single["ci_high"]) == effect.means["loss_delta"].interval
     assert single["gradient"] == 0.5
     assert joint["removed"] == "L0H3 L1H3 L2H3"
     assert (joint["layer"], joint["head"], joint["gradient"]) == (None, None, None)

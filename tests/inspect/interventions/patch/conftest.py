@@ -11,7 +11,7 @@ import pytest
 
 from attnviz.draw.signed import Place
 from attnviz.engine.patching import WHOLE_LAYER
-from attnviz.inspect.interventions.estimates import Estimate
+from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.pairs import TokenPair
 from attnviz.inspect.interventions.patch.records import (
     AskedToken,
@@ -49,7 +49,7 @@ def make_report(
         doubt = (value - 0.05, value + 0.05) if pairs >= 5 else None
         p = 0.01 if pairs >= 5 and abs(value) > 0.1 else 0.5 if pairs >= 5 else None
         base = value / 3 if number < 8 else None
-        share = Estimate(value, doubt, p, base)
+        share = Mean(value, doubt, p, base)
         effects.append(PatchEffect((place,), 8 * value - 4, 8 * value, share))
     runs = PairRuns(
         TokenPair(tokens_of(CLEAN), tokens_of(CORRUPT)),

@@ -16,7 +16,7 @@ from attnviz.draw.labels import width
 from attnviz.draw.terminal import first_screen, terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.draw.values import write_object
-from attnviz.inspect.interventions.estimates import Estimate
+from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.patch.data import patch_data, patch_rows
 from attnviz.inspect.interventions.patch.document import first_groups, patch_document, token_grid
 from attnviz.inspect.interventions.patch.records import PatchEffect, PatchReport
@@ -34,7 +34,7 @@ def shown(report: PatchReport, columns: int, lines: int, theme: Theme = PLAIN) -
     return first_screen(document, theme, columns, lines - 1).plain.splitlines()
 
 
-JOINT = PatchEffect(((0, 0), (0, 1)), 1.6, 5.6, Estimate(0.7, base_rate=0.2))
+JOINT = PatchEffect(((0, 0), (0, 1)), 1.6, 5.6, Mean(0.7, base_rate=0.2))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -102,7 +102,7 @@ def test_golden(
         ({"by_token": True}, "1 pair: an anecdote. In it, L0H0 carries 60% of the logit diff"),
         ({"corrupt_metric": 5.0}, "1 pair: an anecdote. The clean prompt favours the answer less "
                                   "than the corrupt one does. In it, L0H0 carries 60% of"),
-        ({"effects": (PatchEffect(((0, 0),), 4.0, 8.0, Estimate(2.2)),), "corrupt_metric": 3.45},
+        ({"effects": (PatchEffect(((0, 0),), 4.0, 8.0, Mean(2.2)),), "corrupt_metric": 3.45},
          "1 pair: an anecdote. In it, L0H0 carries 220% of the logit difference of 0.55 logits."),
         ({"ratio": False, "why": "clean and corrupt differ by 0 logits"},
          "Clean and corrupt differ by 0 logits: no shares."),
@@ -125,7 +125,7 @@ def test_what_no_pair_supports_is_not_found(reports: Reports) -> None:
     below = with_shares(one, base_rate=0.9)
     assert finding(replace(one, effects=below)) == f"1 pair: an anecdote. {said}"
     assert finding(unsure) == said
-    against = reports(effects=(PatchEffect(((0, 0),), -9.0, -5.0, Estimate(-0.6)),))
+    against = reports(effects=(PatchEffect(((0, 0),), -9.0, -5.0, Mean(-0.6)),))
     said = "No head that was patched carries any of the logit difference."
     assert finding(against).endswith(said)
 

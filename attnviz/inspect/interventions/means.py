@@ -18,7 +18,7 @@ Ends = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Mean:
     """The mean of one number over texts or over pairs of prompts.
 
     value: the mean; NaN if it was not measured or is not finite.
@@ -48,8 +48,8 @@ class Estimate:
         """Return whether the mean differs from zero, given how many changes were tried."""
         return not self.unclear and self.adjusted is not None and self.adjusted <= _SIGNIFICANT
 
-    def times(self, factor: float) -> Estimate:
-        """Return the estimate of the number times ``factor``, such as 100 for a percentage."""
+    def times(self, factor: float) -> Mean:
+        """Return the mean of the number times ``factor``, such as 100 for a percentage."""
         ends, base, error = self.interval, self.base_rate, self.error
         return replace(
             self,
@@ -60,7 +60,7 @@ class Estimate:
         )
 
 
-NOT_MEASURED = Estimate()
+NOT_MEASURED = Mean()
 
 
 def intervals(values: NDArray[np.floating], seed: int) -> list[Ends | None]:

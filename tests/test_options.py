@@ -1,12 +1,35 @@
-"""Amounts as they are typed."""
+"""The options of a command: what is checked when a request is made, and amounts as typed."""
 
 from __future__ import annotations
+
+import ast
 
 import pytest
 
 from attnviz.draw.numbers import spoken_time
 from attnviz.errors import UsageError
 from attnviz.options import Budget, read_budget, read_bytes
+
+from .test_imports import PATHS, tree
+
+
+def test_no_group_of_options_forgets_the_check_of_its_base() -> None:
+    """Types are checked in ``Options.__post_init__``, which a subclass could leave out."""
+    groups = [
+        (module, node)
+        for module in PATHS
+        if module.endswith(".request") or module == "attnviz.options"
+        for node in tree(module).body
+        if isinstance(node, ast.ClassDef) and node.bases
+    ]
+    checks = {
+        f"{module}:{group.name}": ast.unparse(each)
+        for module, group in groups
+        for each in group.body
+        if isinstance(each, ast.FunctionDef) and each.name == "__post_init__"
+    }
+    assert len(checks) > 8
+    assert not [name for name, text in checks.items() if "super().__post_init__()" not in text]
 
 
 @pytest.mark.parametrize(
