@@ -24,6 +24,8 @@ from attnviz.count.params.parts import PartLine, layer_kind, main_attention, mai
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
+    from attnviz.count.params.counting.serving import CardFit
+
 _SCHEMA = "attnviz.params/1"
 _COLUMNS = ("model", "section", "stack", "item", "detail", "value", "unit")
 
@@ -48,6 +50,9 @@ _FIT = (
     *("memory", "weights", "batch", "tokens", "binds", "cache", "left", "by_memory"),
     "max_positions",
 )
+_CARD = ("name", "vendor", "year", "source", "memory", "bandwidth")
+_CARD_FIT = ("fits", "free", "cards", "batch", "context")
+_DECODE = ("batch", "read", "operations", "seconds", "bound", "each", "tokens_per_second")
 
 
 def write_params_json(counted: CountedCases, stream: SupportsWrite[str]) -> None:
@@ -175,7 +180,24 @@ def _case(case: Case) -> dict[str, Any]:
         "flops": {**length, **_named(cost.flops, _FLOPS)},
         "attention_maps": _named(cost.maps, _MAPS),
     }
-    return data if fit is None else {**data, "memory": _named(fit, _FIT)}
+    data |= {} if fit is None else {"memory": _named(fit, _FIT)}
+    return data | ({"gpus": [_card(one) for one in case.gpus]} if case.gpus else {})
+
+
+def _card(fit: CardFit) -> dict[str, Any]:
+    """Return what one card makes of a model; ``decode`` and ``decode_full`` are upper bounds."""
+    bounds = {"decode": fit.decode, "decode_full": fit.full}
+    return {
+        **_named(fit.card, _CARD),
+        "rate": fit.rate,
+        "needs": {**_named(fit.need, fit.need._fields), "total": fit.need.total},
+        **_named(fit, _CARD_FIT),
+        **{
+            name: None if bound is None else _named(bound, _DECODE)
+            for name, bound in bounds.items()
+        },
+        "prefill_seconds": fit.prefill,
+    }
 
 
 def _model(cost: CostReport, revision: str | None) -> dict[str, Any]:
@@ -260,7 +282,7 @@ def params_rows(counted: CountedCases) -> Iterator[tuple[object, ...]]:
                 yield (*case.values, case.name, *line)
 
 
-def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, int, str]]:
+def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, float | None, str]]:
     """Yield (section, stack, item, detail, value, unit) of each number of a case."""
     section = unit = "parameters"
     for line in part_lines(cost.parameters):
@@ -278,3 +300,18 @@ def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, i
     yield "attention_maps", "", "all maps", "", cost.maps.bytes, "bytes"
     if case.fit is not None and case.fit.tokens is not None:
         yield "memory", "", "longest context", "", case.fit.tokens, "tokens"
+    for one in case.gpus:
+        yield from _card_lines(one)
+
+
+def _card_lines(fit: CardFit) -> Iterator[tuple[str, str, str, str, float | None, str]]:
+    name = fit.card.name
+    yield "gpus", "", name, "needs", fit.need.total, "bytes"
+    yield "gpus", "", name, "free", fit.free, "bytes"
+    yield "gpus", "", name, "cards", fit.cards, "cards"
+    yield "gpus", "", name, "largest batch", fit.batch, "sequences"
+    yield "gpus", "", name, "largest context", fit.context, "tokens"
+    for label, bound in (("decode", fit.decode), ("decode at largest batch", fit.full)):
+        most = None if bound is None else bound.tokens_per_second
+        yield "gpus", "", name, f"{label} at most", most, "tokens/s"
+    yield "gpus", "", name, "prefill at least", fit.prefill, "s"

@@ -6,13 +6,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attnviz.count.params.cases import CountedCases, NamedModel, compared_cases, requested_cases
+from attnviz.count.params.cases import (
+    Case,
+    CountedCases,
+    NamedModel,
+    compared_cases,
+    requested_cases,
+)
 from attnviz.count.params.request import ParamsRequest
 from attnviz.draw.report import Report
+from attnviz.options import read_bytes
 
 if TYPE_CHECKING:  # the options of the program need no drawing
     from _typeshed import SupportsWrite
 
+    from attnviz.count.params.cards import Gpu
+    from attnviz.count.params.counting.serving import CardFit
     from attnviz.draw.document import Document
 
 
@@ -53,8 +62,27 @@ class ParamsReport(Report):
 def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport:
     """Count parameters, KV cache, operations and memory of each model, or of one shape.
 
-    Raises UsageError for neither a model nor a shape, both, or numbers that do not fit together;
-    LoadError or OfflineError for a name whose config cannot be read.
+    Raises UsageError for neither a model nor a shape, both, numbers that do not fit together, or an
+    unknown card; LoadError or OfflineError for a name whose config cannot be read.
     """
     count = compared_cases if request.compare else requested_cases
-    return ParamsReport(count(models, request), len(models), request)
+    if not request.gpu:
+        return ParamsReport(count(models, request), len(models), request)
+    from attnviz.count.params.cards import find_cards  # most runs need no card
+
+    cards = find_cards(request.gpu)
+    counted = count(models, request)
+    served = tuple(_served(counted.cases, cards, request))
+    return ParamsReport(counted._replace(cases=served), len(models), request)
+
+
+def _served(cases: Sequence[Case], cards: Sequence[Gpu], request: ParamsRequest) -> Iterator[Case]:
+    """Yield the cases with what each card makes of them."""
+    from attnviz.count.params.counting.serving import fit_cards
+
+    overhead = read_bytes(request.overhead, "--overhead")
+    for case in cases:
+        gpus: tuple[CardFit, ...] = ()
+        if case.cost is not None:
+            gpus = fit_cards(case.cost, cards, chunk=request.chunk, overhead=overhead)
+        yield case._replace(gpus=gpus)
