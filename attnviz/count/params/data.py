@@ -51,7 +51,17 @@ _FIT = (
     "max_positions",
 )
 _CARD = ("name", "vendor", "year", "source", "memory", "bandwidth")
-_CARD_FIT = ("fits", "free", "cards", "batch", "context")
+_CARD_FIT = ("rate", "fits", "free", "cards", "batch", "context")
+_CARD_UNITS = {
+    "needs": "bytes",
+    "free": "bytes",
+    "cards": "cards",
+    "batch": "sequences",
+    "context": "tokens",
+    "decode": "tokens/s",
+    "decode_full": "tokens/s",
+    "prefill_seconds": "s",
+}
 _DECODE = ("batch", "read", "operations", "seconds", "bound", "each", "tokens_per_second")
 
 
@@ -189,13 +199,9 @@ def _card(fit: CardFit) -> dict[str, Any]:
     bounds = {"decode": fit.decode, "decode_full": fit.full}
     return {
         **_named(fit.card, _CARD),
-        "rate": fit.rate,
-        "needs": {**_named(fit.need, fit.need._fields), "total": fit.need.total},
+        "needs": {**fit.need._asdict(), "total": fit.need.total},
         **_named(fit, _CARD_FIT),
-        **{
-            name: None if bound is None else _named(bound, _DECODE)
-            for name, bound in bounds.items()
-        },
+        **{name: None if one is None else _named(one, _DECODE) for name, one in bounds.items()},
         "prefill_seconds": fit.prefill,
     }
 
@@ -301,17 +307,8 @@ def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, f
     if case.fit is not None and case.fit.tokens is not None:
         yield "memory", "", "longest context", "", case.fit.tokens, "tokens"
     for one in case.gpus:
-        yield from _card_lines(one)
-
-
-def _card_lines(fit: CardFit) -> Iterator[tuple[str, str, str, str, float | None, str]]:
-    name = fit.card.name
-    yield "gpus", "", name, "needs", fit.need.total, "bytes"
-    yield "gpus", "", name, "free", fit.free, "bytes"
-    yield "gpus", "", name, "cards", fit.cards, "cards"
-    yield "gpus", "", name, "largest batch", fit.batch, "sequences"
-    yield "gpus", "", name, "largest context", fit.context, "tokens"
-    for label, bound in (("decode", fit.decode), ("decode at largest batch", fit.full)):
-        most = None if bound is None else bound.tokens_per_second
-        yield "gpus", "", name, f"{label} at most", most, "tokens/s"
-    yield "gpus", "", name, "prefill at least", fit.prefill, "s"
+        for name, unit in _CARD_UNITS.items():
+            value = _card(one)[name]
+            if isinstance(value, dict):
+                value = value.get("total", value.get("tokens_per_second"))
+            yield "gpus", "", one.card.name, name, value, unit

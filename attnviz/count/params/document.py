@@ -191,9 +191,9 @@ def _on_cards(content: _Content, counted: CountedCases, view: ParamsRequest) -> 
     from attnviz.count.params import serving_table  # most runs name no card
 
     cases = [case for case in counted.cases if case.cost is not None]
+    assert cases[0].cost is not None
     cards = serving_table.card_table(cases, counted.options, "all" in view.gpu)
     notes = serving_table.card_notes(cases)
-    needs = [serving_table.need_table(cases[0])] if len(cases) == 1 else []
 
     def first(columns: int, lines: int) -> list[Group]:
         rest = lines - len(cards.rows) - len(notes) - 3
@@ -201,15 +201,12 @@ def _on_cards(content: _Content, counted: CountedCases, view: ParamsRequest) -> 
         more = content.first(columns, rest) if rest >= _LEAST_BELOW else []
         return [Group([cards, *said]), *(group._replace(yields=1) for group in more)]
 
-    assert cases[0].cost is not None
+    explained = serving_table.card_explanation(cases[0].cost, cases[0].gpus[0])
     return content._replace(
-        tables=[Group([cards, *notes]), *needs, *content.tables],
+        tables=[Group([cards, *notes]), *content.tables],
         finding=serving_table.card_finding(cases),
         first=first,
-        explanation=[
-            *serving_table.card_explanation(cases[0].cost, cases[0].gpus[0]),
-            *content.explanation,
-        ],
+        explanation=[*explained, *content.explanation],
     )
 
 

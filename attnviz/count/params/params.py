@@ -6,13 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from attnviz.count.params.cases import (
-    Case,
-    CountedCases,
-    NamedModel,
-    compared_cases,
-    requested_cases,
-)
+from attnviz.count.params.cases import CountedCases, NamedModel, compared_cases, requested_cases
 from attnviz.count.params.request import ParamsRequest
 from attnviz.draw.report import Report
 from attnviz.options import read_bytes
@@ -20,8 +14,6 @@ from attnviz.options import read_bytes
 if TYPE_CHECKING:  # the options of the program need no drawing
     from _typeshed import SupportsWrite
 
-    from attnviz.count.params.cards import Gpu
-    from attnviz.count.params.counting.serving import CardFit
     from attnviz.draw.document import Document
 
 
@@ -68,21 +60,15 @@ def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport
     count = compared_cases if request.compare else requested_cases
     if not request.gpu:
         return ParamsReport(count(models, request), len(models), request)
-    from attnviz.count.params.cards import find_cards  # most runs need no card
-
-    cards = find_cards(request.gpu)
-    counted = count(models, request)
-    served = tuple(_served(counted.cases, cards, request))
-    return ParamsReport(counted._replace(cases=served), len(models), request)
-
-
-def _served(cases: Sequence[Case], cards: Sequence[Gpu], request: ParamsRequest) -> Iterator[Case]:
-    """Yield the cases with what each card makes of them."""
+    from attnviz.count.params.cards import find_cards  # most runs name no card
     from attnviz.count.params.counting.serving import fit_cards
 
-    overhead = read_bytes(request.overhead, "--overhead")
-    for case in cases:
-        gpus: tuple[CardFit, ...] = ()
-        if case.cost is not None:
-            gpus = fit_cards(case.cost, cards, chunk=request.chunk, overhead=overhead)
-        yield case._replace(gpus=gpus)
+    cards = find_cards(request.gpu)
+    counted, overhead = count(models, request), read_bytes(request.overhead, "--overhead")
+    cases = tuple(
+        case._replace(gpus=fit_cards(case.cost, cards, chunk=request.chunk, overhead=overhead))
+        if case.cost is not None
+        else case
+        for case in counted.cases
+    )
+    return ParamsReport(counted._replace(cases=cases), len(models), request)

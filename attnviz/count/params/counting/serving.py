@@ -1,9 +1,4 @@
-"""Counts what serving a model takes of a card, and bounds how fast it can be: a roofline.
-
-Memory is exact for weights and cache, and an estimate for the rest: ``Need`` says how each part is
-counted. Times are what no program can undercut: each step reads its weights and the cache once at
-the card's bandwidth and computes its operations at the card's rate, whichever takes longer.
-"""
+"""Counts what serving a model takes of a card, and bounds how fast it can be: a roofline."""
 
 from __future__ import annotations
 
@@ -12,13 +7,7 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 from attnviz.count.params.cards import Gpu
-from attnviz.count.params.counting.cache import (
-    Lengths,
-    count_cache,
-    largest,
-    lengths,
-    settled_length,
-)
+from attnviz.count.params.counting.cache import count_cache, largest, settled_length
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.counting.parameters import StackCount
 from attnviz.count.params.specs import AttentionSpec, ExpertsSpec, FeedForwardSpec, LayerSpec
@@ -27,14 +16,14 @@ _LOGIT_BYTES = 4
 
 
 class Need(NamedTuple):
-    """Bytes that serving takes.
+    """Bytes that serving takes; ``total`` is their sum.
 
     step: the tokens that pass the layers at once: a chunk of the prompts, or one token of each
         sequence if those are more. A stack that is not causal takes the whole batch at once.
-    weights: parameters and buffers. cache: keys and values of ``batch`` sequences.
-    activations: of the widest layer, for ``step`` tokens. Attention weights are not materialised.
+    weights: parameters and buffers. cache: keys and values of all sequences.
+    activations: of the widest layer, for ``step`` tokens, without attention weights.
     logits: in float32, of each sequence's last token; of all tokens if the model is not causal.
-    overhead: what the driver, kernels and the allocator take; assumed.
+    overhead: what driver, kernels and allocator take; assumed.
     """
 
     step: int
@@ -46,20 +35,14 @@ class Need(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Return the sum of all bytes."""
         return sum(self[1:])
-
-    @property
-    def own(self) -> int:
-        """Return the bytes that every card takes for itself if several share the rest."""
-        return self.activations + self.logits + self.overhead
 
 
 class Decode(NamedTuple):
-    """The bound of decoding: one token for each of ``batch`` sequences.
+    """The bound of a step that writes one token of each of ``batch`` sequences.
 
-    read: bytes of weights and cache that a step reads. operations: of the step.
-    seconds: the least time of the step. bound: what takes that long.
+    read: bytes of weights and cache that it reads. operations: that it computes.
+    seconds: the least time, bytes / bandwidth or operations / rate. bound: which of them.
     """
 
     batch: int
@@ -83,14 +66,13 @@ class CardFit(NamedTuple):
     """What one card makes of a model.
 
     need: of the counted length and batch. free: bytes that stay free, negative if it does not fit.
-    cards: how many such cards have room for weights and cache, if each takes ``need.own`` for
-        itself; None if none has room beyond that. What splitting a model costs is left out.
+    cards: how many such cards have room for weights and cache if each takes the rest for itself;
+        None if none has. What splitting a model costs is left out.
     batch: the most sequences of the counted length. context: the most tokens of each of the counted
-        sequences; None if the memory sets no limit. Both are 0 if not a single one fits.
-    rate: operations a second.
-    prefill: the least seconds of a pass over all prompts.
-    decode, full: the bound of decoding with the counted batch, and with ``batch``; None if that
-        does not fit, or if the model does not write.
+        sequences. 0 if not a single one fits, None if the memory sets no limit.
+    rate: operations a second. prefill: the least seconds of a pass over all prompts.
+    decode, full: of the counted batch, and of ``batch``; None if that does not fit, or if the model
+        does not write.
     """
 
     card: Gpu
@@ -117,74 +99,57 @@ def fit_cards(
     chunk: the most tokens of prompts that pass at once. overhead: bytes that are taken besides.
     """
 
-    @cache
+    @cache  # the same numbers are tried for each card
     def need(tokens: int, batch: int) -> Need:
-        return _need(cost, tokens, batch, chunk=chunk, overhead=overhead)
+        return _need(cost, tokens, batch, chunk)._replace(overhead=overhead)
 
-    settled = max(settled_length(cost.spec), chunk)
-    needed = need(cost.tokens, cost.batch)
+    needed, settled = need(cost.tokens, cost.batch), max(settled_length(cost.spec), chunk)
+    shared = needed.weights + needed.cache
     found = []
     for card in cards:
         batch = largest(lambda batch: need(cost.tokens, batch).total, card.memory, settled)
         context = largest(lambda tokens: need(tokens, cost.batch).total, card.memory, settled)
-        free, room = card.memory - needed.total, card.memory - needed.own
-        writes = cost.spec.main.causal
-        found.append(
-            CardFit(
-                card=card,
-                need=needed,
-                free=free,
-                cards=-(-(needed.weights + needed.cache) // room) if room > 0 else None,
-                batch=batch,
-                context=context,
-                rate=card.rate(cost.dtype),
-                prefill=_prefill_seconds(cost, card),
-                decode=decode_bound(cost, card, cost.batch) if writes and free >= 0 else None,
-                full=decode_bound(cost, card, batch) if writes and batch else None,
-            )
+        free = card.memory - needed.total
+        fit = CardFit(
+            card=card,
+            need=needed,
+            free=free,
+            cards=-(-shared // (free + shared)) if free + shared > 0 else None,
+            batch=batch,
+            context=context,
+            rate=card.rate(cost.dtype),
+            prefill=_prefill_seconds(cost, card),
+            decode=_decode(cost, card, cost.batch) if free >= 0 else None,
+            full=_decode(cost, card, batch) if batch else None,
         )
+        found.append(fit)
     return tuple(found)
-
-
-def _length(cost: CostReport, tokens: int) -> Lengths:
-    """Return another length of a sequence, whose source is as long unless one was given."""
-    source = None if cost.source_tokens == cost.tokens else cost.source_tokens
-    return lengths(cost.spec, tokens, source)
 
 
 # Memory ------------------------------------------------------------------------------------------
 
 
-def _need(cost: CostReport, tokens: int, batch: int, *, chunk: int, overhead: int) -> Need:
-    spec, length = cost.spec, _length(cost, tokens)
-    steps = [
-        min(batch * length.of(stack), max(chunk, batch))
-        if stack.causal
-        else batch * length.of(stack)
-        for stack in spec.stacks
-    ]
-    widest = max(
-        step * _layer_width(group.layer)
-        for stack, step in zip(spec.stacks, steps, strict=True)
-        for group in stack.groups
-    )
-    head = spec.main.head
-    rows = 1 if spec.main.causal else length.of(spec.main)
-    if head is not None and head.places is not None:
-        rows = head.places
-    kept = count_cache(spec, length, batch=batch, dtype=cost.cache_dtype)
-    return Need(
-        step=max(steps),
-        weights=cost.weight_bytes + cost.buffer_bytes,
-        cache=kept.bytes,
-        activations=widest * cost.maps.bits // 8,
-        logits=0 if head is None else batch * rows * head.outputs * _LOGIT_BYTES,
-        overhead=overhead,
-    )
+def _need(cost: CostReport, tokens: int, batch: int, chunk: int) -> Need:
+    """Return what a length and a batch need, without overhead."""
+    spec, length = cost.spec, cost.at(tokens)
+    step = widest = 0
+    for stack in spec.stacks:
+        passing = batch * length.of(stack)
+        if stack.causal:
+            passing = min(passing, max(chunk, batch))
+        width = max(_layer_width(group.layer) for group in stack.groups)
+        step, widest = max(step, passing), max(widest, passing * width)
+    logits, head = 0, spec.main.head
+    if head is not None:
+        rows = 1 if spec.main.causal else head.places or length.of(spec.main)
+        logits = batch * rows * head.outputs * _LOGIT_BYTES
+    kept = count_cache(spec, length, batch=batch, dtype=cost.cache_dtype).bytes
+    weights = cost.weight_bytes + cost.buffer_bytes
+    return Need(step, weights, kept, widest * cost.maps.bits // 8, logits=logits, overhead=0)
 
 
 def _layer_width(layer: LayerSpec) -> int:
-    """Return how many numbers one token has in a layer at most: its own, normed, and inside."""
+    """Return how many numbers a token has in a layer at most: its own, normed, and inside."""
     inside = [*map(_attention_width, layer.attentions), _forward_width(layer.feed_forward)]
     return 2 * layer.attentions[0].d_model + max(inside)
 
@@ -193,8 +158,7 @@ def _attention_width(spec: AttentionSpec) -> int:
     """Return the numbers of a token's query, keys, values, mixed values and latent vectors."""
     latent = spec.latent
     shared = 0 if latent is None else latent.kv_lora + latent.rope_dim + (latent.q_lora or 0)
-    keys = spec.kv_heads * (spec.head_dim + spec.value_dim)
-    return spec.heads * (spec.head_dim + spec.value_dim) + keys + shared
+    return (spec.heads + spec.kv_heads) * (spec.head_dim + spec.value_dim) + shared
 
 
 def _forward_width(spec: FeedForwardSpec | ExpertsSpec | None) -> int:
@@ -210,11 +174,13 @@ def _forward_width(spec: FeedForwardSpec | ExpertsSpec | None) -> int:
 # Time --------------------------------------------------------------------------------------------
 
 
-def decode_bound(cost: CostReport, card: Gpu, batch: int) -> Decode:
-    """Return the bound of one step of ``batch`` sequences that have ``cost.tokens`` each."""
-    length = _length(cost, cost.tokens)
-    kept = count_cache(cost.spec, length, batch=batch, dtype=cost.cache_dtype, seen=True)
-    read = _weights_read(cost, batch) + kept.bytes
+def _decode(cost: CostReport, card: Gpu, batch: int) -> Decode | None:
+    """Return the bound of sequences that have ``cost.tokens`` each; None if none is written."""
+    if not cost.spec.main.causal:
+        return None
+    length, dtype = cost.at(cost.tokens), cost.cache_dtype
+    read = count_cache(cost.spec, length, batch=batch, dtype=dtype, seen=True).bytes
+    read += _weights_read(cost, batch)
     operations = batch * (cost.flops.per_token + cost.flops.scores_per_token)
     reading, computing = read / card.bandwidth, operations / card.rate(cost.dtype)
     bound: Literal["bandwidth", "compute"] = "bandwidth" if reading >= computing else "compute"
@@ -232,18 +198,17 @@ def _prefill_seconds(cost: CostReport, card: Gpu) -> float:
 
 def _weights_read(cost: CostReport, tokens: int) -> int:
     """Return the bytes of weights that a step of so many tokens reads, at the mean dtype."""
-    numbers = sum(
-        sum(_numbers_read(stack, tokens)) for stack in cost.parameters.stacks if stack.spec.causal
-    )
-    return cost.weight_bytes * round(numbers) // max(cost.parameters.total, 1)
+    stacks = (stack for stack in cost.parameters.stacks if stack.spec.causal)
+    numbers = round(sum(number for stack in stacks for number in _numbers_read(stack, tokens)))
+    return cost.weight_bytes * numbers // max(cost.parameters.total, 1)
 
 
 def _numbers_read(stack: StackCount, tokens: int) -> Iterator[float]:
-    """Yield the parameters of a stack, less those that a step does not read.
+    """Yield the parameters of a stack, then, negative, those that a step does not read.
 
     Of tables a step looks up single rows, unless they are the LM head too. Keys and values of a
-    source are kept. Of experts it reads those that at least one token was sent to: with even
-    routing E × (1 − (1 − k/E)^tokens) of E, which is k for one token.
+    source are kept. Of E experts, k of which are active, it reads those that a token was sent to:
+    with even routing E × (1 − (1 − k/E)^tokens), which is k for one token.
     """
     yield stack.total - stack.shares.embedding
     head = stack.spec.head
@@ -252,8 +217,8 @@ def _numbers_read(stack: StackCount, tokens: int) -> Iterator[float]:
     for group in stack.groups:
         forward = group.layer.feed_forward
         if forward is not None and isinstance(forward.spec, ExpertsSpec):
-            experts, active = forward.spec.experts, forward.spec.active
-            yield -group.stored * forward.per_expert * experts * (1 - active / experts) ** tokens
+            idle = (1 - forward.spec.active / forward.spec.experts) ** tokens
+            yield -group.stored * forward.per_expert * forward.spec.experts * idle
         for attention in group.layer.attentions:
             if attention.spec.cross:
                 yield -group.stored * (attention.key + attention.value)
