@@ -105,12 +105,7 @@ class Running(Options, panel="Running it"):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("tokens", "source_tokens", "batch"):
-            typed, value = "--" + name.replace("_", "-"), getattr(self, name)
-            if value is None:
-                continue
-            if value < 1:
-                raise UsageError(f"{typed} must be 1 or more, not {value}")
-            check_size(name, value)
+            check_count(name, getattr(self, name))
 
 
 def complete_gpu(incomplete: str) -> list[str]:
@@ -131,9 +126,7 @@ class Serving(Options, panel="Serving it on a card"):
         (),
         autocompletion=complete_gpu,
     )
-    chunk: int = option(
-        "N", "With --gpu: the most tokens of prompts in one pass.", 2048, min=1, max=MOST
-    )
+    chunk: int = option("N", "With --gpu: the most tokens of prompts in one pass.", 2048)
     overhead: str = option(
         "SIZE", "With --gpu: memory for the driver, kernels and the allocator.", "1GiB"
     )
@@ -142,6 +135,7 @@ class Serving(Options, panel="Serving it on a card"):
         super().__post_init__()
         if not self.gpu and (self.chunk, self.overhead) != (2048, "1GiB"):
             raise UsageError("--chunk and --overhead say how --gpu counts: give --gpu too")
+        check_count("chunk", self.chunk)
         read_bytes(self.overhead, "--overhead")
 
 
@@ -191,6 +185,13 @@ class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, Serving, 
 SHAPE = tuple(field.name for field in fields(ShapeOptions))
 RUNNING = tuple(field.name for field in fields(Running))
 """The names of the options that describe how a shape runs."""
+
+
+def check_count(name: str, value: int | None) -> None:
+    """Raise UsageError for a number below 1, or one that is too large to be meant."""
+    if value is not None and value < 1:
+        raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, not {value}")
+    check_size(name, value)
 
 
 def check_size(name: str, value: object) -> None:

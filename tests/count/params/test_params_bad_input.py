@@ -35,7 +35,7 @@ SHAPE = ("--d-model", "64", "--heads", "8")
         (("gpt2", "--gpu", "L4", "--memory", "24GB"), "--gpu and --memory both say where"),
         (("gpt2", "--gpu", "L4", "--overhead", "2"), "cannot read --overhead '2'"),
         (("gpt2", "--chunk", "512"), "--chunk and --overhead say how --gpu counts"),
-        (("gpt2", "--gpu", "L4", "--chunk", "0"), "'--chunk'"),
+        (("gpt2", "--gpu", "L4", "--chunk", "0"), "--chunk must be 1 or more, not 0"),
         ((*SHAPE, "--revision", "main"), "--revision is for models of the hub"),
         (("gpt2", "--revision", "main"), "--revision is for models of the hub: 'gpt2' has none"),
         (("gpt2", "--d-model", "64"), "--d-model describes a shape, and 'gpt2' has its own"),
