@@ -23,7 +23,7 @@ from attnviz.engine.effects import (
     Unit,
     Variant,
 )
-from attnviz.records import NO_LABEL, HeadLabel, HeadsReport, Kind, ModelInfo, Tokens
+from attnviz.records import NO_LABEL, HeadLabel, HeadsReport, Kind, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -92,7 +92,7 @@ def scale_of(effects: Sequence[Effect], name: Metric) -> NumberScale:
 
 
 @dataclass(frozen=True, repr=False)
-class AblationReport(Report):
+class AblationReport(Report, Provenance):
     """What one run found, and in what surroundings.
 
     model: where the numbers come from.
@@ -109,12 +109,6 @@ class AblationReport(Report):
     rank_correlation: Spearman's, between ``gradients`` and the exact metric; None unless both ran.
     reference: what the replacement values come from, in words; None for zero.
     draws: how many other texts stood in for each text.
-    seed: of every random choice.
-    seconds: the scan took.
-    notes: sentences a reader of the result must know.
-    complete: False where the scan was interrupted or its time was up.
-    text: the first text, as it was given.
-    source: where the texts come from, in words; empty where the person typed the text.
     texts_wanted: how many texts there were to scan; more than there are where it was cut off.
     target: what the decoder of an encoder–decoder read with the first text, safe or not.
     answer, foil: the tokens whose logits are compared, safe or not.
@@ -122,7 +116,6 @@ class AblationReport(Report):
         maps; None where it was not observed.
     top: heads in the ranking.
     by_token: show where in the first text the ablations hurt.
-    index_base: 0, or 1 for names that start at one.
     """
 
     model: ModelInfo
@@ -141,12 +134,6 @@ class AblationReport(Report):
     rank_correlation: float | None = None
     reference: str | None = None
     draws: int = 1
-    seed: int = 0
-    seconds: float = 0.0
-    notes: tuple[str, ...] = ()
-    complete: bool = True
-    text: str = ""
-    source: str = ""
     texts_wanted: int = 1
     target: str | None = None
     answer: str | None = None
@@ -154,7 +141,6 @@ class AblationReport(Report):
     patterns: HeadsReport | None = None
     top: int = 8
     by_token: bool = False
-    index_base: int = 0
 
     command = "ablate"
     lists = ("heads", "together")
@@ -268,10 +254,6 @@ class AblationReport(Report):
         if self.unit == "layer":
             return "layer"
         return f"{'KV' if self.unit == 'kv-head' else 'H'}{column + self.index_base}"
-
-    def head_name(self, head: Head) -> str:
-        """Such as ``L2H5``."""
-        return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
 
     def name(self, variant: Variant, index_base: int | None = None) -> str:
         """Such as ``L2H5``, ``L2KV1``, ``L2``, or the names of heads that went together."""

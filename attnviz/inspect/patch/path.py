@@ -26,7 +26,7 @@ from attnviz.inspect.patch.request import PathRequest
 from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval
 from attnviz.models.model import Model, require_number
 from attnviz.models.own import OwnAttention
-from attnviz.records import Advance, Kind, ModelInfo
+from attnviz.records import Advance, Kind, ModelInfo, Provenance
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -57,7 +57,7 @@ class Listener(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class PathReport(Report):
+class PathReport(Report, Provenance):
     """What listens to one head.
 
     sender: the head. pairs: the prompts. listeners: of every kind, the largest share first.
@@ -69,12 +69,7 @@ class PathReport(Report):
     pairs: tuple[TokenPair, ...]
     listeners: tuple[Listener, ...]
     into: What | None
-    text: str
-    source: str = ""
-    notes: tuple[str, ...] = ()
-    seed: int = 0
     top: int = 8
-    index_base: int = 0
 
     command = "path"
 

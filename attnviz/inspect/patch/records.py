@@ -14,7 +14,7 @@ from attnviz.draw.report import Report
 from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
 from attnviz.inspect.patch.request import Asked as Method
 from attnviz.inspect.patch.request import At
-from attnviz.records import HeadLabel, Kind, ModelInfo, Tokens
+from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -121,7 +121,7 @@ class TokenEffects:
 
 
 @dataclass(frozen=True, repr=False)
-class PatchReport(Report):
+class PatchReport(Report, Provenance):
     """What one run found, and in what surroundings.
 
     pairs: those that were measured, the first of which is shown.
@@ -156,16 +156,9 @@ class PatchReport(Report):
     group: int = 1
     rank_correlation: float | None = None
     labels: Mapping[Place, HeadLabel] = field(default_factory=dict)
-    text: str = ""
-    source: str = ""
     pairs_wanted: int = 1
-    seed: int = 0
-    seconds: float = 0.0
-    notes: tuple[str, ...] = ()
-    complete: bool = True
     top: int = 8
     fdr: bool = False
-    index_base: int = 0
 
     command = "patch"
     lists = ("heads", "by_token", "pairs")

@@ -102,7 +102,9 @@ def prune(
         random=random,
         parameters_before=store.parameters,
         pruned=pruned,
+        seed=request.seed,
         seconds=seconds,
+        index_base=request.index_base,
         notes=(*notes, *_notes(model, request, steps, texts)),
     )
 
