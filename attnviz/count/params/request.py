@@ -133,10 +133,11 @@ class Serving(Options, panel="Serving it on a card"):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.gpu and (self.chunk, self.overhead) != (2048, "1GiB"):
+        if self.gpu:
+            check_count("chunk", self.chunk)
+            read_bytes(self.overhead, "--overhead")
+        elif (self.chunk, self.overhead) != (2048, "1GiB"):
             raise UsageError("--chunk and --overhead say how --gpu counts: give --gpu too")
-        check_count("chunk", self.chunk)
-        read_bytes(self.overhead, "--overhead")
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def _cells(fit: CardFit, cost: CostReport) -> dict[str, str]:
     none = "–" if causal else ""
     return {
         "fits": _verdict(fit),
-        "free": "−" * (not fit.fits) + bytes_text(abs(fit.free)),
+        "free": "-" * (not fit.fits) + bytes_text(abs(fit.free)),
         "max batch": _most(fit.batch),
         "max tokens": _most(fit.context),
         "tok/s ≤": none if decode is None else _rate(decode.tokens_per_second),
