@@ -17,6 +17,8 @@ from attnviz.cli.heads import EXAMPLES
 from attnviz.cli.options import complete_model
 from attnviz.models.shapes import shape_names
 
+from ..conftest import POSIX
+
 
 def test_version(run: Any) -> None:
     result = run("--version")
@@ -111,6 +113,7 @@ def test_the_completion_of_bash(program: Any, environment: dict[str, str]) -> No
     assert "entropy" in offered("attnviz heads --sort ")
 
 
+@POSIX
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_show_completion(program: Any, environment: dict[str, str], tmp_path: Path) -> None:
     script = tmp_path / "show.sh"
