@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.errors import UsageError
 from attnviz.inspect.prune.request import PruneRequest
 
 EXAMPLES = """
@@ -36,11 +35,6 @@ def prune(
     from attnviz.texts import read_texts
 
     options = shared.load_options(model.model, loading, request.seed)
-    if model.model == "mha":
-        raise UsageError(
-            "'mha' is attention with random weights, without a loss to prune by: choose tiny or a "
-            "language model"
-        )
     outlet = open_outlet(output)
     if request.out is not None:
         check_new_directory(request.out)

@@ -26,6 +26,7 @@ from attnviz.inspect.prune.records import Half, PruneReport, PruneStep
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model, frame_of, require_number
+from attnviz.models.own import OwnAttention
 from attnviz.records import Advance, Tokens
 from attnviz.texts import Texts, encode_texts
 
@@ -48,6 +49,11 @@ def prune(
     Raises LoadError if the pruned model cannot be written, UnsupportedError if its heads cannot be
     removed for good, UsageError if heads, texts or memory do not fit the model.
     """
+    if isinstance(model, OwnAttention):
+        raise UsageError(
+            "'mha' is attention with random weights, without a loss to prune by: choose tiny or a "
+            "language model"
+        )
     started = time.monotonic()
     tokens = encode_texts(model, texts, request.truncate, 2)
     halves = split_texts(tokens)

@@ -17,6 +17,8 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.records import Tokens
 
+from ...conftest import POSIX
+
 HEADS = (*((layer, head) for layer in range(3) for head in range(4)), (3, 0))
 LABELS = tuple("first" if head % 2 else "previous" for _, head in HEADS)
 HOSTILE = (
@@ -118,6 +120,7 @@ def test_a_token_is_found(scene: Scene) -> None:
     assert scene.found(tokens, "none") == scene
 
 
+@POSIX
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_shell_reads_back_what_was_written(scene: Scene, text: str) -> None:
     line = command_line(scene, text, ["--model", text, "--kind", "self"])

@@ -14,7 +14,7 @@ import pexpect
 import pyte
 import pytest
 
-from ....conftest import Start, interrupted
+from ....conftest import POSIX, Start, interrupted
 
 COUNT = 32
 
@@ -78,6 +78,7 @@ def test_killed_three_times_and_resumed(
     assert again == whole
 
 
+@POSIX
 def test_ctrl_c_shows_what_is_done(
     program: Sequence[str], environment: dict[str, str], texts: Path, tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def shown(
     return screen, output
 
 
+@POSIX
 def test_a_real_terminal(program: Sequence[str], environment: dict[str, str], texts: Path) -> None:
     screen, output = shown(program, environment, 120, "--texts", str(texts))
     lines = [line.rstrip() for line in screen.display]
