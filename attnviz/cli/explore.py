@@ -147,8 +147,7 @@ def explore(
         run = first.session.run
         written = Written(run.sampling, run.steps, at=len(run.steps), running=False)
         view = view.with_written(written)
-    app = Explorer(first, view, look, second, joined=console.color_system == "256")
-    app.run_to_its_end()
+    Explorer(first, view, look, second).run_to_its_end()
 
 
 def _is_saved(typed: str) -> bool:

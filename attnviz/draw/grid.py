@@ -143,8 +143,9 @@ def _two_a_line(grid: HeadGrid, theme: Theme, room: int) -> Block:
     for name, row in zip(names, range(0, rows, 2), strict=True):
         line = [Segment(name.ljust(indent), BOLD)]
         for column in range(count):
-            above, below = (grid.cells.get((each, column)) for each in (row, row + 1))
-            line.append(theme.halves(above and above.tint, below and below.tint, wide))
+            found = (grid.cells.get((each, column)) for each in (row, row + 1))
+            above, below = (each and each.tint and theme.ink(each.tint) for each in found)
+            line.append(theme.halves(above, below, wide))
         lines.append(without_trailing_blanks(line))
     return _ended(lines, grid)
 

@@ -13,7 +13,15 @@ from rich.style import Style
 
 from attnviz.draw.blocks import BOLD, DIM
 from attnviz.draw.labels import spelled, visible
-from attnviz.draw.palette import DIVERGING, STEPS, Tint, colour_table, contrasting
+from attnviz.draw.palette import (
+    DIVERGING,
+    STEPS,
+    Tint,
+    accent_colour,
+    colour_table,
+    contrasting,
+    lighter,
+)
 
 Tone = Literal["plain", "strong", "faint", "good", "bad", "skipped"]
 """How a text stands out; the last three are verdicts."""
@@ -69,6 +77,7 @@ class Theme:
     ascii: draw with ASCII only.
     encoding: of the stream; characters of tokens that it lacks are escaped.
     lines: of the screen, for what fits itself to them.
+    coarse: whether the console has 256 colours and no more.
     """
 
     palette: str = "viridis"
@@ -76,6 +85,7 @@ class Theme:
     ascii: bool = False
     encoding: str = "utf-8"
     lines: int = 24
+    coarse: bool = False
     _styles: dict[tuple[int, int], Style] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -91,7 +101,8 @@ class Theme:
             carries_blocks = False
         colour = console.color_system in _SMOOTH and not console.no_color
         encoding = encoding if carries_blocks else "ascii"
-        return cls(palette, colour, not carries_blocks, encoding, console.height)
+        coarse = console.color_system == "256"
+        return cls(palette, colour, not carries_blocks, encoding, console.height, coarse)
 
     @property
     def ramp(self) -> str:
@@ -146,6 +157,24 @@ class Theme:
         ink = Color.from_rgb(*contrasting(shade))
         return Style(color=ink, bgcolor=Color.from_rgb(*shade))
 
+    def accent(self, ground: bool = False) -> Style:
+        """Return the style of a cursor: a colour that the palette lacks; reversed without colour.
+
+        ground: whether it colours the ground of a cell and not its text.
+        """
+        if not self.colour:
+            return Style(reverse=True, bold=True)
+        shade = Color.from_rgb(*accent_colour(self.palette))
+        if not ground:
+            return Style(color=shade, bold=True)
+        return Style(color=Color.from_rgb(0, 0, 0), bgcolor=shade, bold=True)
+
+    def lit(self, step: int) -> Style:
+        """Return the style of a cell in the row or the column of a cursor: its colour, lighter."""
+        shade = lighter(colour_table(self.palette)[step])
+        ink = Color.from_rgb(*contrasting(shade))
+        return Style(color=ink, bgcolor=Color.from_rgb(*shade), bold=True)
+
     def glyph(self, step: int) -> str:
         """Return the ramp's glyph for a step of the colour table, or the glyph of a sign and its
         size.
@@ -177,25 +206,31 @@ class Theme:
         ink = Color.from_rgb(*contrasting(colour_table(self.palette)[step]))
         return Segment(text.center(cells), self._style(-1, step) + Style(color=ink))
 
-    def halves(self, upper: Tint | None, lower: Tint | None, cells: int) -> Segment:
-        """Draw two colours above each other across ``cells`` columns; None is blank."""
-        above, below = (each and self.ink(each) for each in (upper, lower))
-        if above is None:
-            return Segment("▄" * cells, below) if below else Segment(" " * cells)
-        return Segment("▀" * cells, above + Style(bgcolor=below.color) if below else above)
+    def halves(self, upper: Style | None, lower: Style | None, cells: int) -> Segment:
+        """Draw two colours above each other across ``cells`` columns; None leaves a half blank."""
+        if upper is None:
+            return Segment("▄" * cells, lower) if lower else Segment(" " * cells)
+        return Segment("▀" * cells, upper + Style(bgcolor=lower.color) if lower else upper)
 
-    def stacked(self, upper: Sequence[int], lower: Sequence[int]) -> list[Segment]:
-        """Draw two rows of steps in one line of half blocks; −1 is blank. Equal neighbours
-        merge.
+    def stacked(
+        self, upper: Sequence[int], lower: Sequence[int], short: bool = False
+    ) -> list[Segment]:
+        """Draw two rows of steps in one line of half blocks; equal neighbours are joined.
+
+        upper, lower: the steps; −1 is blank.
+        short: whether two equal steps are a blank on their colour, which takes a terminal fewer
+            bytes than a half block.
         """
         line: list[Segment] = []
         for above, below in zip(upper, lower, strict=True):
-            if above >= 0:
-                glyph, style = "▀", self._style(above, below)
-            elif below >= 0:
-                glyph, style = "▄", self._style(below, -1)
-            else:
+            if above < 0 and below < 0:
                 glyph, style = " ", None
+            elif above == below and short:
+                glyph, style = " ", self._style(-1, above)
+            elif above >= 0:
+                glyph, style = "▀", self._style(above, below)
+            else:
+                glyph, style = "▄", self._style(below, -1)
             if line and line[-1].style == style and line[-1].text[0] == glyph:
                 line[-1] = Segment(line[-1].text + glyph, style)
             else:

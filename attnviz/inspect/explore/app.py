@@ -41,10 +41,7 @@ _ACTIONS = {name: key.action for key in KEYS for name in key.keys.split(",") if 
 
 
 class Explorer(TerminalApp):
-    """One or two sides, live.
-
-    desk: what is seen. joined: whether neighbours of one colour are drawn as one run.
-    """
+    """One or two sides, live; ``desk`` has what is seen."""
 
     CSS = """
     Screen { layout: vertical; }
@@ -72,8 +69,6 @@ class Explorer(TerminalApp):
         view: View,
         look: Theme,
         second: SideSource | None = None,
-        *,
-        joined: bool = False,
     ) -> None:
         super().__init__()
         self.desk = Desk(source, view, look, second, jobs=self.jobs, display=self)
@@ -84,7 +79,6 @@ class Explorer(TerminalApp):
             "words": WordsPane("words", *drawn),
         }
         self.map_pane, self.keys_pane = MapPane("map", *drawn), KeysPane("keys", *drawn)
-        self.map_pane.joined = joined
         self.writing = Writing(self.desk)
         self._moves = Moves(self.desk, self.writing, self.map_pane, self._in_grid)
         questions = Questions(

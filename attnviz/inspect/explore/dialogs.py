@@ -16,7 +16,6 @@ from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, stack, widest
 from attnviz.draw.labels import cut, fit, visible, width
 from attnviz.draw.theme import Theme
 from attnviz.inspect.explore import facts
-from attnviz.inspect.explore.map import accent
 from attnviz.inspect.explore.pane import Lines, Pane
 
 
@@ -138,7 +137,7 @@ class Field:
             start, left = start - 1, left - width(before[start - 1])
         behind = text[len(before) + len(here) :]
         behind = fit(behind, left, theme.ellipsis) if width(behind) > left else behind
-        return [Segment(before[start:]), Segment(here, accent(theme, ground=True)), Segment(behind)]
+        return [Segment(before[start:]), Segment(here, theme.accent(ground=True)), Segment(behind)]
 
 
 class AskedLine(NamedTuple):
@@ -211,7 +210,7 @@ class Help(ModalScreen[None]):
         lines: list[Line] = [[Segment(group, BOLD)]]
         for said, shown in rows.items():
             name = look.spell(" ".join(shown)).ljust(8)
-            lines.append([Segment(f"{name} ", accent(look)), Segment(look.spell(said))])
+            lines.append([Segment(f"{name} ", look.accent()), Segment(look.spell(said))])
         return Block(tuple(lines), widest(lines))
 
     def on_click(self) -> None:
@@ -259,7 +258,7 @@ class Palette(ModalScreen[None]):
         lines: list[Line] = []
         for place, key in enumerate(self._found[first : first + rows], start=first):
             said = f" {self._look.spell(key.said)} ".ljust(44)
-            style = accent(self._look, ground=True) if place == self._place else None
+            style = self._look.accent(ground=True) if place == self._place else None
             lines.append([Segment(said, style), Segment(self._look.spell(f" {key.shown}"), DIM)])
         self._line.tell([self.field.line(56, self._look)])
         self._list.tell(lines or [[Segment(" no such command", DIM)]])

@@ -28,7 +28,6 @@ from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely
 from attnviz.engine.removals import Effects
 from attnviz.inspect.explore.grid import moved_attention
-from attnviz.inspect.explore.map import accent
 from attnviz.inspect.explore.scene import Scene, View, Written
 from attnviz.inspect.explore.session import Floats, Frame, model_name, same_tokens, two_models
 from attnviz.inspect.heads.finding import described, finding, scored
@@ -208,7 +207,7 @@ def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
     words += [(said, "faint") for said in label_words(entry.label)[1:]]
     source = label_source([entry.label], "{source}, {date}")
     words += [(source, "faint")] if source else []
-    name = Segment(f" {scene.name(scene.head)} ", accent(theme, ground=True) if strong else BOLD)
+    name = Segment(f" {scene.name(scene.head)} ", theme.accent(ground=True) if strong else BOLD)
     return [name, Segment(" "), *parts(words, theme, room - width(name.text) - 1)]
 
 
@@ -277,7 +276,7 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
     if view.record.causal and key > query:
         number = "later, hidden"
     cell = [
-        Segment(f"{queries[query]}{arrow}{keys[key]}", accent(theme)),
+        Segment(f"{queries[query]}{arrow}{keys[key]}", theme.accent()),
         Segment(f"  {number}", BOLD),
         Segment(f"  {MODES[scene.mode]}", DIM),
     ]
@@ -420,7 +419,7 @@ def effect_lines(view: View, theme: Theme, room: int) -> list[Line]:
     for head in effects.ranking():
         value = effects.values[head]
         bar = round(full * abs(value) / scale.limit)
-        style = accent(theme) if head == view.scene.head else None
+        style = theme.accent() if head == view.scene.head else None
         glyph = "#" if theme.ascii else "█"
         tint = theme.ink(signed_tint(value, scale.limit))
         lines.append(

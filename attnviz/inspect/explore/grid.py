@@ -24,7 +24,6 @@ from attnviz.draw.theme import Theme, sign_glyph
 from attnviz.engine.generation import Step
 from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
-from attnviz.inspect.explore.map import accent
 from attnviz.inspect.explore.scene import View
 from attnviz.inspect.explore.session import Frame
 from attnviz.inspect.heads.finding import described
@@ -138,7 +137,7 @@ def draw_grid(heads: Heads, theme: Theme, lines: int, columns: int, focused: boo
     place = heads.layers.index(heads.chosen[0])
     first = min(max(place - seen * each // 2, 0), max(layers - seen * each, 0))
     first -= first % each
-    lit = accent(theme) if focused and theme.colour else BOLD
+    lit = theme.accent() if focused and theme.colour else BOLD
     drawn: list[Line] = [_headings(heads, indent, wide, lit)]
     for row in range(first, min(first + seen * each, layers), each):
         here = place in range(row, row + each)
@@ -180,7 +179,7 @@ def draw_thumbnails(
     """Return a grid of small maps, each under the name and the cell of its head."""
     maps = _small_maps(frame, theme, size)
     indent = max(map(width, heads.rows)) + 1
-    lit = accent(theme) if focused else BOLD
+    lit = theme.accent() if focused else BOLD
     drawn: list[Line] = []
     for row, name in enumerate(heads.rows):
         here = heads.layers[row] == heads.chosen[0]
@@ -200,7 +199,7 @@ def draw_thumbnails(
 
 def _caption(heads: Heads, head: Head, number: str, room: int, theme: Theme) -> Line:
     cell = _cell(heads, head, room - width(number), theme)
-    style = accent(theme, ground=True) if head == heads.chosen else DIM
+    style = theme.accent(ground=True) if head == heads.chosen else DIM
     return [Segment(f"{number} ", style), *cell, Segment(" " * (_APART - 1))]
 
 
@@ -247,7 +246,7 @@ def _cell(heads: Heads, head: Head, wide: int, theme: Theme) -> Line:
             text = f"{mark}{text}" if width(text) < inner else text or mark
             style = BOLD
     if head == heads.chosen:
-        style = accent(theme, ground=not gone)
+        style = theme.accent(ground=not gone)
         text = text or ("*" if theme.ascii else "●")
     return [Segment(text.center(inner) if gone else fit(text, inner), style), *gap]
 
@@ -265,7 +264,7 @@ def _halves(heads: Heads, row: int, column: int, wide: int, theme: Theme) -> Lin
         head = heads.at(each, column)
         cell = heads.cells.get(head)
         if head == heads.chosen:
-            found.append(accent(theme))
+            found.append(theme.accent())
         else:
             tint = None if cell is None or head in heads.removed else cell.tint or cell.faint
             found.append(None if tint is None else theme.ink(tint))

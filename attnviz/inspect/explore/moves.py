@@ -34,7 +34,7 @@ class Moves:
             desk.see(scene.in_layer(right) if right else scene.next_layer(down))
             return
         picture = self._map.drawn
-        zoom = picture.size.zoom if picture is not None else 1
+        zoom = picture.plan.factors[0] if picture is not None else 1
         self.point(scene.query + down * zoom, scene.key + right * zoom)
 
     def point(self, query: int, key: int) -> None:

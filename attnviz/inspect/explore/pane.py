@@ -19,7 +19,8 @@ from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, widest
 from attnviz.draw.document import WEIGHTS
 from attnviz.draw.grid import scale_samples
 from attnviz.draw.labels import at_blanks, wrap
-from attnviz.draw.maps import pooling
+from attnviz.draw.map_part import MapPart, MapPicture
+from attnviz.draw.maps import Place, pooling
 from attnviz.draw.palette import STEPS
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
@@ -34,7 +35,7 @@ from attnviz.inspect.explore.grid import (
     labelled,
     thumbnail,
 )
-from attnviz.inspect.explore.map import NEAREST, MapPicture, Place, Shown, Size, draw_map
+from attnviz.inspect.explore.map import Size, draw_map
 from attnviz.inspect.explore.scene import SIDES, View
 from attnviz.inspect.explore.session import Frame
 from attnviz.inspect.heads.links import Link, links_table, strongest_links
@@ -277,7 +278,6 @@ class MapPane(Pane, can_focus=True):
     class WheelTurned(GridPane.Wheeled):
         """The mouse wheel was turned over the map."""
 
-    joined = False
     size_chosen: Size | None = None
     corner = Place(0, 0)
     drawn: MapPicture | None = None
@@ -303,19 +303,10 @@ class MapPane(Pane, can_focus=True):
 
     def zoom(self, step: int) -> None:
         """Make cells larger or smaller, or with 0 the largest with which the whole map fits."""
-        if self.drawn is None:
-            return
-        zoom, near = self.drawn.size
-        if not step:
-            self.size_chosen = None
-        elif step > 0:
-            nearer = Size(1, min(near + 1, NEAREST))
-            self.size_chosen = Size((zoom + 1) // 2) if zoom > 1 else nearer
-        elif near:
-            self.size_chosen = Size(1, near - 1)
-        elif not self.drawn.whole:
-            self.size_chosen = Size(zoom * 2)
-        self.redraw()
+        if self.drawn is not None:
+            size = Size.of(self.drawn.plan)
+            self.size_chosen = size.changed(step, self.drawn.whole) if step else None
+            self.redraw()
 
     def _with_lists(self, drawn: Sequence[Line], left: int, columns: int) -> Sequence[Line]:
         """Add lists at the right of a map if small maps in the grid leave no room for them."""
@@ -348,16 +339,14 @@ class MapPane(Pane, can_focus=True):
         """Return the map of one side, and its lines: title, map, legend and scores."""
         theme = self.look
         room = rows - 2
-        shown = Shown(
+        part = MapPart(
             weights=view.weights,
             axes=view.axes(theme.encoding),
             cursor=Place(view.scene.query, view.scene.key),
             corner=self.corner,
-            size=self.size_chosen,
             limit=view.limit,
-            joined=self.joined,
         )
-        picture = draw_map(shown, theme, room, columns)
+        picture = draw_map(part, self.size_chosen, theme, room, columns)
         body = list(picture.lines[:room])
         if view.dark:
             body = [[_darker(segment) for segment in line] for line in body]
@@ -379,12 +368,12 @@ class MapPane(Pane, can_focus=True):
             WEIGHTS, theme, columns, lambda share: theme.glyph(round(share * (STEPS - 1)))
         )
         line = [segment for sample in samples for segment in (*sample, Segment("  "))][:-1]
-        caption = pooling((picture.size.zoom,) * 2)
+        caption = pooling(picture.plan.factors)
         return [*line, Segment("  " + theme.spell(caption), DIM)] if caption else line
 
     def on_click(self, event: events.Click) -> None:
         if self.drawn is not None:
-            cell = self.drawn.cell_at(event.x, event.y - 1, self.view.axes(self.look.encoding))
+            cell = self.drawn.cell_at(event.x, event.y - 1)
             if cell is not None:
                 self.post_message(self.Pointed(cell))
 

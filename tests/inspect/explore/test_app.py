@@ -108,7 +108,7 @@ def test_zoom_and_the_whole_map() -> None:
     sizes = []
 
     async def note(pilot) -> None:
-        sizes.append(app.map_pane.drawn.size)
+        sizes.append(Size.of(app.map_pane.drawn.plan))
 
     play(app, note, "+", note, "plus", note, "+", note, "-", note, "0", note)
     assert sizes[0].zoom > 1
