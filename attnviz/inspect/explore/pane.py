@@ -18,6 +18,7 @@ from textual.widget import Widget
 from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, widest
 from attnviz.draw.document import WEIGHTS
 from attnviz.draw.grid import scale_samples
+from attnviz.draw.grid_part import GridPicture, draw_part
 from attnviz.draw.labels import at_blanks, wrap
 from attnviz.draw.map_part import MapPart, MapPicture
 from attnviz.draw.maps import Place, pooling
@@ -26,15 +27,7 @@ from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme
 from attnviz.engine.head_run import Head
 from attnviz.inspect.explore import facts
-from attnviz.inspect.explore.grid import (
-    GridPicture,
-    columns_wanted,
-    draw_grid,
-    draw_thumbnails,
-    heads_of,
-    labelled,
-    thumbnail,
-)
+from attnviz.inspect.explore.grid import heads_of, labelled
 from attnviz.inspect.explore.map import Size, draw_map
 from attnviz.inspect.explore.scene import SIDES, View
 from attnviz.inspect.explore.session import Frame
@@ -185,11 +178,13 @@ class GridPane(Pane, can_focus=True):
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         view, theme = self.view, self.look
         heads = heads_of(view)
-        size = thumbnail(heads, view.shown, theme, rows) if view.written is None else None
-        if size is not None and size.columns_of(heads) <= columns:
-            self._drawn = draw_thumbnails(heads, view.shown, theme, size, self.has_focus)
+        size = None
+        if view.written is None:
+            size = heads.thumbnail(view.shown, theme, rows, columns)
+        if size is not None:
+            self._drawn = heads.small_maps(view.shown, theme, size, self.has_focus)
             return self._drawn.lines
-        self._drawn = draw_grid(heads, theme, rows, columns, self.has_focus)
+        self._drawn = draw_part(heads.part, theme, rows, columns, self.has_focus)
         drawn = list(self._drawn.lines)
         left = rows - len(drawn) - 1
         if left > _LEAST_LIST and view.written is None:
@@ -199,7 +194,7 @@ class GridPane(Pane, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         if self._drawn is not None:
-            head = self._drawn.head_at(event.x, event.y, heads_of(self.view))
+            head = heads_of(self.view).head_at(self._drawn, event.x, event.y)
             if head is not None:
                 self.post_message(self.Chosen(head))
 
@@ -218,10 +213,10 @@ def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
     if keys > lines - 2:  # it is not seen whole at this size anyway
         wanted = min(keys + 2 * _LABELS, columns // 2)
     heads = labelled(view)
-    forms = columns_wanted(heads)
-    small = thumbnail(heads, view.shown, theme, lines)
+    forms = heads.part.widths()
+    small = heads.thumbnail(view.shown, theme, lines, columns)
     if small is not None:
-        forms = (small.columns_of(heads), *forms)
+        forms = (heads.wide(small), *forms)
     most = min(columns - _BETWEEN - wanted, columns * 11 // 20)
     return next((form for form in forms if form <= most), min(forms[-1], columns // 2))
 
@@ -312,9 +307,9 @@ class MapPane(Pane, can_focus=True):
         """Add lists at the right of a map if small maps in the grid leave no room for them."""
         view, rows = self.view, len(drawn) - 4
         heads = heads_of(view)
-        small = thumbnail(heads, view.shown, self.look, len(drawn))
         grid = self.app.query_one("#grid").size.width
-        if view.written is not None or small is None or small.columns_of(heads) > grid:
+        small = heads.thumbnail(view.shown, self.look, len(drawn), grid)
+        if view.written is not None or small is None:
             return drawn
         lists = [*_links(view, self.look, left, min(rows, _MOST_LIST))]
         if view.effects is not None:
