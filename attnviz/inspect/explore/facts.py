@@ -10,7 +10,7 @@ import numpy as np
 from rich.segment import Segment
 
 from attnviz.draw.blocks import BOLD, DIM, Line
-from attnviz.draw.coloured_text import pieces_of, rows_of, tint_of
+from attnviz.draw.coloured_text import marks_line, pieces_line, pieces_of, rows_of
 from attnviz.draw.document import Map
 from attnviz.draw.labels import at_blanks, fit, token_labels, visible, width
 from attnviz.draw.numbers import NumberScale
@@ -22,7 +22,8 @@ from attnviz.draw.provenance import (
     share,
     size_words,
 )
-from attnviz.draw.scale import signed_tint
+from attnviz.draw.signed import ranked_table
+from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme, Tone
 from attnviz.engine.head_run import Head
 from attnviz.engine.likely import Likely
@@ -345,18 +346,11 @@ def _tail(view: View, row: Floats, theme: Theme, room: int) -> list[Line]:
     lines = rows_of(pieces_of(shown, theme, room - 2), room - 2)
     drawn: list[Line] = []
     for pieces in lines[-2:] if theme.colour else lines[-1:]:
-        line: Line = []
-        marks = ""
-        for piece in pieces:
-            tint = tint_of(piece.value, shown)
-            style = theme.ground(tint) if tint is not None else None
-            last = piece.place == len(keys) - 1
-            line += [Segment(piece.gap), Segment(piece.label, BOLD if last else style)]
-            glyph = " " if tint is None else theme.glyph(tint.step)
-            marks += piece.gap + glyph * width(piece.label)
-        drawn.append(line)
+        drawn.append(pieces_line(pieces, shown, theme))
+        if pieces[-1].place == len(keys) - 1:
+            drawn[-1][-1] = Segment(pieces[-1].label, BOLD)
         if not theme.colour:
-            drawn.append([Segment(marks)])
+            drawn.append([Segment(marks_line(pieces, shown, theme))])
     return drawn
 
 
@@ -395,38 +389,25 @@ def _weight(value: float, signed: bool) -> str:
     return f"{value:+.2f}" if signed else share(value)
 
 
-def effect_lines(view: View, theme: Theme, room: int) -> list[Line]:
-    """Return a bar per head with the effect of its removal, the most important first."""
-    effects = view.effects
+def effect_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
+    """Return the effects of removing single heads in so many lines, the most important first.
+
+    Each has a bar, as in ``attnviz ablate``; the chosen head stands out.
+    """
+    effects, name = view.effects, view.scene.name
     if effects is None:
         return []
-    scale = NumberScale(max(map(abs, effects.values.values()), default=0.0) or 1.0)
-    unit = "nats/token" if effects.metric == "loss_delta" else "output MSE"
-    lines: list[Line] = [
-        parts(
-            [
-                (
-                    "loss without it" if effects.metric == "loss_delta" else "change without it",
-                    "strong",
-                ),
-                (unit + scale.times, "faint"),
-            ],
-            theme,
-            room,
-        )
-    ]
-    full = max(room - 16, 4)
-    for head in effects.ranking():
-        value = effects.values[head]
-        bar = round(full * abs(value) / scale.limit)
-        style = theme.accent() if head == view.scene.head else None
-        glyph = "#" if theme.ascii else "█"
-        tint = theme.ink(signed_tint(value, scale.limit))
-        lines.append(
-            [
-                Segment(view.scene.name(head).ljust(6), style or BOLD),
-                Segment(scale.text(value).rjust(7) + " "),
-                Segment(glyph * bar, tint),
-            ]
-        )
+    scale = NumberScale.over(effects.values.values())
+    heads = effects.ranking()[:rows]
+    values = [effects.values[head] for head in heads]
+    texts = [("", list(map(scale.text, values)))]
+    by_loss = effects.metric == "loss_delta"
+    title = "loss without it" if by_loss else "change without it"
+    unit = "nats/token" if by_loss else "output MSE"
+    table = ranked_table(title, list(map(name, heads)), values, scale, texts)
+    table = table._replace(title=[(title, True), (unit + scale.times, False)])
+    lines = list(part_block(table, theme, room).lines[:rows])
+    for place, line in enumerate(lines):
+        if line and line[0].text.strip() == name(view.scene.head):
+            lines[place] = [Segment(line[0].text, theme.accent()), *line[1:]]
     return lines

@@ -228,7 +228,7 @@ def _links(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
 
 
 def _effects(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
-    return facts.effect_lines(view, theme, columns)[:rows]
+    return facts.effect_lines(view, theme, columns, rows)
 
 
 @lru_cache(maxsize=1024)
@@ -314,13 +314,8 @@ class MapPane(Pane, can_focus=True):
         lists = [*_links(view, self.look, left, min(rows, _MOST_LIST))]
         if view.effects is not None:
             lists += [[], *_effects(view, self.look, left, min(rows - len(lists) - 1, _MOST_LIST))]
-        right = [[], *lists]
-        return [
-            [*line, Segment(" " * (columns - left - Segment.get_line_length(line))), *beside_it]
-            if place < len(right) and (beside_it := right[place])
-            else line
-            for place, line in enumerate(drawn)
-        ]
+        blocks = Block(tuple(drawn), columns - left), Block(([], *lists), left)
+        return beside(blocks, 0).lines
 
     def _fits(self, columns: int, rows: int) -> bool:
         """Return whether the two sides and their difference fit next to each other."""
