@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from attnviz.engine.removals import Effects
 from attnviz.inspect.explore.desk import Desk
 from attnviz.inspect.explore.jobs import Waiting
@@ -20,7 +22,7 @@ class Ablating:
         self._scan()
 
     def restore(self) -> None:
-        self._desk.see(self._desk.view.scene.cleared())
+        self._desk.see(replace(self._desk.view.scene, removed=frozenset()))
 
     def _scan(self) -> None:
         """Measure what each single ablation changes, once for a text."""

@@ -16,19 +16,21 @@ from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
 from attnviz.inspect.explore.ablating import Ablating
 from attnviz.inspect.explore.desk import Desk, SideSource
-from attnviz.inspect.explore.dialogs import KEYS, AskedLine, Field, Help, KeysPane, Palette
+from attnviz.inspect.explore.dialogs import Help, KeysPane, Palette
+from attnviz.inspect.explore.field import AskedLine, Field
+from attnviz.inspect.explore.keys import KEYS
 from attnviz.inspect.explore.moves import Moves
-from attnviz.inspect.explore.pane import (
+from attnviz.inspect.explore.pane import Pane
+from attnviz.inspect.explore.panes import (
     GridPane,
     HeadingPane,
     MapPane,
-    Pane,
     WordsPane,
     grid_columns,
 )
 from attnviz.inspect.explore.questions import Questions
-from attnviz.inspect.explore.scene import View
 from attnviz.inspect.explore.terminal_app import TerminalApp
+from attnviz.inspect.explore.view import View
 from attnviz.inspect.explore.writing import Writing
 
 _SPACED, _TALL = 24, 36

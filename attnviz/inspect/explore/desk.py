@@ -12,8 +12,9 @@ from typing import Any, Protocol
 from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
 from attnviz.inspect.explore.jobs import Jobs, Waiting
-from attnviz.inspect.explore.scene import Scene, View
+from attnviz.inspect.explore.scene import Scene
 from attnviz.inspect.explore.session import ExploreSession, Frame, weighed
+from attnviz.inspect.explore.view import View
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Step
 from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
-from attnviz.inspect.explore.scene import View
 from attnviz.inspect.explore.session import Frame
+from attnviz.inspect.explore.view import View
 from attnviz.inspect.heads.finding import described
 from attnviz.inspect.heads.first import label_grid
 from attnviz.inspect.heads.report import compare_heads

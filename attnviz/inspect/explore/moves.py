@@ -8,7 +8,7 @@ from typing import Any
 
 from attnviz.inspect.explore.desk import Desk
 from attnviz.inspect.explore.jobs import Waiting
-from attnviz.inspect.explore.pane import MapPane
+from attnviz.inspect.explore.panes import MapPane
 from attnviz.inspect.explore.scene import SIDES
 from attnviz.inspect.explore.session import weighed
 from attnviz.inspect.explore.writing import Writing
@@ -65,14 +65,14 @@ class Moves:
         if self._writes():
             return
         view = self._desk.view
-        scene, frames = view.scene.with_mode(mode), (view.frame, view.against)
+        scene, frames = replace(view.scene, mode=mode), (view.frame, view.against)
 
         def work(waiting: Waiting) -> None:
             for frame in frames:
                 weighed(frame, scene.head, scene.mode)
 
         def then(_: None) -> None:
-            self._desk.see(self._desk.view.scene.with_mode(mode))
+            self._desk.see(replace(self._desk.view.scene, mode=mode))
 
         self._desk.jobs.later("mode", work, then)
 
@@ -86,7 +86,7 @@ class Moves:
         step = 1 if view.comparable or view.scene.side == "a" else 2
         side = SIDES[(SIDES.index(view.scene.side) + step) % len(SIDES)]
         self._desk.say(view.unlike if step == 2 else "")
-        self._desk.put(replace(view, scene=view.scene.with_side(side)).fitted())
+        self._desk.put(replace(view, scene=replace(view.scene, side=side)).fitted())
 
     def _writes(self) -> bool:
         """Return whether a text is being written, and if so say that it has only one view."""

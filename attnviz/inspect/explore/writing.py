@@ -12,7 +12,7 @@ from typing import Any
 from attnviz.engine.generation import Sampling, Step
 from attnviz.inspect.explore.desk import Desk
 from attnviz.inspect.explore.jobs import Waiting
-from attnviz.inspect.explore.scene import Written
+from attnviz.inspect.explore.view import Written
 
 
 class Writing:
@@ -41,7 +41,7 @@ class Writing:
         text, removed = desk.view.frame.text, desk.view.scene.removed
         self._going.set()
         desk.jobs.drop("mode")
-        scene = desk.view.scene.with_mode("raw").with_side("a")
+        scene = replace(desk.view.scene, mode="raw", side="a")
         desk.put(replace(desk.view, scene=scene, written=Written(sampling)).fitted())
 
         def work(waiting: Waiting) -> None:

@@ -20,7 +20,8 @@ from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.inspect.explore import questions
 from attnviz.inspect.explore.desk import SideSource
-from attnviz.inspect.explore.dialogs import KEYS, Field
+from attnviz.inspect.explore.field import Field
+from attnviz.inspect.explore.keys import KEYS
 from attnviz.inspect.explore.map import Size
 from attnviz.inspect.explore.saving import ENDINGS, save_view
 from attnviz.inspect.explore.session import LiveSession
