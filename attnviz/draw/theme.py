@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Literal
 
 from rich.color import Color
@@ -222,7 +223,7 @@ class Theme:
             bytes than a half block.
         """
         line: list[Segment] = []
-        for above, below in zip(upper, lower, strict=True):
+        for (above, below), alike in groupby(zip(upper, lower, strict=True)):
             if above < 0 and below < 0:
                 glyph, style = " ", None
             elif above == below and short:
@@ -231,8 +232,8 @@ class Theme:
                 glyph, style = "▀", self._style(above, below)
             else:
                 glyph, style = "▄", self._style(below, -1)
+            text = glyph * sum(1 for _ in alike)
             if line and line[-1].style == style and line[-1].text[0] == glyph:
-                line[-1] = Segment(line[-1].text + glyph, style)
-            else:
-                line.append(Segment(glyph, style))
+                text = line.pop().text + text
+            line.append(Segment(text, style))
         return line
