@@ -10,7 +10,7 @@ from attnviz.inspect.explore.jobs import Waiting
 
 
 class Ablating:
-    """Each public method is the action of a key."""
+    """Carries out the keys that ablate heads; each public method is the action of a key."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -25,7 +25,7 @@ class Ablating:
         self._desk.see(replace(self._desk.view.scene, removed=frozenset()))
 
     def _scan(self) -> None:
-        """Measure what each single ablation changes, once for a text."""
+        """Measure what each single ablation changes, unless that is known or being measured."""
         desk = self._desk
         if desk.view.effects is not None or desk.view.scanned is not None:
             return

@@ -43,7 +43,10 @@ _ACTIONS = {name: key.action for key in KEYS for name in key.keys.split(",") if 
 
 
 class Explorer(TerminalApp):
-    """One or two sides, live; ``desk`` has what is seen."""
+    """The app of ``attnviz explore``.
+
+    ``desk`` holds the view that the panes draw.
+    """
 
     CSS = """
     Screen { layout: vertical; }
@@ -140,9 +143,10 @@ class Explorer(TerminalApp):
     # Keys ------------------------------------------------------------------------------------
 
     async def on_event(self, event: events.Event) -> None:
-        """Do what a key is for, here, before the next is looked at.
+        """Carry out the action of a key here, before the next key is looked at.
 
-        A widget would do it later, when keys that were typed ahead have gone past what it opens.
+        A widget would do it later: a key that was typed ahead would not reach the line or the sheet
+        that the key before it opens.
         """
         if self._exit:  # what was typed behind the end would only delay it
             return
@@ -189,7 +193,7 @@ class Explorer(TerminalApp):
             asked.typing(field.text)
 
     async def do(self, action: str) -> None:
-        """Do an action of ``KEYS``, such as ``move(-1, 0)``: one of a part's, or of the app's."""
+        """Carry out an action of ``KEYS``, such as ``move(-1, 0)``, which a part or the app has."""
         _, name, values = parse(action)
         for part in self._parts:
             if hasattr(part, name):

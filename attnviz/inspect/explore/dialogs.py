@@ -98,7 +98,7 @@ class Palette(ModalScreen[None]):
         yield Vertical(self._line, self._list, id="sheet")
 
     def taken(self, event: events.Key) -> str | None:
-        """Return the action that a key chooses, empty for Esc; None while nothing is chosen."""
+        """Return the action that a key chooses; empty after Esc, None if nothing is chosen yet."""
         if event.key == "escape":
             return ""
         if event.key == "enter":

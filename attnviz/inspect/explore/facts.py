@@ -55,7 +55,7 @@ _REMOVED = {"b": "whole model", "difference": "change by ablation"}
 
 
 def _states(view: View) -> list[tuple[str, Tone | bool]]:
-    """Return what was done to the shown weights, which a title must always say."""
+    """Return in words how the shown weights differ from those of the first side as it is."""
     scene, words = view.scene, list[tuple[str, Tone | bool]]()
     if view.other is not None:
         by_position = scene.side == "difference" and not same_tokens(view.frame, view.other)
@@ -70,7 +70,7 @@ def _states(view: View) -> list[tuple[str, Tone | bool]]:
 
 
 def score_line(view: View, theme: Theme, room: int) -> Line:
-    """Return the scores of the head and the effect of its removal."""
+    """Return the scores of the head, and the effect of its removal if it is known."""
     scene, report = view.scene, view.shown.report
     entry = report.scores(*scene.head)
     words: list[tuple[str, Tone | bool]] = []
@@ -95,7 +95,7 @@ def score_line(view: View, theme: Theme, room: int) -> Line:
 
 
 def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
-    """Return the cursor's cell, its row and its column in words, and the next tokens."""
+    """Return the cursor's cell, row and column in words, and the likeliest next tokens."""
     if view.written is not None and view.written.at:
         return _written_lines(view, view.written, theme, room)[:rows]
     scene = view.scene

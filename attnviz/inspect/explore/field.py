@@ -56,7 +56,10 @@ class Field:
         return Field(self.before + " ".join(text.splitlines()), self.behind)
 
     def line(self, room: int, theme: Theme) -> Line:
-        """Return what fits in so many columns with the cursor, control characters escaped."""
+        """Return the part of the text around the cursor that fits in ``room`` columns.
+
+        Control characters are escaped.
+        """
         typed, rest = self.before[-_SEEN * room :], self.behind[: _SEEN * room]
         text = visible(typed + rest, theme.encoding)
         before = visible(typed, theme.encoding)
@@ -72,7 +75,8 @@ class Field:
 class AskedLine(NamedTuple):
     """A question in the line of keys, which receives every key until Enter or Esc.
 
-    answered: is called with the text at Enter, typing: at every change. left: is called at Esc.
+    answered: is called with the text after Enter. typing: is called with it after every change.
+    left: is called after Esc.
     """
 
     question: str

@@ -44,7 +44,10 @@ _FAINT = "1c2027 68707c"
 
 
 class Heads(NamedTuple):
-    """The heads of a grid: ``layers`` and ``numbers`` are those of its rows and columns."""
+    """A grid of heads.
+
+    part: the grid as it is drawn. layers, numbers: the layer of each row, the head of each column.
+    """
 
     part: GridPart
     layers: Sequence[int]
@@ -101,7 +104,11 @@ def _small_maps(frame: Frame, theme: Theme, size: Thumbnail) -> Mapping[Head, Bl
 
 
 def heads_of(view: View) -> Heads:
-    """Return the grid of a view: labels, effects, moved attention, or the tokens looked at."""
+    """Return the grid of a view.
+
+    Its cells are the tokens that a written token looked at, the attention moved between two sides,
+    the effects of removals, or else the labels.
+    """
     written = view.written
     if written is not None and written.at:
         return _grid(view, _sources(view, written.steps[written.at - 1]))

@@ -8,8 +8,9 @@ from typing import NamedTuple
 class KeyBinding(NamedTuple):
     """A key and what it does.
 
-    keys: as textual names them, with commas. shown: as a person reads them. action: of the app.
-    said: what it does. group: the heading it stands under. hint: a word for the line of keys.
+    keys: the names that textual has for it, with commas between. shown: the name that is drawn.
+    action: the method that it calls. said: what it does, in words.
+    group: its heading on the sheet of keys. hint: a word for the line of keys.
     listed: its line on the sheet of keys, which several keys may share; ``said`` by default.
     """
 

@@ -15,7 +15,7 @@ from attnviz.inspect.explore.writing import Writing
 
 
 class Moves:
-    """Each method is the action of a key.
+    """Carries out the keys that move; each public method is the action of a key.
 
     in_grid: returns whether the keys of the cursor move in the grid of heads, not in the map.
     """
@@ -38,7 +38,7 @@ class Moves:
         self.point(scene.query + down * zoom, scene.key + right * zoom)
 
     def point(self, query: int, key: int) -> None:
-        """Put the cursor on a cell; of a causal map on none that is hidden."""
+        """Put the cursor on a cell; in a causal map, not on a key after its query."""
         key = min(key, max(query, 0)) if self._desk.view.record.causal else key
         self._desk.see(self._desk.view.scene.at(query, key))
 
@@ -89,7 +89,7 @@ class Moves:
         self._desk.put(replace(view, scene=replace(view.scene, side=side)).fitted())
 
     def _writes(self) -> bool:
-        """Return whether a text is being written, and if so say that it has only one view."""
+        """Return whether a written text is shown; if so, say that it has only one view."""
         if writes := self._desk.view.written is not None:
             self._desk.say(
                 "a text that is written has one side, weights as they are: Esc leaves it"

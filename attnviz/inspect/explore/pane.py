@@ -104,7 +104,7 @@ class Lines(Widget):
 
 
 def _same_end(old: Strip, new: Strip) -> int:
-    """Return how many columns at the end of two lines of one length look alike."""
+    """Return how many columns at the ends of two lines look alike; the lines are equally long."""
     same = 0
     for one, other in zip(reversed([*old]), reversed([*new]), strict=False):
         if one.style != other.style:

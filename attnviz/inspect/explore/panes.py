@@ -113,7 +113,10 @@ class GridPane(Pane, can_focus=True):
 
 
 def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
-    """Return the width of the grid in so many columns and lines; the map's needs come first."""
+    """Return the width of the grid of heads in a screen of so many columns and lines.
+
+    The map gets the columns that it needs first.
+    """
     keys = len(view.shown.report.record.keys)
     keys += 0 if view.written is None else view.written.sampling.tokens
     wanted = 2 * keys + _LABELS
@@ -140,7 +143,7 @@ def _effects(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line
 
 @lru_cache(maxsize=1024)
 def _darker(segment: Segment) -> Segment:
-    """Return a part of a map at half its brightness; the cursor, which is bold, as it is."""
+    """Return a part of a map at half its brightness; the cursor, which is bold, stays bright."""
     style = segment.style or DIM
     if style.bold:
         return segment

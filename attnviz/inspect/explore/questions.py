@@ -18,10 +18,10 @@ from attnviz.measures.words import joined
 
 
 class Questions:
-    """Each method is the action of a key.
+    """Carries out the keys that ask; each method is the action of a key.
 
-    line: where questions are asked. columns: returns the width of the screen. copy: puts a text on
-    the clipboard.
+    line: the pane that asks. columns: returns the width of the screen.
+    copy: puts a text on the clipboard.
     """
 
     def __init__(

@@ -56,14 +56,17 @@ class View:
     written: Written | None = None
 
     def with_written(self, written: Written) -> View:
-        """Return the view of a text being written, the cursor where the newest token looked."""
+        """Return the view of a text that is being written.
+
+        The cursor stands on the newest query and on the key with its largest weight.
+        """
         view = replace(self, written=written)
         scene = view.scene.sized(len(view.record.queries), len(view.record.keys))
         return replace(view, scene=scene.at(*view.newest) if written.at else scene)
 
     @property
     def against(self) -> Frame | None:
-        """Return the other side, or None if there is only one."""
+        """Return the frame with which the first side is compared, or None if there is none."""
         return self.other or (self.whole if self.frame.removed else None)
 
     @property
@@ -84,7 +87,10 @@ class View:
         return unlike(self.frame, self.against, self.scene.head)
 
     def fitted(self, removed: frozenset[Head] | None = None) -> View:
-        """Return the view with its scene fitted to its side; ``removed`` replaces the removals."""
+        """Return the view with a scene that its frames can show: heads, cursor and side exist.
+
+        removed: the heads that the scene has as removed; by default those of the frame.
+        """
         view = self
         if self.against is None or (self.scene.side == "difference" and self.unlike):
             view = replace(self, scene=replace(self.scene, side="a"))
@@ -100,7 +106,7 @@ class View:
 
     @cached_property
     def record(self) -> AttentionRecord:
-        """Return the record that is shown; with written tokens it has no weights."""
+        """Return the record that is shown; if tokens were written, it has no weights."""
         record = self.shown.report.record
         if self.written is None or not self.written.at:
             return record
