@@ -10,6 +10,7 @@ from attnviz.engine.patching import Pair, PatchOptions
 from attnviz.engine.scan.on_torch import TorchRunner
 from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.scan import Scan
+from attnviz.engine.scan.slopes import Slopes
 from attnviz.records import Input
 
 
