@@ -74,13 +74,13 @@ def suit(model: Model, asked: int | None = None) -> None:
 
     asked: the number that the user requested instead, or None.
     """
-    info = model.info
-    weights = 12 * info.layers * (info.heads * info.head_dim) ** 2
+    from attnviz.models.operations import sizes_of
+
     ask_for(asked or ASKED.get(model))
-    use_threads(threads_for(weights))
+    use_threads(threads_for(sizes_of(model).weights))
 
 
-def threads_for(weights: int) -> int:
+def threads_for(weights: float) -> int:
     """Return the number of threads for a model of so many weights, without embeddings."""
     return 1 if weights < _SMALL else allowed_processors()
 
@@ -104,7 +104,7 @@ def use_threads(number: int) -> None:
             put(min(own, number))
 
 
-def workers(tasks: int) -> int:
+def workers(tasks: int = sys.maxsize) -> int:
     """Return how many threads share so many tasks that do not wait for each other.
 
     As many as the user requested; otherwise one a processor, and no more than NumPy had threads.
