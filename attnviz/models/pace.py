@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attnviz.models.threads import blas_alone, workers
+
+if TYPE_CHECKING:
+    from attnviz.models.model import Model
 
 _CALIBRATED = 5e-3
 """Seconds of products that tell how fast the processor is."""
@@ -35,6 +40,11 @@ def pace() -> float:
     return 2.0 * _SIDE**3 / best
 
 
-def seconds(operations: float, tasks: int) -> float:
-    """Return about how long so many operations take NumPy, dealt out as so many tasks."""
-    return operations / (pace() * workers(tasks))
+def seconds(model: Model, operations: float, tasks: int) -> float:
+    """Return about how long a model takes for so many operations.
+
+    tasks: how many of equal size NumPy deals out, such as texts.
+    """
+    torch = sys.modules.get("torch") if model.info.backend == "torch" else None
+    threads = workers(tasks) if torch is None else torch.get_num_threads()
+    return operations / (pace() * threads)
