@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.attribution.parts import Attributor
+from attnviz.engine.attribution.parts import Attributor, HeadKey
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import (
     Head,
@@ -31,7 +31,7 @@ from attnviz.engine.observer import (
     products,
     rows_of_a_block,
 )
-from attnviz.engine.patching import Pair, PatchOptions
+from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import GrowingModel, NumpyModel, Reader, cannot_write
 from attnviz.models.own import OwnAttention
@@ -144,6 +144,18 @@ class NumpyBackend:
         raise UnsupportedError(
             f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
         )
+
+    def path_reads(
+        self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
+    ) -> Sequence[PathRead]:
+        from attnviz.engine.attribution.paths_on_numpy import numpy_path_reads
+        from attnviz.models.stack_model import StackModel
+
+        if not isinstance(self._model, StackModel):
+            raise UnsupportedError(
+                f"{self._model.info.name!r} is no stack of layers: no later head reads from a head"
+            )
+        return numpy_path_reads(self._model.stack, clean.text, corrupt.text, senders)
 
     def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
         raise UnsupportedError(f"no way to remove heads from a {type(self._model).__name__}")
