@@ -48,8 +48,12 @@ def imported(*arguments: str, code: int = 0) -> tuple[set[str], set[str]]:
         ["generate", SENTENCE, "--tokens", "2", "--ablate", "L0H0"],
         ["scaling"],
         ["scaling", SENTENCE, "--from-model", "--json"],
+        ["rollout", SENTENCE],
+        ["heads", SENTENCE, "--cut", "it->cat"],
+        ["heads", SENTENCE, "--ablate", "L1H0"],
+        ["path", "L1H2", "--top", "3"],
     ],
-    ids=["tiny", "json", "mha", "views", "why", "generate", "scaling", "scaling of tiny"],
+    ids=lambda arguments: " ".join(arguments[:3:2]),
 )
 def test_the_built_in_models_need_no_torch(arguments: list[str]) -> None:
     packages, modules = imported(*arguments)

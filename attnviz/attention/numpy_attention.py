@@ -347,8 +347,8 @@ class NumpyAttention:
         parts = project(x, weight, bias).reshape(*x.shape[:-1], -1, len(gain))
         square = np.mean(parts * parts, axis=-1, keepdims=True)
         scaled = moved.reshape(*change.shape[:-1], -1, len(gain)) * gain
-        scaled = scaled / np.sqrt(square + x.dtype.type(self.norm_eps))
-        return scaled.reshape(moved.shape)
+        held: Floats = scaled / np.sqrt(square + x.dtype.type(self.norm_eps))
+        return held.reshape(moved.shape)
 
     def _normed(self, x: Floats, gain: Floats | None) -> Floats:
         """Return x (..., token, heads · head_dim) with an RMS norm of each head; x if no gain."""

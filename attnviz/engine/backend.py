@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from attnviz.engine.attribution.parts import Attributor, HeadKey
+from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import Head, Run
 from attnviz.engine.numpy_backend import BundledBackend, NumpyBackend, OwnBackend
@@ -89,6 +90,10 @@ class Backend(Protocol):
         senders: heads of whose outputs the parts in the difference are wanted. Raises UsageError
         for a head that does not exist.
         """
+        ...
+
+    def open_cutter(self, kind: Kind, given: Input) -> Cutter:
+        """Return what runs the model with edges of attention cut."""
         ...
 
     def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:

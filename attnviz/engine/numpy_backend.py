@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.attribution.parts import Attributor, HeadKey
+from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import (
     Head,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.scan.own import OwnScan
     from attnviz.engine.scan.patching import TorchPatching
     from attnviz.models.bundled import Bundled
+    from attnviz.models.stack_model import StackModel
 
 Floats = NDArray[np.floating]
 
@@ -149,13 +151,21 @@ class NumpyBackend:
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
     ) -> Sequence[PathRead]:
         from attnviz.engine.attribution.paths_on_numpy import numpy_path_reads
-        from attnviz.models.stack_model import StackModel
+
+        return numpy_path_reads(self._stack_model.stack, clean.text, corrupt.text, senders)
+
+    def open_cutter(self, kind: Kind, given: Input) -> Cutter:
+        from attnviz.engine.edges_on_numpy import NumpyCutter
+
+        return NumpyCutter(self._stack_model)
+
+    @property
+    def _stack_model(self) -> StackModel:
+        from attnviz.models.stack_model import StackModel  # and with it tokenizers
 
         if not isinstance(self._model, StackModel):
-            raise UnsupportedError(
-                f"{self._model.info.name!r} is no stack of layers: no later head reads from a head"
-            )
-        return numpy_path_reads(self._model.stack, clean.text, corrupt.text, senders)
+            raise UnsupportedError(f"{self._model.info.name!r} is no stack of layers")
+        return self._model
 
     def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
         raise UnsupportedError(f"no way to remove heads from a {type(self._model).__name__}")

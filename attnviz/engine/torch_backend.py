@@ -11,6 +11,8 @@ from attnviz.engine.ablation import check_heads
 from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.paths_on_torch import torch_path_reads
+from attnviz.engine.edges import Cutter
+from attnviz.engine.edges_on_torch import TorchCutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.generation_torch import open_reader
 from attnviz.engine.head_run import Head, HeadRun, KeepNorms, Run, by_layer, unseen_outputs
@@ -107,6 +109,9 @@ class TorchBackend:
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
     ) -> Sequence[PathRead]:
         return torch_path_reads(self.open_patchable(kind, clean), clean, corrupt, senders)
+
+    def open_cutter(self, kind: Kind, given: Input) -> Cutter:
+        return TorchCutter(self.open_patchable(kind, given))
 
     def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
         suit(self._model)  # torch may have been imported only now

@@ -76,7 +76,13 @@ class NumpyCheckpoint(StackModel):
         trained: int | None,
     ) -> None:
         super().__init__(
-            info, stack, lambda: opened.tokenizer, start=opened.start, ends=ends, trained=trained
+            info,
+            stack,
+            lambda: opened.tokenizer,
+            start=opened.start,
+            mask_id=opened.mask,
+            ends=ends,
+            trained=trained,
         )
         self.stored = stored
         self._broken: tuple[str, ...] | None = None

@@ -39,6 +39,7 @@ class StackModel:
     stack: the layers and their weights.
     open_tokenizer: opens its tokenizer when a text is first encoded.
     start: the id of the beginning-of-text token, even if the tokenizer does not add it.
+    mask_id: the id of the token that hides a word from a masked model, None if there is none.
     ends: returns the end tokens in its files, for ``known_ids``; called when a text is written.
     trained: tokens of the longest sequence of its training, if its files state it.
     """
@@ -50,6 +51,7 @@ class StackModel:
         open_tokenizer: Callable[[], Tokenizer],
         *,
         start: int | None = None,
+        mask_id: int | None = None,
         ends: Callable[[], Iterable[object]] = tuple,
         trained: int | None = None,
     ) -> None:
@@ -57,6 +59,7 @@ class StackModel:
         self.stack = stack
         self._open_tokenizer = open_tokenizer
         self._start = start
+        self.mask_id = mask_id
         self._ends = ends
         self._trained_tokens = trained
 
@@ -163,9 +166,13 @@ class StackModel:
         return known_ids(self._ends(), self.stack.shape.vocabulary)
 
     @property
+    def has_head(self) -> bool:
+        """Return whether it has a language-model head."""
+        return not any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
+
+    @property
     def predicts(self) -> bool:
-        lacks = any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
-        return self.causal and not lacks
+        return self.causal and self.has_head
 
     def reader(self) -> StackReader:
         free = free_memory()

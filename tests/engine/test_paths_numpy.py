@@ -6,15 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from attnviz.engine.attribution.paths import path_effects
 from attnviz.engine.attribution.paths_on_numpy import numpy_path_reads
 from attnviz.engine.attribution.paths_on_torch import torch_path_reads
-from attnviz.engine.backend import backend_of
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import PathRead
-from attnviz.models.bundled import Bundled
 from attnviz.records import Input, Tokens
 
 from ..attention.test_families import IDS, MODELS, made, stack

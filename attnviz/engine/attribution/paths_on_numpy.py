@@ -1,4 +1,4 @@
-"""Direct path patching in NumPy: a change of the residual stream followed through norms that are held.
+"""Direct path patching in NumPy: changes of the residual stream go through norms that are held.
 
 Two plain passes record what each norm was given, what each head put out and what each feed-forward
 added. Then the difference of the two runs goes along the residual stream of the corrupt one, next
@@ -71,8 +71,8 @@ class _RecordedRun(NumpyStack):
         """Return what the embedding of the clean run adds to this one's residual."""
         if "embedding_norm" not in self.given:
             return clean.embedded - self.embedded
-        change = clean.given["embedding_norm"] - self.given["embedding_norm"]
-        change = self.moved("embedding_norm", change)
+        name = "embedding_norm"
+        change = self.moved(name, clean.given[name] - self.given[name])
         weight = self.tensors.optional("embedding_projection.weight")
         return change if weight is None else project(change, weight)
 

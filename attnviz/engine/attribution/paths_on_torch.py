@@ -64,7 +64,10 @@ class _Pair:
             moved = whole[at]
             if moved is None:
                 continue
-            point, clean = self._model.hook_points.found[number], _wide(self._clean.read[number, what])
+            point, clean = (
+                self._model.hook_points.found[number],
+                _wide(self._clean.read[number, what]),
+            )
             parts = {sender: part[at] for sender, part in alone.items()}
             found.append(
                 PathRead(

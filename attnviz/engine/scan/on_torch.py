@@ -14,13 +14,8 @@ from torch import Tensor
 from attnviz.engine.ablation import check_heads, mean_outputs, resampled
 from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Variant
 from attnviz.engine.gradient import gradient_importance
-from attnviz.engine.patchable import (
-    ForwardOutput,
-    PatchableModel,
-    require_two,
-    run_pass,
-    words_to_mask,
-)
+from attnviz.engine.patchable import ForwardOutput, PatchableModel, run_pass
+from attnviz.engine.predicted import require_two, words_to_mask
 from attnviz.engine.replacing import Change, Held, Replace
 from attnviz.engine.scan.expansion import Inside
 from attnviz.engine.scan.plan import (

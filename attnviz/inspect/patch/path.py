@@ -133,7 +133,9 @@ def path(
     sender = _sender(model, request.sender, request.index_base)
     target = decoder_text(model, None)
     encoded, notes = fitting(
-        pairs, _measured(pairs), lambda place: encode_pair(model, pairs.prompts[place], None, target)
+        pairs,
+        _measured(pairs),
+        lambda place: encode_pair(model, pairs.prompts[place], None, target),
     )
     kind: Kind = "decoder" if "decoder" in model.kinds else model.kinds[0]
     layer = [(kind, sender[0], number) for number in range(model.info.heads)]
