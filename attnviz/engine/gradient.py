@@ -151,5 +151,5 @@ class _Gates:
         gate = self._gates[point.layer][:, None].to(outputs.dtype)
         if self._replacements is None:
             return outputs * gate
-        replacement = self._replacements["output", point.layer].to(outputs)
+        replacement = torch.as_tensor(self._replacements["output", point.layer]).to(outputs)
         return replacement + (outputs - replacement) * gate

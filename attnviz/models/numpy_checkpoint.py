@@ -80,9 +80,9 @@ class NumpyCheckpoint(StackModel):
             stack,
             lambda: opened.tokenizer,
             start=opened.start,
-            mask_id=opened.mask,
             ends=ends,
             trained=trained,
+            mask=opened.mask,
         )
         self.stored = stored
         self._broken: tuple[str, ...] | None = None

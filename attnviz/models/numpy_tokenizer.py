@@ -202,7 +202,7 @@ class OpenedTokenizer:
     """A tokenizer without truncation and padding.
 
     start: the id of the beginning-of-text token, even if it is not added; None if there is none.
-    mask: the id of the token that hides a word, likewise.
+    mask: the id of the token that hides a word, None if there is none.
     """
 
     tokenizer: Tokenizer
@@ -235,7 +235,7 @@ def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenize
         _rebuild(tokenizer, kind, said, named)
     elif fields["model_type"] == "mistral" and tokenizer.get_vocab_size() > _LARGE:
         raise NotUnderstoodError("a Mistral's tokenizer may be repaired")
-    start, mask = (named[name][1] if name in named else None for name in ("bos", "mask"))
+    start, mask = (named.get(name, (None, None))[1] for name in ("bos", "mask"))
     return OpenedTokenizer(tokenizer, start, mask)
 
 

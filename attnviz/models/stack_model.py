@@ -39,9 +39,9 @@ class StackModel:
     stack: the layers and their weights.
     open_tokenizer: opens its tokenizer when a text is first encoded.
     start: the id of the beginning-of-text token, even if the tokenizer does not add it.
-    mask_id: the id of the token that hides a word from a masked model, None if there is none.
     ends: returns the end tokens in its files, for ``known_ids``; called when a text is written.
     trained: tokens of the longest sequence of its training, if its files state it.
+    mask: the id of the token that hides a word from a masked model, None if there is none.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class StackModel:
         open_tokenizer: Callable[[], Tokenizer],
         *,
         start: int | None = None,
-        mask_id: int | None = None,
         ends: Callable[[], Iterable[object]] = tuple,
         trained: int | None = None,
+        mask: int | None = None,
     ) -> None:
         self._info = info
+        self.mask_id = mask
         self.stack = stack
         self._open_tokenizer = open_tokenizer
         self._start = start
-        self.mask_id = mask_id
         self._ends = ends
         self._trained_tokens = trained
 
@@ -167,7 +167,7 @@ class StackModel:
 
     @property
     def has_head(self) -> bool:
-        """Return whether it has a language-model head."""
+        """Return whether it has a language model's head."""
         return not any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
 
     @property

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import merge_heads, project
-from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.patching import PathRead, What
@@ -41,7 +40,7 @@ def numpy_path_reads(
 class _RecordedRun(NumpyStack):
     """One pass over one text, and the linear maps that its norms are while they are held.
 
-    embedded: the residual before the first layer. read: what the attention of each layer read.
+    embedded: the residual before the first layer. reads: what the attention of each layer read.
     given: what each norm was given. outputs: of the heads of each layer, (head, token, dim).
     fed: what each feed-forward added.
     """
@@ -50,7 +49,7 @@ class _RecordedRun(NumpyStack):
         super().__init__(stack.shape, {}, stack.dtype)
         self.tensors = stack.tensors
         self.given: dict[str, Floats] = {}
-        self.read: list[Floats] = []
+        self.reads: list[Floats] = []
         self.outputs: list[Floats] = []
         self.fed: list[Floats] = []
         end = self.run_outputs(tokens.ids, lambda at, weights, found: self.outputs.append(found))
@@ -76,16 +75,13 @@ class _RecordedRun(NumpyStack):
         weight = self.tensors.optional("embedding_projection.weight")
         return change if weight is None else project(change, weight)
 
-    def attention(self, layer: int) -> NumpyAttention:
-        return self._attention(layer)
-
-    def _embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
-        self.embedded = super()._embed(ids, start)
+    def embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
+        self.embedded = super().embed(ids, start)
         return self.embedded
 
-    def _read(self, layer: int, residual: Floats) -> Floats:
-        self.read.append(super()._read(layer, residual))
-        return self.read[-1]
+    def read(self, layer: int, residual: Floats) -> Floats:
+        self.reads.append(super().read(layer, residual))
+        return self.reads[-1]
 
     def _norm(self, name: str, residual: Floats) -> Floats:
         self.given[name] = residual
@@ -113,9 +109,9 @@ def _reads(
         before = {key: row for row, key in enumerate(senders, 1) if key[1] < layer}
         for what, own, other, moved in zip(
             _INPUTS,
-            attention.inputs(clean.read[layer]),
-            attention.inputs(corrupt.read[layer]),
-            attention.moved_inputs(corrupt.read[layer], entering),
+            attention.inputs(clean.reads[layer]),
+            attention.inputs(corrupt.reads[layer]),
+            attention.moved_inputs(corrupt.reads[layer], entering),
             strict=True,
         ):
             found, parts = _by_token(own), _by_token(moved)
