@@ -262,7 +262,7 @@ class NumpyAttention:
 
         They are projected and rotated, not scaled; keys and values are those of key/value heads.
         """
-        return self._once(self._heads_of(x, x, x))
+        return self._once(self.heads_of(x, x, x))
 
     def moved_inputs(self, x: Floats, change: Floats) -> tuple[Floats, Floats, Floats]:
         """Return what a change (..., token, d_model) of x adds to its ``inputs``.
