@@ -52,7 +52,7 @@ def imported(*arguments: str, code: int = 0) -> tuple[set[str], set[str]]:
         ["ablate", SENTENCE, "--json", "--by-token"],
         ["ablate", "--head", "3", "--json", "--mode", "resample"],
         ["patch", "--json"],
-        ["patch", "The cat sat.", "The dog sat.", "--what", "key", "--by-token", "--json"],
+        ["patch", "The cat sat.", "The dog sat.", "--what", "key", "--metric", "kl", "--json"],
         ["rollout", SENTENCE],
         ["heads", SENTENCE, "--cut", "it->cat"],
         ["heads", SENTENCE, "--ablate", "L1H0"],

@@ -27,6 +27,7 @@ from attnviz.models.model import (
     known_ids,
     text_notes,
 )
+from attnviz.models.operations import Sizes
 from attnviz.models.pieces import check_ids, check_limit, token_texts
 from attnviz.models.third_party import tokenizing
 from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
@@ -36,28 +37,30 @@ class StackModel:
     """A decoder or encoder in NumPy with its tokenizer.
 
     info: its name, shape and origin.
-    stack: the layers and their weights.
+    stack: the layers and their weights. sizes: what its operations are counted from.
     open_tokenizer: opens its tokenizer when a text is first encoded.
     start: the id of the beginning-of-text token, even if the tokenizer does not add it.
     ends: returns the end tokens in its files, for ``known_ids``; called when a text is written.
     trained: tokens of the longest sequence of its training, if its files state it.
-    mask: the id of the token that hides a word from a masked model, None if there is none.
+    mask_id: the id of the token that hides a word from a masked model, None if there is none.
     """
 
     def __init__(
         self,
         info: ModelInfo,
         stack: NumpyStack,
+        sizes: Sizes,
         open_tokenizer: Callable[[], Tokenizer],
         *,
         start: int | None = None,
         ends: Callable[[], Iterable[object]] = tuple,
         trained: int | None = None,
-        mask: int | None = None,
+        mask_id: int | None = None,
     ) -> None:
         self._info = info
-        self.mask_id = mask
+        self.mask_id = mask_id
         self.stack = stack
+        self.sizes = sizes
         self._open_tokenizer = open_tokenizer
         self._start = start
         self._ends = ends

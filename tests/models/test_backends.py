@@ -17,7 +17,7 @@ from attnviz.attention.families import LLAMA
 from attnviz.attention.family import NotUnderstoodError
 from attnviz.engine.capture import Choice, capture_text
 from attnviz.models.model import Model
-from attnviz.models.numpy_checkpoint import open_numpy
+from attnviz.models.numpy_checkpoint import Work, open_numpy
 from attnviz.models.stored_tensors import StoredTensors
 
 from .test_numpy_checkpoint import made
@@ -195,7 +195,7 @@ def test_a_7b_model_is_left_to_torch_before_a_tensor_is_read(
     directory = llama_7b(tmp_path)
     assert os.stat(directory / "model.safetensors").st_size > 13e9
     with pytest.raises(NotUnderstoodError, match="10 tokens are sooner run by torch"):
-        open_numpy(str(directory), None, 10)
+        open_numpy(str(directory), None, Work(10))
     (stored,) = opened
     assert stored.read == set()
     assert sum(map(np.prod, stored.shapes.values())) == 6_738_415_616  # as Meta counts it

@@ -16,9 +16,9 @@ from attnviz.engine.patching import WHOLE_LAYER, What
 from attnviz.engine.replacing import Change, Held, Point, Replace
 from attnviz.engine.scan.room import Room, room_for
 from attnviz.engine.scan.runner import Ends, Replacing
-from attnviz.engine.scan.spread import spread
 from attnviz.engine.scan.unembedding_numpy import NumpyUnembedding
 from attnviz.models.memory import free_memory
+from attnviz.models.pool import spread
 from attnviz.models.stack_model import StackModel
 from attnviz.records import Input, Kind
 
@@ -139,7 +139,8 @@ class NumpyRunner:
                 last=last,
             )
 
-        spread(go_on, _blocks(changes, first, tokens))
+        work = self._model.sizes.changed(tokens, [each.layers[0] for each in changes], 0)
+        spread(go_on, _blocks(changes, first, tokens), work)
         hidden = self._stack.hidden(ends)
         read = None if self.read_out is None else self._stack.unembedded(hidden)
         return Ends(hidden, read)

@@ -15,7 +15,7 @@ from attnviz.inspect.ablate.scan import measure
 from attnviz.measures.one_text import head_scores
 from attnviz.measures.words import joined
 from attnviz.models.model import Model
-from attnviz.records import Advance, HeadsReport
+from attnviz.records import UNWATCHED, HeadsReport, Watch
 from attnviz.resume import ResumeFile
 from attnviz.texts import Texts
 
@@ -33,7 +33,7 @@ def ablate(
     request: AblateRequest,
     *,
     followed: int = 0,
-    advance: Advance = lambda share: None,
+    advance: Watch = UNWATCHED,
 ) -> AblationReport:
     """Ablate each head and measure how much the loss rises.
 

@@ -22,7 +22,7 @@ from attnviz.inspect.ablate.job import AblationJob
 from attnviz.inspect.ablate.records import AblationReport, Effect, Head
 from attnviz.measures.bootstrap import few_note, spearman
 from attnviz.reading import damaged, finite, typed
-from attnviz.records import Advance
+from attnviz.records import Advance, Watch
 from attnviz.resume import Piece, ResumeFile
 
 _ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"
@@ -34,9 +34,6 @@ _FIRST_CHUNK = 4
 _RANKING_SHARE = 0.25
 """Of a budget in seconds, what ranking by gradient may take."""
 
-_CONTROL_SHARE = 0.15
-"""Of the progress, what the control is taken to need."""
-
 
 @dataclass
 class ScanPart:
@@ -44,7 +41,7 @@ class ScanPart:
 
     name: in the resume file, whose pieces it has from the start. scan: the model, ready to be
     measured. variants: every ablation that may be asked for; pieces name them by their place.
-    lengths: tokens of each text.
+    lengths: tokens of each text. operations: of one ablation over each.
     Raises LoadError for a damaged file.
     """
 
@@ -52,6 +49,7 @@ class ScanPart:
     scan: Scan
     variants: Sequence[Variant]
     lengths: Sequence[int]
+    operations: Sequence[float]
     file: ResumeFile | None
     pieces: list[Scores] = field(default_factory=list)
     _done: dict[int, set[int]] = field(default_factory=dict)
@@ -83,12 +81,12 @@ class ScanPart:
 
         How many were measured, over whichever text.
         """
-        total = max(len(wanted) * len(texts), 1)
-        finished = measured = 0
+        total = len(wanted) * sum(self.operations[text] for text in texts)
+        finished, measured = 0.0, 0
         for text in texts:
             done = self.done(text)
             missing = [index for index in wanted if index not in done]
-            finished += len(wanted) - len(missing)
+            finished += (len(wanted) - len(missing)) * self.operations[text]
             if not missing:
                 continue
             for scores in self.scan.scan(text, self.variants, missing):
@@ -96,7 +94,7 @@ class ScanPart:
                     kept = {**store_scores(scores), "notes": list(self.scan.notes)}
                     self.file.append(Piece(self.name, text, kept))
                 self._add(scores)
-                finished += len(scores.variants)
+                finished += len(scores.variants) * self.operations[text]
                 measured += len(scores.variants)
                 advance(finished / total)
         return measured
@@ -245,43 +243,48 @@ class MeasuredAblations:
         return ablation_effects(pieces, self.job.variants, self.job.options.seed)
 
 
-def measure(job: AblationJob, file: ResumeFile | None, advance: Advance) -> MeasuredAblations:
+def measure(job: AblationJob, file: ResumeFile | None, watch: Watch) -> MeasuredAblations:
     """Run the job as far as it goes: to its end, or to Ctrl-C.
 
     Where there are several texts, what the ranking shows is compared with random directions.
     """
     lengths = [*map(len, job.targets or job.texts)]
-    found = MeasuredAblations(job, ScanPart(_ABLATIONS, job.scan(), job.variants, lengths, file))
+    part = ScanPart(_ABLATIONS, job.scan(), job.variants, lengths, job.operations, file)
+    found = MeasuredAblations(job, part)
     start = time.monotonic()  # to import torch takes seconds that are not the scan's
     try:
-        _run(found, file, advance)
+        _run(found, file, watch)
     except KeyboardInterrupt:
         found.complete = False
     found.seconds = time.monotonic() - start
     return found
 
 
-def _run(found: MeasuredAblations, file: ResumeFile | None, advance: Advance) -> None:
+def _run(found: MeasuredAblations, file: ResumeFile | None, watch: Watch) -> None:
     job, texts = found.job, range(len(found.job.texts))
     how, amount = job.request.how, job.request.amount
     if amount is not None and amount.seconds is not None:
-        _spend(found, file, amount.seconds, advance)
+        _spend(found, file, amount.seconds, watch)
         return
     if how != "exact":
-        found.gradients = job.gradients(advance, texts)
+        found.gradients = job.gradients(watch, texts)
     if how == "gradient":
         return
     if amount is not None:
         ranked = _by_gradient(job, found.gradients)[: amount.count]
-        found.ablations.cover(ranked, texts, advance)
+        found.ablations.cover(ranked, texts, watch)
         return
-    share = 1 - _CONTROL_SHARE if len(job.texts) > 1 else 1.0
     everything = range(len(job.variants))
-    found.ablations.cover(everything, texts, lambda done: advance(share * done))
-    if len(job.texts) > 1:
+    # The control is of those that the ranking shows: the most important, and half as many harmful.
+    ranked_at_most = min(len(everything), job.request.top * 3 // 2) if len(texts) > 1 else 0
+    share = len(everything) / (len(everything) + ranked_at_most)
+    job.expected(watch, share)
+    found.ablations.cover(everything, texts, lambda done: watch(share * done))
+    if len(texts) > 1:
         scan, lengths = job.scan(control=True), found.ablations.lengths
-        control = found.control = ScanPart(_CONTROL, scan, job.variants, lengths, file)
-        control.cover(_ranked(found), texts, lambda done: advance(share + (1 - share) * done))
+        control = ScanPart(_CONTROL, scan, job.variants, lengths, job.operations, file)
+        found.control = control
+        control.cover(_ranked(found), texts, lambda done: watch(share + (1 - share) * done))
 
 
 def _spend(
