@@ -48,8 +48,16 @@ def imported(*arguments: str, code: int = 0) -> tuple[set[str], set[str]]:
         ["generate", SENTENCE, "--tokens", "2", "--ablate", "L0H0"],
         ["scaling"],
         ["scaling", SENTENCE, "--from-model", "--json"],
+        ["ablate", "--json"],
+        ["ablate", SENTENCE, "--json", "--by-token"],
+        ["ablate", "--head", "3", "--json", "--mode", "resample"],
+        ["patch", "--json"],
+        ["patch", "The cat sat.", "The dog sat.", "--what", "key", "--by-token", "--json"],
     ],
-    ids=["tiny", "json", "mha", "views", "why", "generate", "scaling", "scaling of tiny"],
+    ids=[
+        *("tiny", "json", "mha", "views", "why", "generate", "scaling", "scaling of tiny"),
+        *("ablate", "ablate a text", "ablate a head", "patch", "patch keys"),
+    ],
 )
 def test_the_built_in_models_need_no_torch(arguments: list[str]) -> None:
     packages, modules = imported(*arguments)
@@ -57,8 +65,8 @@ def test_the_built_in_models_need_no_torch(arguments: list[str]) -> None:
     assert "rich.progress" not in modules
 
 
-def test_the_bundled_model_is_ablated_without_transformers() -> None:
-    packages, _ = imported("ablate", "The cat sat.", "--json")
+def test_gradients_of_the_bundled_model_need_torch_alone() -> None:
+    packages, _ = imported("ablate", "The cat sat.", "--method", "gradient", "--json")
     assert "torch" in packages
     assert not packages & (HEAVY - {"torch"})
 

@@ -82,30 +82,35 @@ class NumpyStack:
         past: the cached keys and values of each layer of a causal stack for the first tokens of
             ``ids`` (token,); only the tokens after those are run, and see them all.
         """
-        residual = self._embed(self._check(ids), past[0].tokens if past else 0)
+        residual = self.embed(self.checked(ids), past[0].tokens if past else 0)
         for layer in range(self.shape.layers):
-            attention, read = self._attention(layer), self._read(layer, residual)
+            attention, read = self.attention(layer), self.read(layer, residual)
             outputs, weights = (
                 attention.continued(read, past[layer]) if past else attention.head_outputs(read)
             )
             observe(layer, weights, outputs)
-            residual = self._layer(layer, residual, attention.joined(outputs))
+            residual = self.after_layer(layer, residual, attention.joined(outputs))
         return residual
 
     def unembed(self, residual: Floats) -> Floats:
         """Return the logits (..., vocabulary) of a residual (..., d_model) after the last layer."""
-        residual = self.hidden(residual)
-        if "prediction.weight" in self.tensors:
-            activate = ACTIVATE[self.shape.head_activation]
-            residual = self._norm(
-                "prediction_norm", activate(self._project("prediction", residual))
-            )
-        # a tied unembedding is the embedding
-        tied = "unembedding.weight" not in self.tensors
-        weight = self.tensors["tokens.weight" if tied else "unembedding.weight"]
-        scores: Floats = project(residual, weight, self.tensors.optional("unembedding.bias"))
+        scores: Floats = project(self.unembedded(self.hidden(residual)), *self.unembedding)
         self.finite = self.finite and bool(np.isfinite(scores).all())
         return scores
+
+    @property
+    def unembedding(self) -> tuple[Floats, Floats | None]:
+        """Return weight and bias of the unembedding; if it is tied, the weight of the embedding."""
+        tied = "unembedding.weight" not in self.tensors
+        weight = self.tensors["tokens.weight" if tied else "unembedding.weight"]
+        return weight, self.tensors.optional("unembedding.bias")
+
+    def unembedded(self, hidden: Floats) -> Floats:
+        """Return what the unembedding reads (..., width) of final hidden states (..., d_model)."""
+        if "prediction.weight" not in self.tensors:
+            return hidden
+        activate = ACTIVATE[self.shape.head_activation]
+        return self._norm("prediction_norm", activate(self._project("prediction", hidden)))
 
     def hidden(self, residual: Floats) -> Floats:
         """Return the final hidden states: the final norm of the residual after the last layer."""
@@ -119,20 +124,20 @@ class NumpyStack:
         ablated, with the next one and so on, at most ``most`` at once. The layers before the
         ablated one are run once. Raises UsageError as ``logits``.
         """
-        residual = self._embed(self._check(ids))
+        residual = self.embed(self.checked(ids))
         for layer in range(self.shape.layers):
-            attention = self._attention(layer)
-            outputs, _ = attention.head_outputs(self._read(layer, residual))
+            attention = self.attention(layer)
+            outputs, _ = attention.head_outputs(self.read(layer, residual))
             for first in range(0, len(outputs), most):
                 heads = np.arange(first, min(first + most, len(outputs)))
                 without = np.repeat(outputs[None], len(heads), 0)
                 without[heads - first, heads] = 0
-                ends = self._layer(layer, residual, attention.joined(without))
+                ends = self.after_layer(layer, residual, attention.joined(without))
                 for later in range(layer + 1, self.shape.layers):
-                    read = self._read(later, ends)
-                    ends = self._layer(later, ends, self._attention(later)(read)[0])
+                    read = self.read(later, ends)
+                    ends = self.after_layer(later, ends, self.attention(later)(read)[0])
                 yield layer, first, ends
-            residual = self._layer(layer, residual, attention.joined(outputs))
+            residual = self.after_layer(layer, residual, attention.joined(outputs))
 
     @property
     def is_sum(self) -> bool:
@@ -147,11 +152,11 @@ class NumpyStack:
         """
         if not self.is_sum:
             raise ValueError("the residual is no sum where norms stand behind each part")
-        embedded = residual = self._embed(self._check(ids))
+        embedded = residual = self.embed(self.checked(ids))
         layers = []
         for layer in range(self.shape.layers):
-            attention = self._attention(layer)
-            attended, weights, values = attention.parts(self._read(layer, residual))
+            attention = self.attention(layer)
+            attended, weights, values = attention.parts(self.read(layer, residual))
             fed = self._fed(layer, residual, attended)
             residual = residual + attended + fed
             output, bias = attention.output_by_head, attention.output_bias
@@ -250,19 +255,20 @@ class NumpyStack:
         look: observes a wanted layer and returns its attention's output; pass_by: returns that of
             another layer.
         """
-        checked = self._check(ids)
+        checked = self.checked(ids)
         wanted = [layer for layer in range(self.shape.layers) if wants(layer)]
         if not wanted:
             return
-        residual = self._embed(checked)
+        residual = self.embed(checked)
         for layer in range(wanted[-1] + 1):
-            attention, read = self._attention(layer), self._read(layer, residual)
+            attention, read = self.attention(layer), self.read(layer, residual)
             attended = look(layer, attention, read) if layer in wanted else pass_by(attention, read)
             self.finite = self.finite and bool(np.isfinite(attended).all())
             if layer < wanted[-1]:
-                residual = self._layer(layer, residual, attended)
+                residual = self.after_layer(layer, residual, attended)
 
-    def _check(self, ids: ArrayLike) -> NDArray[np.integer]:
+    def checked(self, ids: ArrayLike) -> NDArray[np.integer]:
+        """Return token ids as an array; UsageError as ``logits``."""
         checked = np.asarray(ids)
         if checked.ndim == 0 or checked.size == 0:
             raise UsageError("expected at least one token, got none")
@@ -279,7 +285,7 @@ class NumpyStack:
             )
         return checked
 
-    def _embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
+    def embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
         """Return the residual before the first layer, of the tokens from ``start`` on."""
         residual = self.tensors.rows("tokens.weight", ids[..., start:])
         if self.shape.embedding_scale != 1.0:
@@ -303,13 +309,14 @@ class NumpyStack:
         places: NDArray[np.integer] = np.cumsum(counted, axis=-1) * counted + padding
         return places[..., start:]
 
-    def _read(self, layer: int, residual: Floats) -> Floats:
+    def read(self, layer: int, residual: Floats) -> Floats:
         """Return the input of a layer's attention."""
         if self.shape.order == "after":
             return residual
         return self._norm(f"layers.{layer}.attention_norm", residual)
 
-    def _attention(self, layer: int) -> NumpyAttention:
+    def attention(self, layer: int) -> NumpyAttention:
+        """Return the attention of a layer."""
         name, shape = f"layers.{layer}", self.shape
         parts: dict[str, Any] = {
             f"{part}_{kind}": self.tensors[stored]
@@ -335,13 +342,23 @@ class NumpyStack:
             removed=self._removed.get(layer, ()),
         )
 
-    def _layer(self, layer: int, residual: Floats, attended: Floats) -> Floats:
-        """Return the residual after a layer whose attention adds ``attended``."""
+    def after_layer(
+        self,
+        layer: int,
+        residual: Floats,
+        attended: Floats,
+        edit: Callable[[Floats], Floats] = lambda fed: fed,
+    ) -> Floats:
+        """Return the residual after a layer whose attention adds ``attended``.
+
+        edit: is given what the feed-forward adds, and returns what is added.
+        """
         name = f"layers.{layer}"
         if self.shape.order == "after":
             between = self._norm(f"{name}.attention_norm", residual + attended)
-            return self._norm(f"{name}.feed_norm", between + self._feed_forward(layer, between))
-        return residual + attended + self._fed(layer, residual, attended)
+            fed = edit(self._feed_forward(layer, between))
+            return self._norm(f"{name}.feed_norm", between + fed)
+        return residual + attended + edit(self._fed(layer, residual, attended))
 
     def _fed(self, layer: int, residual: Floats, attended: Floats) -> Floats:
         """Return what the feed-forward of a layer adds, in a model with norms before each part."""

@@ -21,9 +21,8 @@ from attnviz.records import Input, Kind, Tokens
 
 if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.patchable import PatchableModel
-    from attnviz.engine.scan.on_torch import TorchScan
-    from attnviz.engine.scan.own import OwnScan
-    from attnviz.engine.scan.patching import TorchPatching
+    from attnviz.engine.scan.patching import Patching
+    from attnviz.engine.scan.scan import Scan
 
 
 class Backend(Protocol):
@@ -91,13 +90,11 @@ class Backend(Protocol):
         inputs: Sequence[Input],
         options: ScanOptions,
         references: Sequence[Input],
-    ) -> TorchScan | OwnScan:
+    ) -> Scan:
         """Return the model ready for a scan; see ``engine.scan.run.open_scan``."""
         ...
 
-    def open_patching(
-        self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions
-    ) -> TorchPatching:
+    def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
         """Return the model ready for patching; see ``engine.scan.run.open_patching``."""
         ...
 

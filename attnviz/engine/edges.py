@@ -18,8 +18,9 @@ from torch import Tensor
 
 from attnviz.engine.ablation import check_heads
 from attnviz.engine.hook_points import HookedCall, LostTrackError
-from attnviz.engine.patchable import PatchableModel, require_two, words_to_mask
+from attnviz.engine.patchable import PatchableModel
 from attnviz.engine.plain_pass import ends_alike, not_its_own
+from attnviz.engine.predicted import require_two, words_to_mask
 from attnviz.errors import UnsupportedError
 from attnviz.measures.divergence import kl_divergence
 from attnviz.records import Input

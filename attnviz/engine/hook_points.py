@@ -20,12 +20,9 @@ from attnviz.attention.functional import combine_masks
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.engine.observer import Floats, Observer, hand_over, to_numpy
 from attnviz.engine.patching import What
+from attnviz.engine.replacing import LostTrackError as LostTrackError
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
-
-
-class LostTrackError(Exception):
-    """A pass ran otherwise than the one in which its points were found."""
 
 
 @dataclass(frozen=True)

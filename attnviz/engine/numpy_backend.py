@@ -39,9 +39,9 @@ from attnviz.records import Input, Kind, Tokens
 
 if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.patchable import PatchableModel
-    from attnviz.engine.scan.on_torch import TorchScan
-    from attnviz.engine.scan.own import OwnScan
-    from attnviz.engine.scan.patching import TorchPatching
+    from attnviz.engine.scan.on_numpy import NumpyRunner
+    from attnviz.engine.scan.patching import Patching
+    from attnviz.engine.scan.scan import Scan
     from attnviz.models.bundled import Bundled
 
 Floats = NDArray[np.floating]
@@ -146,7 +146,10 @@ class NumpyBackend:
         )
 
     def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
-        raise UnsupportedError(f"no way to remove heads from a {type(self._model).__name__}")
+        raise UnsupportedError(
+            f"{self._model.info.name!r} runs in NumPy, and this needs torch: leave out "
+            "--backend numpy"
+        )
 
     def open_scan(
         self,
@@ -154,23 +157,33 @@ class NumpyBackend:
         inputs: Sequence[Input],
         options: ScanOptions,
         references: Sequence[Input],
-    ) -> TorchScan | OwnScan:
-        patchable = self.open_patchable(kind, inputs[0])
-        from attnviz.engine.scan.on_torch import TorchScan  # torch only where needed
+    ) -> Scan:
+        from attnviz.engine.scan.scan import Scan  # not every command scans
 
-        return TorchScan(patchable, inputs, options, references)
+        runner = self._runner(kind, inputs[0], options.max_memory)
+        return Scan(runner, inputs, options, references)
 
-    def open_patching(
-        self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions
-    ) -> TorchPatching:
-        patchable = self.open_patchable(kind, pairs[0].corrupt)
-        from attnviz.engine.scan.patching import TorchPatching  # torch only where needed
+    def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
+        if options.method == "gradient":
+            patchable = self.open_patchable(kind, pairs[0].corrupt)
+            from attnviz.engine.scan.in_torch import torch_patching  # torch only where needed
 
-        return TorchPatching(patchable, pairs, options)
+            return torch_patching(patchable, pairs, options)
+        from attnviz.engine.scan.patching import Patching  # not every command patches
+
+        return Patching(self._runner(kind, pairs[0].corrupt, options.max_memory), pairs, options)
+
+    def _runner(self, kind: Kind, given: Input, max_memory: int | None) -> NumpyRunner:
+        from attnviz.engine.scan.on_numpy import NumpyRunner
+        from attnviz.models.stack_model import StackModel
+
+        if not isinstance(self._model, StackModel):
+            raise UnsupportedError(f"no way to remove heads from a {type(self._model).__name__}")
+        return NumpyRunner(self._model, partial(self.open_patchable, kind, given), max_memory)
 
 
 class BundledBackend(NumpyBackend):
-    """Runs the bundled model, whose heads are ablated in torch."""
+    """Runs the bundled model, whose gradients are torch's."""
 
     def __init__(self, model: Bundled) -> None:
         super().__init__(model)
@@ -216,16 +229,15 @@ class OwnBackend(NumpyBackend):
         inputs: Sequence[Input],
         options: ScanOptions,
         references: Sequence[Input],
-    ) -> OwnScan:
+    ) -> Scan:
         if options.pair is not None:
             raise UsageError(
                 f"{self._own.info.name!r} predicts no words: it has no answer and no foil"
             )
-        from attnviz.engine.scan.own import OwnScan
+        from attnviz.engine.scan.own import OwnRunner
+        from attnviz.engine.scan.scan import Scan
 
-        return OwnScan(self._own, inputs, options, references)
+        return Scan(OwnRunner(self._own), inputs, options, references)
 
-    def open_patching(
-        self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions
-    ) -> TorchPatching:
+    def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
         raise UsageError(f"{self._own.info.name!r} predicts no words: there is nothing to patch")

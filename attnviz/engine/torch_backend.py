@@ -25,8 +25,9 @@ from attnviz.engine.patching import Pair, PatchOptions
 from attnviz.engine.plain_pass import length_class
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.queries_keys_torch import observe_queries_keys
-from attnviz.engine.scan.on_torch import TorchScan
-from attnviz.engine.scan.patching import TorchPatching
+from attnviz.engine.scan.in_torch import torch_patching, torch_scan
+from attnviz.engine.scan.patching import Patching
+from attnviz.engine.scan.scan import Scan
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Reader
 from attnviz.models.threads import suit
@@ -111,10 +112,8 @@ class TorchBackend:
         inputs: Sequence[Input],
         options: ScanOptions,
         references: Sequence[Input],
-    ) -> TorchScan:
-        return TorchScan(self.open_patchable(kind, inputs[0]), inputs, options, references)
+    ) -> Scan:
+        return torch_scan(self.open_patchable(kind, inputs[0]), inputs, options, references)
 
-    def open_patching(
-        self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions
-    ) -> TorchPatching:
-        return TorchPatching(self.open_patchable(kind, pairs[0].corrupt), pairs, options)
+    def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
+        return torch_patching(self.open_patchable(kind, pairs[0].corrupt), pairs, options)

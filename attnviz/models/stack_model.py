@@ -42,6 +42,7 @@ class StackModel:
     start: the id of the beginning-of-text token, even if the tokenizer does not add it.
     ends: returns the end tokens in its files, for ``known_ids``; called when a text is written.
     trained: tokens of the longest sequence of its training, if its files state it.
+    mask: the id of the token that hides a word from a masked model, None if there is none.
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class StackModel:
         start: int | None = None,
         ends: Callable[[], Iterable[object]] = tuple,
         trained: int | None = None,
+        mask: int | None = None,
     ) -> None:
         self._info = info
+        self.mask_id = mask
         self.stack = stack
         self.sizes = sizes
         self._open_tokenizer = open_tokenizer
@@ -166,9 +169,13 @@ class StackModel:
         return known_ids(self._ends(), self.stack.shape.vocabulary)
 
     @property
+    def has_head(self) -> bool:
+        """Return whether it has a language model's head."""
+        return not any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
+
+    @property
     def predicts(self) -> bool:
-        lacks = any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
-        return self.causal and not lacks
+        return self.causal and self.has_head
 
     def reader(self) -> StackReader:
         free = free_memory()

@@ -21,7 +21,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchMethod, PatchOptions, What
-from attnviz.engine.scan.patching import TorchPatching
+from attnviz.engine.scan.in_torch import torch_patching
 from attnviz.records import Input
 
 ANSWER, FOIL = 11, 13
@@ -82,7 +82,7 @@ def patched(
     """The same of every site by the engine, trying the model out included."""
     clean, corrupt = (Input.of_ids(ids[0].tolist()) for ids in pair)
     patchable = patchable_transformers(model, "self", corrupt)
-    patching = TorchPatching(patchable, [Pair(clean, corrupt)], PatchOptions(method=method))
+    patching = torch_patching(patchable, [Pair(clean, corrupt)], PatchOptions(method=method))
     sites = patching.sites(what)
     patches = [Patch((site,)) for site in sites]
     found: dict[Head, float] = {}

@@ -30,7 +30,7 @@ from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.gradient import gradient_importance
 from attnviz.engine.patchable import PatchableModel, patchable_transformers
-from attnviz.engine.scan.on_torch import TorchScan
+from attnviz.engine.scan.in_torch import torch_scan
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input
 from attnviz.texts import BUILT_IN_TEXT
@@ -175,7 +175,7 @@ def scan(case: Case, **options: str) -> tuple[Seconds, Found]:
         Variant(((layer, head),)) for layer, some in subject.heads.items() for head in range(some)
     ]
     passages = [Input.of_ids(ids) for ids in case.texts]
-    opened = TorchScan(subject, passages, ScanOptions(**options), [])
+    opened = torch_scan(subject, passages, ScanOptions(**options), [])
     found = {variant: np.zeros(2) for variant in variants}
     for text in range(len(passages)):
         for piece in opened.scan(text, variants, range(len(variants))):

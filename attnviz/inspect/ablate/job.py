@@ -63,9 +63,8 @@ class AblationJob:
 
     @property
     def info(self) -> ModelInfo:
-        """Return the model as a scan runs it: on torch, but for the own attention."""
-        info = self.model.info
-        return info if isinstance(self.model, OwnAttention) else replace(info, backend="torch")
+        """Return the model that is scanned."""
+        return self.model.info
 
     @classmethod
     def prepare(
