@@ -59,6 +59,7 @@ class TorchRunner:
         self.model = model
         self.kind: Kind = model.kind
         self.notes: list[str] = []
+        self.threaded = False
         self._probe = probe
         self._positions = positions
         self._max_memory = max_memory
