@@ -52,12 +52,13 @@ def imported(*arguments: str, code: int = 0) -> tuple[set[str], set[str]]:
         ["ablate", SENTENCE, "--json", "--by-token"],
         ["ablate", "--head", "3", "--json", "--mode", "resample"],
         ["patch", "--json"],
-        ["patch", "The cat sat.", "The dog sat.", "--what", "key", "--by-token", "--json"],
+        ["patch", "The cat sat.", "The dog sat.", "--what", "key", "--metric", "kl", "--json"],
+        ["rollout", SENTENCE],
+        ["heads", SENTENCE, "--cut", "it->cat"],
+        ["heads", SENTENCE, "--ablate", "L1H0"],
+        ["path", "L1H2", "--top", "3"],
     ],
-    ids=[
-        *("tiny", "json", "mha", "views", "why", "generate", "scaling", "scaling of tiny"),
-        *("ablate", "ablate a text", "ablate a head", "patch", "patch keys"),
-    ],
+    ids=lambda arguments: " ".join(arguments[:3:2]),
 )
 def test_the_built_in_models_need_no_torch(arguments: list[str]) -> None:
     packages, modules = imported(*arguments)

@@ -132,6 +132,13 @@ def open_given(
 
 def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
     """Return a function that loads a named model for a pass over a text and ``tokens`` more."""
-    from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+    from attnviz.models.resolve import reckoned_tokens
 
-    return lambda name: load(name, LoadOptions(tokens=reckoned_tokens(text) + tokens))
+    return for_tokens(reckoned_tokens(text) + tokens)
+
+
+def for_tokens(tokens: int) -> Callable[[str], Model]:
+    """Return a function that loads a named model to run about so many tokens."""
+    from attnviz.models.resolve import LoadOptions, load
+
+    return lambda name: load(name, LoadOptions(tokens=tokens))

@@ -257,6 +257,24 @@ class NumpyAttention:
         query, key, _ = self.heads_of(x, x, x)
         return query, key
 
+    def inputs(self, x: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return query, key and value (..., heads, token, dim) of self-attention over x.
+
+        They are projected and rotated, not scaled; keys and values are those of key/value heads.
+        """
+        return self._once(self.heads_of(x, x, x))
+
+    def moved_inputs(self, x: Floats, change: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return what a change (..., token, d_model) of x adds to its ``inputs``.
+
+        It is linear in the change: norms of query and key keep the scale that they have over x.
+        """
+        query = self._moved(x, change, self.query_weight, self.query_bias, self.query_gain)
+        key = self._moved(x, change, self.key_weight, self.key_bias, self.key_gain)
+        value = project(change, self.value_weight)
+        query = query * x.dtype.type(self.query_factor)
+        return self._once(self.shape.separate_heads(query, key, value, self.rotary))
+
     def seen(self, x: Floats) -> NDArray[np.bool_] | None:
         """Return whether each query of x sees each key, (query, key); None if all are seen."""
         if not self.causal:
@@ -322,6 +340,25 @@ class NumpyAttention:
             self.rotary,
             positions,
         )
+
+    def _once(self, parts: tuple[Floats, Floats, Floats]) -> tuple[Floats, Floats, Floats]:
+        """Return query, key and value with each key/value head once."""
+        query, key, value = parts
+        every = self.shape.groups
+        return query, key[..., ::every, :, :], value[..., ::every, :, :]
+
+    def _moved(
+        self, x: Floats, change: Floats, weight: Floats, bias: Floats | None, gain: Floats | None
+    ) -> Floats:
+        """Return the projected change, times the scale of a norm of each head over x."""
+        moved: Floats = project(change, weight)
+        if gain is None:
+            return moved
+        parts = project(x, weight, bias).reshape(*x.shape[:-1], -1, len(gain))
+        square = np.mean(parts * parts, axis=-1, keepdims=True)
+        scaled = moved.reshape(*change.shape[:-1], -1, len(gain)) * gain
+        held: Floats = scaled / np.sqrt(square + x.dtype.type(self.norm_eps))
+        return held.reshape(moved.shape)
 
     def _normed(self, x: Floats, gain: Floats | None) -> Floats:
         """Return x (..., token, heads · head_dim) with an RMS norm of each head; x if no gain."""

@@ -74,6 +74,7 @@ class NumpyStack:
         ids: ArrayLike,
         observe: Callable[[int, Floats, Floats], None],
         past: Sequence[KeyValues] = (),
+        masks: Mapping[int, NDArray[np.bool_]] | None = None,
     ) -> Floats:
         """Return the residual after the last layer.
 
@@ -81,13 +82,17 @@ class NumpyStack:
         head, token, dim), before the output projection.
         past: the cached keys and values of each layer of a causal stack for the first tokens of
             ``ids`` (token,); only the tokens after those are run, and see them all.
+        masks: by layer whether each head's queries see each key, (head, query, key), in addition to
+            what the model itself hides; not together with ``past``.
         """
         residual = self.embed(self.checked(ids), past[0].tokens if past else 0)
         for layer in range(self.shape.layers):
             attention, read = self.attention(layer), self.read(layer, residual)
-            outputs, weights = (
-                attention.continued(read, past[layer]) if past else attention.head_outputs(read)
-            )
+            if past:
+                outputs, weights = attention.continued(read, past[layer])
+            else:
+                mask = None if masks is None else masks.get(layer)
+                outputs, weights = attention.head_outputs(read, mask=mask)
             observe(layer, weights, outputs)
             residual = self.after_layer(layer, residual, attention.joined(outputs))
         return residual

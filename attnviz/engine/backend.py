@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from attnviz.engine.attribution.parts import Attributor
+from attnviz.engine.attribution.parts import Attributor, HeadKey
+from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import Head, Run
 from attnviz.engine.numpy_backend import BundledBackend, NumpyBackend, OwnBackend
 from attnviz.engine.observer import BLOCK_CELLS, ObserveHeads, Observer
-from attnviz.engine.patching import Pair, PatchOptions
+from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model, NumpyModel, Reader
 from attnviz.models.own import OwnAttention
@@ -78,6 +79,20 @@ class Backend(Protocol):
 
         Raises UsageError if the model predicts no tokens.
         """
+        ...
+
+    def path_reads(
+        self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
+    ) -> Sequence[PathRead]:
+        """Run two texts of one length, and return what every layer's heads read in both of them.
+
+        senders: heads of whose outputs the parts in the difference are wanted. Raises UsageError
+        for a head that does not exist.
+        """
+        ...
+
+    def open_cutter(self, kind: Kind, given: Input) -> Cutter:
+        """Return what runs the model with edges of attention cut."""
         ...
 
     def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.attribution.parts import Attributor
+from attnviz.engine.attribution.parts import Attributor, HeadKey
+from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import (
     Head,
@@ -31,7 +32,7 @@ from attnviz.engine.observer import (
     products,
     rows_of_a_block,
 )
-from attnviz.engine.patching import Pair, PatchOptions
+from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import GrowingModel, NumpyModel, Reader, cannot_write
 from attnviz.models.own import OwnAttention
@@ -43,6 +44,7 @@ if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.scan.patching import Patching
     from attnviz.engine.scan.scan import Scan
     from attnviz.models.bundled import Bundled
+    from attnviz.models.stack_model import StackModel
 
 Floats = NDArray[np.floating]
 
@@ -144,6 +146,26 @@ class NumpyBackend:
         raise UnsupportedError(
             f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
         )
+
+    def path_reads(
+        self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
+    ) -> Sequence[PathRead]:
+        from attnviz.engine.attribution.paths_on_numpy import numpy_path_reads
+
+        return numpy_path_reads(self._stack_model.stack, clean.text, corrupt.text, senders)
+
+    def open_cutter(self, kind: Kind, given: Input) -> Cutter:
+        from attnviz.engine.edges_on_numpy import NumpyCutter
+
+        return NumpyCutter(self._stack_model)
+
+    @property
+    def _stack_model(self) -> StackModel:
+        from attnviz.models.stack_model import StackModel  # and with it tokenizers
+
+        if not isinstance(self._model, StackModel):
+            raise UnsupportedError(f"{self._model.info.name!r} is no stack of layers")
+        return self._model
 
     def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
         raise UnsupportedError(

@@ -9,6 +9,10 @@ import torch
 
 from attnviz.engine.ablation import check_heads
 from attnviz.engine.attribution.on_torch import TorchAttributor
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.attribution.paths_on_torch import torch_path_reads
+from attnviz.engine.edges import Cutter
+from attnviz.engine.edges_on_torch import TorchCutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.generation_torch import open_reader
 from attnviz.engine.head_run import Head, HeadRun, KeepNorms, Run, by_layer, unseen_outputs
@@ -21,7 +25,7 @@ from attnviz.engine.patchable import (
     patchable_transformers,
     whole_pass,
 )
-from attnviz.engine.patching import Pair, PatchOptions
+from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.engine.plain_pass import length_class
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.queries_keys_torch import observe_queries_keys
@@ -101,6 +105,14 @@ class TorchBackend:
         kinds = self._model.kinds
         kind: Kind = "decoder" if "decoder" in kinds else kinds[0]
         return TorchAttributor.of(self._model.info, self.open_patchable(kind, given), given)
+
+    def path_reads(
+        self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
+    ) -> Sequence[PathRead]:
+        return torch_path_reads(self.open_patchable(kind, clean), clean, corrupt, senders)
+
+    def open_cutter(self, kind: Kind, given: Input) -> Cutter:
+        return TorchCutter(self.open_patchable(kind, given))
 
     def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
         suit(self._model)  # torch may have been imported only now

@@ -83,7 +83,7 @@ class NumpyCheckpoint(StackModel):
             start=opened.start,
             ends=ends,
             trained=trained,
-            mask=opened.mask,
+            mask_id=opened.mask,
         )
         self.stored = stored
         self._broken: tuple[str, ...] | None = None

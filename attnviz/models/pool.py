@@ -18,6 +18,9 @@ from attnviz.models.threads import blas_alone, workers
 _Task = TypeVar("_Task")
 _Found = TypeVar("_Found")
 
+_WORTH = 5e8
+"""Operations of which a thread is sooner done alone than it wakes another (about 5 ms)."""
+
 _thread = local()
 """Of a thread that does a task: ``inside``, its pool and how many tasks it is within."""
 
@@ -26,21 +29,26 @@ class _StoppedError(Exception):
     """Nobody waits any more for what a thread works on."""
 
 
-def spread(run: Callable[[_Task], _Found], tasks: Iterable[_Task]) -> list[_Found]:
+def spread(
+    run: Callable[[_Task], _Found], tasks: Iterable[_Task], operations: float = _WORTH
+) -> list[_Found]:
     """Return what ``run`` returns for each task; see ``in_turn``."""
-    return list(in_turn(run, tasks))
+    return list(in_turn(run, tasks, operations))
 
 
-def in_turn(run: Callable[[_Task], _Found], tasks: Iterable[_Task]) -> Iterator[_Found]:
+def in_turn(
+    run: Callable[[_Task], _Found], tasks: Iterable[_Task], operations: float = _WORTH
+) -> Iterator[_Found]:
     """Yield what ``run`` returns for each task, in the order of the tasks, from several threads.
 
     run: NumPy code that may run in several threads at once; what it raises is raised in the task's
         turn, and the tasks after it are given up. Tasks that it deals out itself are shared by the
         same threads.
+    operations: of all tasks together, as ``models.operations`` counts them.
     """
     given = list(tasks)
     pool, depth = getattr(_thread, "inside", (None, 0))
-    if len(given) < 2 or workers() == 1:
+    if len(given) < 2 or operations < _WORTH or workers() == 1:
         for task in given:
             if pool is not None:
                 pool.check()

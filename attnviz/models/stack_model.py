@@ -42,7 +42,7 @@ class StackModel:
     start: the id of the beginning-of-text token, even if the tokenizer does not add it.
     ends: returns the end tokens in its files, for ``known_ids``; called when a text is written.
     trained: tokens of the longest sequence of its training, if its files state it.
-    mask: the id of the token that hides a word from a masked model, None if there is none.
+    mask_id: the id of the token that hides a word from a masked model, None if there is none.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class StackModel:
         start: int | None = None,
         ends: Callable[[], Iterable[object]] = tuple,
         trained: int | None = None,
-        mask: int | None = None,
+        mask_id: int | None = None,
     ) -> None:
         self._info = info
-        self.mask_id = mask
+        self.mask_id = mask_id
         self.stack = stack
         self.sizes = sizes
         self._open_tokenizer = open_tokenizer

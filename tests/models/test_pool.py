@@ -89,6 +89,11 @@ def test_a_single_task_stays_where_it_is() -> None:
     assert spread(lambda task: threading.get_ident(), [0]) == [threading.get_ident()]
 
 
+def test_little_work_stays_where_it_is() -> None:
+    here = threading.get_ident()
+    assert set(spread(lambda task: threading.get_ident(), range(9), 1e6)) == {here}
+
+
 def test_tasks_within_tasks_are_shared_by_the_same_threads() -> None:
     meeting = threading.Barrier(4, timeout=10)
 

@@ -141,7 +141,8 @@ class NumpyRunner:
                 last=last,
             )
 
-        spread(go_on, _blocks(changes, first, tokens))
+        work = self._model.sizes.changed(tokens, [each.layers[0] for each in changes], 0)
+        spread(go_on, _blocks(changes, first, tokens), work)
         hidden = self._stack.hidden(ends)
         read = None if self.read_out is None else self._stack.unembedded(hidden)
         return Ends(hidden, read)

@@ -73,7 +73,8 @@ class NumpyUnembedding:
         mean = np.matmul(change, (chances @ self.weight)[..., None])[..., 0]
         step = max(1, _ROWS // max(len(changed), 1))
         tile = partial(self._tile, change, logits, chances, mean, picked=np.stack([top, word]))
-        found = spread(tile, [slice(at, at + step) for at in range(0, len(clean), step)])
+        tiles = [slice(at, at + step) for at in range(0, len(clean), step)]
+        found = spread(tile, tiles, change.size * (2.0 * len(self.weight)))
         expansion, largest, best, moved_top, moved_word = (
             np.concatenate(part) for part in zip(*found, strict=True)
         )

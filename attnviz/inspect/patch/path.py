@@ -15,6 +15,7 @@ import numpy as np
 from attnviz.draw.report import Report
 from attnviz.draw.values import table_of
 from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.attribution.paths import path_effects
 from attnviz.engine.patching import PathEffects, What
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
@@ -26,6 +27,7 @@ from attnviz.inspect.patch.request import PathRequest
 from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval
 from attnviz.models.model import Model, require_number
 from attnviz.models.own import OwnAttention
+from attnviz.models.resolve import reckoned_tokens
 from attnviz.records import Advance, Kind, ModelInfo
 
 if TYPE_CHECKING:
@@ -105,6 +107,12 @@ class PathReport(Report):
         return "KV" if shared else "H"
 
 
+def reckoned(pairs: PromptPairs) -> int:
+    """Return about how many tokens a model reads for these pairs."""
+    texts = [text for at in _measured(pairs) for text in pairs.prompts[at][:2]]
+    return sum(map(reckoned_tokens, texts))
+
+
 def path(
     model: Model,
     pairs: PromptPairs,
@@ -122,13 +130,12 @@ def path(
         raise UnsupportedError(
             f"{model.info.name!r} is attention alone, of one layer: no later head reads from it"
         )
-    from attnviz.engine.attribution.paths import path_effects  # torch only once the words are known
-
     sender = _sender(model, request.sender, request.index_base)
     target = decoder_text(model, None)
-    some = range(0, len(pairs.prompts), _BUILT_IN_STEP if pairs.built_in else 1)
     encoded, notes = fitting(
-        pairs, some, lambda place: encode_pair(model, pairs.prompts[place], None, target)
+        pairs,
+        _measured(pairs),
+        lambda place: encode_pair(model, pairs.prompts[place], None, target),
     )
     kind: Kind = "decoder" if "decoder" in model.kinds else model.kinds[0]
     layer = [(kind, sender[0], number) for number in range(model.info.heads)]
@@ -154,6 +161,10 @@ def path(
         top=request.top,
         index_base=request.index_base,
     )
+
+
+def _measured(pairs: PromptPairs) -> range:
+    return range(0, len(pairs.prompts), _BUILT_IN_STEP if pairs.built_in else 1)
 
 
 def _sender(model: Model, head: str, base: int) -> Place:
