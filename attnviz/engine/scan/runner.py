@@ -170,7 +170,12 @@ class Runner(Protocol):
 
 
 class SiteRunner(Runner, Protocol):
-    """Runs one model with changes of any sort of site."""
+    """Runs one model with changes of any sort of site.
+
+    rounding: by how much of the largest number the same values may differ in two runs.
+    """
+
+    rounding: float
 
     def sites(self, what: frozenset[What]) -> Mapping[What, Mapping[int, int]]:
         """Return of each sort by layer how many sites there are.
