@@ -15,7 +15,7 @@ a model without learned positions has no ``positions.weight``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, Self
@@ -123,28 +123,6 @@ class NumpyStack:
         """Return the final hidden states: the final norm of the residual after the last layer."""
         has_norm = "final_norm.weight" in self.tensors
         return self._norm("final_norm", residual) if has_norm else residual
-
-    def removals(self, ids: ArrayLike, most: int) -> Iterator[tuple[int, int, Floats]]:
-        """Yield (layer, first head, residuals) of one text with each head ablated, layer by layer.
-
-        The residuals (head, token, width) after the last layer are those with the first head
-        ablated, with the next one and so on, at most ``most`` at once. The layers before the
-        ablated one are run once. Raises UsageError as ``logits``.
-        """
-        residual = self.embed(self.checked(ids))
-        for layer in range(self.shape.layers):
-            attention = self.attention(layer)
-            outputs, _ = attention.head_outputs(self.read(layer, residual))
-            for first in range(0, len(outputs), most):
-                heads = np.arange(first, min(first + most, len(outputs)))
-                without = np.repeat(outputs[None], len(heads), 0)
-                without[heads - first, heads] = 0
-                ends = self.after_layer(layer, residual, attention.joined(without))
-                for later in range(layer + 1, self.shape.layers):
-                    read = self.read(later, ends)
-                    ends = self.after_layer(later, ends, self.attention(later)(read)[0])
-                yield layer, first, ends
-            residual = self.after_layer(layer, residual, attention.joined(outputs))
 
     @property
     def is_sum(self) -> bool:

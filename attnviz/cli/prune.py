@@ -46,7 +46,7 @@ def prune(
         check_new_directory(request.out)
     read = read_texts(texts.text, texts.file, texts.texts)
     with outlet.opened(model.model, options) as loaded:
-        from attnviz.inspect.prune import prune as question  # imports torch
+        from attnviz.inspect.prune import prune as question  # may import torch
     with outlet.advancing("removing heads") as advance:
         report = question.prune(loaded, read, request, advance=advance)
     outlet.show(report)

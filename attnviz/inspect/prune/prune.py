@@ -94,7 +94,7 @@ def prune(
     pruned = store.make(removed)
     notes = dict.fromkeys(note for scan in scans for note in scan.notes)
     return PruneReport(
-        model=replace(info, backend="torch"),
+        model=replace(info, backend="torch") if request.method == "gradient" else info,
         layers=bounds.layers,
         text=texts.texts[0],
         source=texts.source,
