@@ -20,6 +20,7 @@ from attnviz.engine.scan.unembedding_numpy import NumpyUnembedding
 from attnviz.models.memory import free_memory
 from attnviz.models.pool import spread
 from attnviz.models.stack_model import StackModel
+from attnviz.models.threads import workers
 from attnviz.records import Input, Kind
 
 if TYPE_CHECKING:  # torch only where needed
@@ -58,6 +59,7 @@ class NumpyRunner:
     """
 
     kind: Kind = "self"
+    threaded = True
 
     def __init__(
         self,
@@ -221,10 +223,13 @@ class NumpyRunner:
             block * (8 * width + 8 * shape.heads * shape.head_dim)
             + 2 * max(1, _BLOCK // tokens) * shape.heads * tokens**2
         )
-        fixed = (inside + 4 * shape.layers * tokens * width) * itemsize
+        threads = workers()
+        texts = 1 if self._max_memory is not None else threads
+        fixed = (threads * inside + texts * 4 * shape.layers * tokens * width) * itemsize
         if self.read_out is not None:
-            fixed += self.read_out.bytes_for(tokens)
-        return room_for(4 * tokens * width * itemsize, fixed, None, self._max_memory, tokens)
+            fixed += texts * self.read_out.bytes_for(tokens)
+        row = texts * 4 * tokens * width * itemsize
+        return room_for(row, fixed, None, self._max_memory, tokens)
 
 
 def _blocks(changes: Sequence[Change], first: Sequence[int], tokens: int) -> Collection[list[int]]:

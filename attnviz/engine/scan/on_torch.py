@@ -60,6 +60,7 @@ class TorchRunner:
         self.kind: Kind = model.kind
         self.rounding = 0.0
         self.notes: list[str] = []
+        self.threaded = False
         self._probe = probe
         self._positions = positions
         self._max_memory = max_memory
