@@ -72,7 +72,8 @@ def ablate(
 
     request = AblateRequest.of(given)
     read = texts_of(texts) or built_in_texts()
-    return question.ablate(open_given(model, tokenizer), read, request)
+    opening = for_tokens(question.reckoned(read, request), changed=True)
+    return question.ablate(open_given(model, tokenizer, opening), read, request)
 
 
 @in_own_modes
@@ -159,7 +160,8 @@ def patch(
 
     request = PatchRequest.of(given)
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs)
-    return question.patch(open_given(model, tokenizer), read, request)
+    opening = for_tokens(question.reckoned(read, request), changed=True)
+    return question.patch(open_given(model, tokenizer, opening), read, request)
 
 
 @in_own_modes

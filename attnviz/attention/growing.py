@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from functools import partial
 
 import numpy as np
@@ -29,10 +30,11 @@ _BEFORE = frozenset({"residual", "query", "key", "value", "pattern"})
 
 
 class GrowingRun:
-    """The run of one text through a stack.
+    """The run of a text, or of texts of one length, through a stack.
 
-    keep: the sorts to keep next to ``residual`` and ``output``.
-    tokens: how many the text has. end: the residual (1, token, width) after the last layer.
+    ids: (token,) or (text, token). keep: the sorts to keep next to ``residual`` and ``output``.
+    tokens: how many a text has. end: the residual (text, token, width) after the last layer.
+    bytes: of what it holds.
     held: by sort and layer what the run holds, as ``Edit`` has it.
     Raises UsageError as ``NumpyStack.logits``.
     """
@@ -41,7 +43,7 @@ class GrowingRun:
         self._stack = stack
         self.held: dict[tuple[str, int], Floats] = {}
         sorts = {"residual", "output", *keep}
-        rows = stack.embed(stack.checked(ids))[None]
+        rows = stack.embed(stack.checked(np.atleast_2d(ids)))
         self.tokens = kept = rows.shape[1]
         for layer in range(stack.shape.layers):
             attention = stack.attention(layer)
@@ -49,6 +51,18 @@ class GrowingRun:
             outputs = self._outputs(layer, attention, rows, self._keep, sorts=sorts, kept=kept)
             rows = self._after(layer, attention, rows, outputs, edit=self._keep, sorts=sorts)
         self.end = rows
+        self.bytes = sum(values.nbytes for values in self.held.values())
+
+    def each(self) -> list[GrowingRun]:
+        """Return the run of each text."""
+        found = []
+        for text in range(len(self.end)):
+            run = copy(self)
+            run.held = {place: held[text : text + 1] for place, held in self.held.items()}
+            run.end = self.end[text : text + 1]
+            run.bytes = self.bytes // len(self.end)
+            found.append(run)
+        return found
 
     def ends(
         self,
@@ -59,7 +73,7 @@ class GrowingRun:
         start: int = 0,
         last: int | None = None,
     ) -> Floats:
-        """Return the residuals (row, token, width) after the last layer of rows with changes.
+        """Return the residuals (row, token, width) after the last layer of one text with changes.
 
         firsts: for each row the layer of its first change, ascending. edited: the sorts that are
         changed in each layer. start: the first token at which anything is changed; 0 unless the

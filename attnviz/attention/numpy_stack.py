@@ -53,10 +53,12 @@ class NumpyStack:
         self.tensors = ConvertedTensors(tensors, dtype)
         self.finite = True
         self._removed: Mapping[int, tuple[int, ...]] = {}
+        self._attentions: dict[int, NumpyAttention] = {}
 
     def without(self, heads: Collection[tuple[int, int]]) -> Self:
         """Return the same stack with these (layer, head) ablated: their outputs count as zero."""
         changed = copy(self)
+        changed._attentions = {}
         changed._removed = {
             layer: tuple(sorted(head for at, head in heads if at == layer)) for layer, _ in heads
         }
@@ -300,6 +302,8 @@ class NumpyStack:
 
     def attention(self, layer: int) -> NumpyAttention:
         """Return the attention of a layer."""
+        if layer in self._attentions:
+            return self._attentions[layer]
         name, shape = f"layers.{layer}", self.shape
         parts: dict[str, Any] = {
             f"{part}_{kind}": self.tensors[stored]
@@ -312,7 +316,7 @@ class NumpyStack:
             for part in ("query", "key")
             if (stored := f"{name}.{part}_norm.weight") in self.tensors
         }
-        return NumpyAttention(
+        attention = NumpyAttention(
             **parts,
             **gains,
             heads=shape.heads,
@@ -324,6 +328,9 @@ class NumpyStack:
             query_factor=1.0 if shape.scaled else math.sqrt(shape.head_dim),
             removed=self._removed.get(layer, ()),
         )
+        if self.tensors.keeps(f"{name}.output.weight"):
+            self._attentions[layer] = attention
+        return attention
 
     def after_layer(
         self,

@@ -193,15 +193,21 @@ class NumpyBackend:
             return torch_patching(patchable, pairs, options)
         from attnviz.engine.scan.patching import Patching  # not every command patches
 
-        return Patching(self._runner(kind, pairs[0].corrupt, options.max_memory), pairs, options)
+        prompts = [prompt for pair in pairs for prompt in (pair.clean, pair.corrupt)]
+        runner = self._runner(kind, prompts[0], options.max_memory, prompts)
+        return Patching(runner, pairs, options)
 
-    def _runner(self, kind: Kind, given: Input, max_memory: int | None) -> NumpyRunner:
+    def _runner(
+        self, kind: Kind, given: Input, max_memory: int | None, texts: Collection[Input] = ()
+    ) -> NumpyRunner:
         from attnviz.engine.scan.on_numpy import NumpyRunner
         from attnviz.models.stack_model import StackModel
 
         if not isinstance(self._model, StackModel):
             raise UnsupportedError(f"no way to remove heads from a {type(self._model).__name__}")
-        return NumpyRunner(self._model, partial(self.open_patchable, kind, given), max_memory)
+        texts = texts if self._model.causal else ()  # others are run with a word masked
+        in_torch = partial(self.open_patchable, kind, given)
+        return NumpyRunner(self._model, in_torch, max_memory, texts)
 
 
 class BundledBackend(NumpyBackend):

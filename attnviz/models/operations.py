@@ -55,7 +55,7 @@ class Sizes:
 
     def read_out(self, tokens: int) -> float:
         """Return the operations of the logits of so many tokens, and of comparing them."""
-        return tokens * self.vocabulary * (2.0 * self.width + 6 * _SINGLE)
+        return tokens * self.vocabulary * (2.0 * self.width + 5 * _SINGLE)
 
     def changed(self, tokens: int, layers: Iterable[int], read: int | None = None) -> float:
         """Return the operations of a text and of changes to it, each a row from its layer on.
@@ -75,7 +75,7 @@ class Sizes:
 
     def _layer(self, tokens: int) -> float:
         inner = (self.matrices - self.reading) / (2.0 * self.width)
-        single = tokens * (2 * inner + 8.0 * self.width) * _SINGLE
+        single = tokens * (2 * inner + 14.0 * self.width) * _SINGLE
         products = 2.0 * tokens * (self.matrices - self.reading)
         return products + single + self._attention(tokens)
 

@@ -112,7 +112,7 @@ def workers(tasks: int = sys.maxsize) -> int:
     most = allowed_processors(math.ceil)
     wanted = _process.asked or _in_environment()
     if wanted is None and (blas := _libraries().get("blas")) is not None:
-        wanted = _process.own.get("blas") or blas[0]()
+        wanted = _process.own.get("blas") or (_process.before if _process.alone else blas[0]())
     return max(1, min(tasks, most, wanted or most))
 
 

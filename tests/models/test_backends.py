@@ -32,11 +32,13 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "patterns of a text": ("patterns", TEXT, "--norm-weighted"),
     "watch": ("patterns", "--watch", "induction", "--without-first"),
     "scaling": ("scaling", TEXT, "--from-model"),
+    "ablate": ("ablate", TEXT, "--mode", "mean"),
+    "ablate by token": ("ablate", TEXT, "--head", "1", "--by-token"),
+    "cut": ("heads", TEXT, "--cut", "dog→cat", "--layer", "0"),
 }
 TORCH_ONLY: dict[str, tuple[str, ...]] = {
-    "cut": ("heads", TEXT, "--cut", "dog→cat", "--layer", "0"),
     "control": ("patterns", "--control", "random-weights"),
-    "ablate": ("ablate", TEXT, "--layer", "0"),
+    "ablate": ("ablate", TEXT, "--layer", "0", "--method", "gradient"),
     "prune": ("prune", TEXT, "--heads", "1"),
 }
 

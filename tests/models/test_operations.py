@@ -87,8 +87,8 @@ def test_every_head_is_one_of_a_layer() -> None:
 def test_time_is_that_of_the_measured_pace_and_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "pace", lambda: 1e9)
     monkeypatch.setattr(measured, "workers", lambda tasks: min(tasks, 4))
-    assert seconds(8e9, 1) == pytest.approx(8)
-    assert seconds(8e9, 10) == pytest.approx(2)
+    assert seconds(Bundled(), 8e9, 1) == pytest.approx(8)
+    assert seconds(Bundled(), 8e9, 10) == pytest.approx(2)
 
 
 def test_the_pace_is_measured_once_and_leaves_numpys_threads(

@@ -85,19 +85,52 @@ def test_a_program_that_gave_numpy_fewer_threads_keeps_them() -> None:
     assert HELD["blas"] == 2
 
 
+def test_a_single_task_stays_where_it_is() -> None:
+    assert spread(lambda task: threading.get_ident(), [0]) == [threading.get_ident()]
+
+
 def test_little_work_stays_where_it_is() -> None:
     here = threading.get_ident()
     assert set(spread(lambda task: threading.get_ident(), range(9), 1e6)) == {here}
 
 
-def test_tasks_within_tasks_are_not_dealt_out_again() -> None:
+def test_tasks_within_tasks_are_shared_by_the_same_threads() -> None:
+    meeting = threading.Barrier(4, timeout=10)
+
     def inner(task: int) -> int:
+        meeting.wait()
         return threading.get_ident()
 
-    def outer(task: int) -> bool:
-        return set(spread(inner, range(5))) == {threading.get_ident()}
+    def outer(task: int) -> list[int]:
+        return spread(inner, range(4)) if task else []
 
-    assert all(spread(outer, range(8)))
+    first, second = spread(outer, range(2))
+    assert first == []
+    assert len(set(second)) == 4  # two for the outer tasks, and two more
+
+
+def test_many_tasks_within_tasks_end() -> None:
+    def inner(task: int) -> int:
+        return task
+
+    def outer(task: int) -> int:
+        return sum(spread(inner, range(task % 7)))
+
+    for _ in range(20):
+        assert spread(outer, range(50)) == [sum(range(task % 7)) for task in range(50)]
+
+
+def test_an_error_within_a_task_is_that_of_the_task() -> None:
+    def inner(task: int) -> int:
+        return 1 // task
+
+    def outer(task: int) -> list[int]:
+        return spread(inner, range(1 - task, 5))
+
+    results = in_turn(outer, [0, 1, 0])
+    assert next(results) == [1, 0, 0, 0]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
 
 
 def test_threads_have_the_callers_context() -> None:
@@ -126,19 +159,25 @@ def test_an_error_comes_in_its_turn_and_ends_the_others() -> None:
     assert HELD["blas"] == 4
 
 
-def test_what_nobody_waits_for_is_given_up_between_inner_tasks() -> None:
-    steps = []
+def test_ctrl_c_ends_what_the_other_threads_do_between_inner_tasks() -> None:
+    begun, steps = threading.Event(), []
+
+    def interrupt_here() -> None:
+        if threading.current_thread() is threading.main_thread():
+            begun.wait(10)
+            raise KeyboardInterrupt
 
     def step(number: int) -> None:
+        interrupt_here()
         steps.append(number)
+        begun.set()
         time.sleep(0.005)
 
-    def long(task: int) -> int:
-        if task:
-            spread(step, range(10_000))
-        return task
+    def long(task: int) -> None:
+        interrupt_here()
+        spread(step, range(10_000))
 
-    results = in_turn(long, range(4))
-    assert next(results) == 0
-    results.close()  # as when Ctrl-C ends the loop over them
-    assert len(steps) < 1000
+    with pytest.raises(KeyboardInterrupt):
+        spread(long, range(4))
+    assert len(steps) < 5000
+    assert HELD["blas"] == 4

@@ -20,6 +20,7 @@ from attnviz.engine.scan.unembedding_numpy import NumpyUnembedding
 from attnviz.models.memory import free_memory
 from attnviz.models.pool import spread
 from attnviz.models.stack_model import StackModel
+from attnviz.models.threads import workers
 from attnviz.records import Input, Kind
 
 if TYPE_CHECKING:  # torch only where needed
@@ -32,6 +33,12 @@ _BLOCK = 256
 
 _TOKENS = 1 << 15
 """Of a pass, all rows counted."""
+
+_KNOWN = 1 << 25
+"""Bytes of the runs of other texts that are kept."""
+
+_ROUNDINGS = 8
+"""Of the same values in texts that are run together."""
 
 _UNLIKE = 8.0
 """What takes the place of an ablated head in a trial: far from anything that a head puts out."""
@@ -48,20 +55,31 @@ class NumpyRunner:
     """A stack that runs with changes in NumPy; see ``SiteRunner``.
 
     in_torch: opens the model for gradients. max_memory: bytes that a pass may hold; None for a
-    share of what is free.
+    share of what is free. texts: those that will be run, to run those of one length together.
     """
 
     kind: Kind = "self"
+    threaded = True
 
     def __init__(
-        self, model: StackModel, in_torch: Callable[[], PatchableModel], max_memory: int | None
+        self,
+        model: StackModel,
+        in_torch: Callable[[], PatchableModel],
+        max_memory: int | None,
+        texts: Collection[Input] = (),
     ) -> None:
         self._model = model
         self._stack = model.stack
+        self.rounding = _ROUNDINGS * float(np.finfo(model.stack.dtype).eps)
         self.in_torch = in_torch
         self._max_memory = max_memory
+        self._waiting = dict.fromkeys(texts)
         self.notes: list[str] = []
         self._runs: dict[Input, tuple[frozenset[What], GrowingRun]] = {}
+        self._rooms: dict[int, Room] = {}
+        free = free_memory()
+        if free is not None:  # each block of rows needs every tensor again
+            self._stack.tensors.keep(free // 4)
 
     @property
     def heads(self) -> Mapping[int, int]:
@@ -84,14 +102,13 @@ class NumpyRunner:
         return NumpyUnembedding(*self._stack.unembedding) if self._model.has_head else None
 
     def open(self) -> AbstractContextManager[Any]:
-        free = free_memory()
-        if free is not None:  # each block of rows needs every tensor again
-            self._stack.tensors.keep(free // 4)
         return np.errstate(over="ignore", invalid="ignore")
 
     def size(self, given: Input, wanted: int) -> int:
-        fits = self._room(len(given.ids)).ablations
-        wished = max(1, _TOKENS // len(given.ids))
+        tokens = len(given.ids)
+        if tokens not in self._rooms:
+            self._rooms[tokens] = self._room(tokens)
+        fits, wished = self._rooms[tokens].ablations, max(1, _TOKENS // tokens)
         return wished if fits is None else min(wished, fits)
 
     def ordered(self, changes: Sequence[Change]) -> list[int]:
@@ -162,7 +179,7 @@ class NumpyRunner:
         }
 
     def plain(self, given: Input) -> Ends:
-        hidden = self._stack.hidden(self._run(given, frozenset()).end)
+        hidden = self._stack.hidden(self._run(given, _PAST).end)
         return Ends(hidden, None if self.read_out is None else self._stack.unembedded(hidden))
 
     def held(self, given: Input, what: frozenset[What]) -> Held:
@@ -174,14 +191,29 @@ class NumpyRunner:
         }
 
     def _run(self, given: Input, keep: frozenset[What]) -> GrowingRun:
-        """Return the run of a text; those of the last two texts are known."""
+        """Return the run of a text; those of the last texts are known."""
         kept, run = self._runs.pop(given, (frozenset[What](), None))
         if run is None or not keep - {"residual", "output"} <= kept:
             kept |= keep
-            run = GrowingRun(self._stack, given.ids, kept)
+            texts = self._together(given)
+            runs = GrowingRun(self._stack, [text.ids for text in texts], kept).each()
+            self._runs |= {text: (kept, each) for text, each in zip(texts, runs, strict=True)}
+            run = runs[0]
             self._stack.finite = self._stack.finite and bool(np.isfinite(run.end).all())
-        self._runs = {**dict(list(self._runs.items())[-1:]), given: (kept, run)}
+        self._runs[given] = kept, run
+        most = max(2, _KNOWN // run.bytes)
+        while len(self._runs) > most:
+            del self._runs[next(iter(self._runs))]
         return run
+
+    def _together(self, given: Input) -> list[Input]:
+        """Return a text, and others of its length that wait to be run."""
+        self._waiting.pop(given, None)
+        tokens = len(given.ids)
+        alike = [text for text in self._waiting if len(text.ids) == tokens][: _BLOCK // tokens]
+        for text in alike:
+            del self._waiting[text]
+        return [given, *alike]
 
     def _room(self, tokens: int) -> Room:
         shape, first = self._stack.shape, self._stack.attention(0)
@@ -191,10 +223,13 @@ class NumpyRunner:
             block * (8 * width + 8 * shape.heads * shape.head_dim)
             + 2 * max(1, _BLOCK // tokens) * shape.heads * tokens**2
         )
-        fixed = (inside + 4 * shape.layers * tokens * width) * itemsize
+        threads = workers()
+        texts = 1 if self._max_memory is not None else threads
+        fixed = (threads * inside + texts * 4 * shape.layers * tokens * width) * itemsize
         if self.read_out is not None:
-            fixed += self.read_out.bytes_for(tokens)
-        return room_for(4 * tokens * width * itemsize, fixed, None, self._max_memory, tokens)
+            fixed += texts * self.read_out.bytes_for(tokens)
+        row = texts * 4 * tokens * width * itemsize
+        return room_for(row, fixed, None, self._max_memory, tokens)
 
 
 def _blocks(changes: Sequence[Change], first: Sequence[int], tokens: int) -> Collection[list[int]]:

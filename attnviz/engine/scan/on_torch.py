@@ -47,7 +47,7 @@ _Found = TypeVar("_Found")
 
 
 class TorchRunner:
-    """A torch model that runs with changes; see ``SiteRunner``.
+    """A torch model that runs with changes; see ``SiteRunner``. It runs each text alone.
 
     probe: what the model is tried on. positions: which tokens are read in the end.
     max_memory: bytes that a pass may hold; None for a share of what is free.
@@ -58,7 +58,9 @@ class TorchRunner:
     ) -> None:
         self.model = model
         self.kind: Kind = model.kind
+        self.rounding = 0.0
         self.notes: list[str] = []
+        self.threaded = False
         self._probe = probe
         self._positions = positions
         self._max_memory = max_memory

@@ -22,6 +22,7 @@ class OwnRunner:
     """An own attention that runs without heads; see ``Runner``."""
 
     kind: Kind = "self"
+    threaded = False
     mask_id = None
     causal = False
     read_out = None

@@ -57,6 +57,8 @@ class PatchWork:
     what: the sorts of sites. clean, corrupt: plain runs. base: the one that is patched.
     own: what the base run holds. held: what the other one does, at the base's tokens.
     answer, foil: token ids.
+    same: how many tokens at their beginning are surely the same in both.
+    rounding: as ``SiteRunner`` has it.
     """
 
     pair: int
@@ -68,6 +70,8 @@ class PatchWork:
     held: Held
     answer: int
     foil: int | None
+    same: int = 0
+    rounding: float = 0.0
 
     def plain(self, run: PlainRun) -> dict[PatchMetric, float]:
         """Return the metrics of a plain run."""
@@ -85,14 +89,22 @@ class PatchWork:
 
     def starts(self, patches: Sequence[Patch]) -> list[int | None]:
         """Return the first token at which each patch puts in something else; None for none."""
-        differ = {
-            place: to_numpy((own != self.held[place]).any(-1)) > 0
-            for place, own in self.own.items()
-        }
+        differ = {place: self._differ(place) for place in self.own}
         found = []
         for patch in patches:
             firsts = (_first(differ, site) for site in patch.sites)
             found.append(min((first for first in firsts if first is not None), default=None))
+        return found
+
+    def _differ(self, place: tuple[What, int]) -> NDArray[np.bool_]:
+        """Return where the two runs hold something else: (token, head)."""
+        own, held = self.own[place], self.held[place]
+        if self.rounding:
+            differ = abs(own - held).max(-1) > self.rounding * abs(own).max()
+        else:
+            differ = (own != held).any(-1)
+        found = to_numpy(differ) > 0
+        found[: self.same] = False
         return found
 
 
@@ -233,7 +245,12 @@ class Patching:
                     f"no token {token}: expected an id from 0 to {len(clean.logits) - 1}"
                 )
         held = [self._runner.held(run.given, what) for run in (clean, corrupt)]
-        places = self._pairs[pair].places
+        places, same = self._pairs[pair].places, 0
+        if places is None and self._runner.causal and clean.given.target is None:
+            pairs = zip(clean.given.ids, corrupt.given.ids, strict=True)
+            same = next(
+                (at for at, (one, two) in enumerate(pairs) if one != two), len(clean.given.ids)
+            )
         if self._options.direction == "denoise":
             base, own, other = corrupt, held[1], held[0]
         else:
@@ -259,6 +276,8 @@ class Patching:
             held=other,
             answer=answer,
             foil=foil,
+            same=same,
+            rounding=self._runner.rounding,
         )
         if places is None:
             return work, None

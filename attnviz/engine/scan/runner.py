@@ -87,11 +87,13 @@ class Runner(Protocol):
 
     kind: the attention whose sites are changed. heads: how many each layer has.
     notes: sentences about how it was done; more may come.
+    threaded: whether several texts may run at once, each in a thread of its own.
     All but ``open``, ``heads``, ``ordered`` and ``in_torch`` is called while ``open`` is.
     """
 
     kind: Kind
     notes: list[str]
+    threaded: bool
 
     @property
     def heads(self) -> Mapping[int, int]: ...
@@ -168,7 +170,12 @@ class Runner(Protocol):
 
 
 class SiteRunner(Runner, Protocol):
-    """Runs one model with changes of any sort of site."""
+    """Runs one model with changes of any sort of site.
+
+    rounding: by how much of the largest number the same values may differ in two runs.
+    """
+
+    rounding: float
 
     def sites(self, what: frozenset[What]) -> Mapping[What, Mapping[int, int]]:
         """Return of each sort by layer how many sites there are.

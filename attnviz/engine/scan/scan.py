@@ -7,9 +7,10 @@ ablations and the answer is that of ablating them one at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from attnviz.engine.observer import to_numpy
 from attnviz.engine.predicted import require_two, words_to_mask
 from attnviz.engine.replacing import Held, Replace
 from attnviz.engine.scan.runner import ENDING, Ends, Runner
+from attnviz.models.pool import in_turn
 from attnviz.records import Input
 
 
@@ -76,6 +78,19 @@ class Scan:
                     for each in replacements
                 ]
             yield self._piece(text, tuple(chosen), chunks)
+
+    def scan_all(
+        self, wanted: Mapping[int, Sequence[int]], variants: Sequence[Variant]
+    ) -> Iterator[Scores]:
+        """Measure for each text the ``wanted`` ones of ``variants``, text by text in this order."""
+
+        def measured(text: int) -> Iterable[Scores]:
+            return self.scan(text, variants, wanted[text])
+
+        if self._runner.threaded and self._options.max_memory is None:
+            yield from chain.from_iterable(in_turn(lambda text: list(measured(text)), wanted))
+        else:  # what a single text may hold is all that there is
+            yield from chain.from_iterable(map(measured, wanted))
 
     def gradients(
         self,

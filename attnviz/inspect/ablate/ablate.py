@@ -15,6 +15,7 @@ from attnviz.inspect.ablate.scan import measure
 from attnviz.measures.one_text import head_scores
 from attnviz.measures.words import joined
 from attnviz.models.model import Model
+from attnviz.models.resolve import reckoned_tokens
 from attnviz.records import UNWATCHED, HeadsReport, Watch
 from attnviz.resume import ResumeFile
 from attnviz.texts import Texts
@@ -25,6 +26,11 @@ RESUME = "attnviz.ablate-resume/1"
 _ALL_MAPS = 64_000_000
 _SOME_MAPS = 512_000_000
 """Bytes of maps up to which those of all ablated heads, or of the ranked ones, are kept."""
+
+
+def reckoned(texts: Texts, request: AblateRequest) -> int | None:
+    """Return about how many tokens a model reads for these texts; None if torch must run it."""
+    return sum(map(reckoned_tokens, texts.texts)) if request.how == "exact" else None
 
 
 def ablate(

@@ -63,8 +63,9 @@ class AblationJob:
 
     @property
     def info(self) -> ModelInfo:
-        """Return the model that is scanned."""
-        return self.model.info
+        """Return the model that is scanned; gradients alone are torch's."""
+        info = self.model.info
+        return replace(info, backend="torch") if self.request.how == "gradient" else info
 
     @classmethod
     def prepare(

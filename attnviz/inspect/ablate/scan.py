@@ -83,20 +83,20 @@ class ScanPart:
         """
         total = len(wanted) * sum(self.operations[text] for text in texts)
         finished, measured = 0.0, 0
+        missing: dict[int, list[int]] = {}
         for text in texts:
-            done = self.done(text)
-            missing = [index for index in wanted if index not in done]
-            finished += (len(wanted) - len(missing)) * self.operations[text]
-            if not missing:
-                continue
-            for scores in self.scan.scan(text, self.variants, missing):
-                if self.file is not None:
-                    kept = {**store_scores(scores), "notes": list(self.scan.notes)}
-                    self.file.append(Piece(self.name, text, kept))
-                self._add(scores)
-                finished += len(scores.variants) * self.operations[text]
-                measured += len(scores.variants)
-                advance(finished / total)
+            left = [index for index in wanted if index not in self.done(text)]
+            finished += (len(wanted) - len(left)) * self.operations[text]
+            if left:
+                missing[text] = left
+        for scores in self.scan.scan_all(missing, self.variants):
+            if self.file is not None:
+                kept = {**store_scores(scores), "notes": list(self.scan.notes)}
+                self.file.append(Piece(self.name, scores.text, kept))
+            self._add(scores)
+            finished += len(scores.variants) * self.operations[scores.text]
+            measured += len(scores.variants)
+            advance(finished / total)
         return measured
 
     def spend(

@@ -96,15 +96,15 @@ def ablation_effects(
     heads = [(layer, head) for layer, count in scan.heads.items() for head in range(count)]
     variants = [Variant((head,)) for head in heads]
     found = np.full((len(inputs), len(heads)), np.nan)
-    for text in range(len(inputs)):
-        for piece in scan.scan(text, variants, range(len(variants))):
-            if "loss_delta" not in piece.metrics:
-                raise UsageError(
-                    f"{model.info.name!r} predicts no words: it has no loss that ablation could "
-                    "change, leave out --importance"
-                )
-            found[text, list(piece.variants)] = piece.metrics["loss_delta"]
-        advance((text + 1) / len(inputs))
+    every = range(len(variants))
+    for piece in scan.scan_all(dict.fromkeys(range(len(inputs)), every), variants):
+        if "loss_delta" not in piece.metrics:
+            raise UsageError(
+                f"{model.info.name!r} predicts no words: it has no loss that ablation could "
+                "change, leave out --importance"
+            )
+        found[piece.text, list(piece.variants)] = piece.metrics["loss_delta"]
+        advance((piece.text + 1) / len(inputs))
     return heads, found
 
 

@@ -27,7 +27,9 @@ from attnviz.inspect.patch.records import AskedToken, Place
 from attnviz.inspect.patch.request import At, PatchRequest
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, TwoStackModel, require_number, weights_fingerprint
+from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
+from attnviz.models.pace import seconds
 from attnviz.records import Kind, Tokens
 from attnviz.resume import digest
 from attnviz.texts import single_token
@@ -150,6 +152,13 @@ class PatchJob:
         if not found:
             raise UsageError("--at changed: no token of one prompt stands against one of the other")
         return found
+
+    def seconds(self, rounds: float) -> float:
+        """Return about how long patching takes. rounds: of every patch over a pair."""
+        sizes = sizes_of(self.model)
+        layers = [layer for layer, _ in self.places]
+        runs = [sizes.changed(len(one.tokens.corrupt), layers, 2) for one in self.asked]
+        return seconds(self.model, rounds * sum(runs) / len(runs), len(self.places))
 
     def identity(self) -> Mapping[str, Any]:
         """Return all that the results depend on, for a resume file to be compared with."""

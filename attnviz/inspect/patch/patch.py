@@ -10,11 +10,19 @@ from attnviz.inspect.patch.records import PatchReport
 from attnviz.inspect.patch.request import PatchRequest
 from attnviz.inspect.patch.run import measure
 from attnviz.models.model import Model
-from attnviz.records import Advance
+from attnviz.models.resolve import reckoned_tokens
+from attnviz.records import UNWATCHED, Watch
 from attnviz.resume import ResumeFile
 
 RESUME = "attnviz.patch-resume/1"
 """The schema of the file of ``resume``."""
+
+
+def reckoned(pairs: PromptPairs, request: PatchRequest) -> int | None:
+    """Return about how many tokens a model reads for these pairs; None if torch must run it."""
+    if request.method != "exact":
+        return None
+    return sum(reckoned_tokens(text) for pair in pairs.prompts for text in pair[:2])
 
 
 def patch(
@@ -22,7 +30,7 @@ def patch(
     pairs: PromptPairs,
     request: PatchRequest,
     *,
-    advance: Advance = lambda share: None,
+    advance: Watch = UNWATCHED,
 ) -> PatchReport:
     """Patch activations between the prompts of each pair; measure what comes with each patch.
 

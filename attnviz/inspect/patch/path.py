@@ -25,10 +25,13 @@ from attnviz.inspect.patch.prompts import PromptPairs
 from attnviz.inspect.patch.records import Place
 from attnviz.inspect.patch.request import PathRequest
 from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval
-from attnviz.models.model import Model, require_number
+from attnviz.models.model import Model, NumpyModel, require_number
+from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
+from attnviz.models.pace import seconds
+from attnviz.models.pool import in_turn
 from attnviz.models.resolve import reckoned_tokens
-from attnviz.records import Advance, Kind, ModelInfo
+from attnviz.records import UNWATCHED, Kind, ModelInfo, Watch
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -118,7 +121,7 @@ def path(
     pairs: PromptPairs,
     request: PathRequest,
     *,
-    advance: Advance = lambda share: None,
+    advance: Watch = UNWATCHED,
 ) -> PathReport:
     """Measure what later heads read from one head over the pairs.
 
@@ -140,10 +143,18 @@ def path(
     kind: Kind = "decoder" if "decoder" in model.kinds else model.kinds[0]
     layer = [(kind, sender[0], number) for number in range(model.info.heads)]
     senders = [layer[sender[1]], *(each for each in layer if each[2] != sender[1])]
+    advance.expect(
+        f"following {len(senders):,} heads × {len(encoded):,} pairs",
+        lambda: _seconds(model, list(encoded.values())),
+    )
+
+    def effects(pair: TokenPair) -> Sequence[PathEffects]:
+        return path_effects(model, pair.engine.clean, pair.engine.corrupt, senders)
+
     found = []
-    for done, pair in enumerate(encoded.values(), start=1):
-        both = pair.engine
-        found.append(path_effects(model, both.clean, both.corrupt, senders))
+    each = in_turn if isinstance(model, NumpyModel) else map
+    for done, measured in enumerate(each(effects, encoded.values()), start=1):
+        found.append(measured)
         advance(done / len(encoded))
     listeners = _listeners(found, kind, request.into, request.seed)
     for one in listeners:
@@ -165,6 +176,13 @@ def path(
 
 def _measured(pairs: PromptPairs) -> range:
     return range(0, len(pairs.prompts), _BUILT_IN_STEP if pairs.built_in else 1)
+
+
+def _seconds(model: Model, pairs: Sequence[TokenPair]) -> float:
+    """Return about how long the pairs take: mostly the runs of both prompts."""
+    sizes = sizes_of(model)
+    runs = sum(sizes.forward(len(one.clean)) + sizes.forward(len(one.corrupt)) for one in pairs)
+    return seconds(model, runs, len(pairs))
 
 
 def _sender(model: Model, head: str, base: int) -> Place:

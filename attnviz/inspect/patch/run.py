@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.draw.provenance import counted
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
 from attnviz.engine.scan.run import Patching
@@ -26,6 +27,7 @@ from attnviz.inspect.patch.records import (
     Place,
     TokenEffects,
 )
+from attnviz.inspect.patch.words import WHAT
 from attnviz.measures.bootstrap import (
     LEAST_TEXTS,
     adjusted_p,
@@ -36,7 +38,7 @@ from attnviz.measures.bootstrap import (
     spearman,
 )
 from attnviz.reading import damaged, finite, typed
-from attnviz.records import Advance
+from attnviz.records import Watch
 from attnviz.resume import Piece, ResumeFile, restored, stored
 
 _MOST_FOLLOWED = 4
@@ -203,32 +205,36 @@ class MeasuredPatches:
         return {} if known is None else known.named()
 
 
-def measure(job: PatchJob, file: ResumeFile | None, advance: Advance) -> MeasuredPatches:
+def measure(job: PatchJob, file: ResumeFile | None, watch: Watch) -> MeasuredPatches:
     """Run the job as far as it goes: to its end, or to Ctrl-C."""
     found = MeasuredPatches(job, file)
     start = time.monotonic()  # to import torch takes seconds that are not the run's
     try:
-        _run(found, advance)
+        _run(found, watch)
     except KeyboardInterrupt:
         found.complete = False
     found.seconds = time.monotonic() - start
     return found
 
 
-def _run(found: MeasuredPatches, advance: Advance) -> None:
+def _run(found: MeasuredPatches, watch: Watch) -> None:
     job, method = found.job, found.job.request.method
     each = len(job.places) + bool(job.together)
     controls = job.controls if method != "gradient" and job.metric != "kl" else ()
     rounds = len(job.asked) * (2 if method == "both" else 1) + len(controls)
-    total = each * rounds + job.request.each_token * len(job.base) * _MOST_FOLLOWED
+    by_token = job.request.each_token * len(job.base) * _MOST_FOLLOWED
+    total = each * rounds + by_token
     done = 0
+    words = counted(len(job.places), "layer" if job.what in WHOLE_LAYER else "head")
+    pairs = f" × {len(job.asked):,} pairs" if len(job.asked) > 1 else ""
+    watch.expect(f"patching {WHAT[job.what]} of {words}{pairs}", lambda: job.seconds(total / each))
 
     def cover(part: str, patching: Patching, asked: AskedPair, some: Sequence[int] = ()) -> None:
         nonlocal done
         patches = job.patches(asked) if part != _TOKENS else job.by_token(found.followed)[1]
         for count in found.cover(part, patching, asked, patches, some or range(len(patches))):
             done += count
-            advance(min(done / total, 1.0))
+            watch(min(done / total, 1.0))
 
     if method != "exact":
         estimated = job.opened("gradient")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import compress
+from functools import partial
+from itertools import chain, compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,9 @@ from attnviz.inspect.prune.records import Half, PruneReport, PruneStep
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model, frame_of, require_number
-from attnviz.records import Advance, Tokens
+from attnviz.models.operations import sizes_of
+from attnviz.models.pace import seconds
+from attnviz.records import UNWATCHED, Advance, Tokens, Watch
 from attnviz.texts import Texts, encode_texts
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ def prune(
     texts: Texts,
     request: PruneRequest,
     *,
-    advance: Advance = lambda share: None,
+    advance: Watch = UNWATCHED,
 ) -> PruneReport:
     """Remove the least important heads; compare the loss with as many heads removed at random.
 
@@ -77,10 +80,14 @@ def prune(
         require_number("loss", meter.baseline, info)
     goal = goal_of(request, bounds, info, held_out.baseline)
     work.total = _estimate(bounds, goal, request)
+    advance.expect(
+        f"ranking {bounds.total:,} heads on {len(tokens):,} texts",
+        partial(_seconds, model, halves, work.total),
+    )
     steps = removal_order(ranking, held_out, bounds, goal, request.method, rerank=request.rerank)
     counts = _spread(len(steps), bounds.round)
     random = random_losses(held_out, bounds, counts, draws=request.draws, seed=request.seed)
-    seconds = time.monotonic() - started
+    took = time.monotonic() - started
     if not steps and request.out is not None:
         raise UsageError(f"{_none(request)}: nothing was written")
     removed = [(step.layer, step.head) for step in steps]
@@ -102,7 +109,7 @@ def prune(
         random=random,
         parameters_before=store.parameters,
         pruned=pruned,
-        seconds=seconds,
+        seconds=took,
         notes=(*notes, *_notes(model, request, steps, texts)),
     )
 
@@ -205,6 +212,14 @@ def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float
     if request.rerank:
         ranked = ranked * goal.count - goal.count * (goal.count - 1) // 2 if ranked else 0
     return ranked + 2 * goal.count + request.draws * min(goal.count, _POINTS)
+
+
+def _seconds(model: Model, halves: Sequence[Sequence[Tokens]], removals: float) -> float:
+    """Return about how long so many removals take, each over one half of the texts."""
+    sizes = sizes_of(model)
+    text = sum(map(len, chain.from_iterable(halves))) // sum(map(len, halves))
+    one = sizes.changed(text, sizes.every_head()) / (sizes.layers * sizes.heads)
+    return seconds(model, removals * len(halves[0]) * one, len(halves[0]))
 
 
 def _spread(count: int, together: int) -> list[int]:
