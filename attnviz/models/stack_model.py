@@ -27,7 +27,7 @@ from attnviz.models.model import (
     known_ids,
     text_notes,
 )
-from attnviz.models.operations import Sizes
+from attnviz.models.operations import ModelSizes
 from attnviz.models.pieces import check_ids, check_limit, token_texts
 from attnviz.models.third_party import tokenizing
 from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
@@ -49,7 +49,7 @@ class StackModel:
         self,
         info: ModelInfo,
         stack: NumpyStack,
-        sizes: Sizes,
+        sizes: ModelSizes,
         open_tokenizer: Callable[[], Tokenizer],
         *,
         start: int | None = None,

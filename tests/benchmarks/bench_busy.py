@@ -1,10 +1,11 @@
 """How much longer commands take on a busy machine, next to what a plain program suffers there.
 
-Run as ``python tests/benchmarks/bench_busy.py [--rounds N] [NAME...]`` on an idle
-machine; everything runs on two of its processors. Next to four processes that keep a processor busy
-each, and next to two whose torch has threads of its own on tiny matrices, each command is timed,
-and a plain single-threaded program of Python and NumPy that takes as long on the idle machine. What is printed is how many times as long the command takes, over how many times as long
-the plain program does: the goal is at most 1.5.
+Run as ``python tests/benchmarks/bench_busy.py [--rounds N] [NAME...]`` on an idle machine;
+everything runs on two of its processors. Next to four processes that keep a processor busy each,
+and next to two whose torch has threads of its own on tiny matrices, each command is timed, and a
+plain single-threaded program of Python and NumPy that takes as long on the idle machine. What is
+printed is how many times as long the command takes, over how many times as long the plain program
+does: the goal is at most 1.5.
 """
 
 from __future__ import annotations
