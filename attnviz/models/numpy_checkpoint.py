@@ -78,8 +78,8 @@ class NumpyCheckpoint(StackModel):
         super().__init__(
             info,
             stack,
-            sizes,
             lambda: opened.tokenizer,
+            sizes=sizes,
             start=opened.start,
             ends=ends,
             trained=trained,

@@ -93,7 +93,7 @@ def of_model(model: Any, directory: Path) -> Both:
         notes=() if read.predicts else (NO_PREDICTIONS,),
     )
     sizes = ModelSizes(shape.layers, shape.heads, 1.0, 1.0, 1, 1, 101)
-    ours = StackModel(info, found, sizes, _no_tokenizer, mask_id=MASK)
+    ours = StackModel(info, found, _no_tokenizer, sizes=sizes, mask_id=MASK)
     wide = type(model).from_pretrained(directory, attn_implementation="eager", dtype=torch.float64)
     return Both(model, wide.eval(), ours, ALIKE.get(kind, kind))
 
