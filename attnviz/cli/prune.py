@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.errors import UsageError
@@ -45,6 +47,8 @@ def prune(
     if request.out is not None:
         check_new_directory(request.out)
     read = read_texts(texts.text, texts.file, texts.texts)
+    if model.model == "tiny":  # torch only writes it
+        options = replace(options, tokens=0)
     with outlet.opened(model.model, options) as loaded:
         from attnviz.inspect.prune import prune as question  # may import torch
     with outlet.advancing("removing heads") as advance:

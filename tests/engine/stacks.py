@@ -14,7 +14,7 @@ from attnviz.engine.scan.in_torch import torch_patching, torch_scan
 from attnviz.engine.scan.on_numpy import NumpyRunner
 from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.scan import Scan
-from attnviz.models.operations import Sizes
+from attnviz.models.operations import ModelSizes
 from attnviz.models.stack_model import StackModel
 from attnviz.records import NO_PREDICTIONS, Input, ModelInfo
 
@@ -92,8 +92,8 @@ def of_model(model: Any, directory: Path) -> Both:
         backend="numpy",
         notes=() if read.predicts else (NO_PREDICTIONS,),
     )
-    sizes = Sizes(shape.layers, shape.heads, 1.0, 1.0, 1, 1, 101)
-    ours = StackModel(info, found, sizes, _no_tokenizer, mask_id=MASK)
+    sizes = ModelSizes(shape.layers, shape.heads, 1.0, 1.0, 1, 1, 101)
+    ours = StackModel(info, found, _no_tokenizer, sizes=sizes, mask_id=MASK)
     wide = type(model).from_pretrained(directory, attn_implementation="eager", dtype=torch.float64)
     return Both(model, wide.eval(), ours, ALIKE.get(kind, kind))
 

@@ -222,19 +222,14 @@ class NumpyRunner:
         return texts
 
     def _room(self, tokens: int) -> Room:
-        shape, first = self._stack.shape, self._stack.attention(0)
-        width = first.shape.d_model
-        block, itemsize = max(tokens, _BLOCK), self._stack.dtype.itemsize
-        inside = (
-            block * (8 * width + 8 * shape.heads * shape.head_dim)
-            + 2 * max(1, _BLOCK // tokens) * shape.heads * tokens**2
-        )
+        sizes, itemsize = self._model.sizes, self._stack.dtype.itemsize
         threads = workers()
         texts = 1 if self._max_memory is not None else threads
-        fixed = (threads * inside + texts * 4 * shape.layers * tokens * width) * itemsize
+        inside = sizes.numbers_inside(tokens, max(1, _BLOCK // tokens))
+        fixed = int(threads * inside + texts * sizes.numbers_kept(tokens)) * itemsize
         if self.read_out is not None:
             fixed += texts * self.read_out.bytes_for(tokens)
-        row = texts * 4 * tokens * width * itemsize
+        row = texts * 4 * tokens * sizes.width * itemsize
         return room_for(row, fixed, None, self._max_memory, tokens)
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from attnviz.draw.provenance import counted
 from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.patching import (
     WHOLE_LAYER,
@@ -19,18 +20,20 @@ from attnviz.engine.patching import (
     What,
 )
 from attnviz.engine.scan.run import Patching, open_patching
+from attnviz.engine.scan.runner import ENDING
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.patch.pairs import TokenPair, control_pairs, encode_pair
 from attnviz.inspect.patch.prompts import PromptPairs, Prompts
 from attnviz.inspect.patch.records import AskedToken, Place
 from attnviz.inspect.patch.request import At, PatchRequest
+from attnviz.inspect.patch.words import WHAT
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, TwoStackModel, require_number, weights_fingerprint
 from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds
-from attnviz.records import Kind, Tokens
+from attnviz.records import UNWATCHED, Kind, Tokens, Watch
 from attnviz.resume import digest
 from attnviz.texts import single_token
 
@@ -39,6 +42,9 @@ _DRAWS = 8
 
 _LEAST_DIFFERENCE = {"logit_diff": 0.1, "log_prob": 0.1, "kl": 0.01}
 """Logits and nats below which two prompts hardly differ: a share of so little says nothing."""
+
+MOST_FOLLOWED = 4
+"""Heads whose tokens are patched one by one where nobody chose heads."""
 
 _ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _ROUNDINGS = 4
@@ -153,13 +159,6 @@ class PatchJob:
             raise UsageError("--at changed: no token of one prompt stands against one of the other")
         return found
 
-    def seconds(self, rounds: float) -> float:
-        """Return about how long patching takes. rounds: of every patch over a pair."""
-        sizes = sizes_of(self.model)
-        layers = [layer for layer, _ in self.places]
-        runs = [sizes.changed(len(one.tokens.corrupt), layers, 2) for one in self.asked]
-        return seconds(self.model, rounds * sum(runs) / len(runs), len(self.places))
-
     def identity(self) -> Mapping[str, Any]:
         """Return all that the results depend on, for a resume file to be compared with."""
         info, request = self.model.info, self.request
@@ -185,8 +184,10 @@ def _ids(pair: TokenPair) -> list[Any]:
     return [pair.clean.ids, pair.corrupt.ids, pair.places, target]
 
 
-def prepare(model: Model, given: PromptPairs, request: PatchRequest) -> PatchJob:
-    """Encode and check everything.
+def prepare(
+    model: Model, given: PromptPairs, request: PatchRequest, watch: Watch = UNWATCHED
+) -> PatchJob:
+    """Encode and check everything. watch: is given what will be done, before any prompt is run.
 
     A pair of a file that does not fit the model's tokens is left out, with a note; UsageError where
     none is left, or the only one does not fit, UnsupportedError for a model that predicts nothing.
@@ -215,6 +216,8 @@ def prepare(model: Model, given: PromptPairs, request: PatchRequest) -> PatchJob
         return open_patching(model, engine, options, kind=kind)
 
     patching = opened("exact")
+    places, together = _chosen(patching, request, model)
+    _announce(watch, model, request, tokens, len(controls.pairs), places=places)
     index = {place: number for number, place in enumerate(kept)}
     asked, unasked = fitting(
         given,
@@ -225,7 +228,6 @@ def prepare(model: Model, given: PromptPairs, request: PatchRequest) -> PatchJob
     )
     measured = {one.index: one for one in asked.values()}
     copies = len(encoded) - len(kept)
-    places, together = _chosen(patching, request, model)
     return PatchJob(
         model=model,
         request=request,
@@ -247,6 +249,34 @@ def prepare(model: Model, given: PromptPairs, request: PatchRequest) -> PatchJob
         patching=patching,
         opened=opened,
     )
+
+
+def _announce(
+    watch: Watch,
+    model: Model,
+    request: PatchRequest,
+    pairs: Sequence[TokenPair],
+    controls: int,
+    *,
+    places: Sequence[Place],
+) -> None:
+    """Say what is patched, and about how long that takes."""
+    units = counted(len(places), "layer" if request.what in WHOLE_LAYER else "head")
+    many = f" × {len(pairs):,} pairs" if len(pairs) > 1 else ""
+
+    def expected() -> float:
+        sizes = sizes_of(model)
+        runs = [
+            sizes.changed(len(pair.corrupt), [layer for layer, _ in places], ENDING)
+            for pair in pairs
+        ]
+        controlled = request.method != "gradient" and request.metric != "kl"
+        rounds = float(len(pairs) * (2 if request.method == "both" else 1))
+        rounds += controls * controlled
+        rounds += request.each_token * len(pairs[0].corrupt) * MOST_FOLLOWED / len(places)
+        return seconds(model, rounds * sum(runs) / len(runs), len(places))
+
+    watch.expect(f"patching {WHAT[request.what]} of {units}{many}", expected)
 
 
 _T = TypeVar("_T")

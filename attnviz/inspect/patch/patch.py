@@ -40,7 +40,7 @@ def patch(
     model that predicts nothing or cannot be patched, LoadError for a damaged resume file,
     KeyboardInterrupt if nothing was measured.
     """
-    job, path = prepare(model, pairs, request), request.resume
+    job, path = prepare(model, pairs, request, advance), request.resume
     file = ResumeFile(path, RESUME, job.identity()) if path is not None else None
     with file or nullcontext():
         measured = measure(job, file, advance)

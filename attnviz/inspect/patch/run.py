@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.provenance import counted
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
 from attnviz.engine.scan.run import Patching
-from attnviz.inspect.patch.job import AskedPair, PatchJob
+from attnviz.inspect.patch.job import MOST_FOLLOWED, AskedPair, PatchJob
 from attnviz.inspect.patch.records import (
     METRICS,
     PairRuns,
@@ -27,7 +26,6 @@ from attnviz.inspect.patch.records import (
     Place,
     TokenEffects,
 )
-from attnviz.inspect.patch.words import WHAT
 from attnviz.measures.bootstrap import (
     LEAST_TEXTS,
     adjusted_p,
@@ -38,11 +36,8 @@ from attnviz.measures.bootstrap import (
     spearman,
 )
 from attnviz.reading import damaged, finite, typed
-from attnviz.records import Watch
+from attnviz.records import Advance
 from attnviz.resume import Piece, ResumeFile, restored, stored
-
-_MOST_FOLLOWED = 4
-"""Heads whose tokens are patched one by one where nobody chose heads."""
 
 _PATCHES, _CONTROL, _TOKENS, _GRADIENT = "patches", "control", "tokens", "gradient"
 """The parts in a resume file."""
@@ -205,36 +200,32 @@ class MeasuredPatches:
         return {} if known is None else known.named()
 
 
-def measure(job: PatchJob, file: ResumeFile | None, watch: Watch) -> MeasuredPatches:
+def measure(job: PatchJob, file: ResumeFile | None, advance: Advance) -> MeasuredPatches:
     """Run the job as far as it goes: to its end, or to Ctrl-C."""
     found = MeasuredPatches(job, file)
     start = time.monotonic()  # to import torch takes seconds that are not the run's
     try:
-        _run(found, watch)
+        _run(found, advance)
     except KeyboardInterrupt:
         found.complete = False
     found.seconds = time.monotonic() - start
     return found
 
 
-def _run(found: MeasuredPatches, watch: Watch) -> None:
+def _run(found: MeasuredPatches, advance: Advance) -> None:
     job, method = found.job, found.job.request.method
     each = len(job.places) + bool(job.together)
     controls = job.controls if method != "gradient" and job.metric != "kl" else ()
     rounds = len(job.asked) * (2 if method == "both" else 1) + len(controls)
-    by_token = job.request.each_token * len(job.base) * _MOST_FOLLOWED
-    total = each * rounds + by_token
+    total = each * rounds + job.request.each_token * len(job.base) * MOST_FOLLOWED
     done = 0
-    words = counted(len(job.places), "layer" if job.what in WHOLE_LAYER else "head")
-    pairs = f" × {len(job.asked):,} pairs" if len(job.asked) > 1 else ""
-    watch.expect(f"patching {WHAT[job.what]} of {words}{pairs}", lambda: job.seconds(total / each))
 
     def cover(part: str, patching: Patching, asked: AskedPair, some: Sequence[int] = ()) -> None:
         nonlocal done
         patches = job.patches(asked) if part != _TOKENS else job.by_token(found.followed)[1]
         for count in found.cover(part, patching, asked, patches, some or range(len(patches))):
             done += count
-            watch(min(done / total, 1.0))
+            advance(min(done / total, 1.0))
 
     if method != "exact":
         estimated = job.opened("gradient")
@@ -268,7 +259,7 @@ def _followed(found: MeasuredPatches) -> tuple[Place, ...]:
     job = found.job
     if job.request.chooses_heads or job.what in WHOLE_LAYER:
         return job.places
-    return tuple(sorted(each.places[0] for each in found.report().ranking(_MOST_FOLLOWED)))
+    return tuple(sorted(each.places[0] for each in found.report().ranking(MOST_FOLLOWED)))
 
 
 # From metrics to effects ---------------------------------------------------------------------

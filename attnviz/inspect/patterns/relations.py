@@ -138,6 +138,7 @@ class WordView:
         lone = set(range(len(tokens))) - {token for word in of_words for token in word}
         marks = [[token] for token in lone if not tokens.special[token]]
         self.units = sorted([*of_words, *marks])
+        self._of_unit = _memberships(len(tokens), self.units)
         self._unit = [self.units.index(list(word)) if word else None for word in pieces or ()]
 
     def find(self, weights: NDArray[np.floating], seen: NDArray[np.bool_]) -> list[Found]:
@@ -146,8 +147,7 @@ class WordView:
         seen: (query, key) which tokens each token sees. A pair whose words do not see each other is
         left out.
         """
-        of_unit = _memberships(seen.shape[-1], self.units)
-        visible = (of_unit.T @ seen @ of_unit).astype(int)
+        visible = (self._of_unit.T @ seen @ self._of_unit).astype(int)
         by_word = word_weights(weights, self.units)
         every = np.arange(len(self.units))
         by_word[:, every, every] = -1.0

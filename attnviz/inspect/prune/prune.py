@@ -64,9 +64,13 @@ def prune(
         empty_layers=request.empty_layers,
         uniform=request.uniform,
     )
-    if not request.until_loss:
-        goal_of(request, bounds, info, 0.0)  # refused before anything is measured
     work = _Work(advance)
+    if not request.until_loss:  # refused before anything is measured
+        work.total = _estimate(bounds, goal_of(request, bounds, info, 0.0), request)
+        advance.expect(
+            f"ranking {bounds.total:,} heads on {len(tokens):,} texts",
+            partial(_seconds, model, halves, work.total),
+        )
     options = ScanOptions(max_memory=request.memory)
     scans = [
         open_scan(model, inputs_of(half, written_targets(model, half)), options) for half in halves
@@ -80,10 +84,6 @@ def prune(
         require_number("loss", meter.baseline, info)
     goal = goal_of(request, bounds, info, held_out.baseline)
     work.total = _estimate(bounds, goal, request)
-    advance.expect(
-        f"ranking {bounds.total:,} heads on {len(tokens):,} texts",
-        partial(_seconds, model, halves, work.total),
-    )
     steps = removal_order(ranking, held_out, bounds, goal, request.method, rerank=request.rerank)
     counts = _spread(len(steps), bounds.round)
     random = random_losses(held_out, bounds, counts, draws=request.draws, seed=request.seed)
