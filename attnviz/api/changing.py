@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.opening import in_own_modes, open_given, text_or_none
+from attnviz.api.opening import for_tokens, in_own_modes, open_given, text_or_none
 from attnviz.errors import UsageError
 from attnviz.options import spelled_head
 from attnviz.texts import built_in_texts, texts_of
@@ -72,7 +72,8 @@ def ablate(
 
     request = AblateRequest.of(given)
     read = texts_of(texts) or built_in_texts()
-    return question.ablate(open_given(model, tokenizer), read, request)
+    opening = for_tokens(question.reckoned(read, request), changed=True)
+    return question.ablate(open_given(model, tokenizer, opening), read, request)
 
 
 @in_own_modes
@@ -159,7 +160,8 @@ def patch(
 
     request = PatchRequest.of(given)
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs)
-    return question.patch(open_given(model, tokenizer), read, request)
+    opening = for_tokens(question.reckoned(read, request), changed=True)
+    return question.patch(open_given(model, tokenizer, opening), read, request)
 
 
 @in_own_modes
@@ -191,7 +193,8 @@ def path(
 
     request = PathRequest.of({**given, "sender": spelled_head(sender)})
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs)
-    return question.path(open_given(model, tokenizer), read, request)
+    opened = open_given(model, tokenizer, for_tokens(question.reckoned(read)))
+    return question.path(opened, read, request)
 
 
 @in_own_modes

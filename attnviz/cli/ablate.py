@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
@@ -52,7 +52,8 @@ def ablate(
     options = shared.load_options(model.model, loading, model.seed, own)
     outlet = open_outlet(output)
     read = read_texts(texts.text, texts.file, texts.texts)
-    loaded = outlet.load(model.model, options)
+    tokens = question.reckoned(read, request)
+    loaded = outlet.load(model.model, replace(options, tokens=tokens, changed=True))
     drawn = outlet.console is not None and not output.whole
     with (
         outlet.resumable(request.resume),

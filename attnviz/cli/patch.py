@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.inspect.interventions.patch.request import PatchRequest
@@ -37,7 +39,8 @@ def patch(
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)
     pairs = read_pairs(request.clean, request.corrupt, request.pairs)
-    loaded = outlet.load(model.model, options)
+    tokens = question.reckoned(pairs, request)
+    loaded = outlet.load(model.model, replace(options, tokens=tokens, changed=True))
     with outlet.resumable(request.resume), outlet.advancing("patching", long=True) as advance:
         report = question.patch(loaded, pairs, request, advance=advance)
     outlet.show(report)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.inspect.interventions.patch.request import PathRequest
@@ -32,7 +34,7 @@ def path(
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)
     pairs = read_pairs(request.clean, request.corrupt, request.pairs)
-    loaded = outlet.load(model.model, options)
+    loaded = outlet.load(model.model, replace(options, tokens=question.reckoned(pairs)))
     with outlet.advancing("following paths", long=True) as advance:
         report = question.path(loaded, pairs, request, advance=advance)
     outlet.show(report)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from attnviz.engine.patching import PatchScores
 from attnviz.errors import LoadError
 from attnviz.models.model import Model, weights_fingerprint
 from attnviz.reading import damaged, typed
-from attnviz.records import Advance
+from attnviz.records import Advance, Watch
 from attnviz.resume import Piece, ResumeFile, restored, stored
 
 Metrics = dict[Any, NDArray[np.float64]]
@@ -52,8 +52,12 @@ class Series(ABC, Generic[S]):
                 self._add(piece.text, self._read(piece))
 
     @abstractmethod
-    def measure(self, text: int, changes: Sequence[int]) -> Iterator[S]:
-        """Measure some changes over one text; yield each piece as soon as it is finished."""
+    def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, S]]:
+        """Measure the changes that each text misses; yield its index and each finished piece."""
+
+    def cost(self, text: int) -> float:
+        """Return what one change of a text takes, in the unit of the progress."""
+        return 1.0
 
     @abstractmethod
     def details(self, piece: S) -> dict[str, Any]:
@@ -71,26 +75,31 @@ class Series(ABC, Generic[S]):
         """Return the changes that are measured over one text."""
         return {index for piece in self.pieces.get(text, ()) for index in self.changes(piece)}
 
-    def cover(self, wanted: Sequence[int], texts: Iterable[int], add: Callable[[int], None]) -> int:
+    def cover(
+        self, wanted: Sequence[int], texts: Iterable[int], add: Callable[[float], None]
+    ) -> int:
         """Measure the wanted changes over the texts, except those that are already done.
 
-        add: called with the number of changes that have just been finished.
+        add: called with the cost of the changes that have just been finished.
         Returns the number of changes that were measured, over all texts.
         """
         measured = 0
+        missing: dict[int, list[int]] = {}
         for text in texts:
             done = self.done(text)
-            missing = [index for index in wanted if index not in done]
-            add(len(wanted) - len(missing))
-            for piece in self.measure(text, missing) if missing else ():
-                changes = self.changes(piece)
-                if self._file is not None:
-                    metrics = {name: stored(values) for name, values in piece.metrics.items()}
-                    kept = {self.changed: list(changes), "metrics": metrics}
-                    self._file.append(Piece(self.name, text, kept | self.details(piece)))
-                self._add(text, piece)
-                measured += len(changes)
-                add(len(changes))
+            left = [index for index in wanted if index not in done]
+            add((len(wanted) - len(left)) * self.cost(text))
+            if left:
+                missing[text] = left
+        for text, piece in self.measure(missing):
+            changes = self.changes(piece)
+            if self._file is not None:
+                metrics = {name: stored(values) for name, values in piece.metrics.items()}
+                kept = {self.changed: list(changes), "metrics": metrics}
+                self._file.append(Piece(self.name, text, kept | self.details(piece)))
+            self._add(text, piece)
+            measured += len(changes)
+            add(len(changes) * self.cost(text))
         return measured
 
     def _add(self, text: int, piece: S) -> None:
@@ -126,7 +135,7 @@ class Study(ABC):
         self.file, self.seconds, self.complete = file, 0.0, True
 
     @abstractmethod
-    def run(self, advance: Advance) -> None:
+    def run(self, watch: Watch) -> None:
         """Measure everything that the request asks for."""
 
     @property
@@ -134,14 +143,14 @@ class Study(ABC):
     def empty(self) -> bool:
         """Return whether nothing was measured that a report could show."""
 
-    def measure(self, advance: Advance) -> None:
+    def measure(self, watch: Watch) -> None:
         """Measure to the end, or until Ctrl-C.
 
         Raises KeyboardInterrupt if nothing was measured until then.
         """
         start = time.monotonic()
         try:
-            self.run(advance)
+            self.run(watch)
         except KeyboardInterrupt:
             self.complete = False
         self.seconds = time.monotonic() - start
@@ -149,14 +158,14 @@ class Study(ABC):
             raise KeyboardInterrupt
 
 
-def progress(total: int, advance: Advance) -> Callable[[int], None]:
-    """Return a function that adds up finished changes and reports their share of ``total``."""
-    done = 0
+def progress(total: float, advance: Advance) -> Callable[[float], None]:
+    """Return a function that adds up finished costs and reports their share of ``total``."""
+    done = 0.0
 
-    def add(count: int) -> None:
+    def add(cost: float) -> None:
         nonlocal done
-        done += count
-        advance(min(done / max(total, 1), 1.0))
+        done += cost
+        advance(min(done / total, 1.0) if total else 1.0)
 
     return add
 

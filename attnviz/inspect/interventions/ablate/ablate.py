@@ -15,7 +15,8 @@ from attnviz.inspect.interventions.ablate.scan import AblationStudy
 from attnviz.measures.one_text import head_scores
 from attnviz.measures.words import joined
 from attnviz.models.model import Model
-from attnviz.records import Advance, HeadsReport
+from attnviz.models.resolve import reckoned_tokens
+from attnviz.records import UNWATCHED, HeadsReport, Watch
 from attnviz.resume import ResumeFile
 from attnviz.texts import Texts
 
@@ -26,13 +27,18 @@ _SOME_MAPS = 512_000_000
 """Bytes of maps up to which those of all ablated heads, or of the ranked ones, are kept."""
 
 
+def reckoned(texts: Texts, request: AblateRequest) -> int | None:
+    """Return about how many tokens a model reads for these texts; None if torch must run it."""
+    return sum(map(reckoned_tokens, texts.texts)) if request.how == "exact" else None
+
+
 def ablate(
     model: Model,
     texts: Texts,
     request: AblateRequest,
     *,
     followed: int = 0,
-    advance: Advance = lambda share: None,
+    advance: Watch = UNWATCHED,
 ) -> AblationReport:
     """Ablate each head and measure how much the loss rises.
 

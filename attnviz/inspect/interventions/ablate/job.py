@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from attnviz.draw.provenance import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, attention_kind, written_targets
@@ -17,11 +19,14 @@ from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.request import AblateRequest
+from attnviz.inspect.interventions.ablate.words import UNITS
 from attnviz.inspect.interventions.study import model_identity
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, NumpyModel
+from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
-from attnviz.records import Advance, Kind, ModelInfo, Tokens
+from attnviz.models.pace import seconds
+from attnviz.records import Advance, Kind, ModelInfo, Tokens, Watch
 from attnviz.resume import digest, texts_digest
 from attnviz.texts import Texts, answer_and_foil, encode_texts, texts_of
 
@@ -59,9 +64,9 @@ class AblationJob:
 
     @property
     def info(self) -> ModelInfo:
-        """Return the model, with the backend that scans it: torch, except for attnviz's own."""
+        """Return the model, with the backend that measures it: torch for gradients alone."""
         info = self.model.info
-        return info if isinstance(self.model, OwnAttention) else replace(info, backend="torch")
+        return replace(info, backend="torch") if self.request.how == "gradient" else info
 
     @classmethod
     def prepare(
@@ -131,6 +136,33 @@ class AblationJob:
             pair=pair,
             options=options,
             notes=notes,
+        )
+
+    @cached_property
+    def operations(self) -> tuple[float, ...]:
+        """Return for each text how many operations one ablation takes on average."""
+        sizes = sizes_of(self.model)
+        layers = [variant.layer for variant in self.variants]
+        hidden = self.info.architecture.endswith("MaskedLM")  # each word is hidden in its turn
+        return tuple(
+            (1 + hidden * len(text))
+            * self.options.draws
+            * sizes.changed(len(text), layers)
+            / max(len(layers), 1)
+            for text in self.texts
+        )
+
+    def expected(self, watch: Watch, share: float) -> None:
+        """Say what is measured exactly, and how long that takes.
+
+        share: of all that is done, what the ablations are.
+        """
+        texts = len(self.texts)
+        units = counted(len(self.variants), UNITS[self.request.unit])
+        total = sum(self.operations) * len(self.variants) / share
+        watch.expect(
+            f"ablating {units}" + (f" × {texts:,} texts" if texts > 1 else ""),
+            lambda: seconds(self.model, total, texts if texts > 1 else len(self.variants)),
         )
 
     def scan(self, control: bool = False) -> Scan:

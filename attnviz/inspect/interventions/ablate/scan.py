@@ -20,7 +20,7 @@ from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 from attnviz.inspect.interventions.study import Metrics, Series, Study, progress
 from attnviz.measures.bootstrap import few_note, spearman
 from attnviz.reading import damaged, finite, typed
-from attnviz.records import Advance
+from attnviz.records import Advance, Watch
 from attnviz.resume import Piece, ResumeFile, restored, stored
 
 _ABLATIONS, _CONTROL, _RANKING = "removals", "control", "ranking"
@@ -45,8 +45,13 @@ class AblationSeries(Series[Scores]):
         self._job, self.scan = job, scan
         super().__init__(name, len(job.variants), len(job.texts), file)
 
-    def measure(self, text: int, changes: Sequence[int]) -> Iterator[Scores]:
-        return self.scan.scan(text, self._job.variants, changes)
+    def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, Scores]]:
+        for scores in self.scan.scan_all(missing, self._job.variants):
+            yield scores.text, scores
+
+    def cost(self, text: int) -> float:
+        """Return the operations of one ablation over a text."""
+        return self._job.operations[text]
 
     def details(self, piece: Scores) -> dict[str, Any]:
         losses = piece.token_losses
@@ -79,7 +84,7 @@ class AblationSeries(Series[Scores]):
         ranked: Sequence[int],
         order: Sequence[int],
         until: float,
-        add: Callable[[int], None],
+        add: Callable[[float], None],
     ) -> None:
         """Measure ablations in the order ``ranked`` until the time is up, but at least a few.
 
@@ -127,22 +132,26 @@ class AblationStudy(Study):
     def empty(self) -> bool:
         return not self.ablations.pieces and not self.gradients
 
-    def run(self, advance: Advance) -> None:
+    def run(self, watch: Watch) -> None:
         """Measure as the method says; with several texts also a control of the ranked ablations."""
         job, texts = self.job, range(len(self.job.texts))
         how, amount = job.request.how, job.request.amount
         if amount is not None and amount.seconds is not None:
-            self._spend(amount.seconds, advance)
+            self._spend(amount.seconds, watch)
             return
         if how != "exact":
-            self.gradients = job.gradients(advance, texts)
+            self.gradients = job.gradients(watch, texts)
         if how == "gradient":
             return
         wanted: Sequence[int] = range(len(job.variants))
         if amount is not None:
             wanted = self._by_gradient()[: amount.count]
-        controls = min(job.request.top, len(wanted)) if how == "exact" and len(texts) > 1 else 0
-        add = progress((len(wanted) + controls) * len(texts), advance)
+        # The control is of those that the ranking shows: the most important, half as many harmful.
+        controlled = how == "exact" and len(texts) > 1
+        controls = min(job.request.top * 3 // 2, len(wanted)) if controlled else 0
+        if how == "exact":
+            job.expected(watch, len(wanted) / (len(wanted) + controls))
+        add = progress((len(wanted) + controls) * sum(job.operations), watch)
         self.ablations.cover(wanted, texts, add)
         if controls:
             self.control = AblationSeries(_CONTROL, job, job.scan(control=True), self.file)

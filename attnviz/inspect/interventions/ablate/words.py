@@ -12,7 +12,7 @@ from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.shown import incomplete
 
-_UNITS = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
+UNITS = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
 
 _AS_MUCH = 0.8
 """The share of a head's effect from which a random direction is said to do as much."""
@@ -81,9 +81,9 @@ def _ranking_words(report: AblationReport) -> str:
     order = report.ranking(tried)
     if not metric.signed:
         return f"{metric.title} is largest without {_largest(report, order.matter[:_NAMED])}."
-    units = f"{tried} {_UNITS[report.unit]}s"
+    units = f"{tried} {UNITS[report.unit]}s"
     by_loss = report.metric == "loss_delta"
-    unit = _UNITS[report.unit]
+    unit = UNITS[report.unit]
     clear = [effect for effect in order.matter if effect.shown(report.metric).significant]
     first = clear[:_NAMED]
     if not first and not order.harm:
@@ -186,7 +186,7 @@ def _amount(report: AblationReport) -> str:
     if not count:
         return "heads ablated together"
     every = "all " * (count > 1 and ablates_every(report))
-    return f"{every}{counted(count, _UNITS[report.unit])} measured"
+    return f"{every}{counted(count, UNITS[report.unit])} measured"
 
 
 def ablates_every(report: AblationReport) -> bool:
@@ -213,7 +213,7 @@ def map_title(report: AblationReport, brief: bool = False) -> str:
     if brief:
         return f"{metric.label}, {metric.unit.removesuffix('/token')}".removesuffix(", ")
     unit = f" ({'Δ ' * (report.metric == 'loss_delta')}{metric.unit})" if metric.unit else ""
-    title = f"{metric.title} when one {_UNITS[report.unit]} is ablated{unit}"
+    title = f"{metric.title} when one {UNITS[report.unit]} is ablated{unit}"
     return f"{title}, where measured" if report.method == "budget" else title
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from attnviz.draw.provenance import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.patching import (
@@ -18,6 +19,7 @@ from attnviz.engine.patching import (
     Site,
 )
 from attnviz.engine.scan.run import Patching, open_patching
+from attnviz.engine.scan.runner import ENDING
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.pairs import (
@@ -29,12 +31,15 @@ from attnviz.inspect.interventions.pairs import (
 )
 from attnviz.inspect.interventions.patch.records import AskedToken
 from attnviz.inspect.interventions.patch.request import At, PatchRequest
+from attnviz.inspect.interventions.patch.words import WHAT
 from attnviz.inspect.interventions.prompts import PromptPairs, Prompts
 from attnviz.inspect.interventions.study import model_identity
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, require_number
+from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
-from attnviz.records import Kind, Tokens
+from attnviz.models.pace import seconds
+from attnviz.records import UNWATCHED, Kind, Tokens, Watch
 from attnviz.resume import digest
 from attnviz.texts import single_token
 
@@ -43,6 +48,9 @@ _DRAWS = 8
 
 _LEAST_DIFFERENCE = {"logit_diff": 0.1, "log_prob": 0.1, "kl": 0.01}
 """The least difference between two runs, in logits or nats: a share of less says nothing."""
+
+MOST_FOLLOWED = 4
+"""Heads whose tokens are patched one by one where nobody chose heads."""
 
 _ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _ROUNDINGS = 4
@@ -173,8 +181,12 @@ def _ids(pair: TokenPair) -> list[Any]:
     return [pair.clean.ids, pair.corrupt.ids, pair.places, target]
 
 
-def prepare(model: Model, given: PromptPairs, request: PatchRequest) -> PatchJob:
+def prepare(
+    model: Model, given: PromptPairs, request: PatchRequest, watch: Watch = UNWATCHED
+) -> PatchJob:
     """Return the job for a request, with everything encoded and checked.
+
+    watch: is given what will be done, before any prompt is run.
 
     A pair of a file that does not fit the model's tokens is left out, with a note. Raises
     UsageError if no pair is left, UnsupportedError for a model that predicts nothing.
@@ -203,6 +215,8 @@ def prepare(model: Model, given: PromptPairs, request: PatchRequest) -> PatchJob
         return open_patching(model, engine, options, kind=kind)
 
     patching = opened("exact")
+    places, together = _chosen(patching, request, model)
+    _announce(watch, model, request, tokens, len(controls.pairs), places=places)
     index = {place: number for number, place in enumerate(kept)}
     asked, unasked = fitting(
         given,
@@ -213,7 +227,6 @@ def prepare(model: Model, given: PromptPairs, request: PatchRequest) -> PatchJob
     )
     measured = {one.index: one for one in asked.values()}
     copies = len(encoded) - len(kept)
-    places, together = _chosen(patching, request, model)
     return PatchJob(
         model=model,
         request=request,
@@ -235,6 +248,34 @@ def prepare(model: Model, given: PromptPairs, request: PatchRequest) -> PatchJob
         patching=patching,
         opened=opened,
     )
+
+
+def _announce(
+    watch: Watch,
+    model: Model,
+    request: PatchRequest,
+    pairs: Sequence[TokenPair],
+    controls: int,
+    *,
+    places: Sequence[Place],
+) -> None:
+    """Say what is patched, and about how long that takes."""
+    units = counted(len(places), "layer" if request.what in WHOLE_LAYER else "head")
+    many = f" × {len(pairs):,} pairs" if len(pairs) > 1 else ""
+
+    def expected() -> float:
+        sizes = sizes_of(model)
+        runs = [
+            sizes.changed(len(pair.corrupt), [layer for layer, _ in places], ENDING)
+            for pair in pairs
+        ]
+        controlled = request.method != "gradient" and request.metric != "kl"
+        rounds = float(len(pairs) * (2 if request.method == "both" else 1))
+        rounds += controls * controlled
+        rounds += request.each_token * len(pairs[0].corrupt) * MOST_FOLLOWED / len(places)
+        return seconds(model, rounds * sum(runs) / len(runs), len(places))
+
+    watch.expect(f"patching {WHAT[request.what]} of {units}{many}", expected)
 
 
 def _asked(

@@ -10,10 +10,18 @@ from attnviz.inspect.interventions.patch.request import PatchRequest
 from attnviz.inspect.interventions.patch.run import PatchStudy
 from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.models.model import Model
-from attnviz.records import Advance
+from attnviz.models.resolve import reckoned_tokens
+from attnviz.records import UNWATCHED, Watch
 from attnviz.resume import ResumeFile
 
 _SCHEMA = "attnviz.patch-resume/1"
+
+
+def reckoned(pairs: PromptPairs, request: PatchRequest) -> int | None:
+    """Return about how many tokens a model reads for these pairs; None if torch must run it."""
+    if request.method != "exact":
+        return None
+    return sum(reckoned_tokens(text) for pair in pairs.prompts for text in pair[:2])
 
 
 def patch(
@@ -21,7 +29,7 @@ def patch(
     pairs: PromptPairs,
     request: PatchRequest,
     *,
-    advance: Advance = lambda share: None,
+    advance: Watch = UNWATCHED,
 ) -> PatchReport:
     """Patch activations between the prompts of each pair; measure what comes with each patch.
 
@@ -31,7 +39,7 @@ def patch(
     model that predicts nothing or cannot be patched, LoadError for a damaged resume file,
     KeyboardInterrupt if nothing was measured.
     """
-    job, path = prepare(model, pairs, request), request.resume
+    job, path = prepare(model, pairs, request, advance), request.resume
     with ResumeFile(path, _SCHEMA, job.identity()) if path else nullcontext() as file:
         study = PatchStudy(job, file)
         study.measure(advance)

@@ -15,7 +15,7 @@ from attnviz.engine.known_labels import known_labels
 from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
 from attnviz.engine.scan.run import Patching
 from attnviz.inspect.interventions.means import Ends, Mean, intervals, p_values
-from attnviz.inspect.interventions.patch.job import AskedPair, PatchJob
+from attnviz.inspect.interventions.patch.job import MOST_FOLLOWED, AskedPair, PatchJob
 from attnviz.inspect.interventions.patch.records import (
     METRICS,
     PairRuns,
@@ -32,11 +32,8 @@ from attnviz.measures.bootstrap import (
     spearman,
 )
 from attnviz.reading import finite
-from attnviz.records import Advance
+from attnviz.records import Watch
 from attnviz.resume import ResumeFile
-
-_MOST_FOLLOWED = 4
-"""The number of heads whose tokens are patched one by one if no heads were chosen."""
 
 _PATCHES, _CONTROL, _TOKENS, _GRADIENT = "patches", "control", "tokens", "gradient"
 """The parts in a resume file."""
@@ -63,10 +60,12 @@ class PatchSeries(Series[PatchScores]):
         self._patching, self._patches, self._metric = patching, patches, study.job.request.metric
         super().__init__(name, len(patches(asked[0])), max(self._asked) + 1, study.file)
 
-    def measure(self, text: int, changes: Sequence[int]) -> Iterator[PatchScores]:
-        asked = self._asked[text]
-        foil = asked.foil.id if asked.foil is not None else None
-        return self._patching.patch(text, self._patches(asked), changes, asked.answer.id, foil)
+    def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, PatchScores]]:
+        for pair, changes in missing.items():
+            asked = self._asked[pair]
+            foil = asked.foil.id if asked.foil is not None else None
+            found = self._patching.patch(pair, self._patches(asked), changes, asked.answer.id, foil)
+            yield from ((pair, piece) for piece in found)
 
     def details(self, piece: PatchScores) -> dict[str, Any]:
         return {"clean": dict(piece.clean), "corrupt": dict(piece.corrupt)}
@@ -115,14 +114,14 @@ class PatchStudy(Study):
         """Return the part that the report is about."""
         return _GRADIENT if self.job.request.method == "gradient" else _PATCHES
 
-    def run(self, advance: Advance) -> None:
+    def run(self, watch: Watch) -> None:
         """Measure the estimates, the patches, single tokens and the control, as requested."""
         job, method = self.job, self.job.request.method
         each = len(job.places) + bool(job.together)
         controls = job.controls if method != "gradient" and job.request.metric != "kl" else ()
         rounds = len(job.asked) * (2 if method == "both" else 1) + len(controls)
-        total = each * rounds + job.request.each_token * len(job.base) * _MOST_FOLLOWED
-        add = progress(total, advance)
+        total = each * rounds + job.request.each_token * len(job.base) * MOST_FOLLOWED
+        add = progress(total, watch)
 
         def measure(
             part: str,
@@ -162,7 +161,7 @@ class PatchStudy(Study):
         job = self.job
         if job.request.chooses_heads or job.request.what in WHOLE_LAYER:
             return job.places
-        return tuple(sorted(each.places[0] for each in self.report().ranking(_MOST_FOLLOWED)))
+        return tuple(sorted(each.places[0] for each in self.report().ranking(MOST_FOLLOWED)))
 
     # What was found ----------------------------------------------------------------------------
 

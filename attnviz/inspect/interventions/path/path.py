@@ -16,6 +16,7 @@ from attnviz.draw.report import Report
 from attnviz.draw.signed import Place
 from attnviz.draw.values import table_of
 from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.attribution.paths import path_effects
 from attnviz.engine.patching import PathEffects, What
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
@@ -24,9 +25,13 @@ from attnviz.inspect.interventions.pairs import TokenPair, decoder_text, encode_
 from attnviz.inspect.interventions.patch.request import PathRequest
 from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.inspect.interventions.shown import place_name
-from attnviz.models.model import Model, require_number
+from attnviz.models.model import Model, NumpyModel, require_number
+from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
-from attnviz.records import Advance, Kind, ModelInfo, Provenance
+from attnviz.models.pace import seconds
+from attnviz.models.pool import in_turn
+from attnviz.models.resolve import reckoned_tokens
+from attnviz.records import UNWATCHED, Kind, ModelInfo, Provenance, Watch
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -97,12 +102,18 @@ class PathReport(Report, Provenance):
         return "KV" if shared else "H"
 
 
+def reckoned(pairs: PromptPairs) -> int:
+    """Return about how many tokens a model reads for these pairs."""
+    texts = [text for at in _measured(pairs) for text in pairs.prompts[at][:2]]
+    return sum(map(reckoned_tokens, texts))
+
+
 def path(
     model: Model,
     pairs: PromptPairs,
     request: PathRequest,
     *,
-    advance: Advance = lambda share: None,
+    advance: Watch = UNWATCHED,
 ) -> PathReport:
     """Measure what later heads read from one head over the pairs.
 
@@ -114,21 +125,28 @@ def path(
         raise UnsupportedError(
             f"{model.info.name!r} is attention alone, of one layer: no later head reads from it"
         )
-    from attnviz.engine.attribution.paths import path_effects  # torch only once the words are known
-
     sender = _sender(model, request.sender, request.index_base)
     target = decoder_text(model, None)
-    some = range(0, len(pairs.prompts), _BUILT_IN_STEP if pairs.built_in else 1)
     encoded, notes = fitting(
-        pairs, some, lambda place: encode_pair(model, pairs.prompts[place], None, target)
+        pairs,
+        _measured(pairs),
+        lambda place: encode_pair(model, pairs.prompts[place], None, target),
     )
     kind: Kind = "decoder" if "decoder" in model.kinds else model.kinds[0]
     layer = [(kind, sender[0], number) for number in range(model.info.heads)]
     senders = [layer[sender[1]], *(each for each in layer if each[2] != sender[1])]
+    advance.expect(
+        f"following {len(senders):,} heads × {len(encoded):,} pairs",
+        lambda: _seconds(model, list(encoded.values())),
+    )
+
+    def effects(pair: TokenPair) -> Sequence[PathEffects]:
+        return path_effects(model, pair.engine.clean, pair.engine.corrupt, senders)
+
     found = []
-    for done, pair in enumerate(encoded.values(), start=1):
-        both = pair.engine
-        found.append(path_effects(model, both.clean, both.corrupt, senders))
+    each = in_turn if isinstance(model, NumpyModel) else map
+    for done, measured in enumerate(each(effects, encoded.values()), start=1):
+        found.append(measured)
         advance(done / len(encoded))
     listeners = _listeners(found, kind, request.into, request.seed)
     for one in listeners:
@@ -146,6 +164,17 @@ def path(
         top=request.top,
         index_base=request.index_base,
     )
+
+
+def _measured(pairs: PromptPairs) -> range:
+    return range(0, len(pairs.prompts), _BUILT_IN_STEP if pairs.built_in else 1)
+
+
+def _seconds(model: Model, pairs: Sequence[TokenPair]) -> float:
+    """Return about how long the pairs take: mostly the runs of both prompts."""
+    sizes = sizes_of(model)
+    runs = sum(sizes.forward(len(one.clean)) + sizes.forward(len(one.corrupt)) for one in pairs)
+    return seconds(model, runs, len(pairs))
 
 
 def _sender(model: Model, head: str, base: int) -> Place:
