@@ -16,6 +16,23 @@ Kind = Literal["self", "encoder", "decoder", "cross"]
 Advance = Callable[[float], None]
 """Is called with the share of the work that is done, from 0 to 1."""
 
+
+class Watch:
+    """Follows a run that somebody waits for; is an ``Advance`` itself. This one shows nothing."""
+
+    def expect(self, words: str, seconds: Callable[[], float]) -> None:
+        """Show, before the run begins, what it does and about how long that takes.
+
+        words: such as ``ablating 24 heads × 10 texts``.
+        seconds: returns the estimate; called only if it is shown.
+        """
+
+    def __call__(self, share: float) -> None:
+        """Show which share of all operations is done, from 0 to 1."""
+
+
+UNWATCHED = Watch()
+
 Score = Literal["scaled-dot", "dot", "additive"]
 """How well a query and a key match: q·k/√d_k, q·k, or Σ v·tanh(q + k)."""
 

@@ -135,6 +135,7 @@ class DiffReport(Report, Provenance):
 
     a, b: the models. condition: in words how B differs if it is the same model as A, else empty.
     saved: whether a side is a saved result, which has no maps.
+    same: whether both sides are the same, so that nothing was measured; there are no changes then.
     kind, causal: the attention. texts, tokens: how many were read.
     changes: an entry per pair of heads, layer by layer. unmatched_a, unmatched_b: unpaired heads.
     matched: whether heads were paired by divergence, not by index.
@@ -156,6 +157,7 @@ class DiffReport(Report, Provenance):
     floor_words: str = ""
     condition: str = ""
     saved: bool = False
+    same: bool = False
     unmatched_a: tuple[Head, ...] = ()
     unmatched_b: tuple[Head, ...] = ()
     matched: bool = False

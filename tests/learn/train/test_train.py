@@ -16,7 +16,7 @@ import pytest
 import attnviz
 from attnviz.cli.train import spread_lists
 
-from ...conftest import Result, without_times
+from ...conftest import POSIX, Result, without_times
 
 Run = Callable[..., Result]
 Refused = Callable[..., str]
@@ -229,6 +229,7 @@ def begin(
     raise AssertionError("the run did not get there")
 
 
+@POSIX
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_it_saves_and_says_how_to_go_on(
     program: Sequence[str],
@@ -254,6 +255,7 @@ def test_stopped_it_saves_and_says_how_to_go_on(
     assert "is of another run: its seed is 0, asked for is 1" in line
 
 
+@POSIX
 def test_killed_it_goes_on(
     program: Sequence[str], environment: dict[str, str], run: Run, texts: Path
 ) -> None:
