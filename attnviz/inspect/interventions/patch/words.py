@@ -115,8 +115,8 @@ def _answer(report: PatchReport) -> str:
         named = [each for each in named if each.carries] if report.ranks else based
         named = [each for each in named if not each.share.value <= (each.share.base_rate or 0.0)]
         if not named:
-            more = f"carries more of {carried} than from an unrelated prompt"
-            return f"{lead}None of {_amount(report)} {more}."
+            beyond = f"carries more of {carried} than from an unrelated prompt"
+            return f"{lead}None of {_amount(report)} {beyond}."
     if not named:
         return f"{lead}No {_unit(report)} that was patched carries any of {carried}."
     first, *others = named[:_NAMED]
