@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from attnviz.draw.document import First, Group, Note
-from attnviz.draw.labels import split_into_bytes
+from attnviz.draw.labels import at_blanks, split_into_bytes
 from attnviz.records import (
     NO_LABEL,
     NO_PREDICTIONS,
@@ -23,6 +23,11 @@ LONGEST_FINDING = 158
 """Letters of two lines of 80 columns."""
 
 _BACKENDS = {"numpy": "NumPy", "torch": "torch"}
+
+
+def fits_two_lines(finding: str) -> bool:
+    """Return whether a finding takes at most two lines of a terminal of 80 columns."""
+    return len(at_blanks(finding, 80)) <= 2
 
 
 def counted(number: int, noun: str) -> str:

@@ -15,6 +15,7 @@ from attnviz.draw.provenance import (
     LONGEST_FINDING,
     advised,
     counted,
+    fits_two_lines,
     known_text,
     label_source,
     model_words,
@@ -171,14 +172,19 @@ def finding(report: GenerateReport) -> str:
     if one.steps < len(run.steps):
         over = f"over the {one.steps} of {len(run.steps)} steps that can show it"
     head = f"{run.name(report.head)}{_labelled(one)} {over}: {activity_words(one)}."
-    room = max(LONGEST_FINDING - len(head) - 3, _LEAST_WRITTEN)
+    room = max(LONGEST_FINDING - len(head) - 1, _LEAST_WRITTEN)
+    while room > _LEAST_WRITTEN:
+        shown = f"{written_words(run.text_written, room)} {head}"
+        if fits_two_lines(shown):
+            return shown
+        room -= 1
     return f"{written_words(run.text_written, room)} {head}"
 
 
 def written_words(text: str, room: int) -> str:
-    """Return the written text in quotes, in at most ``room`` columns and a stop."""
+    """Return the written text in quotes and with a stop, in at most ``room`` columns."""
     words = " ".join(text.split())
-    return f"“{cut(word_label([words]), room - 2)}”." if words else "Nothing was written."
+    return f"“{cut(word_label([words]), room - 3)}”." if words else "Nothing was written."
 
 
 def _labelled(one: HeadActivity) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from attnviz.draw.document import Words
 from attnviz.draw.labels import fit, token_labels, width, word_label
 from attnviz.draw.provenance import (
-    LONGEST_FINDING,
+    fits_two_lines,
     label_source,
     shape_words,
     share,
@@ -122,14 +122,14 @@ def overview_words(report: HeadsReport) -> list[str]:
     """Return how many heads rest on the sink, and where the labels come from."""
     total = len(report.heads)
     resting = sum(report.rests(entry.layer, entry.head) for entry in report.heads)
-    words = [f"{resting} of {total}: sink on {sink_name(report)}"] if report.sinks else []
+    words = [f"{resting} of {total}: sink on {sink_name(report)}"] if resting else []
     labels = [entry.label for entry in report.heads if entry.label.is_finding]
     if labels:
         source = _SOURCES[labels[0].source].format(date=spoken_date(labels[0].date))
         return [source, *words]
-    if report.record.model.weights != "random":
-        words.insert(0, "none: attnviz patterns measures them")
-    return words
+    if report.record.model.weights == "random":
+        return ["none: random weights", *words]
+    return ["none: attnviz patterns measures them", *words]
 
 
 def sink_name(report: HeadsReport) -> str:
@@ -169,7 +169,7 @@ def _of_text(found: HeadsComparison) -> str:
         other = f"{report.name(second.layer, second.head)} {share(second.weight)}"
         added = f"{' to '.join(_quoted_ends(report, second))} in {second.heads} ({other})"
         both = f"{shown} ({best}), {added}; by chance in {chance}."
-        if len(both) <= LONGEST_FINDING:
+        if fits_two_lines(both):
             return both
     return f"{shown} ({_best(report, first)}); by chance in {_chance(first.chance)}."
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from attnviz.draw.document import Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, token_label, token_labels
 from attnviz.draw.provenance import (
-    LONGEST_FINDING,
     counted,
+    fits_two_lines,
     known_text,
     listed,
     model_words,
@@ -135,7 +135,7 @@ def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, little: bool)
     unclear = ": not clear" if report.tested and not best.clear else ""
     for end in (_one_base(report, best) + unclear, unclear):
         shown = f"{said}. One prompt{end}."
-        if len(shown) <= LONGEST_FINDING:
+        if fits_two_lines(shown):
             break
     return shown
 

@@ -95,7 +95,7 @@ def _ranking_words(report: AblationReport) -> str:
     order = report.ranking(tried)
     if not metric.signed:
         return f"{metric.title} is largest without {_largest(report, order.matter[:_NAMED])}."
-    units = f"{tried} {UNITS[report.unit]}s"
+    units = f"{len(report.singles) or tried} {UNITS[report.unit]}s"
     by_loss = report.metric == "loss_delta"
     unit = UNITS[report.unit]
     clear = [effect for effect in order.matter if effect.shown(report.metric).significant]
