@@ -58,7 +58,7 @@ _LONGEST_LABEL, _BETWEEN = 12, 3
 _LEAST_LINKS, _MOST_LINKS = 5, 14
 _LEAST_TEXT = 4
 _LISTED = 10
-_MEANINGS = {"peak": "to few tokens", "diff": "to many"}
+_MEANINGS = {"peak": "to few tokens", "diff": "to many tokens"}
 """What a head without label attends to, by the short word in its cell."""
 
 Groups = list[doc.Group]
