@@ -11,10 +11,10 @@ from types import FrameType
 
 @contextmanager
 def between_steps() -> Iterator[Callable[[], bool]]:
-    """Give the block a function that returns whether the process was asked to stop.
+    """Yield a function to the block that returns whether the process was asked to stop.
 
-    The block decides when it stops. A second Ctrl-C interrupts at once. Outside the main thread,
-    which alone gets signals, nothing is changed.
+    The block decides when it stops. A second Ctrl-C interrupts at once. Nothing is changed outside
+    the main thread, since only the main thread gets signals.
     """
     asked = False
 

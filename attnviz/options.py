@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
-from fractions import Fraction
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
@@ -47,7 +46,7 @@ class Options:
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Self:
-        """Return the request with the options among ``keywords``, checked; all else is ignored.
+        """Return the checked request with the options among ``keywords``; ignore other keywords.
 
         A function whose keywords are the options passes its ``locals()``.
         """
@@ -77,8 +76,8 @@ def option(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
     """Declare an option that has the name of its field; ``name`` and ``short`` give other names.
 
     default: ``...`` if a value must be given. A field of type ``tuple`` may be given several times.
-    ``choices`` are the allowed values, if the type does not list them. ``words=True`` reads the
-    value as UTF-8, whatever the locale made of its bytes. All else is passed to Typer.
+    more: ``choices`` are the allowed values, if the type does not list them. ``words=True`` reads
+        the value as UTF-8, whatever the locale. Other keywords are passed to Typer.
     """
     return field(default=default, metadata={"metavar": metavar, "help": help, **more})
 
@@ -89,7 +88,7 @@ def flag(help: str, **more: Any) -> Any:
 
 
 def argument(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
-    """Declare a value that stands on the command line without a name."""
+    """Declare a value that is typed on the command line without an option name."""
     return option(metavar, help, default, bare=True, **more)
 
 
@@ -135,24 +134,25 @@ def options_of(group: Any) -> Mapping[str, Declared]:
 def checked(name: str, value: Any, declared: Declared) -> Any:
     """Return an option's value, checked and converted to the type of its field.
 
-    NumPy's numbers become Python's, a path may be a text, and one value stands for a tuple of one.
-    Raises UsageError for another type, a value that is not among the choices or out of range.
+    NumPy's numbers become Python's, a text becomes a path, and a single value becomes a tuple of
+    one.
+    Raises UsageError for another type, or a value out of range or not among the choices.
     """
-    kind, told = declared.type, declared.field.metadata
+    kind, rules = declared.type, declared.field.metadata
     if get_origin(kind) is tuple:
         several = value if isinstance(value, tuple | list) else (value,)
-        return tuple(_single(name, each, get_args(kind)[0], told) for each in several)
+        return tuple(_single(name, each, get_args(kind)[0], rules) for each in several)
     if value is None or value is declared.field.default:
         return value
     if get_origin(kind) in (Union, UnionType):
         kinds = [each for each in get_args(kind) if each is not type(None)]
-        if len(kinds) > 1:  # its class checks it
+        if len(kinds) > 1:  # the request class checks it
             return value
         kind = kinds[0]
-    return _single(name, value, kind, told)
+    return _single(name, value, kind, rules)
 
 
-def _single(name: str, value: Any, kind: Any, told: Mapping[str, Any]) -> Any:
+def _single(name: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             expected = ", ".join(map(repr, get_args(kind)))
@@ -169,7 +169,7 @@ def _single(name: str, value: Any, kind: Any, told: Mapping[str, Any]) -> Any:
         not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
     ):
         raise UsageError(f"{name} takes {kind.__name__}, got {value!r}")
-    least, most = told.get("min"), told.get("max")
+    least, most = rules.get("min"), rules.get("max")
     if (least is not None and value < least) or (most is not None and value > most):
         ends = f"{least} or more" if most is None else f"{least} to {most}"
         raise UsageError(f"{name}={value} is out of range: expected {ends}")
@@ -297,14 +297,13 @@ _BYTES |= {
 
 @dataclass(frozen=True)
 class Budget:
-    """How much may be measured exactly: a time, or a number of removals; one of them is None."""
+    """A limit of exact measurements: a time or a number of removals; the other one is None."""
 
     seconds: float | None = None
     count: int | None = None
 
 
 def read_budget(typed: str) -> Budget:
-    """Return the budget in ``30s``, ``5m``, ``1h``, ``20`` or ``20 heads``; else UsageError."""
     match = re.fullmatch(rf"{_NUMBER}\s*(s|m|min|h|heads?)?", typed.strip().lower())
     unit = match[2] if match is not None else None
     if match is None or (unit not in _SECONDS and not match[1].isdigit()):
@@ -329,6 +328,8 @@ def read_bytes(typed: str, option: str = "--max-memory") -> int:
     option: its name for the message. Raises UsageError for anything else, also for a bare number,
     which could mean any unit.
     """
+    from fractions import Fraction  # with decimal; few commands read sizes
+
     match = re.fullmatch(rf"{_NUMBER}\s*(?:([kmgtp]i?)b?|b)", typed.strip().lower())
     if match is None:
         bare = re.fullmatch(_NUMBER, typed.strip()) is not None

@@ -70,7 +70,8 @@ class ResumeFile:
             if not self._path.exists() or self._path.stat().st_size == 0:
                 with whole_file(self._path, named=True) as stream:
                     stream.write(self._line({"schema": self._schema, "run": self._run}))
-            self._stream = os.open(self._path, os.O_RDWR | os.O_APPEND)
+            flags = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0)
+            self._stream = os.open(self._path, flags)
             lock(self._stream, self._shown)
             self.done = self._read()
         except OSError as error:

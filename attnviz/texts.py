@@ -42,12 +42,11 @@ _MOST_PIECES = 8
 
 
 class Texts(NamedTuple):
-    """The texts to measure on.
+    """Texts to measure on.
 
     texts: at least one.
-    source: where they come from, in words, such as ``10 built-in texts``; empty if the person typed
-        the text.
-    lines: the line of each text in its file, from 1; empty if they are not from a list in a file.
+    source: the origin of the texts, such as ``10 built-in texts``; empty if a person typed it.
+    lines: the line number of each text in its file, from 1; empty unless they are a list in a file.
     """
 
     texts: tuple[str, ...]
@@ -55,7 +54,7 @@ class Texts(NamedTuple):
     lines: tuple[int, ...] = ()
 
     def place(self, index: int) -> str:
-        """Return how a message names a text: ``the text``, or ``text 3 (line 4)``."""
+        """Return the name of a text in messages: ``the text``, or ``text 3 (line 4)``."""
         if not self.lines:
             return "the text"
         return f"text {index + 1} (line {self.lines[index]})"
@@ -64,7 +63,7 @@ class Texts(NamedTuple):
 def texts_of(
     texts: str | Iterable[str] | Path | Texts | None, option: str = "--texts"
 ) -> Texts | None:
-    """Return what a person gave as texts, ready to be measured; None if nothing was given.
+    """Return the texts that a person gave, ready to be measured; None if nothing was given.
 
     texts: one, several, or the path of the file that was given to ``option``.
     Raises UsageError for anything else, LoadError for a file that cannot be read.
@@ -86,9 +85,9 @@ def texts_of(
 
 
 def read_text(argument: str | None, file: Path | None, command: str = "heads") -> str:
-    """Return the text of TEXT, ``--file`` or ``-``, without its last line end.
+    """Return the text of TEXT, ``--file`` or ``-``, without the line break at its end.
 
-    command: the one that a message names as an example.
+    command: the command to name in an example in a message.
     Raises UsageError if there is no text or two, LoadError if a file is unreadable or not UTF-8.
     """
     if argument is not None and file is not None:
@@ -112,7 +111,7 @@ def read_text(argument: str | None, file: Path | None, command: str = "heads") -
 
 
 def as_utf8(argument: str, name: str) -> str:
-    """Return an argument as UTF-8 text, whatever the locale; UsageError if it is not UTF-8."""
+    """Return an argument as UTF-8 text whatever the locale; UsageError if it is not UTF-8."""
     return utf8(argument.encode("utf-8", "surrogateescape"), name, UsageError)
 
 
@@ -122,7 +121,7 @@ def natural_texts() -> tuple[str, ...]:
 
 
 def built_in_texts() -> Texts:
-    """Return the first sentences of each passage: quick to measure, enough texts for intervals."""
+    """Return the first sentences of each passage: quick to measure, and enough for intervals."""
     texts = []
     for passage in natural_texts():
         kept = ""
@@ -154,12 +153,12 @@ def read_texts(argument: str | None, file: Path | None, many: Path | Texts | Non
 def read_texts_file(path: Path, option: str) -> Texts:
     """Return the texts in a file: one per line, or JSON lines with a ``text`` field.
 
-    Empty lines are skipped. A file is taken for JSON lines if its name ends in .jsonl or .ndjson,
-    or
-    if its first line that is not empty begins with a brace and its name does not end in .txt.
+    Empty lines are skipped. A file is read as JSON lines if its name ends in .jsonl or .ndjson, or
+    if its first nonempty line begins with a brace and its name does not end in .txt.
 
-    Raises LoadError for a file that cannot be read or a damaged line, which it names by its number,
-    UsageError if there is no text; ``option`` names what the file was given for.
+    option: the option of the file, for messages.
+    Raises LoadError for a file that cannot be read or a damaged line, which is named by its number,
+    UsageError if there is no text.
     """
     name, read = lines_of(path)
     lines = [(number, line) for number, line in enumerate(read, start=1) if line.strip()]
@@ -190,9 +189,10 @@ def encode_texts(
 ) -> tuple[Tokens, ...]:
     """Return the tokens of every text.
 
+    truncate: whether to cut a text that is too long for the model.
     least: the fewest tokens of a text; 2 if a loss is measured.
-    before: what a message says before it names a text.
-    Raises UsageError for a text that is too short, or too long for the model and not truncated.
+    before: the beginning of a message, before the name of the text.
+    Raises UsageError for a text that is too short, or too long and not truncated.
     """
     found = []
     for index, text in enumerate(texts.texts):
@@ -214,10 +214,10 @@ def encode_texts(
 
 
 def single_token(model: Model, typed: str, option: str) -> tuple[int, str]:
-    """Return the one token that ``typed`` is to the model: its id and its text.
+    """Return the id and the text of the single token that ``typed`` is in the model's vocabulary.
 
-    With a blank before it, as a word has within a text, or as typed if only that is one token.
-    Raises UsageError, which says what the word splits into.
+    It is read with a blank before it, as within a text, or without if only that is one token.
+    Raises UsageError with the tokens of ``typed`` if there are several.
     """
     if not (typed := as_utf8(typed, option)):
         raise UsageError(f"{option} is empty: expected a word that is one token")
@@ -240,7 +240,7 @@ def answer_and_foil(
 ) -> tuple[tuple[int, str] | None, tuple[int, str] | None]:
     """Return the tokens of ``--answer`` and ``--foil`` as (id, text), None if not given.
 
-    Raises UsageError for what is not one token, and if both are the same.
+    Raises UsageError for a value that is not one token, and if both are the same.
     """
     asked = None if answer is None else single_token(model, answer, "--answer")
     other = None if foil is None else single_token(model, foil, "--foil")
@@ -280,8 +280,8 @@ def _field(line: str, number: int, name: str) -> str:
 class Rows(NamedTuple):
     """The rows of a file.
 
-    rows: at least one; each has its texts by name, empty ones left out.
-    lines: the line of each row in the file, from 1.
+    rows: at least one; each has its nonempty texts by column name.
+    lines: the line number of each row in the file, from 1.
     source: the name of the file, safe to print.
     """
 
@@ -293,11 +293,11 @@ class Rows(NamedTuple):
 def read_rows(path: Path, option: str, needed: Sequence[str], allowed: Sequence[str] = ()) -> Rows:
     """Return the rows of a file, or of standard input for ``-``; empty lines are skipped.
 
-    It is CSV if its name ends in .csv, or if it does not end in .jsonl and the first line does not
-    begin with a brace.
-    option: what the file was given for. needed, allowed: the names that a row must and may have.
-    Raises LoadError for a file that cannot be read or a damaged line, which it names by its number,
-    UsageError if there is no row, or a name that is not known.
+    The file is CSV if its name ends in .csv, or if it does not end in .jsonl and the first line
+    does not begin with a brace.
+    option: the option of the file. needed, allowed: the names that a row must and may have.
+    Raises LoadError for a file that cannot be read or a damaged line, which is named by its number,
+    UsageError if there is no row, or for an unknown name.
     """
     source, lines = lines_of(path)
     found = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]

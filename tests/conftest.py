@@ -15,6 +15,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import io
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -25,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pexpect
 import pyte
 import pytest
 from hypothesis import HealthCheck, settings
@@ -101,8 +101,13 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """``run("heads", "A text.", stdin=b"", encoding="utf-8", env={})``, in an empty folder."""
-    from attnviz.cli import boundary
+    """``run("heads", "A text.", stdin=b"", encoding="utf-8", env={})``, in an empty folder.
+
+    However busy the machine is, no run says how far it has come.
+    """
+    from attnviz.cli import boundary, progress
+
+    monkeypatch.setattr(progress, "_PATIENCE", math.inf)
 
     for name in _SPEAKING:
         monkeypatch.delenv(name, raising=False)
@@ -177,15 +182,21 @@ def environment() -> dict[str, str]:
     return kept | {"PYTHONUNBUFFERED": ""}
 
 
-Start = Callable[..., pexpect.spawn]
+POSIX = pytest.mark.skipif(os.name != "posix", reason="needs signals, shells or files of POSIX")
+
+Start = Callable[..., Any]
+"""Starts the command line in a terminal; returns the ``pexpect.spawn``."""
 
 
 @pytest.fixture
 def start(program: Sequence[str], environment: dict[str, str], tmp_path: Path) -> Iterator[Start]:
     """Starts the command line in a terminal of its own, which has colours."""
-    children: list[pexpect.spawn] = []
+    pexpect = pytest.importorskip("pexpect")
+    if not hasattr(pexpect, "spawn"):
+        pytest.skip("pexpect opens terminals of POSIX alone")
+    children = []
 
-    def spawn(*arguments: str, columns: int = 80, rows: int = 24, **env: str) -> pexpect.spawn:
+    def spawn(*arguments: str, columns: int = 80, rows: int = 24, **env: str) -> Any:
         child = pexpect.spawn(
             program[0],
             [*program[1:], *arguments],
@@ -204,7 +215,7 @@ def start(program: Sequence[str], environment: dict[str, str], tmp_path: Path) -
         child.close(force=True)
 
 
-def interrupted(child: pexpect.spawn) -> str:
+def interrupted(child: Any) -> str:
     """What a process says from Ctrl-C to its end, which tells of the interruption."""
     child.sendintr()
     output: str = child.read()
@@ -214,7 +225,7 @@ def interrupted(child: pexpect.spawn) -> str:
     return output
 
 
-def finished(child: pexpect.spawn) -> str:
+def finished(child: Any) -> str:
     """What a process writes until it ends well."""
     output: str = child.read()
     child.wait()
@@ -492,3 +503,13 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert screen == path.read_text(encoding="utf-8")
 
     return check
+
+
+def without_times(document: Any) -> Any:
+    """Return a document of JSON without the durations at any depth."""
+    if isinstance(document, dict):
+        kept = {
+            key: each for key, each in document.items() if key != "timings" and "second" not in key
+        }
+        return {key: without_times(each) for key, each in kept.items()}
+    return [*map(without_times, document)] if isinstance(document, list) else document

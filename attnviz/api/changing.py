@@ -1,4 +1,4 @@
-"""The functions that change a model or compare two; named as their commands."""
+"""The functions that change a model or compare two models; each has the name of its command."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from attnviz.api.opening import AnyHeads, AnyModel, AnyPairs
     from attnviz.engine.effects import Method, Metric, Mode, Positions, Unit
     from attnviz.engine.patching import Direction, PatchMetric, What
-    from attnviz.inspect.ablate.records import AblationReport
     from attnviz.inspect.check.records import CheckReport
     from attnviz.inspect.diff.records import DiffReport
-    from attnviz.inspect.patch.path import PathReport
-    from attnviz.inspect.patch.records import PatchReport
-    from attnviz.inspect.patch.request import Asked, At
+    from attnviz.inspect.interventions.ablate.records import AblationReport
+    from attnviz.inspect.interventions.patch.records import PatchReport
+    from attnviz.inspect.interventions.patch.request import Asked, At
+    from attnviz.inspect.interventions.path.path import PathReport
     from attnviz.inspect.prune.records import PruneReport
     from attnviz.inspect.prune.request import Importance
     from attnviz.models.model import Model
@@ -67,8 +67,8 @@ def ablate(
     a model or a file that cannot be read, UnsupportedError if the heads cannot be ablated.
     """
     given = locals()
-    from attnviz.inspect.ablate import ablate as question
-    from attnviz.inspect.ablate.request import AblateRequest
+    from attnviz.inspect.interventions.ablate import ablate as question
+    from attnviz.inspect.interventions.ablate.request import AblateRequest
 
     request = AblateRequest.of(given)
     read = texts_of(texts) or built_in_texts()
@@ -154,9 +154,9 @@ def patch(
     for a model or a file that cannot be read, UnsupportedError if the model cannot be patched.
     """
     given = locals()
-    from attnviz.inspect.patch import patch as question
-    from attnviz.inspect.patch.prompts import read_pairs
-    from attnviz.inspect.patch.request import PatchRequest
+    from attnviz.inspect.interventions.patch import patch as question
+    from attnviz.inspect.interventions.patch.request import PatchRequest
+    from attnviz.inspect.interventions.prompts import read_pairs
 
     request = PatchRequest.of(given)
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs)
@@ -187,9 +187,9 @@ def path(
     what ``patch`` raises.
     """
     given = locals()
-    from attnviz.inspect.patch import path as question
-    from attnviz.inspect.patch.prompts import read_pairs
-    from attnviz.inspect.patch.request import PathRequest
+    from attnviz.inspect.interventions.patch.request import PathRequest
+    from attnviz.inspect.interventions.path import path as question
+    from attnviz.inspect.interventions.prompts import read_pairs
 
     request = PathRequest.of({**given, "sender": spelled_head(sender)})
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs)
@@ -224,14 +224,14 @@ def diff(
 ) -> DiffReport:
     """Compare two models, or one under two conditions, head by head, beyond a noise floor.
 
-    a, b: see ``capture``, or results saved as JSON; by default b is a again.
-    texts: one or several; by default the built-in ones. texts_b: what b reads in place of them.
+    a, b: see ``capture``, or results saved as JSON; b is a by default.
+    texts: one or several; by default the built-in ones. texts_b: those of b, by default ``texts``.
     tokenizer: for loaded models. device, dtype, backend, revision: for models given by name; a
         saved result is compared as it is. dtype_b, backend_b, revision_b: for b.
     The other options are those of ``attnviz diff``; see ``DiffRequest``.
 
-    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for what
-    cannot be read, UnsupportedError if the attention cannot be observed.
+    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for files
+    that cannot be read, UnsupportedError if the attention cannot be observed.
     """
     given = locals()
     from attnviz.inspect.diff import diff as question
@@ -284,14 +284,14 @@ def check(
     junit: str | os.PathLike[str] | None = None,
     seed: int = 0,
 ) -> CheckReport:
-    """Check a model by the rules in a file; the report's ``passed`` says whether all hold.
+    """Check a model by the rules in a file; ``passed`` of the report tells whether all hold.
 
     model: see ``capture``; None for the one that the file names. tokenizer: see ``capture``.
-    file: rules in TOML. init, force, update: write the file, or renew its baselines, as on the
-        command line. junit: a file to be written in JUnit XML.
+    file: rules in TOML. init, force, update: write the file or renew its baselines, as the options
+        of ``attnviz check`` do. junit: a file to be written as JUnit XML.
 
-    Raises UsageError (also a ValueError) for rules that do not fit the model, LoadError for what
-    cannot be read or written, UnsupportedError if the attention cannot be observed.
+    Raises UsageError (also a ValueError) for rules that do not fit the model, LoadError for a file
+    that cannot be read or written, UnsupportedError if the attention cannot be observed.
     """
     given = locals()
     from attnviz.inspect.check import check as question

@@ -1,4 +1,4 @@
-"""The functions that count costs and teach the mechanism; named as their commands."""
+"""The functions that count costs and teach the mechanism; each has the name of its command."""
 
 from __future__ import annotations
 
@@ -55,6 +55,9 @@ def params(
     dtype: CountedDtype = "auto",
     cache_dtype: CountedDtype = "auto",
     memory: str | None = None,
+    gpu: str | Sequence[str] = (),
+    chunk: int = 2048,
+    overhead: str = "1GiB",
     compare: str | Sequence[str] = (),
     formula: bool = False,
     per_layer: bool = False,

@@ -1,4 +1,4 @@
-"""The functions that show where heads look, why, and what they write; named as their commands.
+"""The functions that show what heads attend to and write; each has the name of its command.
 
 The order of arguments is the same everywhere: the model, the text or texts, then keywords.
 ``--index-base 1`` is ``index_base=1``. Errors name options as the command line does.
@@ -131,7 +131,7 @@ def heads(
 
     def opening(changes: dict[str, Any]) -> Model:
         def named(name: str) -> Model:
-            options = LoadOptions(tokens=question.reckoned(read, request), **changes)
+            options = LoadOptions(tokens=question.reckoned_length(read, request), **changes)
             refuse_ignored(name, options, request.changed)
             return load(name, options)
 
@@ -339,14 +339,14 @@ def generate(
     if (text := text_or_none(prompt)) is None:
         raise UsageError('expected a prompt: attnviz.generate("tiny", "The cat sat on the")')
 
-    def told(step: Step) -> Step:
+    def reported(step: Step) -> Step:
         on_step(step)
         return step
 
     with between_steps() as asked:
         loaded = open_given(model, tokenizer, for_one_pass(text, tokens))
         job = WritingJob.prepare(loaded, text, request, asked)
-        report, early = replace(job, steps=map(told, job.steps)).write(asked)
+        report, early = replace(job, steps=map(reported, job.steps)).write(asked)
     if early is not None and (report is None or not isinstance(early, KeyboardInterrupt)):
         raise early
     assert report is not None

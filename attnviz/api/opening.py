@@ -1,4 +1,4 @@
-"""How the functions of attnviz open a model: by its name, or one that is loaded already."""
+"""Opens a model for the functions of attnviz: by name, or one that is loaded already."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _Found = TypeVar("_Found")
 
 
 def in_own_modes(function: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
-    """Let a function set torch's threads and record gradients; restore the caller's modes after."""
+    """Return the function, made to restore torch's threads and gradient mode after each call."""
 
     @wraps(function)
     def in_own_modes(*args: _Given.args, **given: _Given.kwargs) -> _Found:
         torch = sys.modules.get("torch")
         with threads_kept():
-            if torch is None:  # nobody can have switched gradients off
+            if torch is None:  # no other code can have switched gradients off
                 return function(*args, **given)
             with torch.inference_mode(False), torch.enable_grad():
                 return function(*args, **given)
@@ -109,8 +109,8 @@ def open_given(
 ) -> Model:
     """Return a model given by name, by the result of ``load`` or as a transformers model.
 
-    opening: loads a named model; by default for torch. reads: whether it is to read a text.
-    Raises UsageError for a tokenizer next to a name, and for a loaded model without one.
+    opening: loads a model by name; by default on torch. reads: whether the model must read texts.
+    Raises UsageError for a tokenizer next to a name, and for a loaded model without a tokenizer.
     """
     if isinstance(tokenizer, str):
         raise UsageError(f"expected a tokenizer, got a text: {tokenizer!r}")
@@ -131,7 +131,7 @@ def open_given(
 
 
 def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
-    """Return a function that loads a named model for a pass over a text and ``tokens`` more."""
+    """Return a function that loads a model by name to run a text and ``tokens`` more tokens."""
     from attnviz.models.resolve import reckoned_tokens
 
     return for_tokens(reckoned_tokens(text) + tokens)

@@ -59,7 +59,7 @@ def open_checkpoint(directory: str | os.PathLike[str]) -> Checkpoint:
         raise LoadError(
             f"{path} is no complete safetensors file ({error}); fetch or save it again"
         ) from error
-    names = file.keys()  # it is no mapping
+    names = file.keys()  # the file contains no mapping
     slices = {name: file.get_slice(name) for name in names}
     for name, stored in slices.items():
         if stored.get_dtype() not in _STORED_TYPES:
@@ -130,7 +130,7 @@ def tensor_revision(tensors: Mapping[str, NDArray[np.floating]]) -> str:
 
 def _narrow(name: str, tensor: NDArray[np.floating], dtype: StoredType) -> NDArray[np.floating]:
     largest = np.abs(tensor).max()
-    if not largest <= np.finfo(dtype).max:  # NaN fails this too
+    if not largest <= np.finfo(dtype).max:  # NaN fails this test too
         raise UsageError(
             f"the tensor {name} holds {largest}, which {dtype} cannot store: float32 may, or train "
             "with a smaller learning rate"

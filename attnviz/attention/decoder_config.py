@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attnviz.attention.families import LLAMA
-from attnviz.attention.family_tensors import described
+from attnviz.attention.family_tensors import expected_tensors
 from attnviz.attention.stack_shape import StackShape
 from attnviz.errors import UsageError
 
@@ -84,7 +84,7 @@ class DecoderConfig:
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the name and shape of every tensor of a Llama checkpoint of this configuration."""
-        _, shapes = described(LLAMA, vars(self), {**vars(self), "embedding": self.d_model})
+        _, shapes = expected_tensors(LLAMA, vars(self), {**vars(self), "embedding": self.d_model})
         named = {f"model.{name}": shape for name, shape in shapes.items()}
         return named if self.tied else {**named, "lm_head.weight": (self.vocabulary, self.d_model)}
 

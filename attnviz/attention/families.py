@@ -50,7 +50,7 @@ LLAMA = Family(
     biases={
         **dict.fromkeys(_ATTENTION, "attention_bias"), **dict.fromkeys(_FEED_FORWARD, "mlp_bias"),
     },
-    # stated by two conversions of SmolLM; no release of transformers reads them
+    # in two conversions of SmolLM; no release of transformers reads them
     settings={"is_llama_config": (True,), "rope_interleaved": (False,)},
     unused=r"(lm_head|score)\..*|.*rotary_emb\.inv_freq",
 )

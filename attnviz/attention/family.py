@@ -35,7 +35,7 @@ SILENT = {
     *("id2label", "label2id", "return_dict", "output_attentions", "output_hidden_states"),
     *("tie_word_embeddings", "attention_dropout", "pretraining_tp", "_commit_hash"),
     *("tokenizer_class", "num_labels", "_num_labels", "output_past"),
-    # how text is generated, in the configs of older versions
+    # settings of text generation, in the configs of older versions
     *("do_sample", "early_stopping", "max_length", "min_length", "num_beams", "num_beam_groups"),
     *("temperature", "top_k", "top_p", "typical_p", "num_return_sequences", "length_penalty"),
     *("repetition_penalty", "diversity_penalty", "no_repeat_ngram_size", "bad_words_ids"),

@@ -24,7 +24,7 @@ from attnviz.reading import repeated
 
 
 @dataclass(frozen=True)
-class Understood:
+class CheckpointLayout:
     """What a checkpoint computes.
 
     parts: where the tensor of each role is stored. architecture: the class of the model.
@@ -37,7 +37,7 @@ class Understood:
     predicts: bool
 
 
-def understood(fields: Mapping[str, Any], stored: Shapes) -> Understood:
+def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLayout:
     """Return what a checkpoint computes, and where the tensor of each role is stored.
 
     fields: the fields of its ``config.json``. stored: the shapes of its tensors.
@@ -64,7 +64,7 @@ def understood(fields: Mapping[str, Any], stored: Shapes) -> Understood:
         activation=activation,
         causal=family.causal,
         rotary=_rotary(family, fields, sizes, used),
-        unturned=_unturned(family, fields, sizes["layers"], used),
+        unturned=_layers_without_rotary(family, fields, sizes["layers"], used),
         windows=_windows(family, fields, sizes["layers"], used),
         scaled=family.scaled,
         embedding_scale=1.0 if scale is None else math.sqrt(sizes[scale]),
@@ -81,7 +81,7 @@ def understood(fields: Mapping[str, Any], stored: Shapes) -> Understood:
     architecture = str((fields.get("architectures") or [None])[0])
     head = head_of(family, architecture, fields, sizes, shapes, prefix)
     every = {**parts, **head}
-    return Understood(
+    return CheckpointLayout(
         shape,
         {role: replace(part, name=names[part.name]) for role, part in every.items()},
         architecture,
@@ -103,7 +103,7 @@ def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[st
         used.add(name)
         value = fields.get(name)
         if otherwise and (name not in fields or (value is None and name != field)):
-            value = _reckoned(otherwise, sizes)
+            value = _default_value(otherwise, sizes)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise NotUnderstoodError(f"{name} is {value!r}")
         sizes[ours] = value
@@ -119,8 +119,8 @@ def _sizes(family: Family, fields: Mapping[str, Any], used: set[str]) -> dict[st
     return sizes
 
 
-def _reckoned(otherwise: str, sizes: Mapping[str, int]) -> int:
-    """Return a default's value, such as that of ``64``, ``4*d_model`` or ``d_model/heads``."""
+def _default_value(otherwise: str, sizes: Mapping[str, int]) -> int:
+    """Return the value of a default, such as ``64``, ``4*d_model`` or ``d_model/heads``."""
     first, sign, second = re.split(r"([*/]|$)", otherwise, maxsplit=1)
     value = sizes.get(first) or int(first)
     if not sign:
@@ -232,7 +232,7 @@ def _kinds(fields: Mapping[str, Any], layers: int) -> list[Any]:
     return kinds
 
 
-def _unturned(
+def _layers_without_rotary(
     family: Family, fields: Mapping[str, Any], layers: int, used: set[str]
 ) -> frozenset[int]:
     if family.turned is None:
@@ -294,7 +294,7 @@ def _rotary(
     described = kind in _FIELDS and (family.stretches is None or kind in family.stretches)
     if not described or not always <= rope.keys() <= always | at_will:
         raise NotUnderstoodError(f"rotary positions of type {kind!r} with {sorted(rope)}")
-    if "original_context" in sizes:  # it stands next to them and decides
+    if "original_context" in sizes:  # if both are present, this one decides
         rope[_CONTEXT] = sizes["original_context"]
     return Rotary(theta, dims, _stretch(kind, rope, theta, sizes["context"], dims))
 
@@ -346,7 +346,7 @@ def _factors(said: object, dims: int) -> tuple[float, ...]:
 
 
 def _positive(said: object) -> float:
-    """Return a number above zero as a float; raises NotUnderstoodError for all else."""
+    """Return a number above zero as a float; raise NotUnderstoodError for anything else."""
     if isinstance(said, bool) or not isinstance(said, int | float) or not 0 < said < math.inf:
         raise NotUnderstoodError(f"rotary positions of {said!r}")
     return float(said)
@@ -361,12 +361,12 @@ def read_decoder(fields: Mapping[str, Any], stored: Shapes) -> DecoderConfig:
     Raises LoadError if it is malformed or if ``DecoderConfig`` cannot express it.
     """
     try:
-        found = understood(fields, stored)
+        found = checkpoint_layout(fields, stored)
         config = config_from_llama(fields, found.shape)
         expected = config.tensor_shapes()
         for name in sorted(stored.keys() - expected.keys()):
             raise NotUnderstoodError(f"the tensor {name} has no place")
-        if understood(config_to_llama(config, "float32"), expected) != found:
+        if checkpoint_layout(config_to_llama(config, "float32"), expected) != found:
             raise NotUnderstoodError("config.json asks for more than a plain Llama")
     except (NotUnderstoodError, UsageError) as error:
         raise LoadError(str(error)) from error
@@ -382,5 +382,5 @@ def llama_stack(
 
     tensors: each is read from the mapping when it is first needed.
     """
-    found = understood(config_to_llama(config, "float32"), config.tensor_shapes())
+    found = checkpoint_layout(config_to_llama(config, "float32"), config.tensor_shapes())
     return NumpyStack(found.shape, by_role(tensors, found.parts), dtype)

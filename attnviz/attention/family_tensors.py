@@ -44,7 +44,7 @@ def parts_of(
     prefix = next((one for one in family.prefixes if one + first in stored), None)
     if prefix is None:
         raise NotUnderstoodError(f"the tensor {family.prefixes[0]}{first} is missing")
-    parts, shapes = described(family, fields, sizes)
+    parts, shapes = expected_tensors(family, fields, sizes)
     expected = {prefix + path: shape for path, shape in shapes.items()}
     for path, shape in expected.items():
         if path not in stored:
@@ -57,10 +57,10 @@ def parts_of(
     return prefix, {role: replace(part, name=prefix + part.name) for role, part in parts.items()}
 
 
-def described(
+def expected_tensors(
     family: Family, fields: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> tuple[dict[str, TensorPart], dict[str, tuple[int, ...]]]:
-    """Return where each role's tensor is, and the stored shapes, under names without prefix."""
+    """Return each role's tensor, and the shapes of the stored tensors, by names without prefix."""
     parts: dict[str, TensorPart] = {}
     expected: dict[str, tuple[int, ...]] = {}
     for name, roles in _by_name(family, sizes).items():
@@ -84,7 +84,7 @@ def described(
 
 
 def _by_name(family: Family, sizes: Mapping[str, int]) -> dict[str, list[str]]:
-    """Return the roles that each stored name holds: those outside the layers first."""
+    """Return the roles by stored name, first those outside the layers; roles may share a tensor."""
     found: dict[str, list[str]] = {}
     for number in (None, *range(sizes["layers"])):
         for role, name in family.tensors.items():

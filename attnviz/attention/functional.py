@@ -38,7 +38,7 @@ def namespace(*arrays: Array) -> Any:
         native = {array.__array_namespace__() for array in present}
         if len(native) == 1:
             return native.pop()
-    # Imported late: NumPy speaks the standard by itself and its users do not wait for this.
+    # Imported late, since NumPy follows the standard itself and its users need not wait.
     from array_api_compat import array_namespace
 
     return array_namespace(*present)

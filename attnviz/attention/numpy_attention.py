@@ -125,8 +125,8 @@ class NumpyAttention:
 
         Biases are zero. Each weight (out, in) is drawn from ±√(6 / (in + out)), in the order query,
         key, value, output; the same seed gives the same weights on every machine. The vectors of
-        additive scores, layers from head_dim to one number, are drawn last, so that the projections
-        of a seed are the same for every score.
+        additive scores, which count as layers with head_dim inputs and one output, are drawn last,
+        so that a seed gives the same projections for every score.
         """
         shape = AttentionShape.of(d_model, heads, kv_heads, head_dim)
         every, shared = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -214,7 +214,7 @@ class NumpyAttention:
         new = x.shape[-2]
         query, key, value = self.heads_of(x, x, x, np.arange(past.tokens, past.tokens + new))
         key, value = past.grown(key, value)
-        is_last = new == 1 and self.window is None  # it sees all
+        is_last = new == 1 and self.window is None  # a single new query sees all keys
         mask = None if is_last else causal_mask(new, key.shape[-2], x, self.window)
         return self.attend(query, key, value, mask)
 

@@ -126,7 +126,7 @@ class NumpyStack:
 
     @property
     def is_sum(self) -> bool:
-        """Return whether logits are read, after one norm, from the sum of all layers' outputs."""
+        """Return whether the final norm reads exactly the sum of what all layers write."""
         return self.shape.order != "after" and "prediction.weight" not in self.tensors
 
     def traced(self, ids: ArrayLike, keep: Callable[[int, Floats], Floats]) -> Trace:
@@ -276,7 +276,9 @@ class NumpyStack:
         if self.shape.embedding_scale != 1.0:
             residual = residual * self.dtype.type(self.shape.embedding_scale)
         if "positions.weight" in self.tensors:
-            residual = residual + self.tensors.rows("positions.weight", self._places(ids, start))
+            residual = residual + self.tensors.rows(
+                "positions.weight", _places(ids, start, self.shape.padding)
+            )
         if "types.weight" in self.tensors:
             residual = residual + self.tensors.rows("types.weight", slice(0, 1))
         if "embedding_norm.weight" in self.tensors:
@@ -284,15 +286,6 @@ class NumpyStack:
         if "embedding_projection.weight" in self.tensors:
             residual = self._project("embedding_projection", residual)
         return residual
-
-    def _places(self, ids: NDArray[np.integer], start: int) -> NDArray[np.integer] | slice:
-        """Return the rows of the position table for the tokens from ``start`` on."""
-        padding = self.shape.padding
-        if padding is None:
-            return slice(start, ids.shape[-1])
-        counted = ids != padding
-        places: NDArray[np.integer] = np.cumsum(counted, axis=-1) * counted + padding
-        return places[..., start:]
 
     def read(self, layer: int, residual: Floats) -> Floats:
         """Return the input of a layer's attention."""
@@ -351,7 +344,7 @@ class NumpyStack:
         return residual + attended + edit(self._fed(layer, residual, attended))
 
     def _fed(self, layer: int, residual: Floats, attended: Floats) -> Floats:
-        """Return what the feed-forward of a layer adds, in a model with norms before each part."""
+        """Return the output of a layer's feed-forward, in a model with norms before each part."""
         read = residual if self.shape.order == "parallel" else residual + attended
         return self._feed_forward(layer, self._norm(f"layers.{layer}.feed_norm", read))
 
@@ -382,6 +375,17 @@ class NumpyStack:
         weight, bias = self.tensors[f"{name}.weight"], self.tensors.optional(f"{name}.bias")
         projected: Floats = project(x, weight, bias)
         return projected
+
+
+def _places(
+    ids: NDArray[np.integer], start: int, padding: int | None
+) -> NDArray[np.integer] | slice:
+    """Return the rows of the position table for the tokens from ``start`` on."""
+    if padding is None:
+        return slice(start, ids.shape[-1])
+    counted = ids != padding
+    places: NDArray[np.integer] = np.cumsum(counted, axis=-1) * counted + padding
+    return places[..., start:]
 
 
 def _observe_block(

@@ -180,8 +180,8 @@ class Rotary:
 def apply_rotary(x: Array, cos: Array, sin: Array) -> Array:
     """Rotate each head's vectors x (..., head, token, head_dim) by their position.
 
-    The tables broadcast with x: as (token, dims), or as (batch, 1, token, dims) if each text of the
-    batch has positions of its own. Dimensions beyond ``dims`` stay unchanged.
+    cos, sin: from ``Rotary.tables``, of shape (token, dims), or (batch, 1, token, dims) if each
+        text of the batch has its own positions. Dimensions beyond ``dims`` stay unchanged.
     """
     xp, dims = namespace(x), cos.shape[-1]
     x, rest = x[..., :dims], x[..., dims:]

@@ -153,7 +153,6 @@ class AttentionShape:
 
 
 def as_rotary(rotary: float | Rotary) -> Rotary:
-    """Return rotary positions, made from a theta if that is given."""
     return rotary if isinstance(rotary, Rotary) else Rotary(rotary)
 
 

@@ -35,7 +35,7 @@ class StackReader:
         """
         text = tuple(ids)
         known = 0 if self._is_turned_anew(len(text)) else _common(text[:-1], self._ids)
-        self._ids = ()  # a run that fails leaves nothing cached
+        self._ids = ()  # a failed run must leave nothing cached
         for layer in self._past:
             layer.cut(known)
         rows: dict[int, Floats] = {}

@@ -1,11 +1,10 @@
 """The small decoder in torch, for training and for ablation.
 
-The same Llama layer as ``numpy_stack``, over the library's own ``MultiHeadAttention``: hooks on
-``decoder.layers[i].self_attn.weights_point`` and ``heads_point`` read and replace.
+It has the same Llama layers as ``numpy_stack``, built of the library's own ``MultiHeadAttention``:
+hooks on ``decoder.layers[i].self_attn.weights_point`` and ``heads_point`` read and replace.
 
-A trained decoder can be enlarged without changing what it computes, after Chen et al. 2016,
-"Net2Net": new parts read with fresh weights and write with zeros, so that they add nothing at
-first.
+A trained decoder can be enlarged without changing what it computes (Chen et al. 2016, "Net2Net"):
+new parts read with fresh weights and write with zeros, so that they add nothing at first.
 """
 
 from __future__ import annotations

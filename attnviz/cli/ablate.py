@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.inspect.ablate.request import AblateRequest
+from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.options import option
 
 EXAMPLES = """
@@ -46,7 +46,7 @@ def ablate(
     """Ablate each head and measure how much the loss rises."""
     # Options are checked before a model is loaded. Ctrl-C shows the partial result.
     from attnviz.cli.outlet import open_outlet
-    from attnviz.inspect.ablate import ablate as question
+    from attnviz.inspect.interventions.ablate import ablate as question
     from attnviz.texts import read_texts
 
     options = shared.load_options(model.model, loading, model.seed, own)

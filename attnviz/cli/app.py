@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -9,39 +10,58 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from attnviz import __version__
-from attnviz.cli.groups import SETTINGS
+from attnviz.cli.groups import SETTINGS, with_plain_values
 
 GROUPS = {
     "Look": {
         "heads": "Show where each attention head attends, over one text.",
         "rollout": "Follow attention through all layers, back to the input.",
         "explore": "Explore a model live: move, ablate, edit the text, generate.",
-        "generate": "Let the model write on, and see where its heads look.",
+        "generate": "Write on, watching heads.",
     },
     "Measure": {
         "why": "Show what each head writes towards the predicted token.",
         "patterns": "Score every head and label what it does, against chance.",
         "patch": "Patch heads between two prompts: which carry the difference.",
-        "path": "Follow one head: which later heads read what it writes.",
         "ablate": "Ablate each head and measure how much the loss rises.",
-        "prune": "Remove the least important heads, beside as many at random.",
-        "diff": "Compare two models head by head, beyond a noise floor.",
-        "check": "Hold a model against rules in a file: a gate for CI.",
+        "path": "Follow one head onwards.",
+        "prune": "Remove unimportant heads.",
+        "diff": "Compare two models.",
+        "check": "Test rules, as in CI.",
     },
     "Count": {
         "params": "Count parameters, KV cache, FLOPs and memory of a model.",
     },
     "Learn": {
-        "scaling": "Compare the softmax with and without the scale 1/sqrt(d_k).",
-        "verify": "Check attention against reference implementations.",
-        "sweep": "Train a small decoder with 1, 2, 4 and 8 heads; compare them.",
-        "train": "Train a small language model on your texts.",
-        "docs": "Read the manual: a page for each command, and more.",
+        "scaling": "Do without 1/sqrt(d_k).",
+        "verify": "Check against references.",
+        "sweep": "Train with 1 to 8 heads.",
+        "train": "Train a small model.",
+        "docs": "Read the manual.",
     },
 }
-"""The first line of each command's help, by group and command."""
+"""What each command does, by group and command; two short lines share one line of the help."""
+
+_SHORT = 25
+"""The columns of a line that leaves room for a second command."""
 
 COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
+
+
+def _paired(commands: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of the help for some commands."""
+    waiting = ""  # a short one, until a second comes
+    for name, line in commands.items():
+        said, short = f"{name.ljust(10)}{line}", len(line) <= _SHORT
+        if short and not waiting:
+            waiting = said
+        elif short:
+            yield waiting.ljust(_SHORT + 11) + said
+            waiting = ""
+        else:
+            yield said
+    if waiting:
+        yield waiting
 
 
 class _Lazy(TyperGroup):
@@ -52,6 +72,9 @@ class _Lazy(TyperGroup):
         for name, line in COMMANDS.items():
             self.add_command(TyperCommand(name, help=line))
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return with_plain_values(super().get_params(ctx))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write all commands on one small screen."""
         path = ctx.command_path
@@ -61,9 +84,10 @@ class _Lazy(TyperGroup):
             "",
         ]
         for group, commands in GROUPS.items():
-            for place, (name, line) in enumerate(commands.items()):
-                title = typer.style(group.ljust(9), bold=not place)
-                lines.append(f"{title if not place else ' ' * 9}{name.ljust(10)}{line}")
+            title = typer.style(group.ljust(9), bold=True)
+            for line in _paired(commands):
+                lines.append(title + line)
+                title = " " * 9
         start = f'{path} heads "The cat sat on the mat because it was tired."'
         lines += ["", f"{'Start'.ljust(9)}{start}"]
         formatter.write("\n".join(lines) + "\n")

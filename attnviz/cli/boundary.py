@@ -62,7 +62,7 @@ def run() -> int:
         )
     except BrokenPipeError:
         return _reader_gone()
-    except SystemExit as end:  # typer and rich exit with 1 if the reader is gone
+    except SystemExit as end:  # typer and rich exit with 1 if the reader of the output is gone
         if isinstance(end.__context__, BrokenPipeError):
             return _reader_gone()
         raise

@@ -128,10 +128,10 @@ def _show(report: CheckReport, outlet: Outlet, junit: Path | None) -> None:
             ci.add_summary(report.document(explain=outlet.output.explain))
         except OSError as error:  # does not affect the result
             outlet.notices.print(f"no step summary: {error.strerror}", soft_wrap=True)
-    told = "; ".join(map(str, lost))
+    failures = "; ".join(map(str, lost))
     if not report.passed:
         if outlet.output.json or lost:
-            raise CheckError("; ".join(filter(None, (report.finding, told))))
+            raise CheckError("; ".join(filter(None, (report.finding, failures))))
         raise typer.Exit(CheckError.exit_code)  # the reason is on the screen
     if lost:
-        raise type(lost[0])(told)
+        raise type(lost[0])(failures)

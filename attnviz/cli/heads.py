@@ -85,7 +85,7 @@ def heads(
         ((changes, _),) = variants
         _cut(model.model, content, cut.cut, request, replace(options, **changes), outlet)
         return
-    options = replace(options, tokens=question.reckoned(content, request))
+    options = replace(options, tokens=question.reckoned_length(content, request))
     with outlet.loading(model.model, options) as watched:
 
         def opening(changes: dict[str, Any]) -> Model:

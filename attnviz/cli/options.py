@@ -111,8 +111,8 @@ class Loading(Device):
 
 def saved(endings: str) -> Any:
     """Return the ``--save`` option of a command that writes files with these endings."""
-    told = f"Write a file by its ending: {endings}; may be repeated."
-    return option("FILE", told, (), endings=tuple(endings.split()))
+    help_text = f"Write a file by its ending: {endings}; may be repeated."
+    return option("FILE", help_text, (), endings=tuple(endings.split()))
 
 
 @dataclass(frozen=True)

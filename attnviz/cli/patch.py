@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.inspect.patch.request import PatchRequest
+from attnviz.inspect.interventions.patch.request import PatchRequest
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -33,8 +33,8 @@ def patch(
     """Patch activations between two prompts: which heads carry the difference."""
     # Options are checked before a model is loaded. Ctrl-C shows the partial result.
     from attnviz.cli.outlet import open_outlet
-    from attnviz.inspect.patch import patch as question
-    from attnviz.inspect.patch.prompts import read_pairs
+    from attnviz.inspect.interventions.patch import patch as question
+    from attnviz.inspect.interventions.prompts import read_pairs
 
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)

@@ -72,6 +72,6 @@ def patterns(
         report = question.patterns(
             loaded, read, request, sentences=sentences, file=file, advance=advance
         )
-    if report.seconds > _LONG:  # a line after a screen would scroll it
+    if report.seconds > _LONG:  # another line after a whole screen would scroll it
         outlet.notices.print(f"scoring took {spoken_time(report.seconds)}")
     outlet.show(report)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.errors import UsageError
 from attnviz.inspect.prune.request import PruneRequest
 
 EXAMPLES = """
@@ -36,15 +37,12 @@ def prune(
     from attnviz.texts import read_texts
 
     options = shared.load_options(model.model, loading, request.seed)
-    if model.model == "mha":
-        raise UsageError(
-            "'mha' is attention with random weights, without a loss to prune by: choose tiny or a "
-            "language model"
-        )
     outlet = open_outlet(output)
     if request.out is not None:
         check_new_directory(request.out)
     read = read_texts(texts.text, texts.file, texts.texts)
+    if model.model == "tiny":  # torch only writes it
+        options = replace(options, tokens=0)
     with outlet.opened(model.model, options) as loaded:
         from attnviz.inspect.prune import prune as question  # may import torch
     with outlet.advancing("removing heads") as advance:

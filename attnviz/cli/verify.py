@@ -96,7 +96,6 @@ def verify(
 
 
 def _refuse_model_options(text: _ModelText, loading: shared.Loading) -> None:
-    """Raise UsageError if an option does not apply to the library's own attention."""
     if text.text is not None or text.file is not None:
         raise UsageError("a text is for a model to read: add --model tiny, or leave the text out")
     # The dtype and the threads also apply to the library's own attention.

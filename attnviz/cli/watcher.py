@@ -67,7 +67,7 @@ class TerminalWatcher(Watcher):
 
     @contextmanager
     def telling(self, said: str) -> Iterator[None]:
-        """Show the sentence ``said`` while the block runs; a terminal removes it at the end."""
+        """Show a sentence while the block runs; a terminal removes it at the end."""
         console = self.outlet.notices
         if console.quiet:
             yield

@@ -1,1 +1,1 @@
-"""A document of parts, and how each outlet draws them: terminal, text, pages, pictures."""
+"""Draws documents, which are made of parts, for each outlet: terminal, text, pages, pictures."""

@@ -1,4 +1,4 @@
-"""The two labelled axes of a map, and how much of their labels there is room for."""
+"""The two labelled axes of a map, and the room that their labels get."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ Header = Literal["words", "cut words", "numbers"]
 
 
 class KeyCells(NamedTuple):
-    """One line a query, so many columns a key, and what stands above the columns, if anything."""
+    """How a map with one line for each query is drawn.
+
+    wide: columns of one cell. header: how keys are named above the columns, None for not at all.
+    values: whether each weight is written in its cell.
+    """
 
     wide: int
     header: Header | None
@@ -29,11 +33,11 @@ class KeyCells(NamedTuple):
 class Axes:
     """The labels of the two axes, safe to print.
 
-    queries, keys: one label a row, one a column.
-    causal: cells with key > query stay blank.
+    queries, keys: one label for each row, and one for each column.
+    causal: whether cells with key > query stay blank.
     value: the columns that a value takes in its cell, with the blank behind it.
-    rows, columns: the places of the queries and of the keys in their texts, by which they are
-        numbered; empty where they are whole texts.
+    rows, columns: the numbers of the queries and of the keys in their texts; empty if the axes are
+        whole texts.
     """
 
     queries: Sequence[str]
@@ -44,18 +48,16 @@ class Axes:
     columns: Sequence[int] = ()
 
     def row(self, query: int) -> int:
-        """Return the number of a row."""
+        """Return the number of a query in its text."""
         return self.rows[query] if self.rows else query
 
     def column(self, key: int) -> int:
-        """Return the number of a column."""
+        """Return the number of a key in its text."""
         return self.columns[key] if self.columns else key
 
     @property
     def diagonal(self) -> bool:
-        """Return whether each row ends at its own token, so that one label there names row and
-        column.
-        """
+        """Return whether each row can end in its own token, which then names row and column."""
         return self.causal and len(self.queries) == len(self.keys)
 
     @cached_property  # every row of the map asks for it
@@ -65,14 +67,14 @@ class Axes:
 
     @property
     def digits(self) -> int:
-        """Return the columns of the largest index."""
+        """Return how many columns the largest number takes."""
         return len(str(max(self.row(len(self.queries) - 1), self.column(len(self.keys) - 1))))
 
     def cells(self, room: int, values: bool) -> KeyCells | None:
-        """Return how a map with a line a query stands in ``room`` columns; None where it cannot.
+        """Return how a map with a line for each query is drawn in ``room`` columns, or None.
 
-        Columns have their words in one line, cut to no less than four letters, else numbers that
-        the rows have as well.
+        Columns get their words in one line, cut to no less than four letters, or else numbers that
+        the rows have as well. None means that neither fits.
         """
         count, least = max(len(self.keys), 1), self.value if values else 2
         if self.diagonal:
@@ -90,7 +92,7 @@ class Axes:
         return KeyCells(self.value if fit else min(cell, self.digits + 1), "numbers", fit)
 
     def value_room(self) -> int:
-        """Return the columns that a map with its values in the cells takes."""
+        """Return the columns that a map with values in its cells takes."""
         count = len(self.keys)
         if not self.diagonal:
             return self.label_width + self.digits + 1 + self.value * count
@@ -99,9 +101,9 @@ class Axes:
 
 
 def tick_line(numbers: Sequence[int], indent: int, cell: int) -> Line:
-    """Draw numbers over their columns, ``cell`` columns apart, as many as fit.
+    """Draw as many numbers as fit over their columns, which are ``cell`` columns apart.
 
-    Two blanks part them over cells of one column. None reaches beyond the last column.
+    Two blanks separate numbers over cells of one column. No number reaches beyond the last column.
     """
     text, gap = "", 1 if cell > 1 else 2
     for place, number in enumerate(numbers):

@@ -1,4 +1,4 @@
-"""Rectangles of styled text, set side by side: what every view is put together from."""
+"""Rectangles of styled text, put side by side or below each other: every view is made of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def widest(lines: Iterable[Line], least: int = 0) -> int:
 
 
 def without_trailing_blanks(line: Line) -> Line:
-    """Return the line without the unstyled blanks at its end."""
+    """Return the line without unstyled blanks at its end."""
     end = len(line)
     while end and not line[end - 1].text.strip() and not line[end - 1].style:
         end -= 1
@@ -54,7 +54,7 @@ def without_trailing_blanks(line: Line) -> Line:
 
 
 def trimmed(block: Block) -> Block:
-    """Return the block without blanks at its lines' ends, also those that end a text."""
+    """Return the block without unstyled blanks at the end of its lines."""
 
     def line(segments: Line) -> Line:
         kept = without_trailing_blanks(segments)
@@ -71,7 +71,7 @@ def beside(blocks: Sequence[Block], gap: int = 3) -> Block:
     lines = []
     for row in range(height):
         line: Line = []
-        pending = 0  # blanks are written only when something follows, so no line ends in blanks
+        pending = 0  # blanks are written only if something follows, so that no line ends in blanks
         for block in blocks:
             content = block.lines[row] if row < len(block.lines) else []
             length = Segment.get_line_length(content)

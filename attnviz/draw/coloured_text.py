@@ -1,7 +1,7 @@
-"""A text with each token on the ground of its value: what a map of one query is drawn as.
+"""Draws a map of one query as a text: each token stands on a ground in the colour of its value.
 
-In place of colour a line of glyphs stands under each line of a terminal. What is next to nothing
-has no ground, so that the text stays readable on dark and on light.
+Without colour a line of glyphs stands under each line of text on a terminal. Tokens with values
+close to zero have no ground, so that the text stays readable on dark and on light screens.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from attnviz.records import Tokens
 _INDENT = 2
 _LISTED = 5
 _LEAST_SHARE = 0.02
-"""Of the largest value, from which a token is worth naming."""
+"""The share of the largest value from which a token is named."""
 _LONGEST_NAME = 16
 
 
 class TextPiece(NamedTuple):
-    """A token as it stands in the text, or the bytes that make up one character.
+    """A token as it stands in the text, or tokens whose bytes make up one character.
 
-    gap: the blank before it. place: of its first token. value: NaN where nothing was measured.
+    gap: the blank before it. place: the index of its first token. value: NaN if not measured.
     """
 
     gap: str
@@ -48,37 +48,35 @@ class TextPiece(NamedTuple):
 
 
 def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
-    """Return the text of a map of one query in ``room`` columns, and what has the largest values.
+    """Return the text of a map of one query in ``room`` columns, and its largest values in words.
 
-    lines: at most, 0 for all. A longer text has only those with the largest values, with words on
-    which tokens they are where that leaves two lines of text or more.
+    lines: the most lines, 0 for all. A longer text is cut to the lines with the largest values; if
+        at least two lines remain, a further line says which tokens are shown.
     """
     pieces = pieces_of(shown, theme, room - _INDENT - 2)
     rows = rows_of(pieces, room - _INDENT - 2)
     tall = 1 if theme.colour else 2
     most = max(lines // tall, 1) if lines else len(rows)
-    told = most < len(rows) and lines > 2 * tall
-    most = (lines - 1) // tall if told else most
+    captioned = most < len(rows) and lines > 2 * tall
+    most = (lines - 1) // tall if captioned else most
     start = _strongest_window(rows, most)
-    if 0 < start == len(rows) - most:  # the end of the text: its lines are full
+    if 0 < start == len(rows) - most:  # the lines at the end of the text are full
         rows = [rows[0], *_last_rows(pieces, room - _INDENT - 2, most)]
         start = 1
     kept = rows[start : start + most]
     drawn: list[Line] = []
-    if told:
+    if captioned:
         last = kept[-1][-1].place
         words = theme.spell(f"tokens {kept[0][0].place}–{last} of {len(shown.keys)}, the largest")
         drawn.append(text_line((" " * _INDENT + fit(words, room - _INDENT).rstrip(), DIM)))
     for row in kept:
         before = theme.ellipsis if row is kept[0] and start else ""
-        drawn.append([Segment(before.ljust(_INDENT))])
-        for piece in row:
-            drawn[-1] += _drawn(piece, shown, theme)
+        drawn.append([Segment(before.ljust(_INDENT)), *pieces_line(row, shown, theme)])
         after = row is kept[-1] and start + most < len(rows)
         drawn[-1] += [Segment(" " + theme.ellipsis)] * after
         if not theme.colour:
-            marks = "".join(_marks(piece, shown, theme) for piece in row)
-            drawn.append(text_line((" " * _INDENT + marks).rstrip()))
+            marks = " " * _INDENT + marks_line(row, shown, theme)
+            drawn.append(text_line(marks.rstrip()))
     if not lines:
         for said in extremes(shown, theme.encoding):
             for line in wrapped([(word, False) for word in said], room - _INDENT, theme):
@@ -87,10 +85,9 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
 
 
 def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
-    """Yield the tokens with the largest values in words; of either sign, those that fall by
-    themselves.
+    """Yield the tokens with the largest values, one list of words for each sign.
 
-    Such as ``largest increase: Mary (27) +1.20``, ``A[ld]er (20) +0.31``.
+    For example ``largest increase: Mary (27) +1.20``, then ``A[ld]er (20) +0.31``.
     """
     values, labels = shown.weights[0], token_labels(shown.keys, encoding)
     order = np.argsort(-np.nan_to_num(values), kind="stable").tolist()
@@ -108,7 +105,7 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
 
 
 def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
-    """Return what colours, or the glyphs in their place, mean, and ``more``."""
+    """Return a legend of the colours, or of the glyphs that replace them, followed by ``more``."""
     samples = scale_samples(
         scale, theme, room, lambda share: theme.glyph(round(share * (STEPS - 1)))
     )
@@ -134,7 +131,7 @@ def pieces_of(shown: Map, theme: Theme, room: int) -> list[TextPiece]:
         if last - first > 1:
             label = word_label(tokens.texts[first:last], theme.encoding)
         elif text and not text.strip(" "):
-            label = text  # as it stands in a text; alone on an axis it has a sign
+            label = text  # within a text a token needs no sign for its blank, as it does on an axis
         label = fit(label, room - 1, theme.ellipsis) if width(label) >= room else label
         beside_special = tokens.special[first] or (first > 0 and tokens.special[first - 1])
         apart = beside_special or _begins_a_word(text, blanks)
@@ -143,18 +140,14 @@ def pieces_of(shown: Map, theme: Theme, room: int) -> list[TextPiece]:
 
 
 def _begins_a_word(text: str, blanks: bool) -> bool:
-    """Return whether a blank stands before a token; blanks: whether the tokenizer shows its
-    blanks.
-    """
+    """Return whether a token begins a word. blanks: whether tokens of this text show blanks."""
     if blanks:
         return text.startswith(" ") and text.strip(" ") != ""
     return not text.startswith("##") and any(map(str.isalnum, text))
 
 
 def rows_of(pieces: Sequence[TextPiece], room: int) -> list[list[TextPiece]]:
-    """Return the pieces in lines; a line breaks before a word where it can, or else inside of
-    it.
-    """
+    """Return the pieces in lines, broken before words if possible, else within them."""
     rows: list[list[TextPiece]] = [[]]
     used = 0
     for word in _by_word(pieces):
@@ -183,7 +176,7 @@ def _by_word(pieces: Sequence[TextPiece]) -> list[list[TextPiece]]:
 
 
 def _last_rows(pieces: Sequence[TextPiece], room: int, most: int) -> list[list[TextPiece]]:
-    """Return as much of the end of the text as ``most`` lines hold."""
+    """Return the end of the text in at most ``most`` lines."""
     words = _by_word(pieces)
     first = len(words) - 1
     while len(rows_of([piece for word in words[first - 1 :] for piece in word], room)) <= most:
@@ -192,7 +185,7 @@ def _last_rows(pieces: Sequence[TextPiece], room: int, most: int) -> list[list[T
 
 
 def _strongest_window(rows: Sequence[Sequence[TextPiece]], most: int) -> int:
-    """Return the first of ``most`` rows in a row that hold the largest values."""
+    """Return the first of ``most`` consecutive rows with the largest values."""
     if most >= len(rows):
         return 0
     sizes = [np.nansum([abs(piece.value) for piece in row]) for row in rows]
@@ -204,7 +197,7 @@ def _strongest_window(rows: Sequence[Sequence[TextPiece]], most: int) -> int:
 
 
 def tint_of(value: float, shown: Map) -> Tint | None:
-    """Return the ground of a token; None for next to nothing."""
+    """Return the ground of a token with this value; None if the value is close to zero."""
     full = shown.limit or shown.full
     if math.isnan(value) or not strength(value, full):
         return None
@@ -213,26 +206,34 @@ def tint_of(value: float, shown: Map) -> Tint | None:
     return Tint(int(weight_steps(np.array(value / full))))
 
 
-def _drawn(piece: TextPiece, shown: Map, theme: Theme) -> Line:
-    tint = tint_of(piece.value, shown)
-    style = DIM if math.isnan(piece.value) else None
-    if tint is not None and theme.colour:
-        style = theme.ground(tint)
-    return [*[Segment(piece.gap)] * bool(piece.gap), Segment(piece.label, style)]
+def pieces_line(pieces: Sequence[TextPiece], shown: Map, theme: Theme) -> Line:
+    """Return pieces in one line, each on the ground of its value if the theme has colour."""
+    line: Line = []
+    for piece in pieces:
+        tint = tint_of(piece.value, shown)
+        style = DIM if math.isnan(piece.value) else None
+        if tint is not None and theme.colour:
+            style = theme.ground(tint)
+        line += [*[Segment(piece.gap)] * bool(piece.gap), Segment(piece.label, style)]
+    return line
 
 
-def _marks(piece: TextPiece, shown: Map, theme: Theme) -> str:
-    if math.isnan(piece.value):
-        glyph = " "
-    elif shown.limit:
-        glyph = sign_glyph(piece.value, shown.limit, theme.ascii)
-    else:
-        glyph = theme.glyph(int(weight_steps(np.array(piece.value / shown.full))))
-    return piece.gap + glyph * width(piece.label)
+def marks_line(pieces: Sequence[TextPiece], shown: Map, theme: Theme) -> str:
+    """Return the glyphs of the values, to stand below the pieces in place of colour."""
+    marks = ""
+    for piece in pieces:
+        if math.isnan(piece.value):
+            glyph = " "
+        elif shown.limit:
+            glyph = sign_glyph(piece.value, shown.limit, theme.ascii)
+        else:
+            glyph = theme.glyph(int(weight_steps(np.array(piece.value / shown.full))))
+        marks += piece.gap + glyph * width(piece.label)
+    return marks
 
 
 def _number(value: float, shown: Map) -> str:
-    """Return a value with as many decimals as the largest one needs."""
+    """Return a value with as many decimals as the largest value needs."""
     if not shown.limit:
         return share(value)
     if shown.limit < 0.01:
@@ -241,9 +242,7 @@ def _number(value: float, shown: Map) -> str:
 
 
 def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
-    """Return a token and its place, such as ``Mary (27)``; a piece within its word: ``A[ld]er
-    (20)``.
-    """
+    """Return a token and its index, such as ``Mary (27)``, or ``A[ld]er (20)`` within a word."""
     before, after = _rest_of_word(tokens, place)
     if before or after:
         piece = tokens.texts[place].removeprefix("##").strip()
@@ -254,9 +253,9 @@ def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
 
 
 def _rest_of_word(tokens: Tokens, place: int) -> tuple[str, str]:
-    """Return the letters before and behind a piece that stands inside of a word; empty elsewhere.
+    """Return the letters of a word before and behind one of its tokens; empty for a whole word.
 
-    Of tokens that show no blanks those go on that say so by ``##``, as WordPiece does.
+    If tokens show no blanks, those that begin with ``##``, as in WordPiece, continue a word.
     """
     texts = tokens.texts
     blanks = any(text.startswith(" ") for text in texts)

@@ -1,4 +1,4 @@
-"""Curves in dots of braille, two by four to a character, over an axis with round numbers."""
+"""Draws curves with braille dots, two by four in a character, over an axis of round numbers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from attnviz.draw.prose import spelled_parts, wrapped
 from attnviz.draw.theme import Theme
 
 Points = Sequence[tuple[float, float]]
-"""(place on the axis, value), the places rising."""
+"""(place on the axis, value), in the order of the places."""
 
 DOTS_ACROSS, DOTS_DOWN = 2, 4
 _BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-"""Of the dots in a braille character, by column and row (Unicode's chapter on braille)."""
+"""The bits of the dots of a braille character, by column and row (Unicode's braille block)."""
 
 _FIRST = 0x2800
 
@@ -38,8 +38,8 @@ _FIRST = 0x2800
 class Canvas:
     """Glyphs and their styles over two linear axes.
 
-    across: the ends of the horizontal axis, left first; up: of the vertical one, low first. What
-    lies outside is drawn at the edge.
+    across: both ends of the horizontal axis, left first. up: those of the vertical axis, low first.
+        Values beyond the ends are drawn at the edge.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class Canvas:
         self._styles: list[list[Style | None]] = [[None] * width for _ in range(rows)]
 
     def column(self, place: float, parts: int = 1) -> int:
-        """Return the column of a place on the axis, counted in ``parts`` of a column."""
+        """Return the column of a place on the axis, in units of 1 / ``parts`` of a column."""
         return _index(place, self._across, self.width * parts)
 
     def row(self, value: float, parts: int = 1) -> int:
-        """Return the row of a value, from the top, counted in ``parts`` of a row."""
+        """Return the row of a value, counted from the top in units of 1 / ``parts`` of a row."""
         return self.rows * parts - 1 - _index(value, self._up, self.rows * parts)
 
     def put(self, column: int, row: int, glyph: str, style: Style | None) -> None:
@@ -63,9 +63,9 @@ class Canvas:
         self._glyphs[row][column], self._styles[row][column] = glyph, style
 
     def line(self, points: Points, style: Style | None, glyph: str = "") -> None:
-        """Draw a curve through the points, in dots of braille, or in ``glyph`` if one is given.
+        """Draw a curve through the points with braille dots, or with ``glyph`` if one is given.
 
-        Where several points share a column their mean is drawn.
+        If several points share a column, their mean is drawn.
         """
         wide, high = (1, 1) if glyph else (DOTS_ACROSS, DOTS_DOWN)
         before: int | None = None
@@ -106,9 +106,7 @@ def _index(value: float, ends: tuple[float, float], count: int) -> int:
 
 
 def _by_column(points: Points, canvas: Canvas, parts: int) -> list[tuple[int, float]]:
-    """Return the value at each column from the first point to the last; straight lines fill
-    gaps.
-    """
+    """Return the value in each column from the first point to the last, linear between points."""
     found: dict[int, list[float]] = {}
     for place, value in points:
         found.setdefault(canvas.column(place, parts), []).append(value)
@@ -132,9 +130,9 @@ _BETWEEN_SIGNS = 9
 
 
 def plot_block(plot: Plot, theme: Theme, room: int) -> Block:
-    """Draw curves on one canvas in ``room`` columns; each has its own hue and sign.
+    """Draw the curves of a plot in ``room`` columns; each has its own hue and sign.
 
-    Later curves lie above earlier ones.
+    Later curves cover earlier ones.
     """
     curves, rows = plot.curves, plot.rows
     values = [value for curve in curves for _, value in curve.points]
@@ -161,7 +159,9 @@ def plot_block(plot: Plot, theme: Theme, room: int) -> Block:
         [Segment(at.get(row, "").rjust(gutter - 1) + wall, DIM), *line]
         for row, line in enumerate(canvas.lines())
     ]
-    floor = _floor(canvas, ends, plot.ends is not None, theme.spell(plot.across), gutter, room)
+    floor = _axis_numbers(
+        canvas, ends, plot.ends is not None, theme.spell(plot.across), gutter, room
+    )
     lines.append([Segment(floor, DIM)])
     head = wrapped(spelled_parts(plot.title, theme), room, theme)
     legend = _legend(plot, pens, theme, room)
@@ -172,8 +172,9 @@ def plot_block(plot: Plot, theme: Theme, room: int) -> Block:
 class _Pen:
     """How one curve is drawn.
 
-    sign: for its points or, now and then, on its line; empty for a line that is alone.
-    glyph: the line's own, empty for braille. line: whether there is one. offset: of its signs.
+    sign: marks its points, or some places on its line; empty for the line of a single curve.
+    glyph: what the line is drawn with, empty for braille. line: whether a line is drawn. offset:
+        the column of the first sign.
     """
 
     style: Style | None
@@ -196,7 +197,6 @@ class _Pen:
 
     @property
     def sample(self) -> str:
-        """Return what stands before the name in the legend."""
         if not self.line:
             return f" {self.sign} "
         line = self.glyph or "⠒"
@@ -220,7 +220,7 @@ class _Pen:
 
 
 def value_range(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of the vertical axis; not so near that noise fills it."""
+    """Return the ends of the vertical axis, far enough apart that noise does not fill it."""
     known = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(known), max(known)
     lack = max(1e-3 * abs(high) - (high - low), 0.0)
@@ -236,16 +236,16 @@ def _level(theme: Theme) -> str:
     return "-" if theme.ascii else "┈"
 
 
-def _floor(
+def _axis_numbers(
     canvas: Canvas, ends: tuple[float, float], named: bool, across: str, gutter: int, room: int
 ) -> str:
-    """Return the numbers below the canvas, the unit behind the last one that leaves room for it.
+    """Return the numbers below the canvas, with the unit after the last one that leaves room.
 
-    named: both ends are numbers that matter; those next to them give way.
+    named: whether both ends must be shown; numbers next to them are then left out.
     """
     ticks, _ = round_ticks(min(ends), max(ends), max(canvas.width // 10, 6))
     if named:
-        ticks = _whole([ends[0], *ticks, ends[1]], canvas)
+        ticks = _whole_ticks([ends[0], *ticks, ends[1]], canvas)
     text = ""
     unit = ""
     for tick in ticks:
@@ -257,14 +257,12 @@ def _floor(
             if len(text) + 1 + len(across) <= room:
                 unit = f"{text} {across}"
     if named and not unit.startswith(text):
-        return text  # both ends matter more than the unit
+        return text  # both ends are more important than the unit
     return unit or text
 
 
-def _whole(places: Sequence[float], canvas: Canvas) -> list[float]:
-    """Return whole numbers for the axis, from left to right, none of which touches the one
-    before.
-    """
+def _whole_ticks(places: Sequence[float], canvas: Canvas) -> list[float]:
+    """Return whole numbers for the axis, from left to right, of which none touches the next."""
     last = places[-1]
     before = canvas.column(last) - len(short_number(last)) // 2
     return [

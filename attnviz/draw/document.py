@@ -1,8 +1,8 @@
-"""What a command has to say, before anybody draws it: parts in groups, the same for every outlet.
+"""The document of a command: parts in groups, the same for every outlet.
 
-A part is data: words, cells, matrices, curves. The terminal, pages, pictures and Markdown each draw
-it in their own way (``terminal``, ``html``, ``figure``, ``markdown``), so that a part knows no
-theme and no palette. There are eight kinds; what needs a ninth is a combination of them.
+A part is data: words, cells, matrices, curves. Terminal, pages, pictures and Markdown each draw it
+in their own way (``terminal``, ``html``, ``figure``, ``markdown``), so that a part knows no theme
+and no palette. There are eight kinds of part; everything else is a combination of them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # documents without maps need no NumPy
 class Facts(NamedTuple):
     """Words joined by dots: what a reader needs to repeat the run, or a heading with remarks.
 
-    name: stands faint before them, in ``lead`` columns; further lines are indented as far.
-    tone: of all words that have none of their own.
+    name: stands faint before the words, in ``lead`` columns; further lines are indented as far.
+    tone: of all words without a tone of their own.
     """
 
     words: Words
@@ -38,7 +38,7 @@ class Facts(NamedTuple):
 
 
 class Quote(NamedTuple):
-    """A text of a stranger behind its name, in one line of a terminal.
+    """A text that the user gave, in one line of a terminal behind its name.
 
     lead: the columns that the name takes.
     """
@@ -49,16 +49,16 @@ class Quote(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A sentence next to the result. longest: columns of a line at most, 0 for all there are."""
+    """A sentence next to the result. longest: the most columns of a line, 0 for the whole room."""
 
     text: str
     longest: int = 0
 
 
 class Say(NamedTuple):
-    """A sentence of the result; what stands before its first colon is strong.
+    """A sentence of the result; the words before its first colon are drawn bold.
 
-    longest: columns of a line at most, 0 for all there are.
+    longest: the most columns of a line, 0 for the whole room.
     """
 
     text: str
@@ -72,13 +72,13 @@ class Column(NamedTuple):
     """One column of a table.
 
     title: its heading.
-    right: numbers stand at the right, words at the left.
-    tone: of its heading and its cells, where row and cell have none.
-    keep: columns with the lowest numbers are left out first where the room is short, up to 3
-        already for the sake of bars; those with 9 stay.
-    wraps: its words are broken within the room that is left; below the row where that is too
-        little. The last column alone; bars stand before it.
-    cuts: its cells are cut where the room is short, so that a row stays one line.
+    right: whether cells are aligned at the right, as numbers are.
+    tone: of its heading, and of cells if neither row nor cell has a tone.
+    keep: if room is short, columns with the lowest numbers are left out first, those up to 3 even
+        to make room for bars; columns with 9 always stay.
+    wraps: whether its words are broken within the room that is left, or below the row if that is
+        too little. Only the last column may wrap; bars stand before it.
+    cuts: whether its cells are cut if room is short, so that a row stays one line.
     """
 
     title: str
@@ -92,13 +92,13 @@ class Column(NamedTuple):
 class Row(NamedTuple):
     """One line of a table.
 
-    cells: as many as there are columns; a single one is a heading across all of them.
-    bar: a value and where a bar is full.
+    cells: one for each column; a single cell is a heading across all columns.
+    bar: a value, and the value of a full bar.
     tint: of the bar; None for the colour of the value's sign.
     tone: of the whole row; ``plain`` leaves it to the columns.
-    tones: of single cells, by their place.
+    tones: of single cells, by their index.
     below: sentences under the row.
-    ruled: whether a line is drawn above. spaced: whether a line is left empty above.
+    ruled: whether a line is drawn above the row. spaced: whether an empty line stands above it.
     depth: by how many steps the first cell is indented.
     """
 
@@ -117,14 +117,14 @@ class Table(NamedTuple):
     """Rows of cells; the first column names the rows.
 
     title: a heading and remarks.
-    ranked: rows are compared: a bar stands behind each name, and columns are left out from the
-        right where the room is short. Else a bar stands at the end of its row, columns are left
-        out by ``keep``, and what is still too wide is broken into bands.
-    lead: how many columns at the left are repeated in each band. bars: what their length is, above
-        them.
-    more: what is left out, in words below.
-    least: the rows that stay where a first screen is short of lines, 0 for all; hidden: how many
-        were left out so.
+    ranked: whether rows are compared. If so, a bar stands behind each name, and columns are left
+        out from the right if room is short. Else a bar stands at the end of its row, columns are
+        left out by ``keep``, and a table that is still too wide is broken into bands.
+    lead: how many columns at the left are repeated in each band.
+    bars: what the bars' length means, written above them.
+    more: what is left out, written below the table.
+    least: how many rows a first screen with few lines keeps, 0 for all. hidden: how many rows were
+        left out for that reason.
     """
 
     columns: Sequence[Column]
@@ -139,7 +139,7 @@ class Table(NamedTuple):
 
     @property
     def left_out(self) -> str:
-        """Return what is left out, and how to see it."""
+        """Return what is left out of the table, and how to see it."""
         return f"{self.hidden} more: --full" if self.hidden else self.more
 
 
@@ -147,7 +147,7 @@ class Table(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What one colour of a picture means: a sample with a letter in it, and words."""
+    """The meaning of one colour of a picture: a sample with a letter in it, and words."""
 
     tint: Tint | None
     words: str
@@ -155,9 +155,10 @@ class Key(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """A colour bar: steps of a palette from left to right.
+    """A colour bar: the steps ``first`` to ``last`` of a palette from left to right.
 
-    ticks: (place from 0 to 1, text). words: what is measured, before the bar; after: behind it.
+    ticks: (place from 0 to 1, text). words: what is measured, before the bar. after: text behind
+        the bar.
     """
 
     ticks: Sequence[tuple[float, str]]
@@ -180,11 +181,11 @@ WEIGHTS = Scale(
 class Cell(NamedTuple):
     """One cell of a grid.
 
-    strength: how strongly it stands out where there is no colour, from 0 to 1, or from −1 with a
-        tint of either sign; NaN is blank.
-    tint: its colour; without one it is faint. text: such as a number, where there is room.
-    letter: a label of one to four letters, which is always written and cut where it must be.
-    tip: all that is known of it.
+    strength: how strongly it stands out without colour, in [0, 1], or in [−1, 1] for values of
+        either sign; NaN is blank.
+    tint: its colour; a cell without one is faint. text: such as a number, written if there is room.
+    letter: a label of one to four letters, which is always written, cut if necessary.
+    tip: everything that is known about the cell.
     """
 
     strength: float
@@ -195,12 +196,13 @@ class Cell(NamedTuple):
 
 
 class HeadGrid(NamedTuple):
-    """A cell for each head, or whatever else has a row and a column.
+    """A cell for each head, or for other things that have a row and a column.
 
     rows, columns: their names, such as ``L2`` and ``H5``. cells: by (row, column), counted from 0.
     key, scale: what the colours mean.
-    halved: two rows share a line, in colour without texts, where a first screen is short of lines.
-    hidden: how many rows more there are, for which it had no lines even so.
+    halved: whether two rows share a line, as colours without texts, on a first screen with few
+        lines.
+    hidden: how many further rows that screen had no lines for.
     """
 
     rows: Sequence[str]
@@ -214,13 +216,13 @@ class HeadGrid(NamedTuple):
 
 
 class Map(NamedTuple):
-    """Weights (query, key) of one head, NaN for what is not there.
+    """The weights (query, key) of one head, NaN for weights that are not there.
 
-    name: of the head, which tables link to. words: the title in full, the name by default.
-    below: its scores, below the title or, of a small map, below the map.
-    causal: later keys stay blank. limit: of values of either sign, where colours are full; 0 for
-    weights. full: in a coloured text, the weight that has the full colour.
-    tip: all that is known of it, ``below`` by default.
+    name: of the head, which tables link to. words: the whole title, by default the name.
+    below: the head's scores, written below the title or, for a small map, below the map.
+    causal: whether later keys stay blank. limit: for values of either sign, the size from which
+        colours are full; 0 for weights. full: in a coloured text, the weight of the full colour.
+    tip: everything that is known about the map, by default ``below``.
     """
 
     name: str
@@ -236,18 +238,18 @@ class Map(NamedTuple):
 
 
 class Maps(NamedTuple):
-    """Attention maps with tokens on both axes, side by side where they can be read so.
+    """Attention maps with tokens on both axes, side by side if they stay readable.
 
-    texts: maps of one query each, drawn as the text of their keys, each token on the ground of its
-        value.
-    small: without tokens, in so many lines and columns of a terminal. rows: of small maps at most
-        on a terminal, 0 for all; pages have all. across: how many make a row of a page, 0 for as
-        many as there is room for.
-    lines: of a terminal that a full map takes at most, 0 for forty; or a text, of which those
-        with the largest values stay, 0 for all of it.
-    values: write weights into cells. scale: what the colours mean; None where another part says
-        it, which may be one without maps.
-    hidden: how many maps more there are, for which a first screen had no lines.
+    texts: whether each map has one query, and is drawn as the text of its keys, each token on a
+        ground in the colour of its value.
+    small: (lines, columns) on a terminal of each map if it is drawn without tokens, else None.
+        rows: the most rows of small maps on a terminal, 0 for all; pages show all. across: how many
+        maps make a row of a page, 0 for as many as fit.
+    lines: the most lines of a full map on a terminal, 0 for forty; or of a text, which is cut to
+        the lines with the largest values, 0 for all.
+    values: whether weights are written into cells. scale: what the colours mean; None if another
+        part, perhaps one without maps, says so.
+    hidden: how many further maps a first screen had no lines for.
     """
 
     maps: Sequence[Map]
@@ -266,8 +268,8 @@ class Maps(NamedTuple):
 class Curve(NamedTuple):
     """A curve of a plot.
 
-    points: (place, value), at least one, from left to right; none infinite or NaN.
-    marked: only its points are drawn, as signs, not a line through them.
+    points: (place, value), at least one, from left to right, all finite.
+    marked: whether only the points are drawn, as signs, without a line through them.
     """
 
     name: str
@@ -276,14 +278,14 @@ class Curve(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A place on the axis where something begins. name: what, in the legend."""
+    """A place on the axis where something begins. name: what begins, for the legend."""
 
     at: float
     name: str
 
 
 class Level(NamedTuple):
-    """A value that curves are compared with. name: what it is, in the legend."""
+    """A value that curves are compared with. name: of the value, for the legend."""
 
     value: float
     name: str
@@ -294,7 +296,7 @@ class Histogram(NamedTuple):
 
     edges: of the bins, one more than ``shares``; the first bin may begin at 0.
     top: the share at which a bar is full. ticks: (bin, name) below the bars.
-    words: what is to be said of it, below its name. mark: a place, counted in bins, and its name.
+    words: a remark below its name. mark: a place, counted in bins, and its name.
     """
 
     name: str
@@ -310,9 +312,9 @@ class Histogram(NamedTuple):
 class Plot(NamedTuple):
     """Curves over one axis, or histograms next to each other.
 
-    across: the unit of the horizontal axis. ends: of that axis, left first; from 0 to the largest
-    place where there are none. marks: vertical lines, levels: horizontal ones.
-    rows: the lines of a terminal that the curves take, or the bars of histograms at most.
+    across: the unit of the horizontal axis. ends: of that axis, left first; None for 0 and the
+        largest place. marks: vertical lines. levels: horizontal lines.
+    rows: the lines of a terminal that the curves take, or the most lines of histograms' bars.
     """
 
     title: Words
@@ -331,12 +333,12 @@ Part = Facts | Quote | Note | Say | Table | HeadGrid | Maps | Plot
 
 
 class Beside(NamedTuple):
-    """How the members of a group stand side by side, where there is room.
+    """How the members of a group stand side by side if there is room.
 
-    columns: what each needs; 0 for what its content takes in the whole room.
-    gap: between two. most: of them in a row, 0 for any number.
-    yields: instead both are as wide as their contents, if what the last one leaves of the room is
-        ``columns``, or the first one's full width.
+    columns: the width that each member needs; 0 for its full width.
+    gap: columns between two members. most: members in a row, 0 for any number.
+    yields: whether the second member gets its full width and the first one the rest. They stand
+        side by side only if that rest is at least ``columns`` and the first one's full width.
     """
 
     columns: int
@@ -346,12 +348,13 @@ class Beside(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Parts, or groups of parts, that belong together: no empty line parts them on a terminal.
+    """Parts, or groups of parts, that belong together; no empty line separates them on a terminal.
 
-    spaced: yet an empty line does. beside: they may stand side by side.
-    full: only pages and Markdown have them, for which there is room.
-    yields: on a first screen that is short of lines the groups with the highest number are left
-        out first; 0 stays.
+    spaced: whether an empty line separates them after all. beside: how they may stand side by side,
+        or None.
+    full: whether only pages and Markdown show the group.
+    yields: on a first screen with few lines the groups with the highest number are left out first;
+        0 always stays.
     """
 
     parts: Sequence[Part | Group]
@@ -362,18 +365,20 @@ class Group(NamedTuple):
 
 
 First = Callable[[int, int], Sequence[Group]]
-"""What a first screen shows in so many columns and lines, below the finding."""
+"""Returns the first screen, below the finding, for a number of columns and of lines."""
 
 
 class Document(NamedTuple):
-    """All that one run shows.
+    """Everything that one run shows.
 
-    name: what it is, for those who cannot see it. title: the heading of pages and pictures.
-    groups: everything; an empty line parts them. explain: a reading for newcomers, where wanted.
-    hints: what to try next, on a terminal alone.
-    heading: what was measured, in one line: model, shape, amount; quoted: the text, at its end.
-    finding: the answer, in a sentence. first: the first screen, which is never taller than the
-    terminal; None where everything is shown.
+    name: a description for people who cannot see it. title: the heading of pages and pictures.
+    groups: all groups of parts, separated by empty lines. explain: an explanation for newcomers, if
+        requested.
+    hints: what to try next, shown on a terminal only.
+    heading: one line with the model, its shape and the amount measured. quoted: the text, at the
+        end of that line.
+    finding: the answer in a sentence. first: the first screen, never taller than the terminal; None
+        if everything is shown at once.
     """
 
     name: str

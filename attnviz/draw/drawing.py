@@ -1,6 +1,6 @@
-"""A figure as a plan: cells, labels, lines and tips at places in pixels, in no format yet.
+"""A figure as a plan, in no file format: cells, labels, lines and tips with places in pixels.
 
-Colours of data are steps of a palette: the format that draws the figure knows which.
+Colours of data are steps of a palette, which the format that draws the figure turns into colours.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Anchor = Literal["start", "middle", "end"]
 class Cells:
     """A map of coloured cells on a tinted ground.
 
-    x, y: the upper left corner; width, height: of the whole map.
-    steps: each cell's step in a colour table, −1 leaves it blank; shape (rows, columns).
-    palette: of these cells, or None for the drawing's own.
+    x, y: the upper left corner. width, height: of the whole map.
+    steps: (rows, columns), the step of each cell in a colour table; −1 leaves it blank.
+    palette: of these cells, None for the drawing's own.
     """
 
     x: float
@@ -39,10 +39,11 @@ class Cells:
 class Label:
     """One line of text.
 
-    x, y: the point of the baseline that ``anchor`` says; turn: degrees clockwise around it.
+    x, y: the point of the baseline that ``anchor`` names. turn: degrees clockwise around that
+        point.
     content: any text; formats escape it.
-    ink: a colour as ``#rrggbb``, or None for the style's own.
-    on: the colour that it is written on, where that is a cell's: it is black or white then.
+    ink: a colour as ``#rrggbb``, None for the style's own.
+    on: the colour of the cell on which it is written, in black or white; None outside cells.
     """
 
     x: float
@@ -59,8 +60,8 @@ class Label:
 class Stroke:
     """A line through points, or dots at them.
 
-    ink: a colour as ``#rrggbb``, or None for that of rules and axes. dots: their radius, 0 for a
-    line. dashed: for a line that is a limit.
+    ink: a colour as ``#rrggbb``, None for that of rules and axes. dots: their radius, 0 for a line.
+        dashed: for a line that is a limit.
     """
 
     points: Sequence[tuple[float, float]]
@@ -85,9 +86,9 @@ Item = Cells | Label | Stroke | Tip
 
 @dataclass(frozen=True)
 class Drawing:
-    """Items, or whole drawings at their places, on a ground of a size.
+    """Items, and whole drawings at their places, on a ground of a given size.
 
-    name: what the drawing is, for those who cannot see it and for links to it.
+    name: describes the drawing for people who cannot see it, and for links to it.
     """
 
     name: str
@@ -98,7 +99,7 @@ class Drawing:
 
 
 def flow(name: str, drawings: Iterable[Drawing], room: float, gap: float) -> Drawing:
-    """Put drawings side by side, and begin a new row when ``room`` pixels are full."""
+    """Put drawings side by side, and begin a new row whenever ``room`` pixels are full."""
     parts: list[tuple[float, float, Drawing]] = []
     x = y = height = width = 0.0
     for drawing in drawings:

@@ -1,4 +1,4 @@
-"""A drawing as a PNG picture or a PDF page: what the SVG shows, by matplotlib's objects alone."""
+"""Writes a drawing as a PNG picture or a PDF page with matplotlib; it looks like the SVG."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ _UNDRAWABLE = ("color emoji", "colour emoji", "lastresort", "last resort")
 
 @functools.cache
 def _characters(path: str) -> frozenset[int]:
-    """Return the code points a font file can draw."""
     from matplotlib.font_manager import get_font
 
     return frozenset(get_font(path).get_charmap())
@@ -75,9 +74,7 @@ def _weight(font: FontEntry) -> int:
 
 
 def _covering(texts: Iterable[str]) -> tuple[list[str], frozenset[int]]:
-    """Find installed font families that together draw ``texts``, and the code points that none
-    draws.
-    """
+    """Find installed fonts that together draw ``texts``, and the code points that no font draws."""
     from matplotlib.font_manager import FontProperties, findfont
 
     base = _characters(findfont(FontProperties(family=_BASE)))
@@ -95,10 +92,10 @@ def _covering(texts: Iterable[str]) -> tuple[list[str], frozenset[int]]:
 
 @dataclass(frozen=True)
 class Pen:
-    """How to write any text: in fonts that hold it, never as a formula.
+    """Writes any text in fonts that have its characters, and never as a formula.
 
     families: in the order in which a character is looked up.
-    missing: code points that no installed font draws; they are written out.
+    missing: code points that no installed font draws; they are written as escapes.
     """
 
     families: list[str]
@@ -106,11 +103,11 @@ class Pen:
 
     @classmethod
     def for_texts(cls, texts: Iterable[str]) -> Pen:
-        """Return a pen for texts of strangers."""
+        """Return a pen that can write these texts."""
         return cls(*_covering(visible(text) for text in texts))
 
     def text(self, content: str) -> str:
-        """Return ``content`` as it can be drawn."""
+        """Return ``content`` in characters that can be drawn."""
         return "".join(map(self._drawable, visible(content)))
 
     def _drawable(self, character: str) -> str:
@@ -127,7 +124,7 @@ class Pen:
 
 
 _DPI = 144
-_PIXELS = 96  # of a drawing to an inch
+_PIXELS = 96  # pixels of a drawing in an inch
 _MOST_PIXELS = 80_000_000
 _BLANK = (238, 240, 243)
 _INKS: dict[Style, str] = {"faint": "#667080", "axis-faint": "#8a94a3"}
@@ -137,9 +134,9 @@ _BOLD = {"title", "heading", "name"}
 
 
 def write_drawing(drawing: Drawing, palette: str, stream: BinaryIO, form: str = "png") -> None:
-    """Write the drawing on white paper, without its tips; the same drawing gives the same bytes.
+    """Write the drawing on white paper, without its tips; equal drawings give equal bytes.
 
-    form: ``png`` or ``pdf``. UsageError where the drawing is too large for a picture.
+    form: ``png`` or ``pdf``. Raises UsageError if the drawing is too large for a picture.
     """
     pixels = drawing.width * drawing.height * (_DPI / _PIXELS) ** 2
     if pixels > _MOST_PIXELS:
@@ -165,10 +162,10 @@ def write_drawing(drawing: Drawing, palette: str, stream: BinaryIO, form: str = 
 
 @contextmanager
 def _defaults() -> Iterator[None]:
-    """Use matplotlib's own defaults while this is open, whatever a matplotlibrc or MPLBACKEND says.
+    """Use matplotlib's own defaults in this context, whatever a matplotlibrc or MPLBACKEND says.
 
-    A reader's own settings may draw grids over the cells; no window is opened here, so that a
-    backend that is none does no harm.
+    The user's settings may draw grids over the cells. An invalid backend does no harm, since no
+    window is opened.
     """
     matplotlib = sys.modules.get("matplotlib") or _without_backend()
     with matplotlib.rc_context():
@@ -177,20 +174,20 @@ def _defaults() -> Iterator[None]:
 
 
 def _without_backend() -> ModuleType:
-    """Import matplotlib; MPLBACKEND counts again afterwards, for code that goes on with pyplot."""
+    """Import matplotlib without MPLBACKEND, which is set again afterwards for other code."""
     named = os.environ.pop("MPLBACKEND", None)
     try:
         matplotlib = importlib.import_module("matplotlib")
     finally:
         if named is not None:
             os.environ["MPLBACKEND"] = named
-    with suppress(ValueError):  # a backend that is none
+    with suppress(ValueError):  # the backend may be invalid
         matplotlib.rcParams.update({"backend": named} if named else {})
     return matplotlib
 
 
 def _placed(drawing: Drawing, x: float, y: float) -> Iterator[tuple[float, float, Item]]:
-    """Yield every item of a drawing and its parts, each with the corner that it is counted from."""
+    """Yield every item of a drawing and its parts, with the origin of the item's coordinates."""
     yield from ((x, y, item) for item in drawing.items)
     for right, down, part in drawing.parts:
         yield from _placed(part, x + right, y + down)
@@ -207,12 +204,12 @@ def _draw(axes: Axes, drawing: Drawing, palette: str) -> None:
         elif isinstance(item, Stroke):
             _stroke(axes, item, x, y)
         else:
-            assert isinstance(item, Tip)  # nothing rests a pointer on a picture
+            assert isinstance(item, Tip)  # a picture has no tips
 
 
 def _cells(axes: Axes, cells: Cells, x: float, y: float, palette: str) -> None:
     table = paper_table(cells.palette or palette)
-    colours = np.array([*table, _BLANK], dtype=np.uint8)  # the last is also number -1
+    colours = np.array([*table, _BLANK], dtype=np.uint8)  # the index −1 also means the last colour
     left, top = x + cells.x, y + cells.y
     extent = (left, left + cells.width, top + cells.height, top)
     image = colours[cells.steps]

@@ -1,4 +1,4 @@
-"""A document as one drawing, and each of its parts that is more than words as a drawing."""
+"""Draws a document as one drawing, and each of its parts other than words as a drawing."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _LINES: dict[Style, float] = {"title": 22.0, "heading": 20.0, "text": 17.0, "fai
 
 
 def document_drawing(document: doc.Document) -> Drawing:
-    """Return all of it on one sheet, but what only pages have room for."""
+    """Return the whole document on one sheet, except parts that only pages show."""
     lines: list[tuple[Style, str]] = [("title", document.title), ("heading", document.finding)]
-    told = [line for line in lines if line[1]]
-    drawings = [text_drawing(told)] if told else []
+    heading = [line for line in lines if line[1]]
+    drawings = [text_drawing(heading)] if heading else []
     drawings += [drawing for group in document.groups for drawing in _group(group)]
     placed: list[tuple[float, float, Drawing]] = []
     y = _MARGIN
@@ -64,7 +64,7 @@ def _headed(drawing: Drawing) -> bool:
 
 
 def text_drawing(lines: Sequence[tuple[Style, str]]) -> Drawing:
-    """Draw lines of text below each other: long facts are broken, a long title is cut."""
+    """Draw lines of text below each other; long facts are broken, a long title is cut."""
     items: list[Item] = []
     y = 0.0
     for style, line in lines:
@@ -101,8 +101,8 @@ def _member(part: doc.Part | doc.Group) -> Iterator[Drawing]:
         case doc.Group():
             yield from _group(part)
         case doc.Facts(words, name):
-            told = " · ".join(text.strip() for text, _ in words)
-            yield text_drawing([("faint", f"{name}: {told}" if name else told)])
+            words_line = " · ".join(text.strip() for text, _ in words)
+            yield text_drawing([("faint", f"{name}: {words_line}" if name else words_line)])
         case doc.Quote(name, content):
             yield text_drawing([("faint", f"{name}: {' '.join(content.split())}")])
         case doc.Note(text):
@@ -134,9 +134,7 @@ def _arranged(part: doc.Part, drawings: list[Drawing]) -> list[Drawing]:
 
 
 def part_drawings(part: doc.Table | doc.HeadGrid | doc.Maps | doc.Plot) -> list[Drawing]:
-    """Return a drawing of each map, or one of the whole part; none where there is nothing to
-    draw.
-    """
+    """Return a drawing of each map, or one of the whole part; empty if there is nothing to draw."""
     match part:
         case doc.Table():
             return [_table(part)] if part.rows else []
@@ -149,7 +147,7 @@ def part_drawings(part: doc.Table | doc.HeadGrid | doc.Maps | doc.Plot) -> list[
                 return [text_figure(shown) for shown in part.maps]
             if part.small is not None:
                 return [small_map_figure(shown) for shown in part.maps]
-            written = all(map(room_for_values, part.maps))  # in all of them or in none
+            written = all(map(room_for_values, part.maps))  # all maps have values, or none has
             return [map_figure(shown, part.index_base, written) for shown in part.maps]
 
 
@@ -162,8 +160,9 @@ _LONGEST_CELL = 84
 
 
 def _table(table: doc.Table) -> Drawing:
-    """Draw columns as wide as their cells; a bar follows the names of what is ranked, else it is
-    last.
+    """Draw a table with columns as wide as their cells.
+
+    Bars follow the names in ranked tables; else they are the last column.
     """
     rows = [row for row in table.rows if len(row.cells) > 1]
     barred = any(row.bar is not None for row in rows)
@@ -241,7 +240,7 @@ _KEY_ROOM = 900.0
 
 
 def _grid(grid: doc.HeadGrid) -> Drawing:
-    """Return a cell a head, its text in it where there are few, in any case in a tip."""
+    """Return a grid of coloured cells with tips, and with their texts if cells are few."""
     texts = [_content(cell) for cell in grid.cells.values()]
     written = len(grid.columns) <= _MOST_WRITTEN or all(len(text) < 3 for text in texts)
     longest = max(width(name) for name in grid.rows)

@@ -1,10 +1,11 @@
-"""A report in a file, whole or not at all, in the format that the ending of the name says.
+"""Writes a report to a file, whole or not at all, in the format of the file name's ending.
 
-A text in CSV stands as it is, so that a reader gets it back, even where a spreadsheet would take
-it for a formula: nothing is put before ``=cmd``. Only what acts on a terminal through ``cat``, or
-breaks a row, is written as in JSON: ``\\u001b`` for escape, ``\\u000d`` for a carriage return,
-and ``\\u005c`` for a backslash that begins such a text by itself. ``\\u`` and four hex digits
-are always that, so that replacing them gives every text back. Line feeds and tabs stand.
+A text in CSV stays as it is, so that a reader gets it back, even if a spreadsheet would take it for
+a formula: nothing is put before ``=cmd``. Only characters that act on a terminal through ``cat``,
+or that break a row, are written as in JSON: ``\\u001b`` for escape, ``\\u000d`` for a carriage
+return, and ``\\u005c`` for a backslash that begins such a text by itself. ``\\u`` and four
+hexadecimal digits always mean that, so that replacing them gives every text back. Line feeds and
+tabs stay.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ _ACTING = re.compile(
 
 
 def csv_text(text: str) -> str:
-    """Return a text whose control and direction characters are written out; see the module."""
+    """Return a text whose control and direction characters are escaped; see the module."""
     return _ACTING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 class CsvTable:
-    """Writes rows, the texts in them as ``csv_text`` gives them."""
+    """Writes rows of CSV, with their texts as ``csv_text`` returns them."""
 
     def __init__(self, stream: SupportsWrite[str]) -> None:
         self._writer = csv.writer(stream, lineterminator="\n")
@@ -62,12 +63,12 @@ class CsvTable:
 
 
 def text_file(write: TextWriter) -> Writer:
-    """Return a file in UTF-8; half of a surrogate pair is written as an escape."""
+    """Return a writer of text in UTF-8; half of a surrogate pair is written as an escape."""
     return lambda stream: write(codecs.getwriter("utf-8")(stream, "backslashreplace"))
 
 
 def table_file(rows: Callable[[], Iterable[Iterable[object]]]) -> Writer:
-    """Return a CSV file; the first row is the header."""
+    """Return a writer of a CSV file; the first row is the header."""
 
     def write(stream: SupportsWrite[str]) -> None:
         CsvTable(stream).writerows(rows())
@@ -76,7 +77,7 @@ def table_file(rows: Callable[[], Iterable[Iterable[object]]]) -> Writer:
 
 
 def document_files(document: Callable[[], Document], palette: str) -> dict[str, Writer]:
-    """Return what writes a document, by the ending of the name; each imports what it draws with."""
+    """Return the writers of a document by file ending; each imports what it draws with."""
 
     def lines(pieces: Callable[[], Iterable[str]], stream: SupportsWrite[str]) -> None:
         for piece in pieces():
@@ -113,10 +114,10 @@ def document_files(document: Callable[[], Document], palette: str) -> dict[str, 
 
 
 def check_path(path: Path, endings: Collection[str]) -> None:
-    """Raise one line if ``path`` could not be written; cheap, so that it can come first.
+    """Raise an error if ``path`` could not be written; this is cheap, so that it can come first.
 
-    UsageError for an ending that is not among ``endings`` or something that is no file; LoadError
-    for a missing or closed directory, a closed file, or a picture without matplotlib.
+    Raises UsageError for an ending that is not among ``endings`` or a path that is not a file,
+    LoadError for a missing or closed directory, a closed file, or a picture without matplotlib.
     """
     ending = path.suffix.lower()
     if ending not in endings:
@@ -133,9 +134,9 @@ def check_path(path: Path, endings: Collection[str]) -> None:
 
 
 def save(path: Path, writers: Mapping[str, Writer]) -> None:
-    """Write a file by the ending of its name, whole or not at all.
+    """Write a file in the format of its name's ending, whole or not at all.
 
-    Raises what ``check_path`` raises, and LoadError where the system refuses on the way.
+    Raises what ``check_path`` raises, and LoadError if writing fails.
     """
     check_path(path, writers)
     with whole_file(path, named=True) as stream:

@@ -22,8 +22,12 @@ _ASCII_LEVELS = " .:#"
 
 
 class _Layout(NamedTuple):
-    """How bins are laid out: how many make a bar, the columns of a bar, and whether the first bin
-    stands apart, a blank behind it, since it has no lower end. rows: the lines of the bars."""
+    """How the bins of a histogram are laid out.
+
+    rows: the lines of the bars. beside: whether histograms stand side by side. merged: how many
+        bins make a bar. wide: the columns of a bar. bins: the number of bins. apart: whether the
+        first bin stands apart, with a blank behind it, because it has no lower end.
+    """
 
     rows: int
     beside: bool
@@ -34,7 +38,7 @@ class _Layout(NamedTuple):
 
     @property
     def bars(self) -> int:
-        """Return the number of bars, without one that stands apart."""
+        """Return the number of bars, not counting one that stands apart."""
         return (self.bins - self.apart) // self.merged
 
     @property
@@ -42,7 +46,7 @@ class _Layout(NamedTuple):
         return self.wide * (self.bars + self.apart) + self.apart
 
     def column(self, place: float) -> int:
-        """Return where a place, counted in bins, lies."""
+        """Return the column of a place that is counted in bins."""
         if place >= self.bins:
             return self.columns - 1
         bar = math.floor((place - self.apart) / self.merged + 1e-9)
@@ -52,10 +56,10 @@ class _Layout(NamedTuple):
 def histogram_blocks(
     histograms: Sequence[Histogram], theme: Theme, room: int, rows: int = _MOST_ROWS
 ) -> Block:
-    """Draw histograms in ``room`` columns, side by side if that fits, else below each other.
+    """Draw histograms in ``room`` columns, side by side if they fit, else below each other.
 
-    A bar is as tall as its share of ``top`` in ``rows`` lines, but whatever is not empty is drawn.
-    More than two are rather coarser than below each other.
+    A bar is as tall as its share of ``top`` in ``rows`` lines; a bin that is not empty is always
+    seen. More than two histograms are made coarser rather than put below each other.
     """
     layout = _layout(histograms[0], len(histograms), room, min(rows, _MOST_ROWS))
     gutters = [not layout.beside or place == 0 for place in range(len(histograms))]
@@ -107,9 +111,9 @@ def _block(found: Histogram, layout: _Layout, theme: Theme, gutter: bool) -> Blo
 
 
 def _glyph(rows: float, row: int, levels: str) -> str:
-    """Return what a bar of so many rows shows in one of them, counted from the bottom."""
+    """Return the glyph of a bar of ``rows`` lines in one row, counted from the bottom."""
     steps = len(levels) - 1
-    height = math.ceil(rows * steps - 1e-9)  # any share at all is seen
+    height = math.ceil(rows * steps - 1e-9)  # a share above zero is always seen
     return levels[min(max(height - row * steps, 0), steps)]
 
 

@@ -1,4 +1,4 @@
-"""A document as an HTML page that loads nothing: words, tables, and drawings as SVG."""
+"""Writes a document as an HTML page that loads nothing: words, tables, and drawings as SVG."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ td.bar i { display: block; height: .8rem; }
   th, td { border-color: #39414c; }
 }
 """
-"""What every page of attnviz looks like."""
+"""The style sheet of every page of attnviz."""
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""A second lock: even a token that got past the escaping could load and run nothing."""
+"""A second defence: even a token that was not escaped could load and run nothing."""
 
 
 def document_html(document: doc.Document, palette: str) -> Iterator[str]:
-    """Yield the whole page; each part that is a drawing stands on its own."""
+    """Yield the whole page; each part that is a drawing is a separate element."""
     yield from page_frame(document.name)
     yield f"<h1>{safe(document.title or document.name)}</h1>"
     yield from [f'<p class="finding">{safe(document.finding)}</p>'] if document.finding else []
@@ -73,7 +73,7 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
 
 
 def page_frame(name: str) -> Iterator[str]:
-    """Return what stands before the content of a page."""
+    """Yield what precedes the content of a page."""
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"/>'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
@@ -82,7 +82,6 @@ def page_frame(name: str) -> Iterator[str]:
 
 
 def _named(part: doc.Part | doc.Group) -> Iterator[str]:
-    """Yield the maps that a table may link to."""
     if isinstance(part, doc.Group):
         for member in part.parts:
             yield from _named(member)
@@ -106,16 +105,16 @@ def _group(group: doc.Group, palette: str, names: Collection[str]) -> Iterator[s
 def _part(part: doc.Part, palette: str, names: Collection[str]) -> Iterator[str]:
     match part:
         case doc.Facts(words, name):
-            told = " · ".join(text.strip() for text, _ in words)
-            yield f"<p>{safe(f'{name}: {told}' if name else told)}</p>"
+            written = " · ".join(text.strip() for text, _ in words)
+            yield f"<p>{safe(f'{name}: {written}' if name else written)}</p>"
         case doc.Quote(name, content):
             yield f"<p>{safe(name)}: {safe(' '.join(content.split()))}</p>"
         case doc.Note(text):
             yield f"<p>{safe(text)}</p>"
         case doc.Say(text):
             head, colon, rest = text.partition(":")
-            told = f"<b>{safe(head)}:</b>{safe(rest)}" if colon else safe(text)
-            yield f'<p class="said">{told}</p>'
+            written = f"<b>{safe(head)}:</b>{safe(rest)}" if colon else safe(text)
+            yield f'<p class="said">{written}</p>'
         case doc.Table():
             yield from _heading(part)
             yield from _table(part, palette, names)
@@ -221,12 +220,10 @@ _LEAST, _MOST = 360, 1000
 
 
 def framed_document(document: doc.Document, palette: str) -> str:
-    """Return the page of a document as an element of a notebook that runs no script and loads
-    nothing.
+    """Return a document as an element of a notebook that runs no script and loads nothing.
 
-    A frame of its own, so that neither's styles reach the other.
-
-    It is as high as its content, within reason, and can be pulled larger.
+    The page stands in a frame, so that its styles and those of the notebook do not affect each
+    other. The frame is as high as the content, within limits, and can be resized.
     """
     page = "".join(f"{piece}\n" for piece in document_html(document, palette))
     lines = sum(_lines(group) for group in document.groups if group.full)
@@ -239,5 +236,4 @@ def framed_document(document: doc.Document, palette: str) -> str:
 
 
 def _lines(group: doc.Group) -> int:
-    """Count the lines of the tables that only pages have."""
     return sum(len(part.rows) + 2 for part in group.parts if isinstance(part, doc.Table))

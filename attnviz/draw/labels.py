@@ -1,4 +1,4 @@
-"""Texts of strangers made safe to print: nothing in a token or a name acts on the terminal."""
+"""Makes texts from anywhere safe to print, so that no token or name can act on the terminal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LETTERS = str.maketrans("×÷·–−“”", 'x/*--""')
 def spelled(text: str) -> str:
     """Spell ``text`` in characters that every console can write; it may grow longer.
 
-    A text of a stranger is not for this: what it says is escaped, not spelled.
+    Use it only for texts of attnviz itself: other texts are escaped, not spelled.
     """
     if text.isascii():
         return text
@@ -63,15 +63,15 @@ _FLAG_LETTERS = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 
 
 def _shown(character: str, after: str) -> str:
-    """Return one character as it may be printed after the text ``after``."""
+    """Return one character as it can be printed after the text ``after``."""
     if character in _PICTURES:
         return _PICTURES[character]
     if character < " ":
         return chr(0x2400 + ord(character))
     if character in _JOINERS and after and not after[-1].isascii():
-        return ""  # inside an emoji or a script that joins; terminals disagree about its width
+        return ""  # within an emoji or a joined script; terminals disagree about its width
     if character in _SKIN_TONES and after and not after[-1].isascii():
-        return ""  # they disagree here too, and about flags
+        return ""  # terminals disagree here too, and about flags
     if character in _FLAG_LETTERS:
         return chr(ord(character) - ord(_FLAG_LETTERS[0]) + ord("Ａ"))
     category = unicodedata.category(character)
@@ -83,9 +83,9 @@ def _shown(character: str, after: str) -> str:
 
 
 def visible(text: str, encoding: str = "utf-8") -> str:
-    """Write out every control, format and unassigned character of ``text``.
+    """Escape every control, format and unassigned character of ``text``.
 
-    What ``encoding`` cannot carry becomes a backslash escape.
+    A character that ``encoding`` lacks becomes a backslash escape.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -96,7 +96,7 @@ def visible(text: str, encoding: str = "utf-8") -> str:
 
 
 def token_label(text: str, encoding: str = "utf-8") -> str:
-    """Return a token as an axis shows it: no surrounding space, bytes as ``<ED 95>``."""
+    """Return a token as an axis shows it: without spaces around it, bytes as ``<ED 95>``."""
     bare = text.strip(" ")
     if not bare:
         return visible("␣" * max(len(text), 1) if text else "∅", encoding)
@@ -110,9 +110,7 @@ def _grouped(names: str) -> str:
 
 
 def word_label(texts: Iterable[str], encoding: str = "utf-8") -> str:
-    """Join neighbouring tokens to one word, their bytes to the characters that they make
-    together.
-    """
+    """Join neighbouring tokens to one word, and their bytes to the characters that they form."""
 
     def characters(match: re.Match[str]) -> str:
         try:
@@ -126,8 +124,8 @@ def word_label(texts: Iterable[str], encoding: str = "utf-8") -> str:
 def token_labels(tokens: Tokens, encoding: str = "utf-8") -> tuple[str, ...]:
     """Return the axis labels of a text.
 
-    Bytes that make up one character are shown as it and their part, such as ``한 1/3``; special
-    tokens with long names as ``<bos>`` and ``<eos>``, or cut.
+    Tokens that are bytes of one character are shown as the character and their number, such as ``한
+    1/3``. Special tokens with long names are shown as ``<bos>`` and ``<eos>``, or cut.
     """
     ellipsis = "…" if encoding.lower().startswith("utf") else "~"
     labels = []
@@ -143,7 +141,7 @@ def token_labels(tokens: Tokens, encoding: str = "utf-8") -> tuple[str, ...]:
 
 
 class _Part(NamedTuple):
-    """A character, or the part of one that a token has."""
+    """A character, or the ``number``-th of the ``of`` tokens that hold its bytes."""
 
     character: str
     number: int = 1
@@ -154,9 +152,7 @@ class _Part(NamedTuple):
 
 
 def _parts(texts: Sequence[str]) -> list[list[_Part]]:
-    """Return what each token has: its text, or with bytes the characters these make with
-    neighbours.
-    """
+    """Return the contents of each token: its text, or the characters that its bytes belong to."""
     parts: list[list[_Part]] = []
     for split, run in groupby(texts, lambda text: _BYTES.search(text) is not None):
         if not split:
@@ -179,7 +175,7 @@ def _parts(texts: Sequence[str]) -> list[list[_Part]]:
 
 
 def whole_characters(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the tokens one by one as (first, behind the last), those of one character together."""
+    """Yield (first, one after the last) of tokens; tokens of one character together."""
     start = 0
     for place, parts in enumerate(_parts(texts), start=1):
         if not parts or parts[-1].number == parts[-1].of:
@@ -188,7 +184,7 @@ def whole_characters(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _raw(text: str) -> bytes:
-    """Return the bytes of a text, those that are written out among them."""
+    """Return the bytes of a text; bytes written as ``<0xED>`` become that byte."""
     parts = re.split(f"({_BYTES.pattern})", text)
     return b"".join(
         _unwritten(part) if place % 2 else part.encode("utf-8", "replace")
@@ -201,7 +197,7 @@ def _unwritten(names: str) -> bytes:
 
 
 def split_into_bytes(tokens: Tokens) -> str:
-    """Return one line of advice where tokens are parts of characters; else nothing."""
+    """Return a line of advice if tokens are parts of characters, else an empty string."""
     for first, last in whole_characters(tokens.texts):
         if last - first > 1:
             word = cut(word_label(tokens.texts[first:]).split()[0], _LONGEST_SPECIAL)
@@ -227,9 +223,7 @@ def cut(text: str, cells: int) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return a model's name for a line that has more to say; of a long path the last one or two
-    parts.
-    """
+    """Return a model's name for a crowded line; a long path is cut to its last one or two parts."""
     parts = name.rstrip("/").split("/")
     if len(name) <= _LONGEST_NAME or len(parts) < 2:
         return name
@@ -240,8 +234,8 @@ def short_name(name: str) -> str:
 def wrap(text: str, cells: int, lines: int, ellipsis: str = "…") -> list[str]:
     """Break ``text`` into at most ``lines`` pieces of at most ``cells`` cells.
 
-    The last piece ends in an ellipsis where the text goes on. A character wider than ``cells``
-    is shown as an ellipsis.
+    The last piece ends in an ellipsis if the text goes on. A character wider than ``cells`` is
+    shown as an ellipsis.
     """
     pieces, taken = [""], 0
     for character in text:
@@ -258,9 +252,9 @@ def wrap(text: str, cells: int, lines: int, ellipsis: str = "…") -> list[str]:
 
 
 def at_blanks(text: str, cells: int, indent: str = "", ellipsis: str = "…") -> list[str]:
-    """Break ``text`` at its blanks into lines of at most ``cells`` cells; later ones are indented.
+    """Break ``text`` at blanks into lines of at most ``cells`` cells; later lines are indented.
 
-    A word that has no line long enough ends in an ellipsis.
+    A word longer than a line is cut with an ellipsis.
     """
     lines = [""]
     start = ""

@@ -1,4 +1,4 @@
-"""One head's map in full, queries down, keys across, tokens on both axes; one query's as a text."""
+"""Draws one head's map in full with tokens on both axes, or the map of one query as a text."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from attnviz.draw.provenance import share
 from attnviz.draw.theme import Theme
 from attnviz.records import Tokens
 
-_LETTER = 6.7  # the width of a terminal cell's character in the axis font of 11 pixels
-_LINE = 12  # the closest that axis labels may stand
+_LETTER = 6.7  # the width of a character in the axis font of 11 pixels
+_LINE = 12  # the least distance of axis labels
 _SLANT = math.sqrt(0.5)
-_LEAST_SLANTED = 17  # closer than this, slanted labels run into each other: they stand upright
+_LEAST_SLANTED = 17  # below this distance slanted labels would touch, so they stand upright
 _TITLE = 38
 _CELLS = ((16, 34), (24, 26), (40, 18), (64, 14), (128, 9), (256, 5))
 _LARGEST = 1200
@@ -34,7 +34,7 @@ _LONGEST_LABEL = 16
 
 
 def _cell(tokens: int) -> float:
-    """Return the pixels of a cell's side for so many tokens on the longer axis."""
+    """Return a cell's side in pixels for this many tokens on the longer axis."""
     for most, pixels in _CELLS:
         if tokens <= most:
             return pixels
@@ -42,7 +42,7 @@ def _cell(tokens: int) -> float:
 
 
 def _every(cell: float) -> int:
-    """Return how many cells one axis label stands for."""
+    """Return how many cells share one axis label."""
     return math.ceil(_LINE / cell)
 
 
@@ -80,13 +80,13 @@ def _values(
     cell: float,
     limit: float,
 ) -> Iterator[Item]:
-    """Yield each visible weight, written in its cell; what rounds to zero is a dot."""
+    """Yield each visible weight, written in its cell; a weight that rounds to zero is a dot."""
     scale = NumberScale(limit)
     for row, column in zip(*np.nonzero(steps >= 0), strict=True):
         value = float(weights[row, column])
         on = Tint(int(steps[row, column]), DIVERGING if limit else "")
-        told = (scale.fitted(value, scale.room + 1) or "") if limit else share(value)
-        text = told if any(digit in "123456789" for digit in told) else "·" if value else ""
+        number = (scale.fitted(value, scale.room + 1) or "") if limit else share(value)
+        text = number if any(digit in "123456789" for digit in number) else "·" if value else ""
         place = x + (column + 0.5) * cell, y + (row + 0.5) * cell + 3.5
         yield Label(*place, text, "value", "middle", on=on)
 
@@ -98,9 +98,7 @@ def _tips(
     corner: tuple[float, float],
     cell: float,
 ) -> Iterator[Item]:
-    """Yield a tip a cell where cells are few, else one a query with the keys of its largest
-    values.
-    """
+    """Yield a tip for each cell or, if there are many, for each query with its largest values."""
     (queries, keys), (x, y) = names, corner
     for row, query in enumerate(queries):
         seen = min(row + 1, len(keys)) if causal else len(keys)
@@ -130,10 +128,10 @@ def room_for_values(shown: Map) -> bool:
 
 
 def map_figure(shown: Map, index_base: int, written: bool) -> Drawing:
-    """Return one map in full under its name and its scores, a cell a weight.
+    """Draw one map in full under its name and its scores, with a cell for each weight.
 
-    written: every value in its cell. Where labels would touch, every second one, or every
-    third … is left, and a line below says so.
+    written: whether every value is written in its cell. If labels would touch, only every second
+        (third …) is drawn, and a line below says so.
     """
     words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
     queries, keys, weights, limit = shown.queries, shown.keys, shown.weights, shown.limit
@@ -170,9 +168,7 @@ _NAME_HEIGHT = _CAPTION_HEIGHT = 16
 
 
 def small_map_figure(shown: Map) -> Drawing:
-    """Return one map without tokens between its name and its scores, pooled where the text is
-    long.
-    """
+    """Draw one map without tokens between its name and its scores; a long text is pooled."""
     finite = np.nan_to_num(shown.weights)
     steps = cell_steps(finite, _factors(shown), shown.causal, shown.limit)
     queries, keys = steps.shape
@@ -195,7 +191,7 @@ def _factors(shown: Map) -> tuple[int, int]:
 
 
 def pooling_words(shown: Map) -> str:
-    """Return what a cell of a small map is where it is more than one token; else nothing."""
+    """Return what a cell of a pooled map means; empty if a cell is one weight."""
     return pooling(_factors(shown), shown.limit > 0)
 
 
@@ -203,7 +199,7 @@ _BAR, _THICK = 256.0, 12.0
 
 
 def scale_figure(scale: Scale) -> Drawing:
-    """Return a colour bar with its ticks and its words."""
+    """Draw a colour bar with its ticks and its words."""
     half = [_LETTER * width(text) / 2 for _, text in scale.ticks] or [0.0]
     left = max(_LETTER * width(scale.words) + 10 if scale.words else 0.0, half[0])
     steps = np.rint(np.linspace(scale.first, scale.last, 128)).astype(np.intp)[None, :]
@@ -225,7 +221,7 @@ _ROW, _ACROSS = 18.0, 110
 
 
 def text_figure(shown: Map) -> Drawing:
-    """Return the text of a map of one query, a value in the tip of each token."""
+    """Draw the text of a map of one query, with a tip of each token's value."""
     words = " · ".join(text for text, _ in (*shown.words, *shown.below) if text not in shown.name)
     items: list[Item] = [Label(0, 14, shown.name, "title")]
     items += [Label(0, 31, words, "faint")] if words else []

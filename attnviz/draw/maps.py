@@ -1,29 +1,33 @@
-"""The cells of one attention map, without labels: downsampled if need be, then drawn."""
+"""Draws the cells of one attention map, without labels, downsampled if necessary."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
 
-from attnviz.draw.blocks import Block, Line
+from attnviz.draw.blocks import BOLD, Block, Line
+from attnviz.draw.palette import colour_table
 from attnviz.draw.scale import diverging_steps, visible_cells, weight_steps
 from attnviz.draw.theme import Theme
 
 MOST_LINES = 40
-"""The lines of a map where nothing else is said: text of as many tokens is never downsampled."""
+"""The default lines of a map: a text with as many tokens is never downsampled."""
 
 _LEAST_THUMBNAIL, _NAMED = 8, 13
-"""Cells of a thumbnail, and columns for its words, such as ``L0H3 sink .72``."""
+"""The least side of a thumbnail in cells; the columns of its words, such as ``L0H3 sink .72``."""
 
 
 def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
-    """Return the largest weight of each block of so many queries × keys; the last blocks may be
-    smaller.
+    """Return the largest weight of each block of ``factors`` = (queries, keys).
 
-    NaN is no weight: a block of nothing else stays NaN.
+    The last blocks may be smaller. NaN does not count: a block of NaN alone gives NaN.
     """
     for axis, factor in enumerate(factors):
         if factor > 1:
@@ -33,13 +37,13 @@ def pool(weights: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.
 
 
 def pool_signed(values: NDArray[np.floating], factors: tuple[int, int]) -> NDArray[np.floating]:
-    """Return the value of the largest size, with its sign; of two alike the one above zero."""
+    """Return the value of the largest size in each block, of two equal sizes the positive one."""
     above, below = pool(values, factors), -pool(-values, factors)
     return np.where(above >= -below, above, below)
 
 
 def pooling(factors: tuple[int, int], signed: bool = False) -> str:
-    """Return what a cell is where it is more than one weight, in words; else nothing."""
+    """Return what a cell means if it is more than one weight; else an empty string."""
     queries, keys = factors
     kept = "largest |value|" if signed else "max"
     if queries == keys:
@@ -52,9 +56,10 @@ def pooling(factors: tuple[int, int], signed: bool = False) -> str:
 def cell_steps(
     weights: NDArray[np.floating], factors: tuple[int, int], causal: bool, limit: float = 0.0
 ) -> NDArray[np.intp]:
-    """Return the steps of a downsampled map; −1 where only future lies, and for NaN.
+    """Return the colour step of each cell of a downsampled map.
 
-    limit: of values of either sign, where colours are full; 0 for weights.
+    The step is −1 for NaN, and for cells that hold only future keys.
+    limit: for values of either sign, the size from which colours are full; 0 for weights.
     """
     if limit:
         steps = diverging_steps(pool_signed(weights, factors), limit)
@@ -66,22 +71,40 @@ def cell_steps(
 
 
 class Fit(NamedTuple):
-    """How a map is drawn: columns a cell, whether a line shows two rows of cells, and pooling.
+    """How the cells of a map are drawn.
 
-    factors: how many queries and keys one cell stands for; equal where a map is square, or its
-    diagonal would be bent.
+    wide: the columns of a cell. halves: whether a line shows two rows of cells.
+    factors: how many queries and keys a cell stands for; both are equal if the map is square, or
+        its diagonal would be bent.
+    tall: the lines of a cell.
     """
 
     wide: int
     halves: bool
     factors: tuple[int, int]
+    tall: int = 1
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows of cells share a line."""
+        return 2 if self.halves else 1
+
+
+class Place(NamedTuple):
+    """A place of a map: a query and a key."""
+
+    query: int
+    key: int
+
+
+CellText = Callable[[int, int], str]
+"""Returns what is written in the cell of a row and a column; only cells that are not blank ask."""
 
 
 def fitted(queries: int, keys: int, lines: int, columns: int, theme: Theme) -> Fit:
-    """Return the finest way to draw a map in ``lines`` × ``columns``; cells of two columns go
-    first.
+    """Return the finest way to draw a map in ``lines`` × ``columns``; wide cells are preferred.
 
-    Where colour lets one character show two queries, a cell may be one column by half a line.
+    If one character can show two queries, in colour, a cell may be one column by half a line.
     """
     best: Fit | None = None
     for wide, halves in ((2, False), (1, theme.half_blocks)):
@@ -95,15 +118,70 @@ def fitted(queries: int, keys: int, lines: int, columns: int, theme: Theme) -> F
     return best
 
 
-def cell_lines(steps: NDArray[np.intp], fit: Fit, theme: Theme) -> list[Line]:
-    """Return the cells of a map, line by line."""
-    if not fit.halves:
-        return [[theme.cells(int(step), fit.wide) for step in row] for row in steps]
-    if len(steps) % 2:
-        steps = np.vstack([steps, np.full(steps.shape[1], -1)])
+def cell_lines(
+    steps: NDArray[np.intp],
+    fit: Fit,
+    theme: Theme,
+    text: CellText | None = None,
+    cursor: Place | None = None,
+) -> list[Line]:
+    """Return the cells of a map, line by line.
+
+    text: writes in the middle line of each cell; None for cells without text and for half blocks.
+    cursor: the row and the column, counted in ``steps``, of the cell that stands out. If there is
+        text, the other cells of its row and its column stand out a little.
+    """
+    if fit.halves:
+        if len(steps) % 2:
+            steps = np.vstack([steps, np.full(steps.shape[1], -1)])
+        pairs = steps.reshape(-1, 2, steps.shape[1]).tolist()
+        return [_two_rows(pair, 2 * line, theme, cursor) for line, pair in enumerate(pairs)]
+    lines: list[Line] = []
+    for row, each in enumerate(steps.tolist()):
+        middle = [
+            _cell(step, Place(row, column), fit.wide, theme, text, cursor)
+            for column, step in enumerate(each)
+        ]
+        blank = middle
+        if text is not None and fit.tall > 1:
+            blank = [
+                _cell(step, Place(row, column), fit.wide, theme, None, cursor)
+                for column, step in enumerate(each)
+            ]
+        above = (fit.tall - 1) // 2
+        lines += [*[blank] * above, middle, *[blank] * (fit.tall - 1 - above)]
+    return lines
+
+
+def _cell(
+    step: int, place: Place, wide: int, theme: Theme, text: CellText | None, cursor: Place | None
+) -> Segment:
+    """Return one line of a cell; ``place``: its row and column."""
+    written = text(*place) if text is not None and step >= 0 else ""
+    if place == cursor:
+        return Segment(written.center(wide), theme.accent(ground=True))
+    if cursor is not None and (place[0] == cursor[0] or place[1] == cursor[1]):
+        if theme.colour and step >= 0 and text is not None:
+            return Segment(written.center(wide), theme.lit(step))
+        if written:
+            return Segment(written.center(wide), BOLD)
+    return theme.cells(step, wide, written)
+
+
+def _two_rows(pair: list[list[int]], row: int, theme: Theme, cursor: Place | None) -> Line:
+    """Return two rows of cells in one line, the first of which is ``row``."""
+    upper, lower = pair
+    if cursor is None or cursor.query not in (row, row + 1):
+        return theme.stacked(upper, lower, short=cursor is not None)
+    first, behind = cursor.key, cursor.key + 1
+    above = cursor.query == row
+    style, other = theme.accent(), (lower if above else upper)[first]
+    if other >= 0:
+        style += Style(bgcolor=Color.from_rgb(*colour_table(theme.palette)[other]))
     return [
-        theme.stacked(steps[row].tolist(), steps[row + 1].tolist())
-        for row in range(0, len(steps), 2)
+        *theme.stacked(upper[:first], lower[:first], short=True),
+        Segment("▀" if above else "▄", style),
+        *theme.stacked(upper[behind:], lower[behind:], short=True),
     ]
 
 
@@ -115,9 +193,7 @@ def small_map(
     theme: Theme,
     limit: float = 0.0,
 ) -> Block:
-    """Return a map of at most ``lines`` × ``columns``, see ``fitted``; limit: see
-    ``cell_steps``.
-    """
+    """Return a map of at most ``lines`` × ``columns``; limit: see ``cell_steps``."""
     queries, keys = weights.shape
     theme = theme.signed if limit else theme
     fit = fitted(queries, keys, lines, columns, theme)
@@ -130,9 +206,9 @@ def thumbnails_fit(
 ) -> tuple[int, int] | None:
     """Return the lines and columns of each of ``rows`` × ``across`` small maps, a cell a weight.
 
-    Each has a line of words above and an empty one below, and two columns to the next. None where
-    they do not fit in ``lines`` × ``columns``, or show less than a word would: fewer than 8 × 8
-    cells, or a text of more than forty tokens.
+    Each has a line of words above and an empty one below, and two columns to the next. None if they
+    do not fit in ``lines`` × ``columns``, or show too little: fewer than 8 × 8 cells, or a text of
+    more than forty tokens.
     """
     size = (tokens + 1) // 2, max(tokens, _NAMED)
     room = (lines + 1) // rows - 2 >= size[0] and (columns + 2) // across - 2 >= size[1]

@@ -1,4 +1,4 @@
-"""A document as Markdown: words and tables; of pictures, what numbers can tell."""
+"""Writes a document as Markdown: words, tables, and the numbers of pictures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_POINTS = 12
 
 
 def document_markdown(document: doc.Document) -> Iterator[str]:
-    """Yield its lines."""
+    """Yield the lines of a document."""
     yield f"## {_safe(document.title or document.name)}\n"
     if document.finding:
         yield f"**{_safe(document.finding)}**\n"
@@ -28,12 +28,11 @@ def document_markdown(document: doc.Document) -> Iterator[str]:
 
 
 def part_markdown(part: doc.Part) -> str:
-    """Return one part, to stand in a text of other make."""
+    """Return one part, to be put into another Markdown text."""
     return "\n".join(_part(part)).rstrip("\n")
 
 
 def _safe(text: str) -> str:
-    """Escape everything in a text that would act as markup."""
     return _ACTIVE.sub(r"\\\1", visible(" ".join(text.split())))
 
 
@@ -121,13 +120,13 @@ def _grid(grid: doc.HeadGrid) -> Iterator[str]:
 
 
 def _map(shown: doc.Map, part: doc.Maps) -> Iterator[str]:
-    """Yield the weights of a short text; of a longer one the scores alone."""
+    """Yield the weights of a short text; for a longer one only the scores."""
     scale = NumberScale(shown.limit) if shown.limit else None
     words = [word for word in (*shown.words, *shown.below) if word[0] != shown.name]
     words += [(scale.times.strip(), False)] if scale is not None and scale.times else []
     yield f"**{_safe(shown.name)}** {_line(words)}".rstrip() + "\n"
     if part.texts:
-        from attnviz.draw.coloured_text import extremes  # NumPy is for maps alone
+        from attnviz.draw.coloured_text import extremes  # only maps need NumPy
 
         yield from (f"{_safe(' · '.join(said))}\n" for said in extremes(shown))
         return

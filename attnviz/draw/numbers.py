@@ -1,7 +1,8 @@
 """Numbers as people read them, in every outlet: ``53%``, ``-0.012``, ``4.20 ×1e-3``, ``1.25 M``.
 
-A percentage has no blank before its sign, a value below zero the minus of the keyboard, so that it
-can be copied into a program. Values of one metric share their power of a thousand and decimals.
+A percentage has no blank before its sign. A negative value has the minus of the keyboard, so that
+it can be copied into a program. Values of one metric share their power of a thousand and their
+decimals.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ _SUFFIXES = ((1e9, " G"), (1e6, " M"), (1e3, " k"))
 class NumberScale:
     """How the values of a view are written.
 
-    limit: the largest size among them, in the unit that is shown; 0 where all are zero.
-    signed: whether a plus is written.
-    percent: whether they are percent: no power, at most one decimal.
+    limit: the largest size among them, in the displayed unit; 0 if all are zero.
+    signed: whether positive values have a plus.
+    percent: whether values are percentages, which have no power and at most one decimal.
     """
 
     limit: float
@@ -37,7 +38,7 @@ class NumberScale:
 
     @property
     def power(self) -> int:
-        """Return the power of ten, a multiple of three, that all values are counted in."""
+        """Return the power of ten, a multiple of three, in which all values are counted."""
         if self.percent or self.limit == 0 or 0.01 <= self.limit < 1000:
             return 0
         return max(math.floor((math.log10(self.limit) + 1) / 3) * 3, _LEAST_POWER)
@@ -49,9 +50,7 @@ class NumberScale:
 
     @property
     def decimals(self) -> int:
-        """Return how many decimals leave the largest value three or four digits, a percentage
-        two.
-        """
+        """Return the decimals that give the largest value 3 or 4 digits, a percentage 2."""
         largest = self.limit / 10.0**self.power
         if 0 < largest < 0.1 and not self.percent:
             return 4
@@ -59,9 +58,7 @@ class NumberScale:
         return max((2 if self.percent else 4) - before, 0)
 
     def text(self, value: float, decimals: int | None = None) -> str:
-        """Return a value, such as ``+0.532``, without its power; what rounds to zero has no
-        sign.
-        """
+        """Return a value without its power, such as ``+0.532``; zero after rounding has no sign."""
         sign = "+" if self.signed else ""
         digits = self.decimals if decimals is None else decimals
         text = f"{value / 10.0**self.power:{sign}.{digits}f}"
@@ -69,14 +66,14 @@ class NumberScale:
 
     @property
     def room(self) -> int:
-        """Return the characters in which the largest value has two digits or more, six at most."""
+        """Return the characters that show the largest value with two digits or more; at most 6."""
         least = 4 if self.power or self.limit >= 0.1 else 5
         return next((room for room in range(least, 6) if self.fitted(self.limit, room)), 6)
 
     def fitted(self, value: float, room: int) -> str | None:
-        """Return a value in at most ``room`` columns with one decimal or more, ``+.53`` if need be.
+        """Return a value in at most ``room`` columns with at least one decimal, such as ``+.53``.
 
-        None where there is no room for any value of this scale.
+        None if ``room`` is too small for some value of this scale.
         """
         largest = abs(self.limit)
         least = 1 if self.decimals and not self.percent else 0
@@ -95,9 +92,7 @@ def _without_zero(text: str) -> str:
 
 
 def short_number(number: float) -> str:
-    """Write a number with at most three significant digits, such as ``850``, ``40 k`` or ``1.25
-    M``.
-    """
+    """Write a number with at most three significant digits: ``850``, ``40 k``, ``1.25 M``."""
     for size, suffix in _SUFFIXES:
         if round(number) >= size:
             return f"{number / size:.3g}{suffix}"
@@ -105,7 +100,7 @@ def short_number(number: float) -> str:
 
 
 def percent(share: float, whole: bool = False) -> str:
-    """Write a share such as ``0%``, ``0.17%`` or ``56.0%``; ``56%`` if it is to be ``whole``."""
+    """Write a share such as ``0%``, ``0.17%`` or ``56.0%``; with ``whole`` such as ``56%``."""
     shown = 100 * share
     if whole:
         return "under 1%" if 0 < shown < 0.5 else f"{shown:.0f}%"
@@ -117,13 +112,13 @@ def percent(share: float, whole: bool = False) -> str:
 
 
 _SLACK = 1e-9
-"""Of a tick, so that one that lies on an end is not lost to rounding."""
+"""A share of a tick by which ends are widened, so that rounding loses no tick on an end."""
 
 
 def round_ticks(low: float, high: float, most: int = 6) -> tuple[list[float], int]:
-    """Choose two to ``most`` round numbers between two ends, and the decimals that they need.
+    """Return two to ``most`` round numbers between two ends, and the decimals that they need.
 
-    low < high; most: at least 6 for two of them to be certain.
+    low must be below high; ``most`` must be at least 6 to guarantee two numbers.
     """
     parts = most - 1
     span = high - low

@@ -12,7 +12,7 @@ RGB = tuple[int, int, int]
 
 
 class Tint(NamedTuple):
-    """A colour: a step, 0 to 255, of a palette; an empty name is the reader's own palette."""
+    """A colour: a step, 0 to 255, of a palette; an empty name means the user's palette."""
 
     step: int
     palette: str = ""
@@ -33,9 +33,9 @@ PALETTES = {
 """Anchor colours by palette name, from weight 0 to weight 1."""
 
 DIVERGING = "diverging"
-"""The scale of both signs: bright blue below zero, dark at zero, bright orange above.
+"""The scale of values of either sign: bright blue below zero, dark at zero, bright orange above.
 
-Blue and orange stay apart for every common kind of colour blindness (Okabe & Ito 2008).
+Blue and orange differ for every common kind of colour blindness (Okabe & Ito 2008).
 """
 
 _ANCHORS = PALETTES | {
@@ -51,33 +51,32 @@ _SERIES = {
     "0072b2": "56b4e9",
     "999999": "666666",
 }
-"""Hues of curves on a dark ground (Okabe & Ito 2008), and what stands out as well on white."""
+"""Hues of curves on a dark ground (Okabe & Ito 2008), and those as visible on white."""
 
 _ON_PAPER = {f"{dark} {dark}": f"{light} {light}" for dark, light in _SERIES.items()} | {
     DIVERGING: "17528a 2f86cf 74b5e8 c3dff5 ffffff fbdfb8 f0a951 d87a10 8f4a06"
 }
-"""What pictures and pages have in place of colours for a dark ground; zero is white there."""
+"""Colours for white paper in place of those for a dark ground; zero is white there."""
 
 SERIES_SIGNS = "●○◆◇■□▲△"
-"""What tells curves apart without their hues."""
+"""Signs that distinguish curves without their hues."""
 
 STEPS = 256
 """Entries of a colour table."""
 
 
 def series_tint(number: int) -> Tint:
-    """Return the colour of a curve, and of what else is said of the same thing; the ninth is the
-    first.
-    """
+    """Return the colour of the curve of this number, from 0; curve 8 has that of curve 0."""
     hue = [*_SERIES][number % len(_SERIES)]
     return Tint(0, f"{hue} {hue}")
 
 
 @lru_cache
 def colour_table(name: str) -> tuple[RGB, ...]:
-    """Return the 256 colours of a palette, evenly spaced between its anchors. KeyError if unknown.
+    """Return the 256 colours of a palette, evenly spaced between its anchors.
 
-    In place of a name stand anchors of one's own, such as ``181c24 56b4e9``.
+    name: a name in ``PALETTES``, or own anchors such as ``181c24 56b4e9``. Raises KeyError for any
+        other name.
     """
     spelled = name if " " in name else _ANCHORS[name]
     anchors = [tuple(bytes.fromhex(anchor)) for anchor in spelled.split()]
@@ -95,7 +94,7 @@ def colour_table(name: str) -> tuple[RGB, ...]:
 
 
 def paper_table(name: str) -> tuple[RGB, ...]:
-    """Return the same for pictures and pages, whose ground is white."""
+    """Return the colours of a palette for pictures and pages, whose ground is white."""
     return colour_table(_ON_PAPER.get(name, name))
 
 
@@ -113,15 +112,31 @@ def shades(colour: str) -> str:
 
 
 def contrasting(colour: RGB) -> RGB:
-    """Return black or white, whichever contrasts more with ``colour``; 4.5 : 1 or more (WCAG
-    2.1).
-    """
+    """Return black or white, whichever contrasts more with ``colour``; 4.5 : 1 or more (WCAG)."""
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
         for part in (value / 255 for value in colour)
     )
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     return (0, 0, 0) if (luminance + 0.05) ** 2 > 1.05 * 0.05 else (255, 255, 255)
+
+
+_LIGHT = 0.25
+
+_ACCENTS = {"magma": "4fd0ff", "blues": "ffb000", DIVERGING: "7dff7d"}
+_ACCENT = "ff5c5c"
+
+
+def accent_colour(name: str) -> RGB:
+    """Return the colour of a cursor over a palette, which does not have this colour itself."""
+    red, green, blue = bytes.fromhex(_ACCENTS.get(name, _ACCENT))
+    return red, green, blue
+
+
+def lighter(colour: RGB) -> RGB:
+    """Return a colour a quarter of the way to white."""
+    red, green, blue = (round(part + (255 - part) * _LIGHT) for part in colour)
+    return red, green, blue
 
 
 def to_hex(colour: RGB) -> str:

@@ -1,4 +1,4 @@
-"""Attention maps on a terminal, in full or small under their names, and what colours mean."""
+"""Draws attention maps on a terminal, in full or small under their names, with a colour legend."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _GAP, _SMALL_GAP = 3, 2
 _LEAST_TITLE = 30
 _MOST_BESIDE = 4
 _TITLE_LINES = 3
-"""Of a map, with the empty one before the next."""
+"""The lines that a map's title takes, with the empty line before the next map."""
 
 
 def maps_block(part: Maps, theme: Theme, room: int) -> Block:
-    """Return the maps in ``room`` columns, then what their colours mean."""
+    """Return the maps in ``room`` columns, followed by what their colours mean."""
     title = Block(tuple(_lines(part.title, theme, room)), room)
     key = Block((), 0)
     if part.scale is not None:
@@ -44,7 +44,6 @@ def maps_block(part: Maps, theme: Theme, room: int) -> Block:
 
 
 def _texts(part: Maps, theme: Theme, room: int) -> Block:
-    """Return the texts below each other, each under its title."""
     blocks = []
     for shown in part.maps:
         words = [*_lines(shown.words or [(shown.name, True)], theme, room)]
@@ -71,7 +70,7 @@ def _lines(words: Words, theme: Theme, room: int) -> list[Line]:
 
 
 def _full(part: Maps, theme: Theme, room: int) -> Block:
-    """Put as many maps in a row as fit without showing less than one alone would."""
+    """Put as many maps in a row as fit without showing less of any than it shows alone."""
     axes = [map_axes(shown, theme) for shown in part.maps]
     most = part.lines or MOST_LINES
     wide = _map_room(part, axes, theme, room)
@@ -115,7 +114,7 @@ def _map_room(part: Maps, axes: Sequence[Axes], theme: Theme, width: int) -> int
     shown = [each[:2] for each in worth(width)]
     rooms = [(width + _GAP) // across - _GAP for across in range(2, len(axes) + 1)]
     rooms = [room for room in rooms if [each[:2] for each in worth(room)] == shown]
-    # Shorter headers, and two queries a line, before a map that is cut off.
+    # Shorter headers, or two queries a line, are better than a map that is cut off.
     fits = (
         room
         for room in rooms
@@ -125,7 +124,7 @@ def _map_room(part: Maps, axes: Sequence[Axes], theme: Theme, width: int) -> int
 
 
 def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, room: int, width: int) -> int:
-    """Return the lines that maps of ``room`` columns each take, with their titles."""
+    """Return the lines that maps of ``room`` columns each take together, with their titles."""
     across = (width + _GAP) // (room + _GAP)
     drawn = [
         heatmap(
@@ -144,7 +143,7 @@ def _lines_of(part: Maps, axes: Sequence[Axes], theme: Theme, room: int, width: 
 
 
 def _small(part: Maps, size: tuple[int, int], theme: Theme, room: int) -> Block:
-    """Draw rows of small maps with a line between; a row has as many as a page, or a part of it."""
+    """Draw small maps in rows with a line between; a row is one of a page, or a part of it."""
     lines, columns = size
     across = max((room + _SMALL_GAP) // (columns + _SMALL_GAP), 1)
     if part.across:

@@ -1,4 +1,4 @@
-"""Curves and histograms as drawings."""
+"""Draws curves and histograms as figures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROOM = 1000.0
 
 
 def plot_figure(plot: Plot) -> Drawing:
-    """Return the curves of a plot with axes and a legend, or its histograms next to each other."""
+    """Draw the curves of a plot with axes and a legend, or its histograms next to each other."""
     name = plot.title[0][0] if plot.title else "plot"
     if plot.histograms:
         drawings = [_histogram(each) for each in plot.histograms]
@@ -60,7 +60,7 @@ def plot_figure(plot: Plot) -> Drawing:
 
 
 class _Axes:
-    """Where values lie on the paper."""
+    """The transformation of values into places on the paper."""
 
     def __init__(self, ends: tuple[float, float], up: tuple[float, float]) -> None:
         self._ends, self._up = ends, up
@@ -99,7 +99,7 @@ class _Axes:
         ]
 
     def curve(self, curve: Curve, ink: str, sign: str, number: int) -> Iterator[Item]:
-        """Yield a line with its sign now and then, those of the curves not above each other."""
+        """Yield a curve's line, and its sign at intervals that differ between curves."""
         points = [(self.x(place), self.y(value)) for place, value in curve.points]
         if not curve.marked:
             yield Stroke(points, ink)
@@ -119,7 +119,7 @@ class _Axes:
 
 
 def _legend(plot: Plot, pens: Sequence[tuple[str, str]]) -> Iterator[tuple[Item, ...]]:
-    """Yield a line for each curve, mark and level, counted from the top of the line."""
+    """Yield a line for each curve, mark and level, placed relative to the top of the line."""
     for curve, (ink, sign) in zip(plot.curves, pens, strict=True):
         ends = [(_LEFT, 0.0), (_LEFT + _SAMPLE - 6, 0.0)]
         sample = Stroke([(_LEFT + 10, 0.0)], ink, _DOT) if curve.marked else Stroke(ends, ink)
@@ -143,9 +143,7 @@ def _moved(item: Item, down: float) -> Item:
 
 
 def _histogram(found: Histogram) -> Drawing:
-    """Draw bars of equal width, whatever the bins' sizes; a gap follows a first bin that begins at
-    0.
-    """
+    """Draw bars of equal width, whatever the bins' sizes; a gap follows a first bin from 0."""
     apart = found.edges[0] == 0
     items: list[Item] = [
         Label(_BARS_LEFT, 14, found.name, "name"),

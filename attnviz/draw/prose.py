@@ -1,4 +1,4 @@
-"""Sentences, and parts joined by dots, broken to the width of the screen."""
+"""Breaks sentences, and parts joined by dots, to the width of the screen."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from attnviz.draw.theme import Theme, Words
 
 
 def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) -> Block:
-    """Break text at its blanks, with later lines indented by two; the text must be safe.
+    """Break text at blanks, with later lines indented by two; the text must be safe to print.
 
-    Without a style, what stands before the first colon is bold. A word wider than the room is cut.
+    Without a style, the words before the first colon are bold. A word wider than the room is cut.
     """
     lines = at_blanks(text, room, "  ", theme.ellipsis)
     if style is not None:
@@ -24,21 +24,21 @@ def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) ->
 
 
 def quoted_line(name: str, content: str, room: int, theme: Theme, lead: int = 7) -> Line:
-    """Return a text in one line behind its name in ``lead`` columns, cut where the line is full."""
+    """Return a text in one line behind its name in ``lead`` columns, cut at the end of the line."""
     shown = visible(" ".join(content.split()), theme.encoding)
     shown = fit(shown, room - lead, theme.ellipsis) if width(shown) > room - lead else shown
     return text_line((name.ljust(lead), DIM), shown)
 
 
 def spelled_parts(parts: Words, theme: Theme) -> Words:
-    """Return the same parts in signs that the console has."""
+    """Return the parts in characters that the console can show."""
     return [(theme.spell(text), tone) for text, tone in parts]
 
 
 def wrapped(parts: Words, room: int, theme: Theme) -> list[Line]:
     """Join parts (text, tone) by dots, and break between parts when a line is full.
 
-    A part that is longer than a line is broken at its blanks.
+    A part longer than a line is broken at blanks.
     """
     lines: list[Line] = []
     used = 0
@@ -52,3 +52,33 @@ def wrapped(parts: Words, room: int, theme: Theme) -> list[Line]:
         lines += [[Segment(piece, style)] for piece in pieces]
         used = width(pieces[-1])
     return lines
+
+
+def one_line(parts: Words, theme: Theme, room: int) -> Line:
+    """Join parts (text, tone) by dots, as many as one line holds; only the first may be cut."""
+    line: Line = []
+    used, dot = 0, theme.dot
+    for text, tone in parts:
+        spelled, style = theme.spell(text), theme.tone(tone)
+        if not line:
+            if width(spelled) > room:
+                return [Segment(cut_at_word(spelled, room, theme), style)]
+        elif used + width(dot) + width(spelled) > room:
+            break
+        elif style == line[-1].style:
+            spelled = dot + spelled
+        else:
+            line.append(Segment(dot))
+            used += width(dot)
+        line.append(Segment(spelled, style))
+        used += width(spelled)
+    return line
+
+
+def cut_at_word(text: str, room: int, theme: Theme) -> str:
+    """Return the words of a text that fit, then an ellipsis."""
+    kept = fit(text, room, theme.ellipsis)
+    whole = kept.removesuffix(theme.ellipsis).rstrip()
+    if " " in whole and not text.startswith(f"{whole} "):
+        whole = whole.rpartition(" ")[0]
+    return f"{whole} {theme.ellipsis}" if width(whole) + 2 <= room else kept

@@ -1,6 +1,6 @@
-"""Values of either sign as a grid of heads and a ranking: blue below zero, orange above, one scale.
+"""Values of either sign as a grid of heads and a ranking: blue below zero, orange above.
 
-Maps of such values have a ``limit``; the colour bar of both is ``signed_scale``.
+Maps of such values have a ``limit``; ``signed_scale`` is the colour bar of grids and maps.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ def signed_grid(
     unclear: Collection[tuple[int, int]] = (),
     why: str = "",
 ) -> doc.HeadGrid:
-    """Return a cell for each value by (row, column), in its colour and written with two digits or
-    more.
+    """Return a grid of values by (row, column), each in its colour and with two digits or more.
 
-    scale: of the values; what its power is belongs into the title or a ``signed_scale``.
-    unclear: cells that stay faint; why: what their tips say.
+    scale: of the values; the title or a ``signed_scale`` should state its power.
+    unclear: cells that are drawn faint. why: the reason, for their tips.
     """
     limit = scale.limit
     cells = {}
@@ -40,9 +39,9 @@ def signed_grid(
 
 
 def signed_scale(scale: NumberScale, unit: str, change: str = "Δ") -> doc.Scale:
-    """Return the colour bar: the same range both ways where there are two signs.
+    """Return the colour bar; if values have two signs, its range is the same on both sides.
 
-    unit: of the values, such as ``nats``. change: what the colour is proportional to the root of.
+    unit: of the values, such as ``nats``. change: the name of what the colour's root is taken of.
     """
     first = -1.0 if scale.signed else 0.0
     ticks = [
@@ -59,7 +58,7 @@ def signed_scale(scale: NumberScale, unit: str, change: str = "Δ") -> doc.Scale
 
 
 Place = tuple[int, int]
-"""A layer, and a head or what else a layer has several of; both count from 0."""
+"""A layer, and a head or another part of that layer, both from 0."""
 
 
 def layer_grid(
@@ -73,11 +72,11 @@ def layer_grid(
     blank: Iterable[Place] = (),
     bar: doc.Scale | None = None,
 ) -> doc.HeadGrid:
-    """Make a ``signed_grid`` of values by their place, with a row for each layer that has any.
+    """Return a ``signed_grid`` of values by their place, with a row for each layer that has any.
 
-    column: the name over one. base: of the layers' names. unclear: values whose 95% interval
-    includes zero. blank: places without a value.
-    bar: the colour bar; a first screen has none, and the power in its title.
+    column: returns the name of a column. base: the number of the first layer.
+    unclear: values whose 95% interval includes zero. blank: places without a value.
+    bar: the colour bar; None on a first screen, whose title then states the power.
     """
     places = {*values, *blank}
     layers, columns = (sorted({place[axis] for place in places}) for axis in (0, 1))
@@ -104,9 +103,10 @@ def ranked_table(
     columns: Iterable[tuple[str | doc.Column, Sequence[str]]],
     grey: Sequence[bool] = (),
 ) -> doc.Table:
-    """Return a row for each name, a bar for its value, and the columns in which any cell is filled.
+    """Return a table with a row for each name: a bar for its value, and further columns.
 
-    columns: titles and cells; a plain title is that of numbers. grey: rows that are faint.
+    columns: titles and cells; a title that is a text makes a column of numbers. Columns with only
+        empty cells are left out. grey: rows that are drawn faint.
     """
     filled = [(column, cells) for column, cells in columns if any(cells)]
     faint = grey or [False] * len(names)
@@ -125,5 +125,5 @@ def ranked_table(
 
 
 def interval_text(ends: Sequence[float] | None, scale: NumberScale) -> str:
-    """Write an interval such as ``[+0.296, +0.566]``; empty without ends."""
+    """Write an interval such as ``[+0.296, +0.566]``; empty if ``ends`` is None."""
     return f"[{', '.join(map(scale.text, ends))}]" if ends else ""

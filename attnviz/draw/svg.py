@@ -1,4 +1,4 @@
-"""A drawing as SVG that needs nothing else: no font, script, style or picture from elsewhere."""
+"""Writes a drawing as SVG that needs nothing else: no font, script, style or picture."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 def png(steps: NDArray[np.intp], palette: str) -> bytes:
     """Encode steps (rows, columns) of a palette as a PNG image; −1 is transparent.
 
-    An image has 256 entries and blank needs one of them: steps 0 and 1, whose colours the eye
-    cannot tell apart, share theirs.
+    An image has 256 entries, and transparency needs one: steps 0 and 1, whose colours look the
+    same, share an entry.
     """
     rows, columns = steps.shape
     table = bytes(np.array(paper_table(palette), dtype=np.uint8))
     entries = np.where(steps < 0, 0, np.maximum(steps, 1)).astype(np.uint8)
-    lines = np.hstack([np.zeros((rows, 1), dtype=np.uint8), entries])  # 0: no filter
+    lines = np.hstack([np.zeros((rows, 1), dtype=np.uint8), entries])  # 0 means no filter
     return b"".join(
         [
             b"\x89PNG\r\n\x1a\n",
@@ -45,7 +45,7 @@ def png(steps: NDArray[np.intp], palette: str) -> bytes:
 
 
 def png_uri(steps: NDArray[np.intp], palette: str) -> str:
-    """Return the image as a ``data:`` address, which a page carries within itself."""
+    """Return the image as a ``data:`` address, which is part of the page."""
     return "data:image/png;base64," + base64.b64encode(png(steps, palette)).decode("ascii")
 
 
@@ -77,13 +77,11 @@ STYLE = """
 """
 
 _VECTOR_CELLS = 128 * 128
-"""A map of more cells than this is an image: its rectangles would weigh megabytes."""
+"""Maps of more cells than this become images: as rectangles they would take megabytes."""
 
 
 def safe(text: str) -> str:
-    """Escape any text as the content or an attribute of an element; control characters are
-    shown.
-    """
+    """Escape any text as the content or an attribute of an element; show control characters."""
     return escape(visible(text), quote=True)
 
 
@@ -97,9 +95,7 @@ def _place(x: float, y: float, width: float, height: float) -> str:
 
 
 def _runs(steps: NDArray[np.intp]) -> dict[int, list[str]]:
-    """Collect by step the path pieces of its runs of equal cells along each row; a cell is one
-    unit.
-    """
+    """Return by step the path commands of runs of equal cells in a row; a cell is one unit."""
     pieces: dict[int, list[str]] = defaultdict(list)
     for row, line in enumerate(steps):
         starts = np.flatnonzero(np.diff(line, prepend=-2))
@@ -117,7 +113,7 @@ def _cells(cells: Cells, palette: str) -> Iterator[str]:
     yield f'<rect class="blank" {place}/>'
     rows, columns = cells.steps.shape
     if rows * columns > _VECTOR_CELLS:
-        # Enlarged here, for viewers that would smooth what they enlarge.
+        # Enlarged here, because some viewers smooth what they enlarge themselves.
         large = cells.steps.repeat(round(cells.height / rows), 0)
         address = png_uri(large.repeat(round(cells.width / columns), 1), palette)
         yield (
@@ -197,14 +193,12 @@ def _opening(drawing: Drawing, attributes: str) -> str:
 
 
 def svg_element(drawing: Drawing, palette: str) -> str:
-    """Return a drawing as an element of a page that holds ``STYLE``."""
+    """Return a drawing as an SVG element of a page that contains ``STYLE``."""
     return "\n".join([_opening(drawing, ""), *_content(drawing, palette), "</svg>"])
 
 
 def svg_document(drawing: Drawing, palette: str) -> str:
-    """Return a drawing as a file of its own, on white paper, or dark where the reader prefers
-    it.
-    """
+    """Return a drawing as an SVG file, on white, or on dark if the viewer prefers that."""
     namespace = 'xmlns="http://www.w3.org/2000/svg" '
     pieces = [
         _opening(drawing, namespace),

@@ -1,7 +1,7 @@
-"""A table on a terminal: cells under their titles, and a bar for what rows are compared by.
+"""Draws a table on a terminal: cells under their titles, and a bar for the compared value.
 
-Columns are left out where the room is short. What may not go and is still too wide is broken into
-bands below each other, each with the leading columns again.
+Columns are left out if room is short. A table that is still too wide is broken into bands below
+each other, each with the leading columns again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from attnviz.draw.theme import Theme
 _INDENT = "  "
 _GAP = 2
 _BAR = -1
-"""The place of the bar among the columns."""
+"""The index that stands for the bar among the columns."""
 
 _LEAST_BAR, _WANTED_BAR, _MOST_BAR = 6, 10, 24
 _YIELDS_TO_BARS, _STAYS = 3, 9
@@ -33,9 +33,7 @@ _OTHER = Tint(95)
 
 
 def bar_tint(row: Row, table: Table) -> Tint:
-    """Return the colour of a row's bar: its own, or that of the value's sign where rows are
-    ranked.
-    """
+    """Return the colour of a row's bar: its own, or in ranked tables that of the value's sign."""
     return row.tint or (_SIGNS[row.bar is None or row.bar[0] >= 0] if table.ranked else _OTHER)
 
 
@@ -54,7 +52,7 @@ def table_block(table: Table, theme: Theme, room: int) -> Block:
     blocks = []
     for band in bands:
         lines: list[Line] = []
-        split = wraps and _used_by(band[:-1], widths) > room  # its rows, its titles are not
+        split = wraps and _used_by(band[:-1], widths) > room  # the titles are not cut
         if any(column.title for column in table.columns) and not split:
             lines.append(_line(_headings(table), table, band, widths, theme))
         for row in table.rows:
@@ -67,7 +65,7 @@ def table_block(table: Table, theme: Theme, room: int) -> Block:
 
 
 def _spelled(table: Table, theme: Theme) -> Table:
-    """Return the table in signs that the console has, the names of what is ranked strong."""
+    """Return the table in characters that the console has; names of ranked rows are strong."""
     columns = [column._replace(title=theme.spell(column.title)) for column in table.columns]
     if table.ranked:
         columns[0] = columns[0]._replace(tone="strong")
@@ -94,8 +92,9 @@ def _headings(table: Table) -> Row:
 
 
 def _widths(table: Table, room: int) -> dict[int, int]:
-    """Return what each column takes; 0 for one without any cell. Of those to be cut the widest
-    yield.
+    """Return the width of each column, 0 for one without any cell.
+
+    If room is short, the widest columns that may be cut are made narrower.
     """
     rows = [row for row in table.rows if len(row.cells) > 1]
     widths = {}
@@ -136,13 +135,13 @@ def _kept(table: Table, widths: dict[int, int], room: int) -> list[int]:
 
 
 def _bands(places: Sequence[int], widths: dict[int, int], room: int, lead: int) -> list[list[int]]:
-    """Return the columns in bands that fit, the leading ones in each; the first is cut where it
-    must be.
+    """Return the columns in bands that fit, each beginning with the leading columns.
 
-    Of several leading columns only the first is repeated where they leave no room for another.
+    If several leading columns leave no room for another, only the first is repeated, cut if
+    necessary.
     """
     others = places[lead:]
-    for place in others:  # one that no line has room for is cut
+    for place in others:  # wider than any line, so it is cut
         widths[place] = min(widths[place], max(room - _LEAST_LABEL - _GAP, _LEAST_LABEL))
     most = max((widths[place] for place in others), default=-_GAP)
     if lead > 1 and sum(widths[place] + _GAP for place in places[:lead]) + most > room:
@@ -191,7 +190,7 @@ def _row(
 def _line(
     row: Row, table: Table, band: Sequence[int], widths: dict[int, int], theme: Theme
 ) -> Line:
-    """Return the cells of one line, blanks only where something follows."""
+    """Return the cells of one line, with blanks only if something follows."""
     line: Line = []
     pending = 0
     for place in band:
@@ -208,7 +207,7 @@ def _line(
 
 
 def _cell(row: Row, table: Table, place: int, room: int, theme: Theme) -> Segment:
-    """Return what stands in a column: a text, or the bar and its caption."""
+    """Return the content of a column: a text, or the bar and its caption."""
     if place == _BAR:
         caption = (row.tones or {}).get(_BAR)
         text = cut(theme.spell(table.bars), room)
@@ -220,10 +219,10 @@ def _cell(row: Row, table: Table, place: int, room: int, theme: Theme) -> Segmen
 
 
 def _bar(row: Row, table: Table, cells: int, theme: Theme) -> Segment:
-    """Return a bar of a value's size, half a column fine."""
+    """Return a bar with the length of a value, exact to half a column."""
     value, limit = row.bar or (0.0, 0.0)
     halves = round(2 * cells * min(abs(value) / limit, 1.0)) if limit > 0 else 0
-    # Thin lines: full blocks of neighbouring rows would grow together.
+    # Thin lines: full blocks of neighbouring rows would touch.
     text = "#" * ((halves + 1) // 2) if theme.ascii else "━" * (halves // 2) + "╸" * (halves % 2)
     return Segment(text, theme.ink(bar_tint(row, table)))
 
@@ -231,14 +230,12 @@ def _bar(row: Row, table: Table, cells: int, theme: Theme) -> Segment:
 def _hanging(
     row: Row, table: Table, band: Sequence[int], widths: dict[int, int], theme: Theme, room: int
 ) -> list[Line]:
-    """Return a row whose last cell is broken: next to the others, or below where they leave no
-    room.
-    """
+    """Return a row whose last cell has several lines, next to the other cells or below them."""
     *others, last = band
     start = _used_by(others, widths) + _GAP
     if start - _GAP <= room:
         lines = [_line(row, table, others, widths, theme)]
-    else:  # behind each other, or each on a line of its own
+    else:  # one after the other, or each on a line of its own
         cells = [_cell(row, table, place, room, theme) for place in others]
         cells = [cell for cell in cells if cell.text.strip()]
         lines = [[Segment(cell.text + " " * _GAP, cell.style) for cell in cells]]

@@ -1,4 +1,4 @@
-"""A document on a terminal: each part as a block, groups below or next to each other."""
+"""Draws a document on a terminal: each part as a block, groups below or next to each other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EVERYTHING = "--full: everything"
 
 
 def terminal_block(document: doc.Document, theme: Theme, room: int) -> Block:
-    """Return all of it in ``room`` columns."""
+    """Return the whole document in ``room`` columns."""
     groups = [*document.whole, doc.Group(document.explain), doc.Group(document.hints)]
     return trimmed(_stacked(groups, theme, room))
 
@@ -46,13 +46,11 @@ def _stacked(groups: Sequence[doc.Group], theme: Theme, room: int, gap: int = 1)
 
 
 def first_screen(document: doc.Document, theme: Theme, room: int, lines: int) -> Block:
-    """Return what was measured, the finding, and what ``lines`` have room for; the next steps
-    last.
-    """
+    """Return what was measured, the finding, what fits into ``lines``, and last the next steps."""
     if document.first is None:
         return terminal_block(document, theme, room)
     steps, said = _steps(document, theme, room), _finding(document, theme, room)
-    if len(said) + 3 > lines:  # on the smallest screens the finding alone, as far as it goes
+    if len(said) + 3 > lines:  # the smallest screens show the finding alone, cut if necessary
         steps = Block((), room)
         said = [*said[: lines - 2], [Segment(theme.ellipsis)]] if len(said) >= lines else said
     top = Block((_heading(document, theme, room), *said), room)
@@ -62,7 +60,7 @@ def first_screen(document: doc.Document, theme: Theme, room: int, lines: int) ->
 
 
 def _heading(document: doc.Document, theme: Theme, room: int) -> Line:
-    """Return one line; of the text as much as there is room for."""
+    """Return the heading in one line, with as much of the text as fits."""
     name, *more = document.heading
     words = [*spelled_parts([(short_name(name[0]), name[1]), *more], theme)]
     text = visible(" ".join(document.quoted.split()), theme.encoding)
@@ -85,7 +83,7 @@ def _finding(document: doc.Document, theme: Theme, room: int) -> Sequence[Line]:
 
 
 def _steps(document: doc.Document, theme: Theme, room: int) -> Block:
-    """Return the hints that one line has room for; the last of them leads to everything."""
+    """Return the hints that fit into one line; the last one shows how to see everything."""
     hints = [
         text for part in document.hints if isinstance(part, doc.Facts) for text, _ in part.words
     ]
@@ -98,10 +96,11 @@ def _steps(document: doc.Document, theme: Theme, room: int) -> Block:
 
 
 def _fitted(groups: Sequence[doc.Group], theme: Theme, room: int, lines: int) -> Block:
-    """Return the groups in at most ``lines``: tables lose rows, then whole groups go, those that
-    yield
-    most first, then grids of colours have two rows a line, then grids lose rows and maps go, then
-    the empty lines; what is still too much is cut.
+    """Return the groups in at most ``lines`` lines.
+
+    Until they fit, tables lose rows; groups are left out, those with the highest ``yields`` first;
+    grids of colours get two rows a line; grids lose rows and maps are left out; empty lines go. A
+    rest that is still too long is cut.
     """
     kept = list(groups)
     while True:
@@ -134,8 +133,9 @@ _Kind = type[doc.Table] | type[doc.HeadGrid] | type[doc.Maps]
 
 
 def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
-    """Return the group with fewer rows, or one map less, in its part of this kind that can lose
-    most.
+    """Return the group with fewer rows, or one map less.
+
+    kind: the kind of part to shorten; of several that which can lose most is shortened.
     """
     parts = list(group.parts)
     place = max(range(len(parts)), key=lambda place: _spare(parts[place], kind))
@@ -154,7 +154,7 @@ def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
 
 
 def _spare(part: doc.Part | doc.Group, kind: _Kind) -> int:
-    """Return how many rows or maps its part of this kind that can lose most has to lose."""
+    """Return how many rows or maps the part of this kind that can lose most can lose."""
     if isinstance(part, doc.Group):
         return max((_spare(member, kind) for member in part.parts), default=0)
     if not isinstance(part, kind):
@@ -167,9 +167,7 @@ def _spare(part: doc.Part | doc.Group, kind: _Kind) -> int:
 
 
 def _may_halve(part: doc.Part | doc.Group) -> bool:
-    """Return whether it has a grid whose cells are colours and no letters, still with a line a
-    row.
-    """
+    """Return whether it contains a grid of colours without letters that has a line for each row."""
     if isinstance(part, doc.Group):
         return any(map(_may_halve, part.parts))
     if not isinstance(part, doc.HeadGrid) or part.halved or len(part.rows) < 2:
@@ -178,7 +176,7 @@ def _may_halve(part: doc.Part | doc.Group) -> bool:
 
 
 def _halved(group: doc.Group) -> doc.Group:
-    """Return the group with two rows a line in each such grid."""
+    """Return the group with two rows a line in each grid that ``_may_halve`` finds."""
     parts: list[doc.Part | doc.Group] = []
     for part in group.parts:
         if isinstance(part, doc.Group):
@@ -214,7 +212,7 @@ def _group(group: doc.Group, theme: Theme, room: int) -> Block:
 def _yielding(
     parts: Sequence[doc.Part | doc.Group], how: doc.Beside, theme: Theme, room: int
 ) -> Block:
-    """Return the first part in the room that the second one leaves, or else above it."""
+    """Return the first part next to the second, or above it if that leaves too little room."""
     first, second = parts
     right = _member(second, theme, room)
     left = room - widest(right.lines) - how.gap
@@ -226,7 +224,7 @@ def _yielding(
 
 
 def _full_width(part: doc.Part | doc.Group) -> int:
-    """Return the columns that a part takes where there is room for all of it."""
+    """Return the columns that a grid takes if there is room for all of it; 0 for other parts."""
     if isinstance(part, doc.Group):
         return max(map(_full_width, part.parts), default=0)
     return full_width(part) if isinstance(part, doc.HeadGrid) else 0
@@ -239,7 +237,6 @@ def _member(part: doc.Part | doc.Group, theme: Theme, room: int) -> Block:
 
 
 def part_block(part: doc.Part, theme: Theme, room: int) -> Block:
-    """Return one part in ``room`` columns."""
     match part:
         case doc.Facts():
             return _facts(part, theme, room)
@@ -254,7 +251,7 @@ def part_block(part: doc.Part, theme: Theme, room: int) -> Block:
         case doc.HeadGrid():
             return grid_block(part, theme, room)
         case doc.Maps():
-            from attnviz.draw.panels import maps_block  # NumPy is for maps alone
+            from attnviz.draw.panels import maps_block  # only maps need NumPy
 
             return maps_block(part, theme, room)
         case doc.Plot(histograms=[_, *_]):

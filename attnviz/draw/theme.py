@@ -1,9 +1,10 @@
-"""How this terminal can show a weight: in colour, or by a ramp of glyphs, in Unicode or ASCII."""
+"""How a terminal can show a weight: in colour, or by a ramp of glyphs, in Unicode or ASCII."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Literal
 
 from rich.color import Color
@@ -13,13 +14,21 @@ from rich.style import Style
 
 from attnviz.draw.blocks import BOLD, DIM
 from attnviz.draw.labels import spelled, visible
-from attnviz.draw.palette import DIVERGING, STEPS, Tint, colour_table, contrasting
+from attnviz.draw.palette import (
+    DIVERGING,
+    STEPS,
+    Tint,
+    accent_colour,
+    colour_table,
+    contrasting,
+    lighter,
+)
 
 Tone = Literal["plain", "strong", "faint", "good", "bad", "skipped"]
-"""How a text stands out; the last three are verdicts."""
+"""The emphasis of a text; the last three are verdicts."""
 
 Words = Sequence[tuple[str, bool | Tone]]
-"""Parts of a line, joined by dots; True is ``strong``. As a title: the heading, then remarks."""
+"""Parts of a line, joined by dots; True is ``strong``. In a title: the heading, then remarks."""
 
 _BLOCKS = "·░▒▓█"
 _LETTERS = ".:-=+*#%@"
@@ -27,7 +36,7 @@ _DRAWN = _BLOCKS + "▀▄▁▂▃▅▆▇…×√±→“”Δ✓✗"  # ever
 _LEVELS = (0.125, 0.4, 0.7)
 """The roots from which a value is weak, middling or strong without colour."""
 _HELPS, _HARMS = "░▒█", "-=≡"
-_ASCII_HELPS, _ASCII_HARMS = ":*#", "-=%"  # no digits and no plus: a number may follow
+_ASCII_HELPS, _ASCII_HARMS = ":*#", "-=%"  # no digits and no plus, since a number may follow
 _SMOOTH = {"256", "truecolor"}
 VERDICTS = {"good": "#1fa37a", "bad": "#e8562a", "skipped": "#8a94a3"}
 """Green and vermilion that stay apart for common colour blindness (Okabe & Ito 2008)."""
@@ -43,8 +52,9 @@ _TONES: dict[Tone, Style | None] = {
 
 
 def strength(value: float, limit: float) -> int:
-    """Return how strong a value is without colour: 0 (almost none) to 3, by its root's share of
-    one.
+    """Return the strength of a value without colour, from 0 (almost none) to 3.
+
+    It follows from the square root of value / limit.
     """
     root = min(abs(value) / (limit or 1.0), 1.0) ** 0.5
     return sum(root >= level for level in _LEVELS)
@@ -62,13 +72,15 @@ def sign_glyph(value: float, limit: float, ascii_only: bool) -> str:
 
 @dataclass(frozen=True)
 class Theme:
-    """The means of drawing of one console.
+    """How one console can draw.
 
     palette: a name of ``PALETTES``.
-    colour: whether cells are coloured; needs 256 colours, with 16 a ramp of glyphs says more.
-    ascii: draw with ASCII only.
+    colour: whether cells are coloured, which needs 256 colours; with 16, a ramp of glyphs says
+        more.
+    ascii: whether only ASCII is drawn.
     encoding: of the stream; characters of tokens that it lacks are escaped.
     lines: of the screen, for what fits itself to them.
+    coarse: whether the console has 256 colours and no more.
     """
 
     palette: str = "viridis"
@@ -76,13 +88,14 @@ class Theme:
     ascii: bool = False
     encoding: str = "utf-8"
     lines: int = 24
+    coarse: bool = False
     _styles: dict[tuple[int, int], Style] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     @classmethod
     def of(cls, console: Console, palette: str, ascii_only: bool) -> Theme:
-        """Return the best that a console can do."""
+        """Return the best theme that a console supports."""
         encoding = console.encoding
         carries_blocks = not ascii_only
         try:
@@ -91,11 +104,12 @@ class Theme:
             carries_blocks = False
         colour = console.color_system in _SMOOTH and not console.no_color
         encoding = encoding if carries_blocks else "ascii"
-        return cls(palette, colour, not carries_blocks, encoding, console.height)
+        coarse = console.color_system == "256"
+        return cls(palette, colour, not carries_blocks, encoding, console.height, coarse)
 
     @property
     def ramp(self) -> str:
-        """Return the glyphs from weight 0 to weight 1 where there is no colour."""
+        """Return the glyphs from weight 0 to weight 1 for drawing without colour."""
         return _LETTERS if self.ascii else _BLOCKS
 
     @property
@@ -104,17 +118,17 @@ class Theme:
 
     @property
     def trace(self) -> str:
-        """Return what stands for a weight that rounds to zero but is more."""
+        """Return the glyph of a weight that rounds to zero without being zero."""
         return "." if self.ascii else "·"
 
     @property
     def dot(self) -> str:
-        """Return what stands between the parts of a line."""
+        """Return the separator of the parts of a line."""
         return " - " if self.ascii else " · "
 
     @property
     def signed(self) -> Theme:
-        """Return the same for values of either sign: steps are those of ``diverging_steps``."""
+        """Return the theme for values of either sign, with the steps of ``diverging_steps``."""
         return replace(self, palette=DIVERGING)
 
     @property
@@ -123,33 +137,49 @@ class Theme:
         return self.colour and not self.ascii
 
     def spell(self, text: str) -> str:
-        """Spell words of this program as the console can write them."""
+        """Return a text of attnviz in characters that the console can show."""
         return visible(spelled(text) if self.ascii else text, self.encoding)
 
     def tone(self, tone: bool | Tone) -> Style | None:
-        """Return how a text of this tone is set; True is ``strong``."""
+        """Return the style of a tone; True is ``strong``."""
         if not self.colour and tone in VERDICTS:
             return DIM if tone == "skipped" else BOLD
         return _TONES["strong" if tone is True else tone or "plain"]
 
     def ink(self, tint: Tint) -> Style | None:
-        """Return a colour for what is drawn on the terminal's ground; None without colour."""
+        """Return the style of text in a colour; None without colour."""
         if not self.colour:
             return None
         return Style(color=Color.from_rgb(*colour_table(tint.palette or self.palette)[tint.step]))
 
     def ground(self, tint: Tint) -> Style | None:
-        """Return a coloured ground with black or white ink on it; None without colour."""
+        """Return the style of a coloured ground with black or white text; None without colour."""
         if not self.colour:
             return None
         shade = colour_table(tint.palette or self.palette)[tint.step]
         ink = Color.from_rgb(*contrasting(shade))
         return Style(color=ink, bgcolor=Color.from_rgb(*shade))
 
-    def glyph(self, step: int) -> str:
-        """Return the ramp's glyph for a step of the colour table, or the glyph of a sign and its
-        size.
+    def accent(self, ground: bool = False) -> Style:
+        """Return the style of a cursor: a colour that the palette lacks; reversed without colour.
+
+        ground: whether it colours the ground of a cell and not its text.
         """
+        if not self.colour:
+            return Style(reverse=True, bold=True)
+        shade = Color.from_rgb(*accent_colour(self.palette))
+        if not ground:
+            return Style(color=shade, bold=True)
+        return Style(color=Color.from_rgb(0, 0, 0), bgcolor=shade, bold=True)
+
+    def lit(self, step: int) -> Style:
+        """Return the style of a cell in the row or the column of a cursor: its colour, lighter."""
+        shade = lighter(colour_table(self.palette)[step])
+        ink = Color.from_rgb(*contrasting(shade))
+        return Style(color=ink, bgcolor=Color.from_rgb(*shade), bold=True)
+
+    def glyph(self, step: int) -> str:
+        """Return the glyph of a step: of the ramp, or of the sign and size of a signed value."""
         if self.palette == DIVERGING:
             root = 2 * step / (STEPS - 1) - 1
             return sign_glyph(root * abs(root), 1.0, self.ascii)
@@ -167,7 +197,7 @@ class Theme:
         return known
 
     def cells(self, step: int, cells: int, text: str = "") -> Segment:
-        """Return one weight across ``cells`` columns, ``text`` written in it."""
+        """Return one weight across ``cells`` columns, with ``text`` written in it."""
         if step < 0:
             return Segment(" " * cells)
         if not self.colour:
@@ -177,27 +207,33 @@ class Theme:
         ink = Color.from_rgb(*contrasting(colour_table(self.palette)[step]))
         return Segment(text.center(cells), self._style(-1, step) + Style(color=ink))
 
-    def halves(self, upper: Tint | None, lower: Tint | None, cells: int) -> Segment:
-        """Draw two colours above each other across ``cells`` columns; None is blank."""
-        above, below = (each and self.ink(each) for each in (upper, lower))
-        if above is None:
-            return Segment("▄" * cells, below) if below else Segment(" " * cells)
-        return Segment("▀" * cells, above + Style(bgcolor=below.color) if below else above)
+    def halves(self, upper: Style | None, lower: Style | None, cells: int) -> Segment:
+        """Draw two colours above each other across ``cells`` columns; None leaves a half blank."""
+        if upper is None:
+            return Segment("▄" * cells, lower) if lower else Segment(" " * cells)
+        return Segment("▀" * cells, upper + Style(bgcolor=lower.color) if lower else upper)
 
-    def stacked(self, upper: Sequence[int], lower: Sequence[int]) -> list[Segment]:
-        """Draw two rows of steps in one line of half blocks; −1 is blank. Equal neighbours
-        merge.
+    def stacked(
+        self, upper: Sequence[int], lower: Sequence[int], short: bool = False
+    ) -> list[Segment]:
+        """Draw two rows of steps in one line of half blocks; equal neighbours are joined.
+
+        upper, lower: the steps; −1 is blank.
+        short: whether two equal steps are a blank on their colour, which takes a terminal fewer
+            bytes than a half block.
         """
         line: list[Segment] = []
-        for above, below in zip(upper, lower, strict=True):
-            if above >= 0:
-                glyph, style = "▀", self._style(above, below)
-            elif below >= 0:
-                glyph, style = "▄", self._style(below, -1)
-            else:
+        for (above, below), alike in groupby(zip(upper, lower, strict=True)):
+            if above < 0 and below < 0:
                 glyph, style = " ", None
-            if line and line[-1].style == style and line[-1].text[0] == glyph:
-                line[-1] = Segment(line[-1].text + glyph, style)
+            elif above == below and short:
+                glyph, style = " ", self._style(-1, above)
+            elif above >= 0:
+                glyph, style = "▀", self._style(above, below)
             else:
-                line.append(Segment(glyph, style))
+                glyph, style = "▄", self._style(below, -1)
+            text = glyph * sum(1 for _ in alike)
+            if line and line[-1].style == style and line[-1].text[0] == glyph:
+                text = line.pop().text + text
+            line.append(Segment(text, style))
         return line

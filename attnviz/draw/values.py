@@ -1,7 +1,7 @@
-"""Values in the files for programs: the shortest decimals, and the model's own facts.
+"""Values in the files for programs: the shortest decimals, and facts about the model.
 
-Weights are the shortest decimals that read back as the same float32: at most nine digits; trying
-9, 8, 7 and 6 on whole arrays is several times as fast as asking every number for its own text.
+Weights are the shortest decimals that read back as the same float32: at most nine digits. Trying 9,
+8, 7 and 6 digits on whole arrays is several times as fast as converting number by number.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 def write_object(
     data: dict[str, Any], stream: SupportsWrite[str], lists: Sequence[str] | None = ()
 ) -> None:
-    """Write a JSON object in ASCII: nothing in a name may reach a terminal as a control.
+    """Write a JSON object in ASCII, so that no name can send control characters to a terminal.
 
-    lists: its lists that come last, a line for each entry; without any all is indented, and with
-        None all is one line.
+    lists: its lists that come last, with a line for each entry. Without any, everything is
+        indented; None writes one line.
     """
     if not lists:
         indent = None if lists is None else 1
@@ -63,7 +63,7 @@ _PLAIN = (
 
 
 def model_facts(info: ModelInfo) -> dict[str, Any]:
-    """Return where the numbers come from, as JSON values; None for what an array does not tell."""
+    """Return where the numbers come from, as JSON values; None for facts that an array lacks."""
     known = not info.is_array
     return {
         "name": info.name,
@@ -83,12 +83,11 @@ def model_facts(info: ModelInfo) -> dict[str, Any]:
 
 
 _MOST = 2**17
-"""Heads of a model, each of which has a place on the screen; 16,128 are the most that are known."""
+"""The most heads of a model that is read; the largest known one has 16,128."""
 
 
 def model_of(facts: Mapping[str, Any]) -> ModelInfo:
-    """Return the model that ``model_facts`` informed about, read from a file that anyone may have
-    written.
+    """Return the model that ``model_facts`` described, from a file that anyone may have written.
 
     Raises KeyError, TypeError or ValueError for anything else.
     """
@@ -110,12 +109,12 @@ def model_of(facts: Mapping[str, Any]) -> ModelInfo:
 
 
 def label_facts(label: HeadLabel) -> dict[str, Any]:
-    """Return a head's label and what supports it, as JSON values; None for what this text does not
-    show.
+    """Return a head's label and its support, as JSON values; None for what this text lacks.
 
-    ``source`` is ``card``, ``patterns``, ``text``, or ``none`` for what only describes the head on
-    this text; ``date`` when ``patterns`` kept it. ``score`` is that of the source, ``measured`` the
-    same where it was known before; ``on_text`` and ``base_rate`` are of this text.
+    ``source`` is ``card``, ``patterns``, ``text``, or ``none`` for a description of the head on
+    this text; ``date`` is when ``patterns`` kept the label. ``score`` is that of the source;
+    ``measured`` the score measured before, for a known label; ``on_text`` and ``base_rate`` are of
+    this text.
     """
     return {
         "name": label.name,
@@ -130,7 +129,7 @@ def label_facts(label: HeadLabel) -> dict[str, Any]:
 
 
 def known_label_facts(label: HeadLabel) -> dict[str, Any]:
-    """Return a label that was known before, as JSON values, with nothing of the text at hand."""
+    """Return a label that was known before, as JSON values, without fields of this text."""
     facts = label_facts(label)
     return {name: facts[name] for name in ("name", "score", "source", "date")}
 
@@ -140,16 +139,15 @@ _EXACT_POWER = 22
 
 
 def json_number(value: float | None) -> float | None:
-    """Return a number that JSON has; None for what was not measured or is not finite."""
+    """Return a number that JSON has; None for one that is missing or not finite."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 
 def shortest(values: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return float64 numbers, same shape, whose ``repr`` is the shortest that gives ``values``
-    back.
+    """Return float64 numbers, same shape, with the shortest ``repr`` that reads back as ``values``.
 
-    float64 input is returned as it is: its ``repr`` is that already. Numbers of a million and more
-    read back as well, but may keep a digit too many.
+    float64 input is returned as it is, since its ``repr`` is shortest already. Numbers of a million
+    and more read back as well, but may have a digit too many.
     """
     exact = values.astype(np.float64)
     if values.dtype != np.float32:

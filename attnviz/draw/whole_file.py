@@ -1,7 +1,7 @@
-"""Files and directories are written whole or not at all, by one process at a time.
+"""Writes files and directories whole or not at all, by one process at a time.
 
-An old file is replaced only by a finished new one; under the name of a directory stands nothing
-until it is done.
+An old file is replaced only by a finished new one. A new directory gets its name only when it is
+complete.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from attnviz.errors import LoadError, UsageError
 
 
 def lock(descriptor: int, name: str) -> None:
-    """Keep other runs off an open file while this process has it open, where the system can.
+    """Lock an open file against other runs until this process closes it, if the system can.
 
-    name: as it is shown. UsageError where another run has it.
+    name: the name for the message. Raises UsageError if another run has locked it.
     """
     try:
         import fcntl
@@ -35,9 +35,9 @@ def lock(descriptor: int, name: str) -> None:
 
 
 @contextmanager
-def held(directory: Path) -> Iterator[None]:
-    """Keep other runs out of a directory that is there; UsageError where one is in it."""
-    if os.name == "nt":  # opens no directories
+def directory_lock(directory: Path) -> Iterator[None]:
+    """Lock an existing directory against other runs; UsageError if another run uses it."""
+    if os.name == "nt":  # Windows opens no directories
         yield
         return
     descriptor = os.open(directory, os.O_RDONLY)
@@ -56,10 +56,9 @@ def _failure(path: Path, error: OSError | RuntimeError) -> LoadError:
 def _replaced(path: Path, named: bool) -> Path:
     """Return the file that is replaced when ``path`` is written; nothing is created.
 
-    named: whether a person named ``path``: only then a link is followed.
-
-    Raises UsageError if something else than a regular file is there, LoadError if the system
-    refuses to look.
+    named: whether a person named ``path``; only then a link is followed.
+    Raises UsageError if something other than a regular file is there, LoadError if it cannot be
+    looked at.
     """
     try:
         final = path.resolve() if named else path.parent.resolve() / path.name
@@ -77,10 +76,9 @@ def _replaced(path: Path, named: bool) -> Path:
 
 
 def check_writable(path: Path, *, named: bool = False) -> None:
-    """Raise one line if ``whole_file`` could not write ``path``; create nothing.
+    """Raise an error if ``whole_file`` could not write ``path``; create nothing.
 
-    UsageError where it names something else than a file, LoadError where rights or the directory
-    are missing.
+    Raises UsageError for something other than a file, LoadError for missing rights or directories.
     """
     shown, parent = visible(str(path)), path.parent
     _replaced(path, named)
@@ -101,18 +99,16 @@ def check_writable(path: Path, *, named: bool = False) -> None:
 def whole_file(path: Path, *, named: bool = False) -> Iterator[BinaryIO]:
     """Yield a binary stream whose content becomes ``path`` if the block ends without an exception.
 
-    It is written next to ``path`` under another name and moved into place; the permissions of a
-    file that was there are kept.
-
-    named: whether a person named ``path``: only then a link is followed.
-
-    Raises UsageError, before the block or after it, if something else than a regular file is there,
-    and LoadError where the system refuses.
+    It is written next to ``path`` under another name and moved into place. An existing file's
+    permissions are kept.
+    named: whether a person named ``path``; only then a link is followed.
+    Raises UsageError, before or after the block, if something other than a regular file is there,
+    LoadError if the system refuses.
     """
     beside = _replaced(path, named).with_name(f".attnviz-{secrets.token_hex(8)}.part")
-    # Not tempfile: its files are private, these get the rights any new file gets.
+    # Not tempfile, whose files are private: these get the permissions of any new file.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    try:  # a signal may come as soon as it is there
+    try:  # a signal may come as soon as it exists
         with open(os.open(beside, flags, 0o666), "wb") as stream:
             yield stream
         final = _replaced(path, named)
@@ -122,15 +118,15 @@ def whole_file(path: Path, *, named: bool = False) -> Iterator[BinaryIO]:
     except OSError as error:
         raise _failure(path, error) from error
     finally:
-        with suppress(OSError):  # moved into place, or never made, which is told already
+        with suppress(OSError):  # moved into place, or never made, which was reported already
             beside.unlink()
 
 
 def check_new_directory(path: Path) -> None:
-    """Raise one line if ``path`` cannot become a new directory; nothing is created.
+    """Raise an error if ``path`` cannot become a new directory; nothing is created.
 
-    UsageError where something is there, an empty directory aside; LoadError where the directory
-    around it or the right to write there is missing.
+    Raises UsageError if something other than an empty directory is there, LoadError if the parent
+    directory or the right to write there is missing.
     """
     shown = repr(str(path))
     try:
@@ -152,7 +148,7 @@ def check_new_directory(path: Path) -> None:
 def whole_directory(path: Path) -> Iterator[Path]:
     """Yield a draft directory that becomes ``path`` when the block ends without an exception.
 
-    Raises what ``check_new_directory`` raises, and LoadError where the system refuses on the way.
+    Raises what ``check_new_directory`` raises, and LoadError if writing fails.
     """
     check_new_directory(path)
     final = path.resolve()

@@ -1,1 +1,1 @@
-"""Pure measures of attention weights."""
+"""Measures of attention weights as functions of arrays."""

@@ -19,7 +19,7 @@ def cheapest_pairs(costs: NDArray[np.floating]) -> list[tuple[int, int]]:
     rows, columns = table.shape
     if rows > columns:
         return sorted((row, column) for column, row in cheapest_pairs(table.T))
-    # Column 0 stands for none; row_of[j] is the row that has column j, counted from 1.
+    # Column 0 stands for no column; row_of[j] is the row that has column j, counted from 1.
     row_prices, column_prices = np.zeros(rows + 1), np.zeros(columns + 1)
     row_of = np.zeros(columns + 1, int)
     for row in range(1, rows + 1):

@@ -1,6 +1,6 @@
 """Confidence intervals and p-values of means over a few texts, by bootstrap and sign flips.
 
-Rank correlation is here too.
+It also has rank correlation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FLIPS = 4096
 """The number of random sign flips; up to 13 texts all possible flips are used."""
 
 _CONSTANT = 1e-6
-"""A draw with less than this share of the texts' spread counts as constant, but for rounding."""
+"""A draw counts as constant if its spread is less than this share of the texts' spread."""
 
 
 def mean_interval(
@@ -116,7 +116,7 @@ def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
 
 
 def few_note(count: int, noun: str) -> tuple[str, ...]:
-    """Return a note that there are too few texts for intervals; empty for one or enough."""
+    """Return a note that texts are too few for intervals; empty for a single text or enough."""
     if not 1 < count < LEAST_TEXTS:
         return ()
     return (f"no intervals: {count} {noun} are too few for them; give at least {LEAST_TEXTS}",)
@@ -130,7 +130,7 @@ def copies_note(left: int, whole: int, noun: str) -> tuple[str, ...]:
 
 
 def sign_flip_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
-    """Return the two-sided p-value of each mean by itself: (text, ablation) to (ablation,).
+    """Return the two-sided p-value (ablation,) of each mean of values (text, ablation), unadjusted.
 
     If there is no effect, the sign of a text's difference is random: p is the share of sign flips,
     the same for all ablations, whose sum is at least as large.

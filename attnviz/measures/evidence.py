@@ -1,9 +1,9 @@
 """Tests whether a head's attention over one text earns it a label, or could be due to chance.
 
-A label says which key each query attends to: an *event* is a query with that key. The head's weight
-on the keys of the events is compared with two things. The effect: the same head's attention to the
-same keys from its other queries (a column, such as a sink, is no pattern). The evidence: for each
-query a key drawn at random among those that it sees. For random keys J, S = Σ A[i, J_i] has a mean,
+A label names a key for each query: an *event* is a query with that key. The head's weight on the
+keys of the events is compared with two things. The effect: the same head's attention to the same
+keys from its other queries (a column, such as a sink, is no pattern). The evidence: for each query
+a key drawn at random among those that it sees. For random keys J, S = Σ A[i, J_i] has a mean,
 variance and third cumulant that are the sums of those of the rows. Its upper tail is approximated
 by the gamma distribution with these three moments (Pearson's type III) and converted to standard
 normal deviates by the cube root of Wilson & Hilferty (1931, "The distribution of chi-square", PNAS
@@ -13,13 +13,13 @@ normal tail says. Compared with the exact tail of such rows the probability is r
 of two at 0.01, and one to four times too large at 0.00001, where labels are decided
 (tests/measures/test_evidence.py).
 
-Rows of one text are not independent draws, so repetitions of an event count once: equal tokens have
-    nearly equal rows and columns. The first token, separators and other special tokens are neither
-    queries nor keys of events: if they gather attention, that is a sink.
+Because rows of one text are not independent draws, repetitions of an event count once: equal tokens
+have nearly equal rows and columns. The first token, separators and other special tokens are neither
+queries nor keys of events: if they gather attention, that is a sink.
 
 Measured by ``tests/benchmarks/bench_labels.py``: of heads with random weights (``mha``, GPT-2,
 BERT, Llama; initializer_range 0.02, 0.3 and 0.5) at most 0.5% reach the threshold of a label and
-lie beyond three deviations, where 0.13% are expected, and none lies beyond four.
+lie beyond three deviations, while 0.13% are expected, and none lies beyond four.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _MOST_EVENTS = 256
 
 _OFFSETS = {"previous": -1, "self": 0, "next": 1}
 _FOLLOWING = {"duplicate": 0, "induction": 1}
-"""How many tokens after an earlier equal token the key stands."""
+"""The distance in tokens of the key from an earlier token that equals the query."""
 
 _ROUNDING = 1e-8
-"""The least variance: 32-bit weights that should be equal may have this much by rounding."""
+"""The least variance: rounding may give 32-bit weights that should be equal this much."""
 
 NAMES = len(_OFFSETS) + len(_FOLLOWING)
-"""How many labels are tried on each head."""
+"""The number of labels that are tested for each head."""
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -56,7 +56,7 @@ Floats = NDArray[np.float64]
 
 
 class Evidence(NamedTuple):
-    """What one text says about one label, for each head.
+    """The evidence of one text for one label, for each head.
 
     events: number of different events in the text.
     control: (head,) mean weight on the keys of the events from the other queries that see them.
@@ -72,11 +72,11 @@ class Evidence(NamedTuple):
 
 
 def evidence(text: TextFacts, weights: Weights, seen: Bools) -> dict[str, Evidence]:
-    """Return the evidence for each label of which the text has enough events.
+    """Return the evidence for each label with enough events in the text, by label.
 
-    weights: (head, query, key) of self-attention, rows that sum to one. seen: (query, key), whether
-        the query sees the key. Encoders are not tested for induction: they see the token to
-        predict.
+    weights: (head, query, key) of self-attention, rows that sum to one.
+    seen: (query, key), whether the query sees the key.
+    Encoders are not tested for induction, because they see the token to predict.
     """
     causal = text.attention.causal
     if text.attention.kind == "cross" or len(text.queries) < FEWEST_TOKENS:
@@ -102,19 +102,19 @@ def _of_offset(text: TextFacts, weights: Weights, seen: Bools, offset: int) -> E
     there[there] &= sees[queries[there], keys[there]]
     pairs = np.stack([ids[keys[there]], ids[queries[there]]])
     _, first = np.unique(pairs, axis=1, return_index=True)
-    chosen = _some(np.flatnonzero(there)[np.sort(first)])
+    chosen = _evenly_spaced(np.flatnonzero(there)[np.sort(first)])
     aims = keys[chosen]
     columns = np.einsum("hqk,qk->hk", weights, sees, dtype=np.float64)[:, aims]
     hits = weights[:, chosen, aims].astype(np.float64)
     others = np.maximum(sees.sum(0)[aims] - 1, 1)
-    return _held(hits, (columns - hits) / others, weights[:, chosen], sees[chosen])
+    return _evidence_of(hits, (columns - hits) / others, weights[:, chosen], sees[chosen])
 
 
 def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> Evidence:
     """Return the evidence for keys ``behind`` tokens after earlier equal tokens.
 
-    An event is a token of the vocabulary, at its last place in the text. A random draw gives its
-    query the keys of any event that it sees.
+    An event is a token of the vocabulary, at its last place in the text. For the evidence, a query
+    gets the keys of a random event among those whose keys it sees.
     """
     ids, count = np.asarray(text.queries.ids), len(text.queries)
     plain = ~text.special
@@ -124,11 +124,11 @@ def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> E
     sources = sources[plain[sources] & plain[sources + behind]]
     members[sources + behind, which[sources]] = 1
     last = np.zeros(len(kinds), np.int64)
-    last[which] = np.arange(count)  # of equal indices NumPy keeps the last
+    last[which] = np.arange(count)  # if indices are equal, NumPy keeps the last
     earlier = (np.arange(count) < last[:, None]) & seen[last]
     known = (earlier @ members > 0)[np.arange(len(kinds)), np.arange(len(kinds))] & plain[last]
     chosen = np.flatnonzero(known)
-    chosen = _some(chosen[np.argsort(last[chosen])])
+    chosen = _evenly_spaced(chosen[np.argsort(last[chosen])])
     before, aims = earlier[chosen], members[:, chosen]
     # One head at a time, (event, key): all at once would take the memory of another layer.
     mass = np.stack([np.where(before, head[last[chosen]], 0.0) @ aims for head in weights])
@@ -136,20 +136,22 @@ def _of_copies(text: TextFacts, weights: Weights, seen: Bools, behind: int) -> E
     hits = np.einsum("hee->he", mass)
     others = np.maximum(sees.sum(0) - 1, 1)
     control = (np.where(sees, mass, 0).sum(1) - hits) / others
-    return _held(hits, control, mass, sees)
+    return _evidence_of(hits, control, mass, sees)
 
 
-def _some(places: Ints) -> Ints:
+def _evenly_spaced(places: Ints) -> Ints:
     if len(places) <= _MOST_EVENTS:
         return places
     return places[np.linspace(0, len(places) - 1, _MOST_EVENTS).astype(np.int64)]
 
 
-def _held(hits: Floats, control: Floats, choices: Weights, sees: Bools) -> Evidence:
-    """Return the evidence of the events' weights ``hits`` (head, event).
+def _evidence_of(hits: Floats, control: Floats, choices: Weights, sees: Bools) -> Evidence:
+    """Return the evidence of weights on the keys of events.
 
-    control: (head, event). choices: (head, event, key), the weights that a random draw chooses
-        from; ``sees`` (event, key) says which of them each event has.
+    hits, control: (head, event), the weights on the event's key from its query, and from other
+        queries.
+    choices: (head, event, key), the weights from which a random draw chooses; ``sees`` (event, key)
+        tells which of them each event has.
     """
     heads, events = hits.shape
     if not events:
@@ -169,12 +171,12 @@ def _powers(values: Floats) -> Floats:
 
 
 def _deviate(above: Floats, variance: Floats, third: Floats) -> Floats:
-    """Return the normal deviate of a gamma tail.
+    """Return the normal deviate with the same upper tail as a gamma distribution.
 
     above: excess over the mean. third: the third cumulant.
     """
     deviation = np.sqrt(np.maximum(variance, _ROUNDING))
-    skew = np.maximum(third / deviation**3, 0.05)  # nearly no skew: the normal distribution
+    skew = np.maximum(third / deviation**3, 0.05)  # at this skew nearly a normal distribution
     shape = 4 / skew**2
     ratio = np.maximum(1 + above / deviation / np.sqrt(shape), 0)
     return np.asarray((np.cbrt(ratio) - 1 + 1 / (9 * shape)) * 3 * np.sqrt(shape))

@@ -1,9 +1,9 @@
-"""The rules by which a head's scores and base rates give it a label, or none.
+"""The rules by which scores and base rates give a head a label or no label.
 
 ``patterns`` measures scores on thousands of tokens and labels a head if its strength reaches
 ``THRESHOLD``. These labels are ``KnownLabels`` for ``heads`` and ``ablate``. For a model without
-them the text at hand labels a head if ``evidence`` excludes chance and the strength reaches the
-same threshold. The strength is the share of the possible gain over the base rate.
+them a single text labels a head if ``evidence`` excludes chance and the strength reaches the same
+threshold. The strength is the share of the possible gain over the base rate.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class KnownLabel(NamedTuple):
 
 
 class KnownLabels(NamedTuple):
-    """Labels of a model's heads that were measured before, on more than the text at hand.
+    """Labels of a model's heads that were measured before, on more than the text now read.
 
     source: the card of the bundled model, or ``patterns``.
     heads: by (layer, head), both from 0.
@@ -71,7 +71,7 @@ class KnownLabels(NamedTuple):
         }
 
     def label(self, name: str, score: float) -> HeadLabel:
-        """Return a label of this source, without measures of a text."""
+        """Return a label from this source, without measures of a text."""
         measure = label_named(name)
         return HeadLabel(
             name=name,
@@ -104,7 +104,7 @@ def strengths(
     base_rate: Mapping[str, float | None],
     floors: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
-    """Return the strengths that can be measured, with base rate and ``floors`` as the floors."""
+    """Return the strength of each measured score in ``names``, over base rate and ``floors``."""
     found = {}
     for name in names:
         if base_rate.get(name) is None:
@@ -116,9 +116,9 @@ def strengths(
 
 
 def clear_deviations(trials: int) -> float:
-    """Return the standard errors that a score must gain in a test of ``trials`` heads and labels.
+    """Return how many standard errors above its base rate a score must be to be significant.
 
-    More trials need a larger gain (Bonferroni's correction).
+    trials: the number of heads times labels that are tested; more need a larger gain (Bonferroni).
     """
     from statistics import NormalDist  # imports fractions and decimals, which a card does not need
 
@@ -126,9 +126,9 @@ def clear_deviations(trials: int) -> float:
 
 
 def testable(name: str, base: float | None, pairs: int, deviations: float) -> bool:
-    """Return whether the highest score could give this label, given base rate and pairs.
+    """Return whether the highest possible score could give this label.
 
-    Only a relation needs a number of pairs and ``deviations``.
+    base: the base rate. pairs, deviations: number of pairs and standard errors, for relations only.
     """
     if base is None:
         return False

@@ -1,4 +1,4 @@
-"""Each head's scores over one text, and the label that names or describes it."""
+"""Computes each head's scores over one text, and the label that names or describes it."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from attnviz.records import (
 )
 
 _EVEN = 0.6
-"""The normalised entropy from which a head without another label is called diffuse."""
+"""A head without label is called diffuse if its normalised entropy is at least this."""
 
 _SINK = label_named(SINK)
 _NAMES = (*OF_ONE_TEXT, "separator", "delimiter")
-"""The scores that are measured: ``OF_ONE_TEXT``, and those of labels that may be known already."""
+"""The measured scores: ``OF_ONE_TEXT``, and those of labels that may be known before."""
 
 Scores = Mapping[str, float | None]
 
@@ -87,8 +87,8 @@ class _Text:
             label = self._label(layer.layer, head, place, scores, found, bases)
             if label is None or label.name in SINKS:
                 label = self._described(scores, float(sinks[place]), float(even_sink), bases)
-            told = {name: scores[name] for name in OF_ONE_TEXT}
-            yield HeadScores(layer.layer, head, told, label)
+            reported = {name: scores[name] for name in OF_ONE_TEXT}
+            yield HeadScores(layer.layer, head, reported, label)
 
     def _label(
         self,
@@ -99,7 +99,7 @@ class _Text:
         found: Mapping[str, Evidence],
         bases: BaseRates,
     ) -> HeadLabel | None:
-        """Return a head's label, None if there is none; ``NO_LABEL`` if a weight is not finite."""
+        """Return a head's label or None; ``NO_LABEL`` if a weight is not finite."""
         if scores["entropy"] is None:
             return NO_LABEL
         known = None if self._known is None else self._known.heads.get((layer, head))

@@ -1,14 +1,13 @@
-"""Every measure of a head: one row each, from which columns, legends and explanations are made.
+"""The table of all measures of a head, from which columns, legends and explanations are made.
 
-A new measure is a row here and its formula in ``rows``, under the same name. Papers: Olsson et al.
-2022 (previous), Clark et al. 2019 (next, and the relations), Xiao et al. 2023 (first), Wang et al.
-2022 (duplicate), Elhage et al. 2021 (induction), Voita et al. 2019 (confidence).
+To add a measure, add a row here and its formula in ``rows``, under the same name. Papers: Olsson et
+al. 2022 (previous), Clark et al. 2019 (next, and the relations), Xiao et al. 2023 (first), Wang et
+al. 2022 (duplicate), Elhage et al. 2021 (induction), Voita et al. 2019 (confidence).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Literal, NamedTuple
 
 from attnviz.errors import UsageError
@@ -50,18 +49,18 @@ BASES: Mapping[Family, str] = {
 
 
 class Measure(NamedTuple):
-    """One score of a head, and the label of the heads that it names.
+    """One score of a head, and the label that it can give.
 
-    name: of the score, and of the label.
+    name: of the score and of the label.
     family: see ``Family``.
     text: what is measured for each query; the score is the mean over queries.
-    meaning: what a head of this label does.
-    letter: the label in one letter, different for each label. Empty if the measure is no label.
+    meaning: what a head with this label does.
+    letter: the label in one letter, different for each label; empty if the measure gives no label.
     colour: the label's colour as RRGGBB, different for each label.
     short: the name in three or four letters, for a cell of a grid.
     said: the name as used in papers.
     needs: conditions without which it cannot be measured.
-    absent: why a text may have no number all the same; ``{text}`` stands for the text's name.
+    absent: the reason if a text has no number although these hold; ``{text}`` is the text's name.
     unit: ``share`` (in [0, 1]), ``nats`` or ``tokens``.
     """
 
@@ -79,7 +78,7 @@ class Measure(NamedTuple):
 
 
 def _relation(name: str, letter: str, colour: str, short: str, meaning: str) -> Measure:
-    """Return a relation between words; it has no formula by rows, see ``patterns.relations``."""
+    """Return the measure of a relation between words; ``patterns.relations`` computes it."""
     text = f"whether the largest weight is on the word of its {name}"
     return Measure(
         name=name,
@@ -255,6 +254,8 @@ def find_label(name: str, known: Iterable[str] = tuple(LABELS)) -> str:
     begins = [label for label in names if wanted and label.startswith(wanted)]
     if len(begins) == 1:
         return begins[0]
+    from difflib import get_close_matches  # only for mistyped names
+
     near = get_close_matches(wanted, names, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise UsageError(f"no label {name!r}: {hint}labels are {', '.join(names)}")

@@ -1,8 +1,7 @@
 """Formulas of measures, computed from blocks of rows, so that no whole matrix need be in memory.
 
-A formula takes a block of rows and returns one value a row, and whether that row counts; the
-measure is the mean over all rows that count, in blocks or whole. ``registry`` has the rest of each
-measure.
+A formula takes a block of rows and returns a value for each row, and whether that row counts. The
+measure is the mean over all rows that count. ``registry`` describes each measure.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _NEAR = 0.2
 
 
 def norm_weighted(weights: Weights, norms: Weights) -> Weights:
-    """Return weights (..., rows, keys) times the norms (..., key) of moved values, as ``shares``.
+    """Return weights (..., rows, keys) times norms (..., key) of the values, as shares of one.
 
     The block may lack the last keys.
     """
@@ -52,7 +51,7 @@ def shares(parts: Weights) -> Weights:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Which attention is measured, and what is known about it.
+    """The kind of attention that is measured, and facts about it.
 
     kind: self-attention, or which attention of an encoder–decoder.
     causal: whether a query sees no later key.
@@ -92,7 +91,7 @@ class Conditions:
 
 @dataclass(frozen=True, eq=False)
 class TextFacts:
-    """What must be known of a text before attention over it can be scored.
+    """Facts about a text that the scores of attention over it need.
 
     queries, keys: the tokens of the two axes; the same object for self-attention.
     attention: which attention is measured.
@@ -142,10 +141,10 @@ class TextFacts:
 
     @cached_property
     def rare(self) -> Bools:
-        """Return (key,), whether each key is in the tenth that comes last in the vocabulary.
+        """Return (key,), whether each key is in the last tenth of the text's tokens by rank.
 
         Special tokens are left out. If the tenth has fewer than three different tokens, no key is
-        rare: that would be a word, not rarity.
+        rare: that would measure attention to a word, not to rarity.
         """
         ids = np.where(self.keys.special, -1, np.asarray(self.keys.ids, np.int64))
         count = int(_RARE_SHARE * (ids >= 0).sum())
@@ -155,7 +154,7 @@ class TextFacts:
 
 
 def is_punctuation(text: str) -> bool:
-    """Return whether a token is nothing but punctuation marks and symbols, blanks aside."""
+    """Return whether a token has only punctuation marks, symbols and blanks."""
     mark = text.strip()
     return bool(mark) and all(unicodedata.category(letter)[0] in "PS" for letter in mark)
 
@@ -210,10 +209,10 @@ class RowBlock:
     def entropy(self) -> Weights:
         """Return −Σ A ln A of each row in nats, with 0 ln 0 = 0."""
         weights = self.weights
-        # The smallest normal number stands in for zero: zero times its logarithm is zero.
+        # The smallest normal number replaces zero: zero times its logarithm is zero.
         logarithms = np.log(np.maximum(weights, np.finfo(weights.dtype).tiny))
         total = -np.einsum("...k,...k->...", weights, logarithms)
-        return np.asarray(np.maximum(total, 0.0) + 0.0)  # rounding, and the sign of zero
+        return np.asarray(np.maximum(total, 0.0) + 0.0)  # against rounding, and the sign of zero
 
 
 def _at(block: RowBlock, offset: int) -> Rows:
@@ -246,12 +245,12 @@ def _duplicate_rows(block: RowBlock) -> Rows:
 def _induction_rows(block: RowBlock) -> Rows:
     """Return the weight on tokens after earlier tokens equal to the query's: (..., orders, rows).
 
-    Keys j + 1 of equal tokens j < i − 1. On BOS r₁…r_n r₁…r_n of distinct tokens that is A[i, i − n
-    + 1] of the second copy, and on more copies the prefix-matching score.
+    The keys are j + 1 for equal tokens j < i − 1. On BOS r₁…r_n r₁…r_n of distinct tokens that is
+    A[i, i − n + 1] of the second copy, and on more copies the prefix-matching score.
     """
     ids, queries, keys = block.text.orders, block.queries, block.keys
     before = np.roll(ids, 1, axis=-1)[:, None, : len(keys)]
-    # Key 0 follows nothing; the query itself follows its equal neighbour.
+    # Key 0 has no token before it; the key after an equal neighbour is the query itself.
     follows = (ids[:, queries, None] == before) & (keys >= 1) & (keys < queries[:, None])
     return _mass_on(block.weights, follows & block.seen)
 
@@ -346,7 +345,7 @@ def whole_scores(
     start: int = 0,
     mask: Bools | None = None,
 ) -> dict[str, Weights]:
-    """Return the measures (...) of a whole matrix (..., query, key); NaN for one without rows.
+    """Return the measures (...) of a matrix (..., query, key), by name; NaN if no row counts.
 
     start: index of its first query, if it has only the last ones. mask: see ``RowBlock``.
     """
@@ -394,12 +393,12 @@ def centre_rows(weights: Weights) -> Weights:
 
 
 def uniform_weights(queries: int, keys: int, causal: bool) -> NDArray[np.float64]:
-    """Return attention spread evenly over all keys, if causal over those up to the query."""
+    """Return even weights (query, key) over all keys, or if causal over those up to the query."""
     return even_weights(visible_keys(queries, keys, causal))
 
 
 def visible_keys(queries: int, keys: int, causal: bool, start: int = 0) -> Bools:
-    """Return (query, key), whether the query sees the key: all, if causal those up to the query.
+    """Return (query, key), whether the query sees the key: all, or if causal those up to the query.
 
     start: the index of the first query.
     """
@@ -409,5 +408,5 @@ def visible_keys(queries: int, keys: int, causal: bool, start: int = 0) -> Bools
 
 
 def even_weights(seen: Bools) -> NDArray[np.float64]:
-    """Return attention spread evenly over the keys that each query sees, (query, key)."""
+    """Return weights (query, key) spread evenly over the keys that each query sees."""
     return np.asarray(shares(seen.astype(np.float64)), np.float64)

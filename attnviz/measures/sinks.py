@@ -37,7 +37,7 @@ def sink_keys(keys: Tokens, causal: bool) -> Bools:
 def sink_of(record: AttentionRecord) -> tuple[Bools, Bools]:
     """Return which queries (query,) and which keys (key,) of a record belong to the sink.
 
-    In cross attention no query does.
+    In cross attention no query belongs to it.
     """
     keys = sink_keys(record.keys, record.causal)
     queries = np.zeros(len(record.queries), bool) if record.kind == "cross" else keys
@@ -56,10 +56,10 @@ def sink_weights(weights: Floats, queries: Bools, keys: Bools) -> Floats:
 
 
 def resting_weight(record: AttentionRecord) -> float:
-    """Return the sink weight above which a head rests on the sink.
+    """Return the weight on the sink above which a head is said to rest on it.
 
-    The larger of ``SINK_WEIGHT`` and twice the weight of uniform attention, in the layer that has
-    most of it; 1 if there is no sink.
+    It is the larger of ``SINK_WEIGHT`` and twice the weight of uniform attention in the layer with
+    the largest such weight; 1 if there is no sink.
     """
     queries, keys = sink_of(record)
     if not keys.any() or queries.all():

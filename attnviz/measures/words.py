@@ -33,7 +33,7 @@ def word_spans(tokens: Tokens, word: str) -> list[range]:
 
 
 def _is_whole(texts: Sequence[str], span: range) -> bool:
-    """Return whether no letter is next to the tokens; True for texts that do not mark blanks."""
+    """Return whether no letter is next to the span; True if the tokens do not mark blanks."""
     if not any(text.startswith(" ") for text in texts):
         return True
     before = texts[span.start - 1][-1:] if span.start else ""
@@ -63,7 +63,7 @@ def _spans(texts: Sequence[str], word: str, fold: Callable[[str], str]) -> list[
 def _may_become(joined: str, wanted: str) -> bool:
     """Return whether further tokens can complete ``joined`` to the wanted word.
 
-    An incomplete character at the end, with only its first bytes, is U+FFFD.
+    An incomplete character at its end is U+FFFD.
     """
     whole = joined.removesuffix("\ufffd")
     return joined != wanted and len(whole) < len(wanted) and wanted.startswith(whole)
@@ -90,8 +90,7 @@ def text_of(texts: Sequence[str]) -> str:
 class Word(NamedTuple):
     """A word of the text.
 
-    span: its tokens.
-    elsewhere: the first tokens of its other occurrences.
+    span: its tokens. elsewhere: the first token of each other occurrence.
     """
 
     span: range

@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedConfig
 from transformers.modeling_utils import AttentionInterface
-from transformers.modeling_utils import PreTrainedModel as PreTrainedModel  # typed here, once
+from transformers.modeling_utils import PreTrainedModel as PreTrainedModel  # here it gets its type
 
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 """``(module, query, key, value, mask, **options)`` to output (batch, query, heads, dims) and
@@ -112,7 +112,7 @@ def without_choices(config: Any) -> Any:
     ``kernels``, even with ``local_files_only`` and without ``trust_remote_code``.
     """
     if isinstance(config, PreTrainedConfig):
-        config._attn_implementation = None  # also sets those of its parts
+        config._attn_implementation = None  # the setter changes its parts as well
         config._experts_implementation = None
         without_choices(vars(config))
     elif isinstance(config, dict):

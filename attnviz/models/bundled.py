@@ -11,7 +11,6 @@ from attnviz.attention.decoder_config import DecoderConfig
 from attnviz.attention.family_reading import llama_stack
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.model import trained_tokens
-from attnviz.models.operations import sizes_of_stack
 from attnviz.models.stack_model import StackModel
 from attnviz.reading import PACKAGED
 from attnviz.records import ModelInfo
@@ -20,7 +19,7 @@ _DIRECTORY = PACKAGED / "tiny"
 
 
 class Bundled(StackModel):
-    """The bundled decoder language model; everything about it is read from its files.
+    """The bundled decoder language model; all its facts are read from its files.
 
     dtype: number type of the computation, ``float32`` or ``float64``; UsageError for another.
     seed: seed of random initial weights, None for the trained ones.
@@ -48,12 +47,9 @@ class Bundled(StackModel):
             seed=seed,
             backend="numpy",
         )
-        stack = llama_stack(config, self.tensors, dtype)
-        roles = {role: tensor.shape for role, tensor in stack.tensors.stored.items()}
         super().__init__(
             info,
-            stack,
-            sizes_of_stack(stack.shape, roles, predicts=True),
+            llama_stack(config, self.tensors, dtype),
             _open_tokenizer,
             ends=lambda: [config.eos],
             trained=trained_tokens(checkpoint.metadata),

@@ -181,7 +181,7 @@ def _safetensors_shapes(name: str, path: Path) -> Shapes:
         with path.open("rb") as stream:
             _header_length(stream)
         with safe_open(path, framework="numpy") as file:
-            names = file.keys()  # it is no mapping
+            names = file.keys()  # the file contains no mapping
             return {tensor: tuple(file.get_slice(tensor).get_shape()) for tensor in names}
     except damage() as error:
         raise LoadError(
@@ -203,7 +203,6 @@ def tensor_header(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def _header_length(stream: BinaryIO) -> int:
-    """Return the length of the JSON header, stored in the first eight bytes."""
     length = int.from_bytes(stream.read(8), "little")
     if length > _HEADER_BYTES:
         raise ValueError(f"its header has {length:,} bytes")

@@ -129,7 +129,6 @@ def open_weights(
 
 
 def _variants(model_class: Any) -> list[dict[str, Any]]:
-    """Return the options to try: none, then without the pooler that some encoders lack."""
     return [{}, {_POOLER: False}] if _POOLER in arguments(model_class.__init__) else [{}]
 
 

@@ -1,4 +1,4 @@
-"""Keeps some heads in the tensors of a model, along the axes that are shorter in the smaller model.
+"""Cuts heads out of the tensors of a model, along the axes that are shorter in the smaller model.
 
 No names of modules are known here: a tensor whose axis is shorter in the smaller model holds heads
 along that axis, and the two lengths give the width of each head. The caller checks this reading by
@@ -100,8 +100,8 @@ def cut_tensors(
 ) -> dict[str, Tensor]:
     """Return ``state`` reduced to the kept heads, as tensors of the smaller model's ``shapes``.
 
-    fused: if an axis may hold all queries, then all keys, then all values, read it so rather than
-        as one part for each head.
+    fused: whether to assume that an axis holds all queries, then all keys, then all values if its
+        length allows that, rather than the heads of one of them.
 
     Raises UncutError if an axis cannot be read as heads.
     """
@@ -124,7 +124,7 @@ def cut_tensors(
 def _kept(
     full: int, short: int, plan: CutPlan, shape: HeadShape, layer: int, fused: bool
 ) -> Tensor:
-    """Return the indices, ``short`` of ``full``, that stay along an axis."""
+    """Return the indices of the ``short`` of ``full`` entries that stay along an axis."""
     query, key = plan.query[layer], plan.key[layer]
 
     def separate(kept: tuple[int, ...], heads: int) -> Callable[[], Tensor] | None:

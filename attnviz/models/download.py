@@ -109,8 +109,8 @@ def download(
         here = directory / file
         return here if here.is_file() else _fetch(name, file, commit, progress, weights=weights)
 
-    names = _listed(name, commit) or _tried(name, commit)
-    # Weights come last: if they are in the cache, the rest is too.
+    names = _listed(name, commit) or _found_by_trying(name, commit)
+    # Weights come last: if they are in the cache, so are all other files.
     for file in side_files(names, with_code):
         fetch(file)
     for file in weight_files(name, names, fetch, allow_pickle):
@@ -128,7 +128,7 @@ def download_config(name: str, revision: str | None, progress: Progress | None =
         first = _probe(name, "config.json", revision)
     if first.commit_hash is None:
         raise contact_error(TimeoutError("the answer is not a model hub's"), name, revision)
-    # By the name of its branch, which the cache stores.
+    # The cache stores it under the name of its branch.
     return _fetch(name, "config.json", revision, progress, about=first).parent
 
 
@@ -199,17 +199,17 @@ def _listed(name: str, commit: str) -> set[str]:
     return names if all(isinstance(one, str) for one in names) else set()
 
 
-def _tried(name: str, commit: str) -> set[str]:
+def _found_by_trying(name: str, commit: str) -> set[str]:
     found: set[str] = set()
     for file in _USUAL_FILES:
         with suppress(EntryNotFoundError):
-            with ErrorsAs(partial(_untried, name, file)):
+            with ErrorsAs(partial(_error_of_trying, name, file)):
                 _probe(name, file, commit)
             found.add(file)
     return found
 
 
-def _untried(name: str, file: str, error: Exception) -> Exception:
+def _error_of_trying(name: str, file: str, error: Exception) -> Exception:
     return error if isinstance(error, EntryNotFoundError) else _transfer_error(error, name, file)
 
 
@@ -233,7 +233,7 @@ def _within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
 
     threading.Thread(target=run, daemon=True).start()
     if not wait([answer], timeout=seconds).done:
-        close_session()  # ends a transfer, which then deletes what was fetched
+        close_session()  # this ends a transfer, which then deletes what it fetched
         wait([answer], timeout=1)
         raise TimeoutError(f"no answer in {seconds:g} s")
     return answer.result()
@@ -246,26 +246,26 @@ _RESTARTS = 2
 
 def progress_bar(file: str, progress: Progress | None) -> Any:
     """Return a silent replacement of tqdm for the transfer of one file."""
-    return type("Bar", (_Bar,), {"told": progress and partial(progress, file)})
+    return type("Bar", (_Bar,), {"report": progress and partial(progress, file)})
 
 
 class _Bar:
     """The part of tqdm's interface that huggingface_hub uses.
 
-    told: called with the bytes fetched and the total; None for no progress reports.
+    report: called with the bytes fetched and the total; None for no progress reports.
     """
 
-    told: Any = None
+    report: Any = None
 
     def __init__(self, *, total: int | None = None, initial: int = 0, **_: object) -> None:
         self.total = total
         self.n = initial
         self._restarts = 0
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
-        if self.told is not None:
-            self.told(self.n, self.total)
+    def _report(self) -> None:
+        if self.report is not None:
+            self.report(self.n, self.total)
 
     def update(self, step: float | None = 1) -> None:
         """Count ``step`` bytes; raise ConnectionAbortedError if the transfer restarts too often.
@@ -279,7 +279,7 @@ class _Bar:
             if self._restarts > _RESTARTS:
                 raise ConnectionAbortedError("it broke off again and again")
         self.n = self.n + step if step < 0 else min(self.n + step, self.total or self.n + step)
-        self._tell()
+        self._report()
 
     def update_transfer(self, step: int) -> None:
         """Ignore the number of bytes on the wire."""

@@ -117,7 +117,7 @@ class _Step:
     counting: Normalizer | None = None
 
     def grown(self, text: str) -> int:
-        """Return the most characters that the step makes of a text, 0 if it inserts few."""
+        """Return the most characters that the step makes of a text; 0 if it inserts few."""
         if self.counting is None:
             return 0
         return len(text) + self.longest * self.counting.normalize_str(text).count(_MARK)
@@ -145,25 +145,25 @@ def _grown(name: str) -> LoadError:
 
 def _steps(spec: Mapping[str, Any] | None) -> Iterator[_Step]:
     """Yield the steps of a normalizer given as JSON; LoadError if one is suspicious."""
-    for number, part in enumerate(_flat(spec, "normalizers")):
+    for number, part in enumerate(_flattened(spec, "normalizers")):
         if number == _STEPS:
             raise LoadError(f"a normalizer has more than {_STEPS:,} steps")
         match part:
             case {"type": "Replace", "content": str(content)} if len(content) > _GROWTH:
-                yield _Step(_made(part), len(content), _made({**part, "content": _MARK}))
+                yield _Step(_built(part), len(content), _built({**part, "content": _MARK}))
             case {"type": "Prepend", "prepend": str(content)} if len(content) > _GROWTH:
-                yield _Step(_made(part), len(content), _made({**part, "prepend": _MARK}))
+                yield _Step(_built(part), len(content), _built({**part, "prepend": _MARK}))
             case {"type": "Precompiled", "precompiled_charsmap": str(table)}:
                 raw = base64.b64decode(table)
                 texts = raw[4 + int.from_bytes(raw[:4], "little") :].split(b"\0")
                 if max(map(len, texts)) > _LONGEST:
                     raise LoadError(f"a normalizer puts over {_LONGEST} bytes for one character")
-                yield _Step(_made(part))
+                yield _Step(_built(part))
             case _:
-                yield _Step(_made(part))
+                yield _Step(_built(part))
 
 
-def _made(spec: Mapping[str, Any]) -> Normalizer:
+def _built(spec: Mapping[str, Any]) -> Normalizer:
     made: Any = NFC()
     made.__setstate__(json.dumps(spec).encode())
     found: Normalizer = made
@@ -171,7 +171,7 @@ def _made(spec: Mapping[str, Any]) -> Normalizer:
 
 
 def _check_template(name: str, processor: Mapping[str, Any] | None) -> None:
-    for part in _flat(processor, "processors"):
+    for part in _flattened(processor, "processors"):
         if part["type"] != "TemplateProcessing":
             continue
         special = {token: len(said["ids"]) for token, said in part["special_tokens"].items()}
@@ -189,13 +189,13 @@ def _check_template(name: str, processor: Mapping[str, Any] | None) -> None:
                 )
 
 
-def _flat(spec: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[str, Any]]:
+def _flattened(spec: Mapping[str, Any] | None, parts: str) -> Iterator[Mapping[str, Any]]:
     """Yield the parts of a ``Sequence``, which may contain others."""
     if spec is None:
         return
     if spec["type"] == "Sequence":
         for part in spec[parts]:
-            yield from _flat(part, parts)
+            yield from _flattened(part, parts)
     else:
         yield spec
 

@@ -64,17 +64,17 @@ def find_checkpoint(
     if (directory := local_directory(name, revision)) is not None:
         return Snapshot(directory, None)
     cached = _cached(name, revision)
-    lack = _lack(name, cached, allow_pickle)
+    lack = _reason_unusable(name, cached, allow_pickle)
     if cached is not None and lack is None:
         return cached
     if offline or constants.HF_HUB_OFFLINE:
-        return _make_do(name, cached, lack, _forbidden(name, lack))
+        return _cached_without_tokenizer(name, cached, lack, _forbidden(name, lack))
     try:
         with quietly():
             directory = download(name, revision, allow_pickle, with_code, progress)
         return Snapshot(directory, directory.name)
     except OfflineError as unreachable:
-        return _make_do(name, cached, lack, unreachable)
+        return _cached_without_tokenizer(name, cached, lack, unreachable)
 
 
 def find_config(name: str, *, revision: str | None = None, offline: bool = False) -> Snapshot:
@@ -108,7 +108,7 @@ def _cached(name: str, revision: str | None) -> Snapshot | None:
     return Snapshot(directory, directory.name)
 
 
-def _lack(name: str, cached: Snapshot | None, allow_pickle: bool) -> LoadError | None:
+def _reason_unusable(name: str, cached: Snapshot | None, allow_pickle: bool) -> LoadError | None:
     """Return the error that makes a cached checkpoint unusable, or None."""
     if cached is None:
         return _NOT_CACHED
@@ -118,11 +118,11 @@ def _lack(name: str, cached: Snapshot | None, allow_pickle: bool) -> LoadError |
         check_weights(name, cached.directory, weights)
     except LoadError as error:
         return error
-    # A library that loads the model alone leaves a snapshot without tokenizer behind.
+    # A library that loads only the model leaves a snapshot without a tokenizer.
     return None if has_vocabulary(names) else _TokenizerError("it has no tokenizer")
 
 
-def _make_do(
+def _cached_without_tokenizer(
     name: str, cached: Snapshot | None, lack: LoadError | None, unreachable: OfflineError
 ) -> Snapshot:
     """Return the cached checkpoint if only a tokenizer is missing; else raise the reason."""

@@ -81,7 +81,7 @@ class NumpyModel(Model, Protocol):
     def mask(self, layer: int, start: int, rows: int, keys: int) -> NDArray[np.bool_] | None:
         """Return (rows, keys), whether the query sees the key; None for the plain mask.
 
-        start: the index of the first query. The plain mask is that of all layers: none, or causal.
+        start: the index of the first query. The plain mask hides nothing, or later keys if causal.
         """
         ...
 
@@ -264,10 +264,10 @@ def require_number(what: str, value: float, info: ModelInfo) -> None:
     """
     if math.isfinite(value):
         return
-    told = f"the {what} of {info.name!r} is {value} in {info.dtype}, nothing can be ranked"
+    message = f"the {what} of {info.name!r} is {value} in {info.dtype}, nothing can be ranked"
     if info.not_finite:
-        raise LoadError(f"{told}: {broken_words(info.not_finite)[0]}")
-    raise UsageError(f"{told}{info.overflow_advice}")
+        raise LoadError(f"{message}: {broken_words(info.not_finite)[0]}")
+    raise UsageError(f"{message}{info.overflow_advice}")
 
 
 def cannot_write(info: ModelInfo) -> UnsupportedError:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attnviz.attention.family import NotUnderstoodError
-from attnviz.attention.family_reading import understood
+from attnviz.attention.family_reading import checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.checkpoint_files import (
@@ -28,7 +28,7 @@ from attnviz.models.checkpoint_files import (
 )
 from attnviz.models.model import broken_words, stated_revision, trained_tokens
 from attnviz.models.numpy_tokenizer import OpenedTokenizer, open_tokenizer
-from attnviz.models.operations import Sizes, sizes_of_stack
+from attnviz.models.operations import ModelSizes, sizes_of_stack
 from attnviz.models.stack_model import StackModel
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.threads import allowed_processors, workers
@@ -69,7 +69,7 @@ class NumpyCheckpoint(StackModel):
         self,
         info: ModelInfo,
         stack: NumpyStack,
-        sizes: Sizes,
+        sizes: ModelSizes,
         opened: OpenedTokenizer,
         stored: StoredTensors,
         ends: Callable[[], Iterable[object]],
@@ -78,8 +78,8 @@ class NumpyCheckpoint(StackModel):
         super().__init__(
             info,
             stack,
-            sizes,
             lambda: opened.tokenizer,
+            sizes=sizes,
             start=opened.start,
             ends=ends,
             trained=trained,
@@ -111,7 +111,7 @@ class Work:
     threads: int | None = None
     texts: int = 1
 
-    def operations(self, sizes: Sizes) -> float:
+    def operations(self, sizes: ModelSizes) -> float:
         """Return how many operations that takes."""
         each = max(1, self.tokens // self.texts)
         if not self.changed:
@@ -139,7 +139,7 @@ def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -
         raise NotUnderstoodError("the weights are no safetensors")
     shapes = check_weights(name, directory, weights)
     check_layers(name, fields, shapes)
-    read = understood(fields, shapes)
+    read = checkpoint_layout(fields, shapes)
     stored = StoredTensors([directory / file for file in weights], fields)
     types = stored.types([part.name for part in read.parts.values()])
     roles = {part.name: role for role, part in reversed(list(read.parts.items()))}
@@ -173,10 +173,12 @@ def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -
         stated = [fields, *([read_json(generation)] if generation.is_file() else [])]
         return [each.get("eos_token_id") for each in stated]
 
-    return NumpyCheckpoint(info, stack, sizes, opened, stored, ends, trained_tokens(said))
+    return NumpyCheckpoint(
+        info, stack, sizes, opened=opened, stored=stored, ends=ends, trained=trained_tokens(said)
+    )
 
 
-def _check_work(work: Work, sizes: Sizes, types: Sequence[str]) -> None:
+def _check_work(work: Work, sizes: ModelSizes, types: Sequence[str]) -> None:
     """Raise NotUnderstoodError if torch, which has to start, is done sooner."""
     processors = min(work.threads or workers(), allowed_processors())
     run = work.operations(sizes) / _SPEED * (1 - 1 / processors)

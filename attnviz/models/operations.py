@@ -23,7 +23,7 @@ _SINGLE = 100.0
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ModelSizes:
     """The sizes of a model that its operations are counted from.
 
     matrices: numbers in the matrices of one layer; reading: in those of queries, keys and values.
@@ -73,9 +73,22 @@ class Sizes:
             rows += begins[layer]
         return total + rows * self.read_out(tokens if read is None else read)
 
+    def numbers_kept(self, tokens: int) -> float:
+        """Return how many numbers the run of a text holds that changes begin in."""
+        return 4.0 * self.layers * tokens * self.width
+
+    def numbers_inside(self, tokens: int, rows: int) -> float:
+        """Return how many numbers a layer makes at once of so many rows of a text."""
+        single = rows * tokens * (8.0 * self.width + 8 * self.mixed + 2 * self._inner)
+        return single + 2.0 * rows * self.heads * tokens**2
+
+    @property
+    def _inner(self) -> float:
+        """Return about how wide a feed-forward block is inside."""
+        return (self.matrices - self.reading) / (2.0 * self.width)
+
     def _layer(self, tokens: int) -> float:
-        inner = (self.matrices - self.reading) / (2.0 * self.width)
-        single = tokens * (2 * inner + 14.0 * self.width) * _SINGLE
+        single = tokens * (2 * self._inner + 14.0 * self.width) * _SINGLE
         products = 2.0 * tokens * (self.matrices - self.reading)
         return products + single + self._attention(tokens)
 
@@ -85,19 +98,27 @@ class Sizes:
         return 2.0 * tokens * self.reading + cells * (4.0 * self.mixed + 5 * self.heads * _SINGLE)
 
 
-def sizes_of(model: Model) -> Sizes:
+def sizes_of(model: Model) -> ModelSizes:
     """Return the sizes of a model: its own, or those of its info if it has none."""
     sizes = getattr(model, "sizes", None)
-    if isinstance(sizes, Sizes):
+    if isinstance(sizes, ModelSizes):
         return sizes
     info = model.info
     width = info.heads * info.head_dim
-    return Sizes(info.layers, info.heads, 12.0 * width**2, 3.0 * width**2, width, width, 0)
+    return ModelSizes(
+        layers=info.layers,
+        heads=info.heads,
+        matrices=12.0 * width**2,
+        reading=3.0 * width**2,
+        width=width,
+        mixed=width,
+        vocabulary=0,
+    )
 
 
 def sizes_of_stack(
     shape: StackShape, roles: Mapping[str, tuple[int, ...]], predicts: bool
-) -> Sizes:
+) -> ModelSizes:
     """Return the sizes of a stack with tensors of these shapes.
 
     roles: the shape of a tensor by its role; a tensor that holds several roles is named once.
@@ -105,7 +126,7 @@ def sizes_of_stack(
     """
     inside = sum(math.prod(size) for role, size in roles.items() if role.startswith("layers."))
     (width,) = roles["layers.0.attention_norm.weight"]
-    return Sizes(
+    return ModelSizes(
         layers=shape.layers,
         heads=shape.heads,
         matrices=inside / shape.layers,

@@ -92,7 +92,7 @@ class OwnAttention:
         """Return the attention itself, for callers that compute it in another way."""
         return self._attention
 
-    scaled = True  # other scores are known by ``info.score``
+    scaled = True  # all other scores are described by ``info.score``
 
     @property
     def kinds(self) -> tuple[Kind, ...]:

@@ -25,7 +25,7 @@ def find_device(name: str) -> torch.device:
         with quietly():  # torch warns of deprecated names
             device = torch.device(name)
             torch.empty(0, device=device)
-    # An unknown name, a build without this accelerator, a missing accelerator or module.
+    # The name is unknown, or this build, the accelerator or its module is missing.
     except (RuntimeError, AssertionError, ImportError) as error:
         raise missing from error
     if device.type == "cpu" and device.index:  # torch takes any number, and wraps it at 128

@@ -27,7 +27,7 @@ from attnviz.models.model import (
     known_ids,
     text_notes,
 )
-from attnviz.models.operations import Sizes
+from attnviz.models.operations import ModelSizes, sizes_of_stack
 from attnviz.models.pieces import check_ids, check_limit, token_texts
 from attnviz.models.third_party import tokenizing
 from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
@@ -37,10 +37,11 @@ class StackModel:
     """A decoder or encoder in NumPy with its tokenizer.
 
     info: its name, shape and origin.
-    stack: the layers and their weights. sizes: what its operations are counted from.
+    stack: the layers and their weights.
     open_tokenizer: opens its tokenizer when a text is first encoded.
     start: the id of the beginning-of-text token, even if the tokenizer does not add it.
     ends: returns the end tokens in its files, for ``known_ids``; called when a text is written.
+    sizes: what its operations are counted from; None to ask the tensors, which reads them.
     trained: tokens of the longest sequence of its training, if its files state it.
     mask_id: the id of the token that hides a word from a masked model, None if there is none.
     """
@@ -49,18 +50,18 @@ class StackModel:
         self,
         info: ModelInfo,
         stack: NumpyStack,
-        sizes: Sizes,
         open_tokenizer: Callable[[], Tokenizer],
         *,
         start: int | None = None,
         ends: Callable[[], Iterable[object]] = tuple,
+        sizes: ModelSizes | None = None,
         trained: int | None = None,
         mask_id: int | None = None,
     ) -> None:
         self._info = info
         self.mask_id = mask_id
         self.stack = stack
-        self.sizes = sizes
+        self._sizes = sizes
         self._open_tokenizer = open_tokenizer
         self._start = start
         self._ends = ends
@@ -85,6 +86,14 @@ class StackModel:
     @property
     def context(self) -> int:
         return self.stack.shape.context
+
+    @cached_property
+    def sizes(self) -> ModelSizes:
+        """Return the sizes that its operations are counted from."""
+        if self._sizes is not None:
+            return self._sizes
+        roles = {role: tensor.shape for role, tensor in self.stack.tensors.stored.items()}
+        return sizes_of_stack(self.stack.shape, roles, self.has_head)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -41,32 +41,33 @@ def quietly() -> Iterator[None]:
 
 
 class ErrorsAs(AbstractContextManager[None]):
-    """Raises the error that ``tell`` returns for an error of library code; None suppresses it.
+    """A context in which an error of library code becomes the error that ``translate`` returns.
 
-    Every error is passed to ``tell``, since untrusted files and servers can raise any exception.
+    Every error is passed to ``translate``, since untrusted files and servers can raise any
+    exception. None suppresses the error.
     """
 
-    def __init__(self, tell: Callable[[Exception], Exception | None]) -> None:
-        self._tell = tell
+    def __init__(self, translate: Callable[[Exception], Exception | None]) -> None:
+        self._translate = translate
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, Exception):  # Ctrl-C, the end of the process
+        if not isinstance(error, Exception):  # Ctrl-C, or the end of the process
             return False
-        told = self._tell(error)
-        if told is not None and told is not error:
-            raise told from error
-        return told is None
+        translated = self._translate(error)
+        if translated is not None and translated is not error:
+            raise translated from error
+        return translated is None
 
 
 @contextmanager
 def third_party(failure: str) -> Iterator[None]:
     """Run library code silently; its errors become ``LoadError("<failure>: <why>")``."""
 
-    def tell(error: Exception) -> Exception:
+    def translate(error: Exception) -> Exception:
         return error if isinstance(error, AttnvizError) else LoadError(f"{failure}: {_why(error)}")
 
     try:
-        with quietly(), ErrorsAs(tell):
+        with quietly(), ErrorsAs(translate):
             yield
     except BaseException as error:
         if not _is_panic(error):
@@ -134,13 +135,13 @@ def running(model: object, *passing: type[Exception]) -> Iterator[None]:
     ``passing`` are not changed.
     """
 
-    def tell(error: Exception) -> Exception:
+    def translate(error: Exception) -> Exception:
         ours = type(error).__module__.startswith("attnviz.")
         if ours or isinstance(error, passing) or not _raised_by(error).startswith(_RUNNING):
             return error
         return LoadError(f"{type(model).__name__} cannot run over this text: {_why(error)}")
 
-    with quietly(), ErrorsAs(tell):
+    with quietly(), ErrorsAs(translate):
         yield
 
 

@@ -22,7 +22,7 @@ from attnviz.models.model import (
     text_notes,
     word_tokens,
 )
-from attnviz.models.operations import Sizes
+from attnviz.models.operations import ModelSizes
 from attnviz.models.pieces import check_ids, check_limit, token_texts
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
@@ -56,7 +56,7 @@ class TransformersModel:
     stored: StoredTensors | None = None
 
     @cached_property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> ModelSizes:
         """Return the sizes that its operations are counted from."""
         info, whole = self.info, self.model
         mixed = info.heads * info.head_dim
@@ -65,7 +65,7 @@ class TransformersModel:
         inside = sum(one.numel() for name, one in matrices if _NUMBERED.search(name))
         width = next((one.shape[-1] for _, one in matrices if len(one) == words), mixed)
         head = getattr(whole, "get_output_embeddings", lambda: None)()
-        return Sizes(
+        return ModelSizes(
             layers=info.layers,
             heads=info.heads,
             matrices=inside / info.layers,
@@ -119,7 +119,8 @@ class TransformersModel:
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
         """Return the decoder text that the model writes, always with the likeliest token.
 
-        It begins with the decoder's start token, ends before the end token, has at most ``limit``.
+        It begins with the decoder's start token, ends before the end token and has at most
+        ``limit`` tokens.
 
         Raises:
             UsageError: the model has no language-model head.

@@ -11,7 +11,7 @@ import transformers
 from numpy.typing import NDArray
 
 from attnviz.attention.family import Family, NotUnderstoodError
-from attnviz.attention.family_reading import FAMILIES, understood
+from attnviz.attention.family_reading import FAMILIES, checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.stack_reader import StackReader
@@ -228,7 +228,7 @@ def made(directory: Path, name: str, dtype: torch.dtype = torch.float32) -> Any:
 def stack(directory: Path) -> tuple[NumpyStack, Any]:
     fields = json.loads((directory / "config.json").read_text())
     stored = StoredTensors([directory / "model.safetensors"])
-    read = understood(fields, stored.shapes)
+    read = checkpoint_layout(fields, stored.shapes)
     return NumpyStack(read.shape, by_role(stored, read.parts)), read
 
 
@@ -345,7 +345,7 @@ def test_what_is_not_described_is_said(
     made(tmp_path, name)
     fields = json.loads((tmp_path / "config.json").read_text()) | change
     with pytest.raises(NotUnderstoodError, match=said):
-        understood(fields, StoredTensors([tmp_path / "model.safetensors"]).shapes)
+        checkpoint_layout(fields, StoredTensors([tmp_path / "model.safetensors"]).shapes)
 
 
 @pytest.mark.parametrize("labels", [2, 5])
@@ -398,7 +398,7 @@ def test_configs_of_the_hub_are_understood(name: str, tmp_path: Path) -> None:
         for new, old in older:
             stored = {key.replace(new, old): shape for key, shape in stored.items()}
         stored |= {"bert.pooler.dense.weight": (768, 768), "cls.seq_relationship.bias": (2,)}
-    read = understood(CONFIGS[name], stored)
+    read = checkpoint_layout(CONFIGS[name], stored)
     assert {part.name for part in read.parts.values()} <= stored.keys()
     assert read.predicts == (model.get_output_embeddings() is not None)
 

@@ -13,7 +13,7 @@ from huggingface_hub.errors import StrictDataclassError
 from numpy.typing import NDArray
 
 from attnviz.attention.family import Family, NotUnderstoodError
-from attnviz.attention.family_reading import FAMILIES, understood
+from attnviz.attention.family_reading import FAMILIES, checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.stored_tensors import StoredTensors
@@ -125,7 +125,7 @@ def is_computed(draw: random.Random, model_class: Any, directory: Path) -> bool:
     path.write_text(json.dumps(fields))
     stored = StoredTensors([directory / "model.safetensors"])
     try:
-        read = understood(fields, stored.shapes)
+        read = checkpoint_layout(fields, stored.shapes)
     except NotUnderstoodError:
         return False
     ids = [draw.randrange(101) for _ in range(draw.choice([1, 2, 9, 19]))]

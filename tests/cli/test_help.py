@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 import attnviz
-from attnviz.cli.app import COMMANDS
+from attnviz.cli.app import COMMANDS, GROUPS
 from attnviz.cli.heads import EXAMPLES
 from attnviz.cli.options import complete_model
 from attnviz.models.shapes import shape_names
+
+from ..conftest import POSIX
 
 
 def test_version(run: Any) -> None:
@@ -36,8 +38,19 @@ def test_all_commands_fit_one_small_screen(run: Any) -> None:
     lines = run("--help", env={"COLUMNS": "80"}).lines
     assert len(lines) < 24
     assert max(map(len, lines)) <= 80
-    for name, first in COMMANDS.items():
-        assert sum(line.endswith(f"{name.ljust(10)}{first}") for line in lines) == 1, name
+    for name, does in COMMANDS.items():
+        assert sum(f" {name.ljust(10)}{does}" in line for line in lines) == 1, name
+
+
+def test_there_is_room_for_eight_more_commands(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    further = {f"further{number}": "Tell what is of interest." for number in range(8)}
+    for group, names in (("Look", [*further][:3]), ("Measure", [*further][3:])):
+        more = {**GROUPS[group], **{name: further[name] for name in names}}
+        monkeypatch.setitem(GROUPS, group, more)
+    lines = run("--help", env={"COLUMNS": "80"}).lines
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
+    assert "\n".join(lines).count("Tell what is of interest.") == 8
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
@@ -111,6 +124,7 @@ def test_the_completion_of_bash(program: Any, environment: dict[str, str]) -> No
     assert "entropy" in offered("attnviz heads --sort ")
 
 
+@POSIX
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_show_completion(program: Any, environment: dict[str, str], tmp_path: Path) -> None:
     script = tmp_path / "show.sh"

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from ..conftest import POSIX
+
+pytestmark = POSIX
+
 SENTENCE = "The cat sat on the mat because it was tired."
 
 

@@ -11,7 +11,7 @@ import typer
 
 from attnviz.cli.app import COMMANDS, app
 
-from ..test_readme import PAGES, README, blocks
+from ..manual_pages import PAGES, README, blocks
 
 OTHERS = {"--version", "--install-completion"}
 FOREIGN = ("venv", "pip", "pytest")

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from attnviz.draw.whole_file import held
+from attnviz.draw.whole_file import directory_lock
 from attnviz.errors import UsageError
 
 TRY = """
 import sys
 from pathlib import Path
-from attnviz.draw.whole_file import held
-with held(Path(sys.argv[1])):
+from attnviz.draw.whole_file import directory_lock
+with directory_lock(Path(sys.argv[1])):
     print("got it")
 """
 
@@ -27,9 +27,9 @@ def another_process(directory):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="opens no directories")
 def test_a_directory_is_held_against_other_processes_until_it_is_left(tmp_path):
-    with held(tmp_path):
+    with directory_lock(tmp_path):
         refused = another_process(tmp_path)
-        with pytest.raises(UsageError, match="another run is writing"), held(tmp_path):
+        with pytest.raises(UsageError, match="another run is writing"), directory_lock(tmp_path):
             pytest.fail("held twice")
     assert "another run is writing" in refused.stderr
     assert another_process(tmp_path).stdout == "got it\n"

@@ -3,12 +3,15 @@
 import errno
 import os
 import stat
+import sys
 
 import pytest
 
 from attnviz.draw import whole_file as module
 from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import LoadError, UsageError
+
+from ..conftest import POSIX
 
 
 def test_content_appears_at_the_end(tmp_path):
@@ -57,6 +60,7 @@ def test_new_files_have_the_rights_of_any_new_file(tmp_path):
     assert modes[0] == modes[1]
 
 
+@POSIX
 def test_rights_of_an_old_file_are_kept(tmp_path):
     path = tmp_path / "out"
     path.write_bytes(b"old")
@@ -98,9 +102,12 @@ def written(path, named, meanwhile=lambda: None):
         meanwhile()
 
 
-SPECIAL = ("fifo", "directory", "socket", "loop", "real", "missing", "/dev/null", "/dev/zero")
+SOCKET = pytest.param("socket", marks=pytest.mark.skipif(sys.platform != "linux", reason="root"))
+DEVICES = ("fifo", "directory", SOCKET, "loop", "/dev/null", "/dev/zero")
+SPECIAL = (*DEVICES, "real", "missing")
 
 
+@POSIX
 @pytest.mark.parametrize("early", [True, False])
 @pytest.mark.parametrize("kind", SPECIAL)
 def test_only_a_regular_file_is_replaced(tmp_path, kind, early):
@@ -120,7 +127,8 @@ def test_only_a_regular_file_is_replaced(tmp_path, kind, early):
     assert os.stat("/dev/zero") == before
 
 
-@pytest.mark.parametrize("kind", ["fifo", "directory", "socket", "loop", "/dev/null", "/dev/zero"])
+@POSIX
+@pytest.mark.parametrize("kind", DEVICES)
 def test_what_a_person_named_is_no_device_either(tmp_path, kind):
     special(kind, tmp_path / "out")
     with pytest.raises((LoadError, UsageError)):
@@ -143,6 +151,7 @@ def test_refused_before_anything_is_made(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["dir.json", "file"]
 
 
+@POSIX
 def test_a_pipe_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
     with pytest.raises(UsageError, match="no regular file"):

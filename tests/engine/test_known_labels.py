@@ -18,6 +18,7 @@ from attnviz.models.resolve import load
 from attnviz.models.stored_tensors import StoredTensors
 
 from ..bert_by_hand import PREVIOUS, TEXTS
+from ..conftest import POSIX
 
 LABELS = KnownLabels(
     "patterns", {(0, 0): KnownLabel("previous", 0.75), (1, 2): KnownLabel(None, math.nan)}
@@ -185,6 +186,7 @@ def test_patterns_keeps_what_heads_and_ablate_then_say(
 ENTRIES = ("fifo", "directory", "loop", "file", "labels", "/dev/zero", "/dev/null", "/nonexistent")
 
 
+@POSIX
 @pytest.mark.parametrize("kind", ENTRIES)
 def test_an_entry_that_is_no_file_is_neither_read_nor_replaced(
     run: Any, checkpoint: Any, cache: Path, tmp_path: Path, kind: str

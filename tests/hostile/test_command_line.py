@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from ..conftest import POSIX
+
 LONG = "x" * 20_000
 HUGE = "9" * 30
 Refused = Callable[..., str]
 
 
+@POSIX
 @pytest.mark.parametrize("option", [("--save", "a.json"), ("--json", "--save", "a.txt")])
 @pytest.mark.parametrize("reader", ["true", "head -c 5"])
 def test_files_are_written_though_nobody_reads(
@@ -249,6 +252,7 @@ def test_a_word_of_a_megabyte_trains_no_tokenizer_for_minutes() -> None:
     assert tokenizer.decode(tokenizer.encode(word).ids, skip_special_tokens=True) == word
 
 
+@POSIX
 def test_a_model_directory_with_a_carriage_return(
     run: Any, checkpoint: Callable[[str], Path], tmp_path: Path
 ) -> None:

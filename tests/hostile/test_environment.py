@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ..conftest import POSIX
+
 SENTENCE = "The cat sat."
 FULL = Path("/dev/full")
 
@@ -27,6 +29,8 @@ def process(
     ) -> tuple[int, str]:
         command = [*program, *arguments]
         if megabytes is not None:
+            if sys.platform != "linux":
+                pytest.skip("no other system limits the memory of a process by its addresses")
             limit = f'ulimit -v {megabytes * 1000} && exec "$@"'
             command = ["bash", "-c", limit, "bash", *command]
         done = subprocess.run(
@@ -72,9 +76,14 @@ def test_pyplot_still_gets_the_backend_that_was_asked_for(monkeypatch: pytest.Mo
     [
         (("params", "a/b"), "HF_HUB_ETAG_TIMEOUT", "x", "huggingface_hub"),
         (("params", "a/b"), "HF_HUB_DOWNLOAD_TIMEOUT", "1.5", "huggingface_hub"),
-        (("ablate", "--model", "DIRECTORY"), "TORCH_LOGS", "garbage", "torch"),
+        (
+            ("ablate", "--model", "DIRECTORY", "--backend", "torch"),
+            "TORCH_LOGS",
+            "garbage",
+            "torch",
+        ),
         pytest.param(
-            *(("ablate", "--model", "DIRECTORY"), "HF_HUB_ETAG_TIMEOUT", ""),
+            *(("ablate", "--model", "DIRECTORY", "--backend", "torch"), "HF_HUB_ETAG_TIMEOUT", ""),
             "huggingface_hub",
             marks=pytest.mark.long,
         ),
@@ -118,7 +127,9 @@ def test_a_python_without_docstrings(
 def test_too_little_address_space_for_torch(
     process: Callable[..., tuple[int, str]], llama: Callable[..., Path], megabytes: int
 ) -> None:
-    code, said = process("ablate", "--model", str(llama()), megabytes=megabytes)
+    code, said = process(
+        "ablate", "--model", str(llama()), "--backend", "torch", megabytes=megabytes
+    )
     assert code == 3
     assert said == (
         "attnviz: torch needs 1 GB of address space, and this shell allows "
@@ -187,16 +198,17 @@ def test_a_full_disk_takes_no_help(
     assert done.stderr == "attnviz: cannot write to standard output: No space left on device\n"
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="signals as POSIX has them")
+@POSIX
 @pytest.mark.parametrize("ending", ["npz", "png"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_a_file_that_was_begun_is_thrown_away(
     program: Sequence[str],
     environment: dict[str, str],
     tmp_path: Path,
-    number: signal.Signals,
+    name: str,
     ending: str,
 ) -> None:
+    number = signal.Signals[name]
     slow = (  # a disk that takes its time over what it is given
         "import os, time; plain = os.replace;"
         "os.replace = lambda *names: time.sleep(60) or plain(*names);"

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from ..conftest import POSIX
+
 Asked = Callable[..., Any]
 
 
@@ -62,6 +64,7 @@ def test_keys_and_values_beside_float8_files_are_wider(asked: Asked) -> None:
     assert document["kv_cache"]["dtype"] == "bfloat16"
 
 
+@POSIX
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(
     stranger: Callable[..., Path], run: Callable[..., Any]
 ) -> None:

@@ -15,6 +15,8 @@ from attnviz import reading
 from attnviz.errors import LoadError
 from attnviz.reading import parse_json, read_bytes, read_stream
 
+from ..conftest import POSIX
+
 DEEP = "[" * 100_000 + "]" * 100_000
 OPTIONS = [
     ("heads", "--file"),
@@ -34,10 +36,9 @@ OPTIONS = [
     ("diff", "tiny", "--texts"),
     ("check",),
 ]
-unix = pytest.mark.skipif(os.name == "nt", reason="there are no such files")
 
 
-@unix
+@POSIX
 @pytest.mark.parametrize("command", OPTIONS, ids=" ".join)
 def test_a_device_without_end(command: Sequence[str], refused: Callable[..., str]) -> None:
     Path("books.txt").write_text("the cat sat on the mat\n" * 50)
@@ -54,7 +55,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "TEXT_BYTES", 20)
 
 
-@unix
+@POSIX
 def test_a_pipe_without_end(short: None, refused: Callable[..., str], tmp_path: Path) -> None:
     """As of ``--file <(yes)``; a writer that is cut off does not keep the process."""
     pipe = tmp_path / "pipe"
@@ -76,7 +77,7 @@ def test_a_pipe_without_end(short: None, refused: Callable[..., str], tmp_path: 
     assert not writer.is_alive()
 
 
-@unix
+@POSIX
 def test_a_pipe_is_read_to_its_end(document: Callable[..., Any], tmp_path: Path) -> None:
     """As of ``--file <(echo the cat sat)``."""
     pipe = tmp_path / "pipe"
@@ -211,7 +212,7 @@ def test_json_that_is_whole() -> None:
     assert parse_json(b"\xef\xbb\xbf{}", "x") == {}
 
 
-@unix
+@POSIX
 @pytest.mark.parametrize(
     ("code", "command"),
     [
@@ -237,7 +238,7 @@ def test_a_link_to_itself(code: int, command: Sequence[str], refused: Callable[.
     assert Path("loop.json").is_symlink()
 
 
-@unix
+@POSIX
 @pytest.mark.parametrize(
     "command", [("prune", "--heads", "0.0", "--out"), ("train", "b.txt", "--out")], ids=" ".join
 )

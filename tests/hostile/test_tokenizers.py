@@ -15,6 +15,7 @@ import pytest
 from attnviz.errors import LoadError
 from attnviz.models.third_party import running, third_party, tokenizing
 
+from ..conftest import POSIX
 from .conftest import ON_A_MODEL, asked
 
 SLOW = {
@@ -133,6 +134,7 @@ def test_what_others_say_meanwhile_is_not_lost(capfd: pytest.CaptureFixture[str]
     assert capfd.readouterr().err == "another thread\n"
 
 
+@POSIX
 def test_one_inside_another_leaves_no_descriptor_open() -> None:
     before = sorted(os.listdir("/dev/fd"))
     with tokenizing("model"), tokenizing("model"):

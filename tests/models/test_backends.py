@@ -84,8 +84,7 @@ def test_both_say_the_same(run: Any, directory: str, command: str, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("command", "model"),
-    [(command, "checkpoint") for command in TORCH_ONLY]
-    + [(command, "tiny") for command in TORCH_ONLY if command != "control"],
+    [(command, "checkpoint") for command in TORCH_ONLY] + [("ablate", "tiny")],
 )
 def test_what_runs_on_torch_refuses_numpy_and_says_torch(
     run: Any, checkpoint: Any, command: str, model: str

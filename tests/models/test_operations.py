@@ -17,13 +17,13 @@ import attnviz
 from attnviz.models import pace as measured
 from attnviz.models.bundled import Bundled
 from attnviz.models.numpy_checkpoint import open_numpy
-from attnviz.models.operations import Sizes, sizes_of
+from attnviz.models.operations import ModelSizes, sizes_of
 from attnviz.models.own import OwnAttention
 from attnviz.models.pace import pace, seconds
 
 from .test_numpy_checkpoint import made
 
-WIDE = Sizes(
+WIDE = ModelSizes(
     layers=12,
     heads=12,
     matrices=12 * 768**2,
@@ -78,6 +78,13 @@ def test_each_change_is_a_row_from_its_layer_on() -> None:
     assert costs[0] - costs[1] == pytest.approx(WIDE.forward(40) / 12)
     assert WIDE.changed(40, [3, 3, 7]) - nothing == pytest.approx(2 * costs[3] + costs[7])
     assert WIDE.changed(40, [3], read=1) < WIDE.changed(40, [3])
+
+
+def test_what_is_held_grows_with_rows_and_tokens() -> None:
+    assert WIDE.numbers_kept(20) == 2 * WIDE.numbers_kept(10)
+    one, two = (WIDE.numbers_inside(64, rows) for rows in (1, 2))
+    assert two == pytest.approx(2 * one)
+    assert one > 64 * (8 * 768 + 4 * 768)  # the residual's copies, and a feed-forward block
 
 
 def test_every_head_is_one_of_a_layer() -> None:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from ..conftest import POSIX
 from .terminal import HERE, PICTURES, picture
 
 
@@ -13,6 +14,7 @@ def texts(svg: str) -> list[str]:
     return re.findall(r"<text [^>]*>([^<]*)</text>", svg)
 
 
+@POSIX
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_says_what_the_screen_says(name: str) -> None:
     """Colours may differ by the last bit of a weight between machines; words may not."""

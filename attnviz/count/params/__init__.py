@@ -1,1 +1,1 @@
-"""``attnviz params``: what an architecture costs, from its options or its config."""
+"""``attnviz params``: what an architecture costs, computed from options or from a config."""

@@ -1,4 +1,4 @@
-"""What is asked for, counted: one case for a shape, for each model, for each compared value."""
+"""Counts what was requested: one case for a shape, for each model, or for each compared value."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.models.shapes import nearest
 from attnviz.options import read_bytes
 
-if TYPE_CHECKING:  # a shape typed in needs no names
+if TYPE_CHECKING:  # a shape given by options needs no names
+    from attnviz.count.params.counting.serving import CardFit
     from attnviz.count.params.find_spec import FoundSpec
-    from attnviz.count.params.stored import Stored
+    from attnviz.count.params.stored import StoredWeights
 
 Shape = Mapping[str, Any]
-"""The options that describe a shape, those that were given."""
+"""The options of a shape that were given, with their values."""
 
 _NARROW = ("int8", "int4")
 _USUAL = "bfloat16"
@@ -51,12 +52,13 @@ _MOST_ROWS = 500
 class Case(NamedTuple):
     """One architecture, counted.
 
-    name: how a person tells it from the others.
-    values: the values of the compared options, as they were given.
-    cost: what it costs; None where the values do not go together.
-    fit: what fits into the memory that was asked for.
-    refusal: why the values do not go together.
-    revision: the commit of a model of the hub.
+    name: distinguishes it from other cases.
+    values: the values of the compared options, as they were typed.
+    cost: what it costs; None if the values do not fit together.
+    fit: what fits into the memory that was given, or None.
+    gpus: what each card that was named makes of it.
+    refusal: why the values do not fit together; else empty.
+    revision: the commit of a model from the hub, or None.
     """
 
     name: str
@@ -65,17 +67,18 @@ class Case(NamedTuple):
     fit: MemoryFit | None = None
     refusal: str = ""
     revision: str | None = None
+    gpus: tuple[CardFit, ...] = ()
 
 
 class BuiltCount(NamedTuple):
-    """What a model holds whose class no arithmetic claims: its parts by name, and no more.
+    """The parameters of a model whose class no family describes, counted by building it.
 
-    name, source, revision: as it was asked for, where its config is, its commit on the hub.
+    name, source, revision: the requested name, the place of its config, its commit on the hub.
     architecture: the class that was built.
-    total: its parameters, tied ones once. buffers: numbers stored next to them.
-    parts: the direct children of the model, in order, with their parameters.
-    dtype, weight_bytes: what the parameters take; others, stated: as of a ``CostReport``.
-    cache: what its layers keep; None where transformers does not show it.
+    total: its parameters, with tied ones counted once. buffers: numbers stored in addition.
+    parts: the direct children of the model in order, with their parameters.
+    dtype, weight_bytes: of the parameters. others, stated: see ``CostReport``.
+    cache: what its layers keep; None if transformers does not show it.
     """
 
     name: str
@@ -92,8 +95,12 @@ class BuiltCount(NamedTuple):
     stated: Stated = "option"
 
 
-class Counted(NamedTuple):
-    """All that was counted: cases, by ``options`` if some were compared, or a model as built."""
+class CountedCases(NamedTuple):
+    """Everything that was counted.
+
+    options: the compared options. cases: one for each model or combination of values.
+    built: the single model that was counted by building it, instead of ``cases``.
+    """
 
     options: tuple[str, ...] = ()
     cases: tuple[Case, ...] = ()
@@ -101,7 +108,7 @@ class Counted(NamedTuple):
 
 
 class NamedModel(NamedTuple):
-    """A model that is counted.
+    """A model to be counted.
 
     shapes_first: whether a bare name means a named shape even if it is a hub id as well.
     loaded: the model itself, if Python code has loaded it.
@@ -112,37 +119,37 @@ class NamedModel(NamedTuple):
     loaded: Any = None
 
 
-def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Counted:
-    """Return what was asked for, counted; one case for a shape, one for each name.
+def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> CountedCases:
+    """Count what was requested: one case for a shape, one for each name.
 
-    A lone model whose class the arithmetic does not know is counted by building it.
+    A single model of a class that no family describes is counted by building it.
 
     Raises:
-        UsageError: neither a shape nor a name, both, or numbers that do not go together.
-        LoadError, OfflineError: a name that stands for nothing that can be read.
+        UsageError: neither a shape nor a name, both, or numbers that do not fit together.
+        LoadError, OfflineError: the config of a name cannot be read.
     """
     shape, running = request.shape, request.running
     _refuse_both(models, shape)
     if request.revision is not None and not models:
         raise UsageError("--revision is for models of the hub: a shape has none")
     found = [_found(model, request) for model in models]
-    if len(found) == 1 and found[0].spec is None and running.memory is None:
-        return Counted(built=_built(found[0], running))
+    if len(found) == 1 and found[0].spec is None and not (running.memory or request.gpu):
+        return CountedCases(built=_built(found[0], running))
     if found:
-        return Counted(cases=tuple(_named_case(item, running) for item in found))
+        return CountedCases(cases=tuple(_named_case(item, running) for item in found))
     if not shape:
         raise UsageError(
             "expected a shape or a model: attnviz params --d-model 4096 --heads 32, or attnviz "
             "params llama-2-7b"
         )
-    return Counted(cases=(_shape_case(shape, running),))
+    return CountedCases(cases=(_shape_case(shape, running),))
 
 
-def compared_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Counted:
-    """Return a case for each combination of the values of the compared options, the last fastest.
+def compared_cases(models: Sequence[NamedModel], request: ParamsRequest) -> CountedCases:
+    """Return a case for each combination of compared values; those of the last option vary fastest.
 
-    Raises UsageError where nothing can be compared; values that do not go together become a case
-    with the reason, unless that holds for all of them.
+    Raises UsageError if nothing can be compared. Values that do not fit together become a case with
+    the reason, unless all cases have one.
     """
     choices = [parse_choices(text) for text in request.compare]
     options = tuple(name for name, _ in choices)
@@ -167,7 +174,7 @@ def compared_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Coun
             cases.append(Case("", values, refusal=str(error)))
     if failure is not None and all(case.cost is None for case in cases):
         raise failure
-    return Counted(options, tuple(cases))
+    return CountedCases(options, tuple(cases))
 
 
 def _refuse_both(models: Sequence[NamedModel], shape: Shape) -> None:
@@ -179,7 +186,7 @@ def _refuse_both(models: Sequence[NamedModel], shape: Shape) -> None:
 
 
 def _check_option(option: str, models: Sequence[NamedModel]) -> None:
-    """Raise UsageError for a compared option that does not exist or means nothing here."""
+    """Raise UsageError for a compared option that does not exist or has no effect here."""
     name = option.replace("-", "_")
     if len(models) > 1:
         raise UsageError("--compare takes one design: name one model, or describe one shape")
@@ -198,7 +205,7 @@ def _check_option(option: str, models: Sequence[NamedModel]) -> None:
 def _changed(
     shape: Shape, running: Running, options: Sequence[str], values: Sequence[str]
 ) -> tuple[Shape, Running]:
-    """Return what was asked for with the compared options set."""
+    """Return the shape and its running with the compared options set to these values."""
     shaped, run = dict(shape), dict[str, Any]()
     for option, text in zip(options, values, strict=True):
         name = option.replace("-", "_")
@@ -208,7 +215,7 @@ def _changed(
 
 
 def _value(text: str) -> object:
-    """Return a number, yes or no, or a word."""
+    """Return a typed value as a number, a truth value or a word."""
     try:
         return int(text)
     except ValueError:
@@ -232,9 +239,7 @@ def _found(model: NamedModel, request: ParamsRequest) -> FoundSpec:
 
 
 def _named_case(found: FoundSpec, running: Running) -> Case:
-    """Return a named model with what it costs; UsageError where the arithmetic does not know its
-    class.
-    """
+    """Return a named model with its cost; UsageError if no family describes its class."""
     if found.spec is None:
         raise UsageError(
             f"the arithmetic does not know the class of {found.name!r}, so only its parameters can "
@@ -249,7 +254,7 @@ def _shape_case(shape: Shape, running: Running) -> Case:
     return _counted(spec_from_options(**shape), running)
 
 
-def _counted(spec: ModelSpec, running: Running, stored: Stored | None = None) -> Case:
+def _counted(spec: ModelSpec, running: Running, stored: StoredWeights | None = None) -> Case:
     types = _dtypes(running, spec.dtype, spec.name, stored, count_parameters(spec).total)
     if stored is not None and stored.quantised and types.stated != "option":
         note = (
@@ -282,7 +287,7 @@ def _counted(spec: ModelSpec, running: Running, stored: Stored | None = None) ->
 
 
 class _Dtypes(NamedTuple):
-    """Of weights and cache; ``others`` and ``stated`` as of a ``CostReport``."""
+    """The dtypes of weights and cache; ``others`` and ``stated`` as in ``CostReport``."""
 
     dtype: str
     cache: str
@@ -290,13 +295,13 @@ class _Dtypes(NamedTuple):
     stated: Stated
 
 
-def _dtypes(running: Running, named: str, name: str, stored: Stored | None, total: int) -> _Dtypes:
-    """Return what is asked for, else what the files hold, else what the config names, else the
-    usual.
+def _dtypes(
+    running: Running, named: str, name: str, stored: StoredWeights | None, total: int
+) -> _Dtypes:
+    """Return the dtype that was requested, else that of the files, of the config, or bfloat16.
 
-    Files may hold more than the ``total`` parameters of the model: then only their main dtype is
-    believed.
-    Raises LoadError where a config names a dtype that is not known.
+    total: the model's parameters; if the files hold more numbers, only their main dtype is used.
+    Raises LoadError if the config names an unknown dtype.
     """
     dtype: str = running.dtype
     stated: Stated = "option"
@@ -319,7 +324,7 @@ def _dtypes(running: Running, named: str, name: str, stored: Stored | None, tota
 
 
 def _built(found: FoundSpec, running: Running) -> BuiltCount:
-    """Return the parameters of a model that is built without weights to count them."""
+    """Return the parameters of a model that is built without memory for its weights."""
     from attnviz.count.params.config.read import stored_dtype
     from attnviz.count.params.meta_count import count_on_meta  # imports torch and transformers
 

@@ -1,4 +1,4 @@
-"""Several cases held against each other: one architecture by the values of an option, or models."""
+"""Compares cases in tables and sentences: values of an option of one architecture, or models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attnviz.count.params.words import (
 from attnviz.draw.document import Column, Row, Table
 
 MARK = "*"
-"""Stands in the heading of a column whose numbers differ, for eyes without colour or bold."""
+"""Marks the heading of a column whose numbers differ, for readers without colour or bold."""
 
 _SHARES = {
     "attention": "attention",
@@ -31,7 +31,7 @@ _SHARES = {
     "head": "LM head",
     "other": "other",
 }
-"""The shares of the parameters, and how they are called."""
+"""The shares of the parameters, and their names in a table."""
 
 _MOST_TOLD = 3
 
@@ -39,10 +39,10 @@ _MOST_TOLD = 3
 class Metric(NamedTuple):
     """One number of a case.
 
-    key: in JSON. title: above a column and in a sentence.
-    value: the number, None where a case has none.
-    text: the number as it is written.
-    shape: whether it tells of the architecture itself and not of running it.
+    key: its name in JSON. title: its name above a column and in a sentence.
+    value: returns the number, None if a case has none.
+    text: returns the number as it is written.
+    shape: whether it describes the architecture itself rather than running it.
     """
 
     key: str
@@ -77,11 +77,11 @@ _METRICS = (
     Metric("maps", "attention weights", _of(lambda a: a.maps.bytes), bytes_text),
     Metric("context", "fits tokens", lambda case: case.fit.tokens if case.fit else None, count),
 )
-"""All of them, in the order of the columns."""
+"""All metrics, in the order of the columns."""
 
 
 def telling_metrics(cases: Sequence[Case]) -> tuple[Metric, ...]:
-    """Return those that these cases have, without one that only repeats another."""
+    """Return the metrics that any of these cases has and that do not merely repeat another one."""
     counted = [case for case in cases if case.cost is not None]
     costs = [case.cost for case in cases if case.cost is not None]
     left_out = set()
@@ -102,7 +102,6 @@ def changed(metric: Metric, cases: Sequence[Case]) -> bool:
 
 
 def _cell(metric: Metric, case: Case) -> str:
-    """Return a metric of a case as it stands in a table."""
     value = metric.value(case)
     if metric.key == "context" and case.fit is not None:
         return "any" if value is None else count(value) if value else "none"
@@ -112,10 +111,10 @@ def _cell(metric: Metric, case: Case) -> str:
 def compared_table(
     options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric], brief: bool = False
 ) -> Table:
-    """Return a row for each case, a column for each compared option and each metric.
+    """Return a table with a row for each case, a column for each compared option and metric.
 
-    brief: columns are left out rather than broken into bands, and rows where lines are short; all
-        metrics change, and none is marked.
+    brief: for a first screen, where every metric differs and none is marked: columns are left out
+        rather than broken into bands, and rows if lines are few.
     """
     columns = [Column(option, tone="strong") for option in options]
     for metric in metrics:
@@ -137,7 +136,7 @@ def compared_table(
 
 
 def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Sequence[Metric]) -> str:
-    """Return what changes most along each option, the others held at their first value."""
+    """Return which metrics change most with each option while the others keep their first value."""
     found = []
     for option, place, along in _along(options, cases):
         first, last = along[0], along[-1]
@@ -146,10 +145,10 @@ def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Seque
             before, after = metric.value(first), metric.value(last)
             if before and after and before != after:
                 moved[metric.title] = (max(before, after) / min(before, after), before, after)
-        told: dict[str, str] = {}
+        titles: dict[str, str] = {}
         for title in sorted(moved, key=lambda title: -moved[title][0]):
-            told.setdefault(factor(moved[title][2], moved[title][1]), title)
-        most = [f"{title} {by}" for by, title in told.items()][:_MOST_TOLD]
+            titles.setdefault(factor(moved[title][2], moved[title][1]), title)
+        most = [f"{title} {by}" for by, title in titles.items()][:_MOST_TOLD]
         what = ", ".join(most) or "nothing of this changes"
         found.append(f"{option} {first.values[place]} → {last.values[place]}: {what}")
     return "; ".join(found) + "." if found else ""
@@ -158,9 +157,7 @@ def change_finding(options: Sequence[str], cases: Sequence[Case], metrics: Seque
 def _along(
     options: Sequence[str], cases: Sequence[Case]
 ) -> Iterator[tuple[str, int, Sequence[Case]]]:
-    """Yield each option with its place and the cases along it, the others held at their first
-    value.
-    """
+    """Yield each option, its index, and the cases with the first value of all other options."""
     counted = [case for case in cases if case.cost is not None]
     start = counted[0].values
     for place, option in enumerate(options):
@@ -171,7 +168,7 @@ def _along(
 
 
 def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:
-    """Return why the numbers change as they do, if they confirm it."""
+    """Return explanations of the changes, as far as the numbers support them."""
     return [
         reason
         for option, _, along in _along(options, cases)
@@ -180,7 +177,6 @@ def change_reasons(options: Sequence[str], cases: Sequence[Case]) -> list[str]:
 
 
 def _why(option: str, costs: Sequence[CostReport]) -> Iterator[str]:
-    """Yield the reason behind the change, where the numbers bear it out."""
     specs = [main_attention(cost).spec for cost in costs]
     grows = len({main_attention(cost).total for cost in costs}) > 1
     whole = all(spec.heads * spec.head_dim == spec.d_model for spec in specs)
@@ -229,9 +225,7 @@ _KEEPS = {
 
 
 def model_table(cases: Sequence[Case]) -> Table:
-    """Return a row for each model, which must all have been counted, with as much as there is room
-    for.
-    """
+    """Return a table with a row for each counted model, and as many columns as fit."""
     pairs = [(case, case.cost) for case in cases if case.cost is not None]
     most = max(cost.parameters.total for _, cost in pairs)
     rows = []
@@ -255,9 +249,7 @@ def model_table(cases: Sequence[Case]) -> Table:
 
 
 def side_by_side_table(cases: Sequence[Case]) -> Table:
-    """Return a column for each case, which must all have been counted, and a row for each
-    number.
-    """
+    """Return a table with a column for each counted case, and a row for each number."""
     costs = [case.cost for case in cases if case.cost is not None]
     blank = [""] * len(cases)
     rows = [
@@ -289,7 +281,7 @@ def _inner_width(cost: CostReport) -> str:
 
 
 def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
-    """Yield counts by role, each with its share below; the counts add up to the total."""
+    """Yield the parameters by role, each with its share below; they add up to the total."""
     totals = [cost.parameters.total for cost in costs]
     for name, label in _SHARES.items():
         numbers = [getattr(cost.parameters.shares, name) for cost in costs]
@@ -305,9 +297,7 @@ def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
 
 
 def size_sentences(cases: Sequence[Case]) -> Iterator[str]:
-    """Yield which of several models fit a memory, and how the largest compares with the
-    smallest.
-    """
+    """Yield which of several models fit a memory, and how the largest relates to the smallest."""
     pairs = [(case, case.cost) for case in cases if case.cost is not None]
     if (fit := cases[0].fit) is not None:
         names = [case.name for case, cost in pairs if cost.needed_bytes <= fit.memory]

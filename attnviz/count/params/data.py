@@ -1,8 +1,9 @@
 """The numbers for programs: the object of ``--json``, and the long table of a CSV file.
 
-One model is the object itself; several stand in ``models``, the rows of ``--compare`` in ``rows``.
-Whole numbers stay whole, however large. Parameters of ``attention``, ``per_head`` and ``ffn`` are
-those of one layer, the kind that the model has most of; everything else is of the whole model.
+One model is the object itself; several are in ``models``, and the rows of ``--compare`` in
+``rows``. Whole numbers stay whole, however large. Parameters of ``attention``, ``per_head`` and
+``ffn`` are those of one layer, of the kind that the model has most of; everything else is of the
+whole model.
 
 The table has one line for each number: the compared options, then ``model, section, stack, item,
 detail, value, unit``. Lines of the section ``parameters`` without ``detail`` add up to its
@@ -15,13 +16,15 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from attnviz.count.params.cases import BuiltCount, Case, Counted
+from attnviz.count.params.cases import BuiltCount, Case, CountedCases
 from attnviz.count.params.counting.cache import CacheCount
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.parts import PartLine, layer_kind, main_attention, main_group, part_lines
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+
+    from attnviz.count.params.counting.serving import CardFit
 
 _SCHEMA = "attnviz.params/1"
 _COLUMNS = ("model", "section", "stack", "item", "detail", "value", "unit")
@@ -47,19 +50,32 @@ _FIT = (
     *("memory", "weights", "batch", "tokens", "binds", "cache", "left", "by_memory"),
     "max_positions",
 )
+_CARD = ("name", "vendor", "year", "source", "memory", "bandwidth")
+_CARD_FIT = ("rate", "fits", "free", "cards", "batch", "context")
+_CARD_UNITS = {
+    "needs": "bytes",
+    "free": "bytes",
+    "cards": "cards",
+    "batch": "sequences",
+    "context": "tokens",
+    "decode": "tokens/s",
+    "decode_full": "tokens/s",
+    "prefill_seconds": "s",
+}
+_DECODE = ("batch", "read", "operations", "seconds", "bound", "each", "tokens_per_second")
 
 
-def write_params_json(counted: Counted, stream: SupportsWrite[str]) -> None:
-    """Write what was counted as indented JSON, ASCII only: names come from strangers."""
+def write_params_json(counted: CountedCases, stream: SupportsWrite[str]) -> None:
+    """Write the counts as indented JSON, in ASCII because names may come from anywhere."""
     stream.write(json.dumps(params_object(counted), indent=2, allow_nan=False) + "\n")
 
 
-def params_object(counted: Counted) -> dict[str, Any]:
+def params_object(counted: CountedCases) -> dict[str, Any]:
     """Return the object of ``--json``."""
     return {"schema": _SCHEMA, **params_data(counted)}
 
 
-def params_data(counted: Counted) -> dict[str, Any]:
+def params_data(counted: CountedCases) -> dict[str, Any]:
     """Return the object without its schema."""
     if counted.built is not None:
         return _built(counted.built)
@@ -71,14 +87,11 @@ def params_data(counted: Counted) -> dict[str, Any]:
 
 
 def _named(record: object, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields of these names, under these names."""
     return {name: getattr(record, name) for name in names}
 
 
 def _built(built: BuiltCount) -> dict[str, Any]:
-    """Return a model that was counted by building it: its parameters, and what its layers keep or
-    null.
-    """
+    """Return a model that was counted by building it; its cache is null if unknown."""
     return {
         "model": {
             "name": built.name,
@@ -105,12 +118,12 @@ def _built(built: BuiltCount) -> dict[str, Any]:
     }
 
 
-def _comparison(counted: Counted) -> dict[str, Any]:
+def _comparison(counted: CountedCases) -> dict[str, Any]:
     """Return the rows of a comparison.
 
     ``compare``: the options in the order of their columns. ``changed``: the numbers that differ
-    between rows. ``rows``: for each the ``values`` of the options and the object of its model, or
-    ``error`` where the values do not go together. ``reading``: what changed, in words.
+    between rows. ``rows``: for each case the ``values`` of the options and the object of its model,
+    or ``error`` if the values do not fit together. ``reading``: what changed, in words.
     """
     from attnviz.count.params.compare import (
         change_finding,
@@ -177,7 +190,20 @@ def _case(case: Case) -> dict[str, Any]:
         "flops": {**length, **_named(cost.flops, _FLOPS)},
         "attention_maps": _named(cost.maps, _MAPS),
     }
-    return data if fit is None else {**data, "memory": _named(fit, _FIT)}
+    data |= {} if fit is None else {"memory": _named(fit, _FIT)}
+    return data | ({"gpus": [_card(one) for one in case.gpus]} if case.gpus else {})
+
+
+def _card(fit: CardFit) -> dict[str, Any]:
+    """Return what one card makes of a model; ``decode`` and ``decode_full`` are upper bounds."""
+    bounds = {"decode": fit.decode, "decode_full": fit.full}
+    return {
+        **_named(fit.card, _CARD),
+        "needs": {**fit.need._asdict(), "total": fit.need.total},
+        **_named(fit, _CARD_FIT),
+        **{name: None if one is None else _named(one, _DECODE) for name, one in bounds.items()},
+        "prefill_seconds": fit.prefill,
+    }
 
 
 def _model(cost: CostReport, revision: str | None) -> dict[str, Any]:
@@ -200,7 +226,7 @@ def _model(cost: CostReport, revision: str | None) -> dict[str, Any]:
 
 
 def _part(line: PartLine) -> dict[str, Any]:
-    """Return a line of the screen's table; lines with ``detail`` are parts of the one above."""
+    """Return a line of the screen's table; lines with ``detail`` are parts of the line above."""
     return {
         "name": line.label,
         "role": line.role,
@@ -218,7 +244,7 @@ def _part(line: PartLine) -> dict[str, Any]:
 
 
 def _kinds(cost: CostReport) -> list[dict[str, Any]]:
-    """List equal layers together; ``indices`` is null if a stack has only these."""
+    """Return the kinds of layers; ``indices`` is null if a stack has only one kind."""
     return [
         {
             "stack": stack.spec.name,
@@ -246,8 +272,8 @@ def _cache(cache: CacheCount) -> dict[str, Any]:
     }
 
 
-def params_rows(counted: Counted) -> Iterator[tuple[object, ...]]:
-    """Yield the long table; refused cases have one line that says why."""
+def params_rows(counted: CountedCases) -> Iterator[tuple[object, ...]]:
+    """Yield the long table; a case that could not be counted has one line with the reason."""
     yield (*(option.replace("-", "_") for option in counted.options), *_COLUMNS)
     if counted.built is not None:
         built = counted.built
@@ -262,8 +288,8 @@ def params_rows(counted: Counted) -> Iterator[tuple[object, ...]]:
                 yield (*case.values, case.name, *line)
 
 
-def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, int, str]]:
-    """Yield section, stack, item, detail, value and unit."""
+def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, float | None, str]]:
+    """Yield (section, stack, item, detail, value, unit) of each number of a case."""
     section = unit = "parameters"
     for line in part_lines(cost.parameters):
         yield section, line.stack, line.label, "detail" * line.detail, line.number, unit
@@ -280,3 +306,9 @@ def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, i
     yield "attention_maps", "", "all maps", "", cost.maps.bytes, "bytes"
     if case.fit is not None and case.fit.tokens is not None:
         yield "memory", "", "longest context", "", case.fit.tokens, "tokens"
+    for one in case.gpus:
+        for name, unit in _CARD_UNITS.items():
+            value = _card(one)[name]
+            if isinstance(value, dict):
+                value = value.get("total", value.get("tokens_per_second"))
+            yield "gpus", "", one.card.name, name, value, unit

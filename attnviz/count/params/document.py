@@ -1,4 +1,4 @@
-"""What ``attnviz params`` has to say, in parts that every outlet draws."""
+"""The document of ``attnviz params``, in parts that every outlet draws."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from attnviz.count.params.cases import BuiltCount, Case, Counted
+from attnviz.count.params.cases import BuiltCount, Case, CountedCases
 from attnviz.count.params.compare import (
     MARK,
     change_finding,
@@ -62,18 +62,24 @@ from attnviz.draw.document import (
 )
 
 _BESIDE = Beside(58)
-"""How the tables of a first screen stand where a terminal is wide."""
+"""How the tables of a first screen stand side by side on a wide terminal."""
+
+_LEAST_BELOW = 10
+"""The lines below the table of cards from which on a first screen shows what else was counted."""
+
+_LEAST_SAID = 3
+"""The sentences about the cards that every first screen has."""
 
 
-class _Told(NamedTuple):
-    """What is to be said of what was counted.
+class _Content(NamedTuple):
+    """The content of a document.
 
-    title: a name and what stands behind it. heading, finding, first: as of a ``Document``.
+    title: a name, and remarks behind it. heading, finding, first: see ``Document``.
     """
 
     title: Sequence[str]
     notes: Sequence[str]
-    tables: Sequence[Table]
+    tables: Sequence[Table | Group]
     sentences: Sequence[str]
     heading: Sequence[str]
     finding: str
@@ -84,41 +90,43 @@ class _Told(NamedTuple):
 def params_document(
     report: ParamsReport, *, explain: bool = False, hints: bool = False
 ) -> Document:
-    """Return where the parameters are, what running costs, and what that means."""
+    """Return the document: where the parameters are, what running costs, and what that means."""
     counted, view = report.counted, report.request
     advice = [] if explain or not hints else list(_hints(report))
     costs = [case.cost for case in counted.cases if case.cost is not None]
     if counted.built is not None:
-        told = _built(counted.built)
+        content = _built(counted.built)
     elif counted.options:
-        told = _compared(counted, costs)
+        content = _compared(counted, costs)
     elif len(costs) > 1:
-        told = _side_by_side(counted.cases, costs)
+        content = _side_by_side(counted.cases, costs)
     else:
-        told = _single(counted.cases[0], costs[0], view)
-    name, *words = told.title
+        content = _single(counted.cases[0], costs[0], view)
+    if view.gpu:
+        content = _on_cards(content, counted, view)
+    name, *words = content.title
     asked = f"what {name} cost{'s' * (len(costs) < 2 or bool(counted.options))}"
     facts = Facts([(name, True), *((word, False) for word in words)])
     return Document(
         asked,
         f"W{asked[1:]}",
         [
-            Group([facts, *map(Note, told.notes)]),
-            *(Group([table]) for table in told.tables),
-            Group([Say(text) for text in told.sentences]),
+            Group([facts, *map(Note, content.notes)]),
+            *(table if isinstance(table, Group) else Group([table]) for table in content.tables),
+            Group([Say(text) for text in content.sentences]),
         ],
-        [Say(text) for text in told.explanation] if explain else (),
+        [Say(text) for text in content.explanation] if explain else (),
         [Facts([(hint, False) for hint in advice], tone="faint")] if advice else (),
-        heading=[(word, not place) for place, word in enumerate(told.heading)],
-        finding=told.finding,
-        first=told.first,
+        heading=[(word, not place) for place, word in enumerate(content.heading)],
+        finding=content.finding,
+        first=content.first,
     )
 
 
 def _hints(report: ParamsReport) -> Iterator[str]:
-    """Yield what to try next: nothing that was given."""
+    """Yield options to try next that were not given."""
     request = report.request
-    if request.memory is None:
+    if request.memory is None and not request.gpu:
         yield "--memory 24GB: does it fit"
     if report.models < 2 and not request.compare:
         yield "--compare dtype=float32,int8" if report.models else "--compare heads=8,16,32"
@@ -127,10 +135,10 @@ def _hints(report: ParamsReport) -> Iterator[str]:
     yield "--explain: how to read this"
 
 
-def _single(case: Case, cost: CostReport, view: ParamsRequest) -> _Told:
+def _single(case: Case, cost: CostReport, view: ParamsRequest) -> _Content:
     layers = [layer_table(cost)] if view.per_layer else []
     revision = [f"revision: {case.revision}"] if case.revision else []
-    return _Told(
+    return _Content(
         title=title_words(cost),
         notes=[*revision, *origin_lines(cost)],
         tables=[
@@ -151,7 +159,7 @@ def _single(case: Case, cost: CostReport, view: ParamsRequest) -> _Told:
 def _first_groups(
     case: Case, cost: CostReport, view: ParamsRequest, columns: int, lines: int
 ) -> list[Group]:
-    """Return what ``lines`` of so many columns have room for; wide terminals show tables beside."""
+    """Return what fits into ``lines`` and ``columns``; wide terminals show tables side by side."""
     overview = overview_table(case, cost)
     parameters = parameter_table(cost, view.formula)._replace(least=3)
     more = [layer_table(cost)._replace(least=3)] if view.per_layer else []
@@ -175,14 +183,35 @@ def _first_groups(
 
 
 def _height(table: Table) -> int:
-    """Return its lines, with those of its heading and its rules."""
     return 1 + sum(1 + row.ruled for row in table.rows)
 
 
-def _built(built: BuiltCount) -> _Told:
-    """Return a model that was built: its parts, which add up to the total, and what its weights
-    take.
-    """
+def _on_cards(content: _Content, counted: CountedCases, view: ParamsRequest) -> _Content:
+    """Return the content with the cards first: the finding, their table, what is needed."""
+    from attnviz.count.params import serving_table  # most runs name no card
+
+    cases = [case for case in counted.cases if case.cost is not None]
+    assert cases[0].cost is not None
+    cards = serving_table.card_table(cases, counted.options, "all" in view.gpu)
+    notes = serving_table.card_notes(cases)
+
+    def first(columns: int, lines: int) -> list[Group]:
+        rest = lines - len(cards.rows) - len(notes) - 3
+        said = notes if rest > 0 else notes[:_LEAST_SAID]
+        more = content.first(columns, rest) if rest >= _LEAST_BELOW else []
+        return [Group([cards, *said]), *(group._replace(yields=1) for group in more)]
+
+    explained = serving_table.card_explanation(cases[0].cost, cases[0].gpus[0])
+    return content._replace(
+        tables=[Group([cards, *notes]), *content.tables],
+        finding=serving_table.card_finding(cases),
+        first=first,
+        explanation=[*explained, *content.explanation],
+    )
+
+
+def _built(built: BuiltCount) -> _Content:
+    """Return a model that was built: its parts, which add up to the total, and its memory."""
     columns = (Column("part", right=False), Column("parameters"), Column("share", keep=6))
     rows = [
         Row((name, count(number), share(number, built.total)), bar=(number, built.total))
@@ -202,7 +231,7 @@ def _built(built: BuiltCount) -> _Told:
     running = facts_table({"Memory": memory, "KV cache and states": kept})
     size = bytes_text(built.weight_bytes)
     source = (f"source: {built.source}",) if built.source else ()
-    return _Told(
+    return _Content(
         title=(built.name, built.architecture, built.dtype),
         notes=(*source, *dtype_notes(built)),
         tables=(parts, running),
@@ -214,8 +243,8 @@ def _built(built: BuiltCount) -> _Told:
     )
 
 
-def _compared(counted: Counted, costs: Sequence[CostReport]) -> _Told:
-    """Return the table of all cases, of which at least one has been counted."""
+def _compared(counted: CountedCases, costs: Sequence[CostReport]) -> _Content:
+    """Return the table of all cases, at least one of which has been counted."""
     options, cases = counted.options, counted.cases
     metrics = telling_metrics(cases)
     brief = [metric for metric in metrics if changed(metric, cases)]
@@ -226,7 +255,7 @@ def _compared(counted: Counted, costs: Sequence[CostReport]) -> _Told:
     if not attention_only(costs[0]):
         notes.append("attention and feed-forward: of one layer")
     reasons = change_reasons(options, cases)
-    return _Told(
+    return _Content(
         title=title,
         notes=(*origin_lines(costs[0]), *notes),
         tables=(compared_table(options, cases, metrics),),
@@ -241,13 +270,13 @@ def _compared(counted: Counted, costs: Sequence[CostReport]) -> _Told:
     )
 
 
-def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport]) -> _Told:
+def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport]) -> _Content:
     pairs = zip(cases, costs, strict=True)
     title = (f"{len(cases)} models", *sorted({cost.dtype for cost in costs}))
     assumed = [case.name for case, cost in zip(cases, costs, strict=True) if not cost.stated]
     note = [f"dtype not stated, counted as bfloat16: {', '.join(assumed)}"] if assumed else []
     full = side_by_side_table(cases)
-    return _Told(
+    return _Content(
         title=title,
         notes=[f"{case.name}: {cost.spec.source}" for case, cost in pairs if cost.spec.source]
         + note,

@@ -1,4 +1,4 @@
-"""What a model's name stands for, from its config alone and without torch."""
+"""Finds the architecture that a model's name means, from its config alone and without torch."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from attnviz.models.shapes import Shape, find_shape, shape_names
 from attnviz.reading import PACKAGED
 
 if TYPE_CHECKING:  # a shape has no files
-    from attnviz.count.params.stored import Stored
+    from attnviz.count.params.stored import StoredWeights
 
 _BUNDLED = PACKAGED / "tiny"
 
 
 class FoundSpec(NamedTuple):
-    """What a name stands for.
+    """The architecture that a name means.
 
-    name: how it was asked for.
+    name: the requested name.
     source: where its numbers come from: a URL, a paper, a path.
-    revision: the commit of a hub id.
-    config: the fields of its Hugging Face config; empty where it has none.
-    spec: its architecture, or None where the arithmetic does not claim its class; then
+    revision: the commit of a hub id, or None.
+    config: the fields of its Hugging Face config; empty if it has none.
+    spec: its architecture, or None if no family describes its class; then
         ``meta_count.count_on_meta`` counts ``config``.
-    architecture: the class to count where it is not the config's own.
-    stored: what the weights next to a config are stored in, where they are on this machine.
+    architecture: the class to count; None for the config's own.
+    stored: how the weights next to the config are stored, if they are on this machine.
     """
 
     name: str
@@ -37,11 +37,11 @@ class FoundSpec(NamedTuple):
     config: Mapping[str, Any]
     spec: ModelSpec | None
     architecture: str | None = None
-    stored: Stored | None = None
+    stored: StoredWeights | None = None
 
 
 def spec_of_shape(name: str) -> FoundSpec:
-    """Return a named shape, whether or not a hub id is called the same.
+    """Return the named shape, even if there is a hub id of that name.
 
     Raises:
         LoadError: no shape of this name, or one that cannot be read.
@@ -52,9 +52,9 @@ def spec_of_shape(name: str) -> FoundSpec:
 def find_spec(
     name: str, *, revision: str | None = None, offline: bool = False, shapes_first: bool = False
 ) -> FoundSpec:
-    """Return what ``--model NAME`` stands for; of a directory or a hub id no weights are fetched.
+    """Return what ``--model NAME`` means; no weights of a directory or hub id are fetched.
 
-    shapes_first: a bare name of a shape means the shape even where it is a hub id as well.
+    shapes_first: whether a bare name means a named shape even if it is a hub id as well.
 
     Raises:
         LoadError: no such model, no access to it, or a config that cannot be read.
@@ -69,13 +69,13 @@ def find_spec(
     if source.kind == "own":
         return FoundSpec(name, "", None, {}, spec_from_options(name=name, d_model=64, heads=8))
     from attnviz.count.params.stored import stored_weights
-    from attnviz.models.checkpoint_files import local_directory, read_config  # not for shapes
+    from attnviz.models.checkpoint_files import local_directory, read_config  # shapes need no files
 
     bundled = source.kind == "bundled"
     where = str(_BUNDLED) if bundled else name
     directory, commit = local_directory(where, revision), None
     if directory is None:
-        from attnviz.models.hub import find_config  # its client takes longer than all counting
+        from attnviz.models.hub import find_config  # its client imports longer than all counting
 
         snapshot = find_config(where, revision=revision, offline=offline)
         directory, commit = snapshot.directory, snapshot.revision

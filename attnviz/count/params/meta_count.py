@@ -1,6 +1,6 @@
-"""Counts a model by building it without memory, for classes that the arithmetic does not claim.
+"""Counts a model of a class that no family describes by building it without memory.
 
-This module imports transformers, which takes seconds: import it when it is needed.
+This module imports transformers, which takes seconds: import it only when it is needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import transformers
 from torch import nn
 from transformers import DynamicCache
 
-from attnviz.count.params.counting.cache import CacheKind, Kept
+from attnviz.count.params.counting.cache import CacheKind, LayerCache
 from attnviz.count.params.specs import MOST
 from attnviz.errors import LoadError
 from attnviz.models.architecture import text_config
@@ -23,31 +23,32 @@ from attnviz.models.checkpoint_files import check_layers
 from attnviz.models.third_party import third_party
 
 _NOT_COUNTED = ("model_type", "quantization_config")
-"""Fields that are given apart, or change no parameter but ask for libraries that may be missing."""
+"""Fields that are passed separately, or change no parameter but need libraries that may be missing.
+"""
 
 _NEEDED = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size")
 
 _CACHES = "transformers.cache_utils"
 _READ = 2
-"""Tokens of the pass that shows what is kept."""
+"""The number of tokens that are run to see what the layers keep."""
 
 
 class MetaCount(NamedTuple):
     """The parameters of a model that was built on torch's meta device.
 
     architecture: its class.
-    total: its parameters, tied ones once.
-    buffers: what it stores next to them, apart from the total.
-    parts: each direct child of the model that has parameters, with their number, in order; those
-        that two children share count in the first.
-    kept: what each layer that keeps something keeps of a sequence; None where it cannot be told.
+    total: its parameters, with tied ones counted once.
+    buffers: numbers that it stores in addition, not part of the total.
+    parts: each direct child of the model that has parameters, with their number, in order;
+        parameters that two children share count in the first.
+    kept: what each layer keeps of a sequence, for layers that keep something; None if unknown.
     """
 
     architecture: str
     total: int
     buffers: int
     parts: tuple[tuple[str, int], ...]
-    kept: tuple[Kept, ...] | None = None
+    kept: tuple[LayerCache, ...] | None = None
 
 
 def count_on_meta(
@@ -57,13 +58,13 @@ def count_on_meta(
     architecture: str | None = None,
     run: bool = False,
 ) -> MetaCount:
-    """Build the model of a config without weights and count it.
+    """Build the model of a config without memory for weights, and count its parameters.
 
     architecture: the class to build; None for the config's own, or the bare one.
-    run: also pass two tokens through it, to see what its layers keep.
+    run: whether to pass two tokens through it, to see what its layers keep.
 
     Raises:
-        LoadError: no model that this version of transformers knows, or sizes that none can have.
+        LoadError: a model that this version of transformers lacks, or impossible sizes.
     """
     version = transformers.__version__
     if config.get("model_type") not in transformers.CONFIG_MAPPING:
@@ -91,7 +92,7 @@ def count_on_meta(
 
 
 def _check_sizes(config: Mapping[str, Any], name: str) -> None:
-    """Refuse what would be counted as less than nothing."""
+    """Raise LoadError for sizes that would give negative counts."""
     kind, known = str(config.get("model_type")), transformers.CONFIG_MAPPING
     usual = inspect.signature(known[kind].__init__).parameters if kind in known else {}
     for key, value in config.items():
@@ -112,7 +113,7 @@ def _check_needed(config: Any, name: str) -> None:
     for key in _NEEDED:
         try:
             value = getattr(text, key, None)
-        except RuntimeError:  # transformers' answer where a field differs between the layers
+        except RuntimeError:  # transformers' answer if a field differs between the layers
             continue
         if isinstance(value, int) and not 1 <= value <= MOST:
             raise LoadError(
@@ -124,7 +125,7 @@ def _check_needed(config: Any, name: str) -> None:
 def _class(config: Any, name: str, architecture: str | None) -> Any:
     wanted = architecture or (getattr(config, "architectures", None) or [None])[0]
     named = getattr(transformers, str(wanted), None)
-    # A config may name any attribute of the library, a function among them.
+    # A config may name any attribute of the library, even a function.
     if isinstance(named, type) and issubclass(named, transformers.PreTrainedModel):
         return named
     if wanted is None:
@@ -151,19 +152,19 @@ def _parts(model: nn.Module) -> tuple[tuple[str, int], ...]:
     return tuple(parts)
 
 
-def _kept(model: nn.Module) -> tuple[Kept, ...] | None:
-    """Return what the layers of a model keep after a pass, read off the cache that it hands out.
+def _kept(model: nn.Module) -> tuple[LayerCache, ...] | None:
+    """Return what the layers of a model keep, read from the cache that a pass returns.
 
-    Layers with attention keep K·(D + D) numbers a token: keys and values. Layers with a state keep
-    it at any length: of a short convolution channels × kernel numbers, of Mamba heads × D × state
-    numbers (Mamba 1: channels × state), often in float32 whatever the model's own dtype is. The
-    layers are those of ``transformers/cache_utils.py``; None for a model with a cache of its own,
-    with none, or whose pass asks for the values of its weights. Nothing is computed: no tensor on
-    the meta device has any.
+    Layers with attention keep K·(D + D) numbers for each token: keys and values. Layers with a
+    state keep it at any length: a short convolution channels × kernel numbers, Mamba heads × D ×
+    state numbers (Mamba 1: channels × state), often in float32 whatever the model's dtype is. The
+    layers are those of ``transformers/cache_utils.py``. None for a model without a cache or with
+    one of another form, and for a pass that reads the values of its weights. Nothing is computed:
+    tensors on the meta device have no values.
     """
     try:
         with third_party("no pass without weights"), torch.no_grad(), torch.device("meta"):
-            # The dtype tells a state that follows the model's from one that has its own.
+            # The dtype shows whether a state has the model's dtype or one of its own.
             model.eval().to(torch.bfloat16)
             read = torch.ones(1, _READ, dtype=torch.long)
             output = model(input_ids=read, use_cache=True, return_dict=True)
@@ -175,13 +176,13 @@ def _kept(model: nn.Module) -> tuple[Kept, ...] | None:
     return tuple(kept for layer in caches[0].layers for kept in _of_layer(layer))
 
 
-def _of_layer(layer: Any) -> Iterator[Kept]:
+def _of_layer(layer: Any) -> Iterator[LayerCache]:
     grown = [getattr(layer, name, None) for name in ("keys", "values", "indexer_keys")]
     held = [tensor for tensor in grown if tensor is not None and tensor.shape[-2]]
     per_token = sum(tensor.numel() // tensor.shape[-2] for tensor in held)
     if per_token:
         window = getattr(layer, "sliding_window", None)
-        yield Kept("full" if window is None else "sliding", per_token, window)
+        yield LayerCache("full" if window is None else "sliding", per_token, window)
     states: tuple[tuple[CacheKind, str], ...] = (
         ("convolution", "conv_states"),
         ("linear", "recurrent_states"),
@@ -190,4 +191,4 @@ def _of_layer(layer: Any) -> Iterator[Kept]:
         for state in getattr(layer, name, {}).values():
             if state is not None:
                 own = str(state.dtype).removeprefix("torch.")
-                yield Kept(kind, state.numel(), dtype="" if own == "bfloat16" else own)
+                yield LayerCache(kind, state.numel(), dtype="" if own == "bfloat16" else own)

@@ -1,4 +1,4 @@
-"""Which options of a shape go together, each broken rule said in one line."""
+"""The rules by which the options of a shape fit together, each with a message of one line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEEDS = {
     "rope_dim": ("kv_lora",),
     "nope_dim": ("kv_lora",),
 }
-"""An option that means something only beside one of the others."""
+"""Options that have an effect only together with one of the others."""
 
 _EXCLUDES = {
     "kv_lora": (
@@ -41,12 +41,12 @@ _LARGEST_TRIED = 4096
 
 
 def option(name: str) -> str:
-    """Return how a person writes an option: ``--kv-heads`` for ``kv_heads``."""
+    """Return how a person types an option: ``--kv-heads`` for ``kv_heads``."""
     return f"--{name.replace('_', '-')}"
 
 
 def check_options(given: Mapping[str, object], known: Iterable[str]) -> None:
-    """Raise UsageError for the first rule that the options break; missing ones are not in."""
+    """Raise UsageError for the first rule that the given options break."""
     names = tuple(known)
     for name, value in given.items():
         if name not in names:
@@ -123,7 +123,7 @@ def _check_heads(given: Mapping[str, int]) -> None:
 
 
 def _divisors(number: int, wanted: int) -> str:
-    """Return the divisors of ``number``, or the nearest to ``wanted`` where there are many."""
+    """Return the divisors of ``number``, or only those nearest to ``wanted`` if there are many."""
     found = [size for size in range(1, min(number, _LARGEST_TRIED) + 1) if number % size == 0]
     if len(found) > _MOST_SHOWN:
         found = sorted(sorted(found, key=lambda size: abs(size - wanted))[:_MOST_SHOWN])

@@ -1,7 +1,7 @@
-"""What stands for an architecture where there is room for one, and where its parameters are.
+"""Chooses the layers that represent an architecture, and lists where its parameters are.
 
-The lines of ``part_lines`` add up: stacks, their parts, the details. Screens and files are made of
-the same lines, so that no number is put together twice.
+The lines of ``part_lines`` add up: stacks, their parts, the details. Screens and files use the same
+lines, so that no number is computed twice.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _PROJECTIONS = ("query", "key", "value", "output")
 
 
 def main_stack(cost: CostReport) -> StackCount:
-    """Return the stack that a person means."""
+    """Return the stack that represents the model, see ``ModelSpec.main``."""
     return next(stack for stack in cost.parameters.stacks if stack.spec is cost.spec.main)
 
 
 def main_group(cost: CostReport) -> GroupCount:
-    """Return the kind of layer that the main stack has most of, the first of equals."""
+    """Return the kind of layer that the main stack has most of; the first of equally many."""
     return max(main_stack(cost).groups, key=lambda group: group.repeat)
 
 
 def main_attention(cost: CostReport) -> AttentionCount:
-    """Return the self attention of the layer that the main stack has most of."""
+    """Return the first attention of ``main_group``."""
     attentions = main_group(cost).layer.attentions
     return next((count for count in attentions if not count.spec.cross), attentions[0])
 
 
 def attention_only(cost: CostReport) -> bool:
-    """Return whether nothing but the attention of one layer was counted."""
+    """Return whether the attention of one layer is everything that was counted."""
     parameters = cost.parameters
     group = main_group(cost)
     alone = len(parameters.stacks) == 1 and group.repeat == 1 and len(group.layer.attentions) == 1
@@ -48,7 +48,7 @@ def attention_only(cost: CostReport) -> bool:
 
 
 def layer_kind(group: GroupCount) -> str:
-    """Return what the layers of a kind have in common, in a few words."""
+    """Return the attention of the layers of a kind in a few words, such as ``sliding 4,096``."""
     words = []
     for attention in group.layer.attentions:
         spec = attention.spec
@@ -72,12 +72,12 @@ class PartLine(NamedTuple):
     label: what is counted.
     role: ``attention``, ``feed_forward``, ``embedding``, ``norm``, ``head`` or ``other``.
     number: parameters in the whole model.
-    detail: whether it is a detail of the line above and not one to be added.
-    each: parameters in one layer; None outside the layers, or where its layers differ.
-    layers: how many layers hold it; 0 outside the layers.
-    per_head: what one head holds of it, biases left out; None where there is no such thing.
-    terms: the arithmetic of one layer, or of the line where it stands outside them.
-    stack: the one that it belongs to; empty for none.
+    detail: whether it is a part of the line above, not to be added to the total.
+    each: parameters in one layer; None outside the layers, or if the layers differ.
+    layers: how many layers have it; 0 outside the layers.
+    per_head: parameters of one head without biases; None for parts not divided into heads.
+    terms: the arithmetic of one layer, or of the line if it is outside the layers.
+    stack: the stack that it belongs to; empty for none.
     """
 
     label: str
@@ -92,7 +92,7 @@ class PartLine(NamedTuple):
 
 
 def part_lines(count: ParameterCount) -> tuple[PartLine, ...]:
-    """Return the lines of a whole model; those that are no details add up to ``count.total``."""
+    """Return the lines of a whole model; those that are not details add up to ``count.total``."""
     lines: list[PartLine] = []
     for stack in count.stacks:
         name = stack.spec.name
@@ -105,7 +105,7 @@ def part_lines(count: ParameterCount) -> tuple[PartLine, ...]:
 
 
 def _outside_lines(terms: Sequence[Term], stack: str = "") -> list[PartLine]:
-    """Return the lines outside the layers, each bias with its matrix."""
+    """Return the lines of parts outside the layers, each bias with its matrix."""
     matrices: dict[str, list[Term]] = {}
     for term in terms:
         label = term.label.removesuffix(" bias")
@@ -119,11 +119,11 @@ def _outside_lines(terms: Sequence[Term], stack: str = "") -> list[PartLine]:
 
 
 _Counted = tuple[int, tuple[Term, ...]]
-"""How many layers hold some terms, and the terms."""
+"""How many layers have some terms, and the terms."""
 
 
 def _layer_lines(layers: Sequence[tuple[LayerCount, int]], stack: str) -> list[PartLine]:
-    """Return the parts of layers, equal names put together, each with its details."""
+    """Return the parts of layers, those of equal names together, each with its details."""
     attentions: dict[str, list[_Counted]] = {}
     forward: dict[str, list[_Counted]] = {}
     outside: dict[str, list[_Counted]] = {}
@@ -183,7 +183,7 @@ def _details(
 
 
 def _of_a_head(label: str, head: PerHead | None) -> int | None:
-    """Return one head's part of a projection; of a squeezed one, of its way up."""
+    """Return one head's part of a projection; with latent vectors, of the projection up."""
     name = label.removesuffix(" up")
     if head is None or name not in _PROJECTIONS:
         return None
@@ -204,7 +204,7 @@ def _forward_name(count: FeedForwardCount) -> str:
 
 
 def _outside_names(terms: Iterable[Term]) -> list[tuple[str, tuple[Term, ...]]]:
-    """Return the norms of a layer as one line, everything else by its own name."""
+    """Return the terms of a layer outside its main parts by name, with all norms together."""
     names: dict[str, list[Term]] = {}
     for term in terms:
         names.setdefault("norms" if term.role == "norm" else term.label, []).append(term)

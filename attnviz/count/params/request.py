@@ -1,4 +1,4 @@
-"""What a person asks of ``params``: a shape, how it runs, what is shown."""
+"""The options of ``params``: a shape, how it runs, what is shown."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 from attnviz.count.params.specs import MOST
 from attnviz.errors import UsageError
-from attnviz.options import Options, flag, option
+from attnviz.options import Options, flag, option, read_bytes
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
 
 
 @dataclass(frozen=True)
 class _Attention(Options, panel="Shape: attention"):
-    """A shape's attention; here and below None where it is not said."""
+    """A shape's attention; here and below None means not given."""
 
     d_model: int | None = option("D", "Model width.")
     heads: int | None = option("H", "Number of query heads.")
@@ -52,7 +52,7 @@ class _FeedForward(Options, panel="Shape: feed-forward"):
 
 @dataclass(frozen=True)
 class _Rest(Options, panel="Shape: the rest"):
-    """What else a shape has."""
+    """The other options of a shape."""
 
     layers: int | None = option("L", "Number of layers (default: 1).")
     vocab: int | None = option("N", "Vocabulary size (default: none).")
@@ -66,9 +66,10 @@ class _Rest(Options, panel="Shape: the rest"):
 
 @dataclass(frozen=True)
 class ShapeOptions(_Rest, _FeedForward, _Latent, _Attention):
-    """A whole shape; ``d_model`` and ``heads`` have been given, the rest means what its help says.
+    """A whole shape, for which ``d_model`` and ``heads`` must be given.
 
-    A position table exists where ``positions`` is ``learned``; the other kinds have no parameters.
+    A position table exists only if ``positions`` is ``learned``; the other kinds have no
+    parameters.
     """
 
     d_model: int = 0
@@ -78,7 +79,7 @@ class ShapeOptions(_Rest, _FeedForward, _Latent, _Attention):
 
 @dataclass(frozen=True)
 class Running(Options, panel="Running it"):
-    """On what, and in which numbers it runs."""
+    """The lengths, number types and memory with which a model runs."""
 
     tokens: int | None = option(
         "N", "Sequence length (default: 2048, or what the positions allow)."
@@ -102,15 +103,41 @@ class Running(Options, panel="Running it"):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("tokens", "source_tokens", "batch"):
-            typed, value = "--" + name.replace("_", "-"), getattr(self, name)
-            if value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise UsageError(f"{typed} must be a whole number, not {value!r}")
-            if value < 1:
-                raise UsageError(f"{typed} must be 1 or more, not {value}")
-            check_size(name, value)
+            check_count(name, getattr(self, name))
+
+
+def complete_gpu(incomplete: str) -> list[str]:
+    """Return the cards whose names begin with ``incomplete``, whatever its case."""
+    from attnviz.count.params.cards import all_cards  # only when the shell asks
+
+    names = ("all", *(card.name for card in all_cards()))
+    return [name for name in names if name.lower().startswith(incomplete.lower())]
+
+
+@dataclass(frozen=True)
+class Serving(Options, panel="Serving it on a card"):
+    """On which graphics cards a model should run, and what they need besides."""
+
+    gpu: tuple[str, ...] = option(
+        "NAMES",
+        "Say which cards hold it, and bound their speed: H100, L4,A10G or all; may be repeated.",
+        (),
+        autocompletion=complete_gpu,
+    )
+    chunk: int = option("N", "With --gpu: the most tokens of prompts in one pass.", 2048)
+    overhead: str = option(
+        "SIZE", "With --gpu: memory for the driver, kernels and the allocator.", "1GiB"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gpu:
+            check_count("chunk", self.chunk)
+            read_bytes(self.overhead, "--overhead")
+        elif (self.chunk, self.overhead) != (2048, "1GiB"):
+            raise UsageError("--chunk and --overhead say how --gpu counts: give --gpu too")
 
 
 @dataclass(frozen=True)
@@ -136,12 +163,13 @@ class _Hub(Options, panel="Loading"):
 
 
 @dataclass(frozen=True)
-class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, _View, _Hub):
-    """Everything that a person asked of counting."""
+class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, Serving, _View, _Hub):
+    """The options of ``params``."""
 
     def __post_init__(self) -> None:
-        Options.__post_init__(self)
         super().__post_init__()
+        if self.gpu and self.memory is not None:
+            raise UsageError("--gpu and --memory both say where it should fit: give one of the two")
 
     @property
     def shape(self) -> dict[str, Any]:
@@ -152,26 +180,32 @@ class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, _View, _H
 
     @property
     def running(self) -> Running:
-        """Return how it runs, without the rest."""
         return Running(**{name: getattr(self, name) for name in RUNNING})
 
 
 SHAPE = tuple(field.name for field in fields(ShapeOptions))
 RUNNING = tuple(field.name for field in fields(Running))
-"""The names of the options that describe a shape, and how it runs."""
+"""The names of the options that describe how a shape runs."""
+
+
+def check_count(name: str, value: int | None) -> None:
+    """Raise UsageError for a number below 1, or one that is too large to be meant."""
+    if value is not None and value < 1:
+        raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, not {value}")
+    check_size(name, value)
 
 
 def check_size(name: str, value: object) -> None:
-    """Raise UsageError for a number that nobody means."""
+    """Raise UsageError for a size that is too large to be meant."""
     if isinstance(value, int) and value > MOST:
         typed = "--" + name.replace("_", "-")
         raise UsageError(f"{typed} is more than {MOST:,}: is this the number you meant?")
 
 
 def parse_choices(text: str) -> tuple[str, tuple[str, ...]]:
-    """Split ``kv-heads=32,8,1`` into the option's name and its values, each still a word.
+    """Split ``kv-heads=32,8,1`` into the option's name and its values, as texts.
 
-    Raises UsageError where there is no name or not at least two different values.
+    Raises UsageError if the name is missing or there are not at least two different values.
     """
     name, equals, listed = text.partition("=")
     values = tuple(dict.fromkeys(value.strip() for value in listed.split(",") if value.strip()))

@@ -1,4 +1,4 @@
-"""What running one architecture costs: memory, compute, context; its cache; other lengths."""
+"""Tables of what running one architecture costs: memory, compute, context, cache, other lengths."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from attnviz.draw.document import Column, Row, Table
 
 LENGTHS = (-4, -2, -1, 0, 1, 2, 3, 4)
 FEW_LENGTHS = (-2, 0, 1, 2)
-"""Lengths next to the one that was asked for, as powers of two of it."""
+"""The lengths next to the requested one, as powers of two to multiply it with."""
 
 _EXACT_BESIDE = 100_000
 _STATES = {"linear": "states", "convolution": "convolutions"}
-"""What does not grow, by its kind."""
+"""The names of parts of the cache that do not grow, by kind."""
 
 
 def overview_table(case: Case, cost: CostReport, maps: bool = True) -> Table:
-    """Return what it takes and does, a line each: memory, compute, the longest context.
+    """Return a table with a line each for memory, compute and the longest context.
 
-    maps: whether attention weights are told, which few programs materialise.
+    maps: whether to include attention weights, which few programs materialise.
     """
     columns = [
         Column("", right=False, tone="faint"),
@@ -55,7 +55,7 @@ def overview_table(case: Case, cost: CostReport, maps: bool = True) -> Table:
 
 
 _Line = tuple[str, str, str, int]
-"""Label, value, note, and the part of the memory that a bar shows; 0 for none."""
+"""Label, value, note, and the bytes of memory that a bar shows, 0 for no bar."""
 
 
 def _memory(case: Case, cost: CostReport, maps: bool) -> list[_Line]:
@@ -125,7 +125,7 @@ def _context(case: Case, cost: CostReport) -> list[_Line]:
 
 
 def _longest(fit: MemoryFit) -> _Line:
-    """Return the longest context that a memory holds next to the weights, and what ends it."""
+    """Return the longest context that a memory holds next to the weights, and what limits it."""
     found, why = f"{count(fit.by_memory or 0)} tokens{' each' * (fit.batch > 1)}", ""
     if fit.binds == "weights":
         found, why = "none", ", the weights alone do not fit"
@@ -143,7 +143,7 @@ def _longest(fit: MemoryFit) -> _Line:
 
 
 def detail_table(cost: CostReport, formulas: bool = False) -> Table:
-    """Return how the cache and the operations come about."""
+    """Return the arithmetic of the cache and the operations."""
     sections = {
         "KV cache": cache_facts(cost.cache, main_attention(cost).spec),
         "Forward pass (1 MAC = 2 FLOPs)": _flops(cost, formulas),
@@ -152,9 +152,7 @@ def detail_table(cost: CostReport, formulas: bool = False) -> Table:
 
 
 def facts_table(sections: Mapping[str, Sequence[Row]]) -> Table:
-    """Return what it is, how much, and how that comes about, under the headings that have
-    something.
-    """
+    """Return a table of label, value and note under headings; empty sections are left out."""
     columns = [
         Column("", right=False),
         Column("", tone="strong"),
@@ -168,19 +166,18 @@ def facts_table(sections: Mapping[str, Sequence[Row]]) -> Table:
 
 
 def fact(label: str, value: str, note: str = "", depth: int = 1) -> Row:
-    """Return one line of such a table."""
+    """Return one line of ``facts_table``."""
     return Row((label, value, note), depth=depth)
 
 
 def _size(bits: int) -> str:
-    """Return how much memory a number takes."""
     return f"{bits // 8} byte{'s' * (bits > 8)}" if bits % 8 == 0 else f"{bits} bits"
 
 
 def cache_facts(cache: CacheCount, spec: AttentionSpec | None = None) -> list[Row]:
-    """Return what a token, a state and the whole length take; none where nothing is kept.
+    """Return what a token, a state and the whole length take; empty if nothing is kept.
 
-    spec: the attention that most layers have, to write its cache as a product.
+    spec: the attention that most layers have, for writing its cache as a product.
     """
     if not cache.lines:
         return []
@@ -210,7 +207,7 @@ def cache_facts(cache: CacheCount, spec: AttentionSpec | None = None) -> list[Ro
 
 
 def _state(line: CacheLine) -> str:
-    """Return what equal layers keep at any length."""
+    """Return what equal layers keep whatever the length."""
     layers = f"{count(line.layers)} layers × " if line.layers > 1 else ""
     return f"{_STATES[line.kind]}: {layers}{count(line.per_token)} ({line.dtype})"
 
@@ -233,7 +230,7 @@ def _kept(line: CacheLine, spec: AttentionSpec | None) -> str:
 
 
 def _flops(cost: CostReport, formulas: bool) -> list[Row]:
-    """Return the operations of a pass that leaves masked pairs out; then those without a mask."""
+    """Return the operations of a pass that leaves masked pairs out; then of one that does not."""
     flops = cost.flops
     masked = flops.attention_scores_visible != flops.attention_scores
     written: dict[str, list[str]] = {term.role: [] for term in flops.terms}
@@ -270,15 +267,15 @@ def _flops(cost: CostReport, formulas: bool) -> list[Row]:
 def length_table(
     case: Case, cost: CostReport, powers: Sequence[int], across: bool = False
 ) -> list[Table]:
-    """Return what other lengths take, lengths from left to right or a row each; none where one is
-    fixed.
+    """Return a table of what other lengths take; empty for a model with one fixed length.
 
-    powers: of two, times the length that was asked for.
+    powers: powers of two by which the requested length is multiplied. across: whether lengths go
+        from left to right rather than from top to bottom.
     """
     if cost.spec.main.tokens is not None:
         return []
     lengths = {max((cost.tokens << max(power, 0)) >> max(-power, 0), 1) for power in powers}
-    counts = [_at(cost, tokens) for tokens in sorted(lengths)]
+    counts = [_at_length(cost, tokens) for tokens in sorted(lengths)]
     rows = {"tokens": [count(one.tokens) for one in counts]}
     if cost.cache.bytes:
         rows["KV cache"] = [bytes_text(one.cache.bytes) for one in counts]
@@ -308,8 +305,8 @@ def length_table(
     ]
 
 
-def _at(cost: CostReport, tokens: int) -> CostReport:
-    """Return the same architecture at another length."""
+def _at_length(cost: CostReport, tokens: int) -> CostReport:
+    """Return the cost of the same architecture at another length."""
     return count_cost(
         cost.spec,
         tokens=tokens,

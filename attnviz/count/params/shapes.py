@@ -1,4 +1,4 @@
-"""The spec of a shape: of the options of ``attnviz params``, or of a named shape's TOML tables."""
+"""Builds the spec of a shape from options of ``attnviz params`` or from a named shape's tables."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _STACK_KEYS = {
     "matrices": list,
     "norms": list,
 }
-"""What a stack may tell next to the options of the command line."""
+"""What a stack in a file may state in addition to the options of the command line."""
 
 
 def spec_from_options(*, name: str = "", **options: object) -> specs.ModelSpec:
     """Return the spec that the options of a shape describe; None means not given.
 
     Raises:
-        UsageError: numbers that are none or not positive, heads that do not divide, options that
-            contradict each other or miss their partner, a name that is no option.
+        UsageError: invalid or negative numbers, heads that do not divide, options that
+            contradict each other or lack their partner, an unknown name.
     """
     given = {key: value for key, value in options.items() if value is not None}
     check_options(given, SHAPE)
@@ -56,7 +56,7 @@ def _stack_of(
     """Return the stack of a checked shape.
 
     cross_width: width of the stack that each layer's cross attention reads; None without one.
-    final_norm: whether a norm stands behind the last layer; None where there is more than one.
+    final_norm: whether the last layer is followed by a norm; None if there is more than one layer.
     """
     layer = _layer(shape, cross_width)
     closing = shape.layers is not None if final_norm is None else final_norm
@@ -151,8 +151,7 @@ def _head(shape: ShapeOptions) -> specs.Dense | None:
 
 
 def spec_from_shape(shape: Shape) -> specs.ModelSpec | None:
-    """Return the spec of a named shape; None where the arithmetic does not claim its config's
-    class.
+    """Return the spec of a named shape; None if no family describes the class in its config.
 
     Raises:
         LoadError: an unknown key, with the nearest known one, or numbers that do not fit together.
@@ -195,10 +194,10 @@ def _table_stack(shape: Shape, table: Mapping[str, Any]) -> specs.StackSpec:
             raise LoadError(
                 f"the shape {shape.name!r} has an unknown key {key!r}{nearest(key, spelt)}"
             )
-    told = {key.replace("-", "_"): value for key, value in table.items()}
-    own = {key: value for key, value in told.items() if key in _STACK_KEYS}
+    options_by_name = {key.replace("-", "_"): value for key, value in table.items()}
+    own = {key: value for key, value in options_by_name.items() if key in _STACK_KEYS}
     _checked(shape, own, _STACK_KEYS)
-    options = {key: value for key, value in told.items() if key in SHAPE}
+    options = {key: value for key, value in options_by_name.items() if key in SHAPE}
     check_options(options, SHAPE)
     made = _stack_of(
         ShapeOptions(**options),
@@ -213,7 +212,7 @@ def _table_stack(shape: Shape, table: Mapping[str, Any]) -> specs.StackSpec:
 def _completed(
     shape: Shape, stack: specs.StackSpec, own: Mapping[str, Any], width: int
 ) -> specs.StackSpec:
-    """Return the stack with what the options of the command line cannot say."""
+    """Return the stack with the settings of a table that the command line does not have."""
     if own.get("reads", "target") not in ("target", "source"):
         raise LoadError(f"the shape {shape.name!r} has reads = {own['reads']!r}: target or source")
     groups = tuple(
@@ -237,7 +236,7 @@ def _completed(
 
 
 def _completed_layer(layer: specs.LayerSpec, own: Mapping[str, Any], width: int) -> specs.LayerSpec:
-    """Return the layer with learned scales, or with biases in the feed-forward part alone."""
+    """Return the layer with learned scales, or biases only in the feed-forward part, if set."""
     if own.get("scaled"):
         places = ("attention", "feed-forward")
         layer = layer._replace(
@@ -250,7 +249,7 @@ def _completed_layer(layer: specs.LayerSpec, own: Mapping[str, Any], width: int)
 
 
 def _part(shape: Shape, kind: type[_Part], item: object, **given: Any) -> _Part:
-    """Return a matrix, table or norm from a table of its fields; ``given`` are known already."""
+    """Return a matrix, table or norm from its fields in a table and from ``given`` fields."""
     hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in given}
     kinds = {name: int if hint == int | None else hint for name, hint in hints.items()}
     needed = [name for name in kinds if name not in kind._field_defaults]
@@ -260,8 +259,10 @@ def _part(shape: Shape, kind: type[_Part], item: object, **given: Any) -> _Part:
 def _checked(
     shape: Shape, item: object, kinds: Mapping[str, type], needed: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return the table itself; LoadError for a key that is unknown, missing, or of the wrong
-    kind.
+    """Return the table unchanged.
+
+    kinds: the types of the allowed keys. needed: keys that must be present.
+    Raises LoadError for a key that is unknown, missing, or of another type.
     """
     if not isinstance(item, dict):
         raise LoadError(f"the shape {shape.name!r} has {item!r} where a table was expected")

@@ -1,8 +1,8 @@
-"""What a transformer is made of, as plain numbers: the input of every count.
+"""The description of a transformer in plain numbers, which is the input of every count.
 
-A ``ModelSpec`` is made of stacks, a stack of groups of equal layers, a layer of attentions, a
-feed-forward part and norms. All are exact integers in named tuples, which are made in a fraction of
-the time of dataclasses, and need the standard library only, so that counting starts at once.
+A ``ModelSpec`` consists of stacks, a stack of groups of equal layers, a layer of attentions, a
+feed-forward part and norms. All are named tuples of exact integers, which are made in a fraction of
+the time of dataclasses and need only the standard library, so that counting starts at once.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 MOST = 10**15
-"""The largest size that is believed: beyond it a slip of the keyboard is likelier."""
+"""The largest size that is accepted: beyond it a typing error is likelier."""
 
 
 class Dense(NamedTuple):
     """A weight matrix that multiplies, with its bias.
 
     label: what it is, in words.
-    inputs, outputs: its widths; a convolution's inputs are kernel × channels.
-    bias: whether it has one number per output more.
-    places: how often a sequence passes through it, once in a pooler; None for at every token.
-    tied: its matrix belongs to another part and is not counted again, but it still multiplies.
+    inputs, outputs: its widths; a convolution has kernel × channels inputs.
+    bias: whether each output has a bias.
+    places: how often a sequence passes through it, such as once in a pooler; None for every token.
+    tied: whether its matrix belongs to another part, so that it multiplies but is not counted
+        again.
     """
 
     label: str
@@ -53,19 +54,19 @@ Part: TypeAlias = Dense | LookupTable | Norm
 
 
 class Buffer(NamedTuple):
-    """Numbers that a checkpoint stores but no training step changes."""
+    """Numbers that a checkpoint stores but that are not trained."""
 
     label: str
     numbers: int
 
 
 class LatentSpec(NamedTuple):
-    """Keys and values squeezed through a narrow vector (MLA: DeepSeek-V2, 2024).
+    """Keys and values compressed into a latent vector (MLA: DeepSeek-V2, 2024).
 
-    kv_lora: width of the vector that keys and values are rebuilt from.
-    rope_dim, nope_dim: widths of a head's query and key that carry the position, and that do not.
-    q_lora: width of the squeezed query, or None where queries are projected in one step.
-    down_bias: whether the projections down have biases.
+    kv_lora: width of the vector from which keys and values are computed.
+    rope_dim, nope_dim: widths of the parts of a head's query and key with and without positions.
+    q_lora: width of the latent vector of queries, None if they are projected in one step.
+    down_bias: whether the projections to the latent vectors have biases.
     """
 
     kv_lora: int
@@ -78,16 +79,16 @@ class LatentSpec(NamedTuple):
 class AttentionSpec(NamedTuple):
     """One attention of one layer.
 
-    d_model: width of what it reads and writes.
-    heads, kv_heads: query heads, and key/value heads they share.
+    d_model: width of its input and output.
+    heads, kv_heads: query heads, and the key/value heads that they share.
     head_dim, value_dim: width of a head's query and key, and of its value.
-    query_bias, key_bias, value_bias, output_bias: which projections have one.
-    window: tokens that a query sees, itself among them; None for all.
-    keeps_all: keys and values of all tokens are kept all the same, where a window hides them.
-    latent: the squeezed keys and values, or None.
-    linear: a running state of head_dim × value_dim a head takes the place of the weights.
-    cross: keys and values come from another stack, of width ``source_width``.
-    source_width: width of what keys and values are made from; None for d_model.
+    query_bias, key_bias, value_bias, output_bias: whether that projection has a bias.
+    window: tokens that a query sees, itself included; None for all.
+    keeps_all: whether keys and values of all tokens are kept although a window hides some.
+    latent: the latent keys and values, or None.
+    linear: whether a state of head_dim × value_dim numbers for each head replaces the weights.
+    cross: whether keys and values come from another stack, of width ``source_width``.
+    source_width: width of the input of keys and values; None for d_model.
     parts: norms of queries and keys, position bias tables, gates.
     """
 
@@ -110,11 +111,11 @@ class AttentionSpec(NamedTuple):
 
 
 class FeedForwardSpec(NamedTuple):
-    """The part of a layer that works on each token alone.
+    """The part of a layer that processes each token by itself.
 
     d_model, d_ff: outer and inner width.
-    gated: a third matrix gates the inner layer (Shazeer 2020).
-    up_bias, down_bias: biases of the matrices inwards (gate among them) and outwards.
+    gated: whether a third matrix gates the inner layer (Shazeer 2020).
+    up_bias, down_bias: whether the matrices inwards (with the gate) and outwards have biases.
     activation: ``relu``, ``gelu``, ``silu``, …, for display only.
     """
 
@@ -127,14 +128,14 @@ class FeedForwardSpec(NamedTuple):
 
 
 class ExpertsSpec(NamedTuple):
-    """A mixture of experts in the place of one feed-forward part.
+    """A mixture of experts in place of one feed-forward part.
 
     expert: one routed expert.
     experts, active: how many there are, and how many a token passes through.
     shared: the expert that every token passes through, or None.
-    router_bias: whether the router has one number per expert more.
-    parts: what else is there, as a gate on the shared expert.
-    buffers: numbers of the router that are stored and not trained.
+    router_bias: whether the router has a bias for each expert.
+    parts: other parts, such as a gate on the shared expert.
+    buffers: numbers of the router that are stored but not trained.
     """
 
     expert: FeedForwardSpec
@@ -147,7 +148,7 @@ class ExpertsSpec(NamedTuple):
 
 
 class LayerSpec(NamedTuple):
-    """One block: its attentions, its feed-forward part or None, its norms and what else it has."""
+    """One layer: its attentions, its feed-forward part or None, its norms and other parts."""
 
     attentions: tuple[AttentionSpec, ...]
     feed_forward: FeedForwardSpec | ExpertsSpec | None = None
@@ -157,12 +158,12 @@ class LayerSpec(NamedTuple):
 
 
 class LayerGroup(NamedTuple):
-    """Layers that are all alike.
+    """A group of equal layers.
 
     layer: one of them.
     repeat: how many times a token passes through one.
-    indices: which layers of the stack they are; None where they are all there are.
-    shared: whether they are one and the same layer, whose numbers count once (ALBERT).
+    indices: which layers of the stack they are; None for all layers.
+    shared: whether they are the same layer, whose parameters count once (ALBERT).
     """
 
     layer: LayerSpec
@@ -172,19 +173,19 @@ class LayerGroup(NamedTuple):
 
 
 class StackSpec(NamedTuple):
-    """A stack of layers with what stands before and behind it.
+    """A stack of layers with the parts before and after it.
 
     name: ``decoder``, ``encoder``, ``vision``, …
     groups: its layers, equal ones together.
-    causal: a token sees earlier ones only; such a stack keeps keys and values when it writes.
+    causal: whether a token sees only earlier ones; such a stack keeps keys and values as it writes.
     embeddings: token, position and type tables, patch embeddings, special tokens.
     norms: the norms outside the layers.
-    parts: poolers, projectors and whatever else multiplies or adds.
-    head: the matrix onto the vocabulary, or None; ``tied`` where it is the token table.
-    tokens: how many tokens this stack always sees, as an image's patches; None where it varies.
-    max_positions: the longest sequence its positions allow, or None.
+    parts: poolers, projectors and everything else that multiplies or adds.
+    head: the matrix onto the vocabulary, or None; ``tied`` if it is the token table.
+    tokens: how many tokens the stack always sees, such as an image's patches; None if this varies.
+    max_positions: the longest sequence that its positions allow, or None.
     reads: which tokens it sees: ``target`` (what is written), ``source`` (what is read first).
-    buffers: numbers that are stored and not trained.
+    buffers: numbers that are stored but not trained.
     """
 
     name: str
@@ -206,16 +207,16 @@ class StackSpec(NamedTuple):
 
 
 class ModelSpec(NamedTuple):
-    """A whole model, or as much of one as was asked for.
+    """A whole model, or the requested part of one.
 
-    name: how it was asked for.
-    source: where its numbers come from: a URL, a paper, a file; empty for a shape typed in.
+    name: the requested name.
+    source: where its numbers come from: a URL, a paper, a file; empty for a shape given by options.
     stacks: in the order in which a sequence passes through them.
     embeddings: the tables that several stacks share.
-    parts: what belongs to no stack, as projectors between them.
+    parts: parts that belong to no stack, such as projectors between them.
     notes: sentences that a person should read next to the numbers.
     architecture: the model class whose weights are counted; empty if there is none.
-    dtype: the checkpoint's own dtype where its config names one, else empty.
+    dtype: the checkpoint's own dtype if its config names one, else empty.
     """
 
     name: str
@@ -229,13 +230,13 @@ class ModelSpec(NamedTuple):
 
     @property
     def main(self) -> StackSpec:
-        """Return the stack that a person means: the last that writes, else the last of all."""
+        """Return the stack that represents the model: the last that writes, else the last."""
         writing = [stack for stack in self.stacks if stack.causal]
         return (writing or list(self.stacks))[-1]
 
 
 def group_layers(layers: Sequence[LayerSpec]) -> tuple[LayerGroup, ...]:
-    """Group equal layers, in the order of the first of each kind."""
+    """Return groups of equal layers, in the order of the first layer of each kind."""
     places: dict[LayerSpec, list[int]] = {}
     for index, layer in enumerate(layers):
         places.setdefault(layer, []).append(index)

@@ -1,7 +1,7 @@
-"""In which dtypes a checkpoint's weights are stored, from the headers of its safetensors files.
+"""Reads the dtypes of a checkpoint's weights from the headers of its safetensors files.
 
-A file begins with the length of its header, eight bytes, then the header: JSON that names each
-tensor with its dtype and shape. No tensor is read.
+A file begins with the length of its header in eight bytes, followed by the header: JSON with the
+dtype and shape of each tensor. No tensor is read.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _FLOATS = {
     "F8_E5M2": "float8_e5m2",
 }
 _AXES = 64
-"""Axes that a tensor may have."""
+"""The most axes of a tensor."""
 
 
-class Stored(NamedTuple):
-    """What the files of a checkpoint hold.
+class StoredWeights(NamedTuple):
+    """What the weight files of a checkpoint contain.
 
-    numbers: how many of each dtype, floating point alone, those there are most of first.
-    bytes: of all tensors. packed: of those in whole numbers, as of quantised weights.
+    numbers: how many numbers of each floating-point dtype, the most frequent first.
+    bytes: of all tensors. packed: of integer tensors, such as quantised weights.
     """
 
     numbers: Mapping[str, int] = {}
@@ -41,31 +41,31 @@ class Stored(NamedTuple):
 
     @property
     def quantised(self) -> bool:
-        """Return whether most of it is packed, so that its numbers are not one each."""
+        """Return whether most bytes are packed, so that one stored number is not one parameter."""
         return 2 * self.packed > self.bytes
 
 
-def stored_weights(directory: Path) -> Stored:
-    """Return what the weights that lie in a directory are stored in; nothing if no header tells."""
+def stored_weights(directory: Path) -> StoredWeights:
+    """Return what the weight files in a directory contain; empty if no header can be read."""
     numbers: Counter[str] = Counter()
     every = packed = 0
     try:
         files = weight_files("", file_names(directory), directory.joinpath, False)
         tensors = [tensor for file in files for tensor in _tensors(directory / file)]
-    except (LoadError, OSError):  # loading says what is wrong; counting needs no weights
-        return Stored()
+    except (LoadError, OSError):  # loading reports what is wrong; counting needs no weights
+        return StoredWeights()
     for kind, shape, size in tensors:
         every += size
         if kind in _FLOATS:
             numbers[_FLOATS[kind]] += math.prod(shape)
         else:
             packed += size
-    return Stored(dict(numbers.most_common()), every, packed)
+    return StoredWeights(dict(numbers.most_common()), every, packed)
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, list[int], int]]:
-    """Yield dtype, shape and bytes of each tensor; LoadError if the header is not valid."""
-    if not path.is_file():  # a pipe would be waited for
+    """Yield dtype, shape and bytes of each tensor; LoadError for an invalid header."""
+    if not path.is_file():  # opening a pipe would wait
         raise LoadError(f"{path.name} is no file")
     with damaged(path.name):
         for tensor in tensor_header(path)[1].values():

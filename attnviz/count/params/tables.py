@@ -1,4 +1,4 @@
-"""Where the parameters of one architecture are: in full, by role, by kind of layer."""
+"""Tables of where the parameters of one architecture are: in full, by role, by kind of layer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PROJECTIONS = ("query", "key", "value", "output")
 _TOGETHER = {"embedding": "embeddings", "norm": "outer norms", "other": "other parts"}
 
 LM_HEAD = "LM head"
-"""The matrix onto the vocabulary; a bare head is an attention head."""
+"""The name of the matrix onto the vocabulary; "head" alone means an attention head."""
 
 TINTS = {
     "attention": Tint(225),
@@ -34,14 +34,15 @@ TINTS = {
     "head": Tint(160),
     "other": Tint(95),
 }
-"""The colour of each role's bars; all bright enough for a dark ground."""
+"""The colours of the bars by role, all bright enough for a dark ground."""
 
 
 def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
-    """Return where the parameters are; lines that are not indented add up to the total.
+    """Return the table of parameters; lines that are not indented add up to the total.
 
-    Of a lone attention its projections, else the parts of every stack, in a layer and in all.
-    formulas: each line's arithmetic with the numbers in place stands under it.
+    It lists the projections of a single attention, else the parts of every stack, for one layer and
+    for all.
+    formulas: whether the arithmetic of each line stands under it.
     """
     parameters, alone = cost.parameters, attention_only(cost)
     several = len(parameters.stacks) > 1
@@ -86,7 +87,7 @@ def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
 
 
 def _brief(lines: Sequence[PartLine]) -> list[PartLine]:
-    """Return lines without details, with many small ones outside the layers of a stack as one."""
+    """Return lines without details; many small ones outside the layers become one line."""
     groups: dict[tuple[str, str], list[PartLine]] = {}
     for line in lines:
         if not line.detail:
@@ -105,7 +106,7 @@ def _brief(lines: Sequence[PartLine]) -> list[PartLine]:
 
 def _part_row(line: PartLine, whole: int, formulas: bool, several: bool, alone: bool) -> Row:
     inner = line.role in ("attention", "feed_forward") and not line.detail and not alone
-    each = "differs" if line.each is None else count(line.each)  # where the layers do not agree
+    each = "differs" if line.each is None else count(line.each)  # if the layers differ
     cells = (
         LM_HEAD if line.label == "head" else line.label,
         "" if inner else _shape(line),
@@ -125,7 +126,7 @@ def _part_row(line: PartLine, whole: int, formulas: bool, several: bool, alone: 
 
 
 def _shape(line: PartLine) -> str:
-    """Return the shape of a lone matrix or vector, such as ``4096 × 4096``; empty for several."""
+    """Return the shape of a single matrix or vector, such as ``4096 × 4096``; empty for several."""
     biased = len(line.terms) == 2 and line.terms[1].role == "bias" and not line.layers
     if not line.terms or (len(line.terms) > 1 and not biased):
         return ""
@@ -150,16 +151,14 @@ def _below(line: PartLine) -> tuple[str, ...]:
 
 
 def _sum(cost: CostReport) -> str:
-    """Return the lines of the table added up."""
+    """Return the sum of the table's lines, written out."""
     lines = part_lines(cost.parameters)
     added = [line.number for line in lines if line.detail == attention_only(cost)]
     return " + ".join(count(number) for number in added) + f" = {count(cost.parameters.total)}"
 
 
 def layer_table(cost: CostReport) -> Table:
-    """Return one row for each kind of layer: which they are, what they do, what one of them
-    holds.
-    """
+    """Return a table with a row for each kind of layer: its layers, attention and parameters."""
     columns = (
         Column("layers", right=False),
         Column("kind", right=False, keep=4),
@@ -186,7 +185,7 @@ def layer_table(cost: CostReport) -> Table:
 
 
 def brief_parameter_table(cost: CostReport) -> Table:
-    """Return a line for each role, under the total."""
+    """Return a table with a line for each role, under the total."""
     parameters = cost.parameters
     shares, total = parameters.shares, parameters.total
     columns = [
@@ -208,7 +207,7 @@ def brief_parameter_table(cost: CostReport) -> Table:
     rows = [
         Row((label, short(number), share(number, total), note), (number, total), TINTS[role])
         for role, label, number, note in roles
-        if 1000 * number >= total  # what is less is left to --full
+        if 1000 * number >= total  # smaller details are shown by --full only
     ]
     if parameters.active != total:
         cells = ("active a token", short(parameters.active), share(parameters.active, total), "")
@@ -217,7 +216,7 @@ def brief_parameter_table(cost: CostReport) -> Table:
 
 
 def _attention_note(cost: CostReport) -> str:
-    """Return what the projections take, or self and cross attention."""
+    """Return the parameters of the projections, or of self and cross attention, in words."""
     latent = main_attention(cost).spec.latent
     if latent is not None:
         queries = f", of queries {count(latent.q_lora)}" if latent.q_lora else ""

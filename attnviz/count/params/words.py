@@ -1,6 +1,6 @@
-"""What is said of a cost report: numbers as people write them, titles, sentences.
+"""Words for a cost report: numbers as people write them, titles, sentences.
 
-Counts, shares, sizes and factors are computed in integers only, exact however large.
+Counts, shares, sizes and factors are computed with integers only, and so are exact however large.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _rounded(part: int, whole: int, decimals: int) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Return a part of a whole as ``25.0%``; a dash where the whole is nothing."""
+    """Write a part of a whole such as ``25.0%``; a dash if the whole is zero."""
     if not whole:
         return "–"
     shown = _rounded(100 * part, whole, 1)
@@ -67,7 +67,7 @@ def _scaled(number: int, names: tuple[str, ...]) -> str:
 
 
 def short(number: int) -> str:
-    """Return a large number in three or four digits, in powers of a thousand: ``8.03 B``."""
+    """Write a large number in three or four digits, in powers of a thousand: ``8.03 B``."""
     return _scaled(number, _NUMBERS)
 
 
@@ -77,18 +77,14 @@ def operations(number: int) -> str:
 
 
 def bytes_text(number: int) -> str:
-    """Return a size: exact up to six digits (``16,384 bytes``), then ``1.34 GB``, GB being 10⁹
-    bytes.
-    """
+    """Write a size: exact up to six digits (``16,384 bytes``), then ``1.34 GB`` of 10⁹ bytes."""
     if number < _EXACT_BYTES:
         return f"{number:,} byte{'s' * (number != 1)}"
     return _scaled(number, _SIZES)
 
 
 def factor(part: int, whole: int) -> str:
-    """Return how ``part`` compares with ``whole``: ``× 4``, ``÷ 8``, ``× 1.5``; a dash for
-    nothing.
-    """
+    """Write the ratio ``part / whole``: ``× 4``, ``÷ 8``, ``× 1.5``; a dash if one is zero."""
     if not part or not whole:
         return "–"
     large, small, sign = (part, whole, "×") if part >= whole else (whole, part, "÷")
@@ -97,7 +93,7 @@ def factor(part: int, whole: int) -> str:
 
 
 def layer_span(group: GroupCount) -> str:
-    """Return which layers a kind is: ``0–2``, ``0, 2, 4 … 30``, ``all 12``."""
+    """Write the indices of a kind of layers: ``0–2``, ``0, 2, 4 … 30``, ``all 12``."""
     if group.indices is None:
         return f"all {group.repeat:,}" if group.repeat > 1 else "the only one"
     return spans(group.indices)
@@ -122,16 +118,14 @@ def spans(indices: tuple[int, ...]) -> str:
 
 
 def dtype_words(cost: CostReport | BuiltCount) -> str:
-    """Write ``bfloat16``, ``int4, cache bfloat16``, ``bfloat16 assumed``, ``float16 and
-    float32``.
-    """
+    """Write ``bfloat16 assumed``, ``int4, cache bfloat16``, ``float16 and float32`` and so on."""
     words = " and ".join([cost.dtype, *cost.others]) + " assumed" * (not cost.stated)
     cache = cost.dtype if cost.cache is None else cost.cache.dtype
     return words if cache == cost.dtype else f"{words}, cache {cache}"
 
 
 def title_words(cost: CostReport) -> tuple[str, ...]:
-    """Return the name, the shape in detail, and the dtype, one fact each."""
+    """Return the name, the shape in detail, and the dtype, each as one text."""
     attention = main_attention(cost).spec
     heads = f"{counted(attention.heads, 'head')} of {count(attention.head_dim)}"
     if attention.value_dim != attention.head_dim:
@@ -151,7 +145,7 @@ def title_words(cost: CostReport) -> tuple[str, ...]:
 
 
 def heading_words(cost: CostReport) -> tuple[str, ...]:
-    """Return the name, the shape and what was counted for, for one line."""
+    """Return the name, the shape and the lengths that were counted for, for one line."""
     spec = main_attention(cost).spec
     heads = counted(spec.heads, "head") + _kv_words(spec)
     shape = f"{_depths(cost, brief=True)} × {heads}"
@@ -172,7 +166,7 @@ def _kv_words(spec: AttentionSpec) -> str:
 
 
 def _depths(cost: CostReport, brief: bool = False) -> str:
-    """Return how many layers there are, stack by stack; brief without the names of the stacks."""
+    """Write the number of layers, stack by stack; brief without the names of the stacks."""
     stacks = cost.spec.stacks
     if len(stacks) == 1:
         return counted(stacks[0].depth, "layer")
@@ -181,7 +175,7 @@ def _depths(cost: CostReport, brief: bool = False) -> str:
 
 
 def origin_lines(cost: CostReport) -> tuple[str, ...]:
-    """Return where the numbers come from, and what a person should read next to them."""
+    """Return the source of the numbers, and the notes that a person should read with them."""
     spec = cost.spec
     origin = {"source": spec.source, "counted as": spec.architecture}
     lines = [f"{what}: {where}" for what, where in origin.items() if where]
@@ -189,16 +183,14 @@ def origin_lines(cost: CostReport) -> tuple[str, ...]:
 
 
 def dtype_notes(cost: CostReport | BuiltCount) -> list[str]:
-    """Say that no dtype is stated."""
+    """Return a note that no dtype is stated, or an empty list."""
     if cost.stated:
         return []
     return [f"dtype not stated, counted as {cost.dtype}; --dtype takes another"]
 
 
 def run_words(counted_for: CostReport | CacheCount) -> str:
-    """Return the length and the batch that was counted for: ``4,096 tokens``, ``8 × 4,096
-    tokens``.
-    """
+    """Write the counted length and batch: ``4,096 tokens``, ``8 × 4,096 tokens``."""
     words = counted(counted_for.tokens, "token")
     return words if counted_for.batch == 1 else f"{count(counted_for.batch)} × {words}"
 
@@ -207,8 +199,8 @@ def run_words(counted_for: CostReport | CacheCount) -> str:
 
 
 def finding(cost: CostReport, fit: MemoryFit | None) -> str:
-    """Return what it needs, whether that fits, and whether the model is made for such a length."""
-    return _need(cost, fit) + _beyond(cost)
+    """Return what the model needs, whether that fits, and whether positions allow the length."""
+    return _need(cost, fit) + beyond(cost)
 
 
 def _need(cost: CostReport, fit: MemoryFit | None) -> str:
@@ -239,7 +231,8 @@ def _why_so_many(cost: CostReport) -> str:
     return f", whatever the number of heads: {product} = {count(spec.d_model)} = d_model"
 
 
-def _beyond(cost: CostReport) -> str:
+def beyond(cost: CostReport) -> str:
+    """Return a warning if the length is longer than the model's positions; else nothing."""
     limit = cost.spec.main.max_positions
     if limit is None or cost.tokens <= limit:
         return ""
@@ -249,7 +242,7 @@ def _beyond(cost: CostReport) -> str:
 
 
 def readings(cost: CostReport) -> Iterator[str]:
-    """Return what is worth knowing about this architecture, a sentence each."""
+    """Yield sentences on what is noteworthy about this architecture."""
     spec = main_attention(cost).spec
     if spec.latent is None and not spec.linear:
         yield _width_sentence(spec)
@@ -260,7 +253,7 @@ def readings(cost: CostReport) -> Iterator[str]:
 
 
 def _width_sentence(spec: AttentionSpec) -> str:
-    """Return whether the count depends on the number of heads."""
+    """Return a sentence on whether the count depends on the number of heads."""
     inner = spec.heads * spec.head_dim
     product = f"{count(spec.heads)} × {count(spec.head_dim)} = {count(inner)}"
     if inner != spec.d_model:
@@ -286,7 +279,7 @@ def _width_sentence(spec: AttentionSpec) -> str:
 
 
 def _sharing(spec: AttentionSpec) -> Iterator[str]:
-    """Return what shared or squeezed keys and values save in the cache."""
+    """Yield what shared or latent keys and values save in the cache."""
     if spec.latent is not None:
         held = spec.latent.kv_lora + spec.latent.rope_dim
         full = spec.heads * (spec.head_dim + spec.value_dim)
@@ -324,7 +317,7 @@ _RUNNING = (
     "never hold them; to see them, as with attnviz heads, they are materialised.",
     "units: GB is 1,000,000,000 bytes, M a million, B (or G) a thousand millions.",
 )
-"""What running costs."""
+"""Explains what running costs."""
 
 
 def explanation(cost: CostReport) -> tuple[str, ...]:

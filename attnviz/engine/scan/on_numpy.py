@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -76,6 +77,7 @@ class NumpyRunner:
         self._waiting = dict.fromkeys(texts)
         self.notes: list[str] = []
         self._runs: dict[Input, tuple[frozenset[What], GrowingRun]] = {}
+        self._lock = Lock()
         self._rooms: dict[int, Room] = {}
         free = free_memory()
         if free is not None:  # each block of rows needs every tensor again
@@ -192,43 +194,42 @@ class NumpyRunner:
 
     def _run(self, given: Input, keep: frozenset[What]) -> GrowingRun:
         """Return the run of a text; those of the last texts are known."""
-        kept, run = self._runs.pop(given, (frozenset[What](), None))
+        with self._lock:
+            kept, run = self._runs.pop(given, (frozenset[What](), None))
+            texts = self._together(given)
+        found = {given: run}
         if run is None or not keep - {"residual", "output"} <= kept:
             kept |= keep
-            texts = self._together(given)
             runs = GrowingRun(self._stack, [text.ids for text in texts], kept).each()
-            self._runs |= {text: (kept, each) for text, each in zip(texts, runs, strict=True)}
+            found = dict(reversed(list(zip(texts, runs, strict=True))))
             run = runs[0]
             self._stack.finite = self._stack.finite and bool(np.isfinite(run.end).all())
-        self._runs[given] = kept, run
-        most = max(2, _KNOWN // run.bytes)
-        while len(self._runs) > most:
-            del self._runs[next(iter(self._runs))]
+        with self._lock:
+            self._runs |= {text: (kept, each) for text, each in found.items() if each is not None}
+            for text in list(self._runs)[: -max(2, _KNOWN // run.bytes)]:
+                del self._runs[text]
         return run
 
     def _together(self, given: Input) -> list[Input]:
         """Return a text, and others of its length that wait to be run."""
-        self._waiting.pop(given, None)
+        if given not in self._waiting:
+            return [given]
         tokens = len(given.ids)
-        alike = [text for text in self._waiting if len(text.ids) == tokens][: _BLOCK // tokens]
-        for text in alike:
+        alike = [text for text in self._waiting if len(text.ids) == tokens and text != given]
+        texts = [given, *alike[: _BLOCK // tokens]]
+        for text in texts:
             del self._waiting[text]
-        return [given, *alike]
+        return texts
 
     def _room(self, tokens: int) -> Room:
-        shape, first = self._stack.shape, self._stack.attention(0)
-        width = first.shape.d_model
-        block, itemsize = max(tokens, _BLOCK), self._stack.dtype.itemsize
-        inside = (
-            block * (8 * width + 8 * shape.heads * shape.head_dim)
-            + 2 * max(1, _BLOCK // tokens) * shape.heads * tokens**2
-        )
+        sizes, itemsize = self._model.sizes, self._stack.dtype.itemsize
         threads = workers()
         texts = 1 if self._max_memory is not None else threads
-        fixed = (threads * inside + texts * 4 * shape.layers * tokens * width) * itemsize
+        inside = sizes.numbers_inside(tokens, max(1, _BLOCK // tokens))
+        fixed = int(threads * inside + texts * sizes.numbers_kept(tokens)) * itemsize
         if self.read_out is not None:
             fixed += texts * self.read_out.bytes_for(tokens)
-        row = texts * 4 * tokens * width * itemsize
+        row = texts * 4 * tokens * sizes.width * itemsize
         return room_for(row, fixed, None, self._max_memory, tokens)
 
 

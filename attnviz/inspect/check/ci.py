@@ -88,7 +88,8 @@ def add_summary(document: Document) -> None:
     named = os.environ.get("GITHUB_STEP_SUMMARY")
     if not named:
         return
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     with open(os.open(named, flags, 0o666), "wb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is no regular file")

@@ -256,7 +256,6 @@ def _held(
         b=b.info,
         kind=a.kind,
         causal=a.causal,
-        source="",
         texts=len(a.texts),
         tokens=sum(len(text.queries) for text in a.texts),
         changes=changes,
@@ -268,6 +267,7 @@ def _held(
         stride=a.stride,
         importance=request.importance,
         notes=_notes(first, second),
+        seed=seed,
         top=request.top,
         index_base=request.index_base,
     )

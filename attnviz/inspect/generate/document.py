@@ -23,7 +23,7 @@ from attnviz.draw.provenance import (
 )
 from attnviz.engine.generation import Sampling
 from attnviz.engine.head_run import Head
-from attnviz.inspect.generate.records import GenerateReport, Looked, WrittenRun
+from attnviz.inspect.generate.records import GenerateReport, HeadActivity, WrittenRun
 from attnviz.measures.registry import label_named
 from attnviz.records import SINKS, Tokens
 
@@ -107,8 +107,8 @@ def _another(report: GenerateReport) -> Head:
 def _first(report: GenerateReport, columns: int, lines: int) -> Sequence[doc.Group]:
     """Return the first screen: the text, then the heads and a map next to the steps."""
     run, grids = report.run, [] if report.chosen else [_grid(report)]
-    told = [doc.Quote("written", run.text_written, 8)] if run.kind == "cross" else []
-    text = doc.Group([*told, texts(run, report.head, max(lines // 2, lines - _OTHERS))])
+    written = [doc.Quote("written", run.text_written, 8)] if run.kind == "cross" else []
+    text = doc.Group([*written, texts(run, report.head, max(lines // 2, lines - _OTHERS))])
     room, heads = columns - _GAP - _STEPS, max((len(grid.columns) for grid in grids), default=0)
     wide = _INDENT + _NUMBERED * heads
     if wide > room:
@@ -132,7 +132,7 @@ def _first(report: GenerateReport, columns: int, lines: int) -> Sequence[doc.Gro
 
 
 def sampling_words(sampling: Sampling) -> str:
-    """Return words such as ``greedy`` or ``temperature 0.8, top-p 0.9, seed 3``."""
+    """Return the sampling in words: ``greedy``, or ``temperature 0.8, top-p 0.9, seed 3``."""
     if sampling.greedy:
         return "greedy"
     words = [f"temperature {sampling.temperature:g}"]
@@ -169,10 +169,10 @@ def finding(report: GenerateReport) -> str:
     if one.steps < len(run.steps):
         over = f"the {one.steps} of {len(run.steps)} steps that can show it"
     here = ", the measure furthest above uniform" * one.named_here
-    return f"{run.name(report.head)}{_labelled(one)} over {over}: {looked_words(one)}{here}."
+    return f"{run.name(report.head)}{_labelled(one)} over {over}: {activity_words(one)}{here}."
 
 
-def _labelled(one: Looked) -> str:
+def _labelled(one: HeadActivity) -> str:
     """Return the label of a head in brackets, such as `` (induction .87)``."""
     if one.label is None:
         return ""
@@ -180,16 +180,16 @@ def _labelled(one: Looked) -> str:
     return f" ({known_text(one.label)}{source})"
 
 
-def looked_words(one: Looked) -> str:
-    """Return words such as ``induction .43 (uniform .04)``."""
+def activity_words(one: HeadActivity) -> str:
+    """Return what a head did in words, such as ``induction .43 (uniform .04)``."""
     if math.isnan(one.score):
         return "no numbers"
     base = "1 = uniform" if one.name == "spread" else f"uniform {share(one.uniform)}"
     return f"{one.said} {share(one.score)} ({base})"
 
 
-def _over_steps(one: Looked) -> str:
-    return f"over the steps: {looked_words(one)}"
+def _over_steps(one: HeadActivity) -> str:
+    return f"over the steps: {activity_words(one)}"
 
 
 # Parts ---------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def _over_steps(one: Looked) -> str:
 def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -> doc.Maps:
     """Return the text that was read and written, each token coloured by its largest weight.
 
-    whole: both as one text. lines: of a terminal, for all; 0 for no limit.
+    whole: whether both are one text. lines: the most lines on a terminal for all, 0 for no limit.
     """
     peaks, begun = run.peaks(head), len(run.begun)
     if run.kind == "cross":
@@ -230,7 +230,7 @@ def _grid(report: GenerateReport) -> doc.HeadGrid:
     )
 
 
-def _cell(name: str, one: Looked) -> doc.Cell:
+def _cell(name: str, one: HeadActivity) -> doc.Cell:
     measure = label_named(one.name)
     tip = f"{name}{_labelled(one)} · {_over_steps(one)}"
     if one.label is None or not one.known or one.name in SINKS:
@@ -276,7 +276,7 @@ def _steps(report: GenerateReport, room: int = 0) -> doc.Table:
 def _maps(report: GenerateReport, most: int | None = None, lines: int = 0) -> doc.Maps:
     """Return maps of the shown heads: a row for each step, a column for each token.
 
-    most: the number of heads, None for all. lines: of a terminal for a map, 0 for no limit.
+    most: the number of heads, None for all. lines: the most lines of a map, 0 for no limit.
     """
     run = report.run
     looking = run.queries.taken(range(run.start, len(run.queries)))

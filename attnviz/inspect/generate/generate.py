@@ -13,7 +13,7 @@ from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
 from attnviz.errors import UsageError
-from attnviz.inspect.generate.records import TELLING, Ending, GenerateReport, WrittenRun, looked
+from attnviz.inspect.generate.records import TELLING, Ending, GenerateReport, WrittenRun, activities
 from attnviz.inspect.generate.request import GenerateRequest
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
@@ -48,8 +48,9 @@ class WritingJob:
         request: GenerateRequest,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> WritingJob:
-        """Read the prompt. cancelled: whether a person asked to stop.
+        """Read the prompt and prepare the writing.
 
+        cancelled: returns whether a person asked to stop.
         Raises UsageError if a head does not exist or the prompt leaves no room, UnsupportedError if
         the model does not write.
         """
@@ -119,14 +120,13 @@ class WritingJob:
         if not steps:
             return None, early
         whole = run(ending)
-        told = self.model.notes_for(whole.tokens)
-        notes = (*whole.model.notes, *(note for note in told if note not in whole.model.notes))
+        more = self.model.notes_for(whole.tokens)
+        notes = (*whole.model.notes, *(note for note in more if note not in whole.model.notes))
         whole = replace(whole, model=replace(whole.model, notes=notes))
-        return GenerateReport(whole, looked(whole), self.heads, self.chosen), early
+        return GenerateReport(whole, activities(whole), self.heads, self.chosen), early
 
 
 def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) -> None:
-    """Raise UsageError if the rows of the prompt or of the written text exceed the memory."""
     heads, keys = model.info.layers * model.info.heads, len(given.keys(kind))
     require_maps(heads, len(given.queries(kind)), keys, "shorten the prompt")
     most = min(sampling.tokens, written_context(model, kind) or sampling.tokens)

@@ -1,4 +1,4 @@
-"""The text that a model wrote, where its heads attended meanwhile, and what each of them did."""
+"""A text that a model wrote, and what each of its heads attended to during the writing."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _DIFFUSE = 0.6
 """The normalised entropy from which a head without another name is called diffuse."""
 
 
-class Looked(NamedTuple):
+class HeadActivity(NamedTuple):
     """What one head did while the model wrote.
 
-    name: of its label, or of the measure that describes it. score: the mean of that measure, in
-    [0, 1], over ``steps`` steps. uniform: the score of uniform attention.
+    name: of its label, or of the measure that describes it. score: the mean of that measure, in [0,
+        1], over ``steps`` steps. uniform: the score of uniform attention.
     label: the head's label in the model's card or from ``patterns``; None without one.
     """
 
@@ -67,7 +67,7 @@ class Looked(NamedTuple):
 
     @property
     def named_here(self) -> bool:
-        """Return whether a measure on this text gives the name: the one furthest above uniform."""
+        """Return whether this text gives the name, by the measure most above uniform."""
         return not self.known and self.name in _NAMES
 
 
@@ -77,9 +77,9 @@ class WrittenRun:
 
     kind: the attention that is shown. text: the prompt, as it was given.
     source: the tokens that an encoder read; None if the model has none.
-    begun: the tokens that writing began with: the prompt, or a decoder's start.
+    begun: the tokens before the written ones: the prompt, or a decoder's start.
     prompt: the weights over these, all heads; empty if they were not kept.
-    removed: heads whose outputs were set to zero. steps: the tokens, in order.
+    removed: heads whose outputs were set to zero. steps: the written tokens, in order.
     known: labels of the model's heads that were measured before it wrote.
     Raises ValueError if the rows do not fit the tokens.
     """
@@ -109,7 +109,7 @@ class WrittenRun:
 
     @cached_property
     def tokens(self) -> Tokens:
-        """Return the tokens that writing began with, and the written ones."""
+        """Return the tokens of ``begun``, followed by the written ones."""
         return written(self.begun, self.steps)
 
     @property
@@ -183,7 +183,7 @@ class GenerateReport(Report):
     """
 
     run: WrittenRun
-    found: Mapping[Head, Looked]
+    found: Mapping[Head, HeadActivity]
     heads: tuple[Head, ...]
     chosen: bool = False
 
@@ -220,7 +220,7 @@ class GenerateReport(Report):
         return {".jsonl": text_file(lambda stream: write_run_lines(self.run, stream))}
 
 
-def looked(run: WrittenRun) -> dict[Head, Looked]:
+def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
     """Return what every head did while the model wrote, by measures of those steps alone.
 
     A head is named by its known label, if the text can show it; else by the measure that gained
@@ -230,7 +230,7 @@ def looked(run: WrittenRun) -> dict[Head, Looked]:
     causal = run.kind != "cross"
     facts = TextFacts(run.queries, run.keys, Conditions(run.kind, causal))
     names = (*_NAMES, _SPREAD[1], _PEAKED[1])
-    found: dict[Head, Looked] = {}
+    found: dict[Head, HeadActivity] = {}
     labels = {} if run.known is None else run.known.named()
     for layer in sorted(run.steps[0].rows):
         weights = run.weights(layer)
@@ -242,7 +242,7 @@ def looked(run: WrittenRun) -> dict[Head, Looked]:
             label = labels.get((layer, head))
             said, measure = _called(own, uniform, None if label is None else label.name)
             base = uniform[measure]
-            found[layer, head] = Looked(
+            found[layer, head] = HeadActivity(
                 said,
                 own[measure],
                 math.nan if base is None else base,

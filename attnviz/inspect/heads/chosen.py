@@ -40,7 +40,7 @@ def chosen_heads(
 
 
 def one_head(report: HeadsReport, head: HeadChoice) -> tuple[int, int]:
-    """Return the one chosen (layer, head); raise UsageError if the choice is none or several."""
+    """Return the single chosen (layer, head); raise UsageError if there is none or several."""
     chosen = chosen_heads(report, (head,), None)
     if len(chosen) != 1:
         raise UsageError(

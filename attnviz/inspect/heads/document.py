@@ -39,7 +39,7 @@ _FEW_HEADS, _FEW_QUERIES = 8, 16
 _LINKS, _DISTINCTIVE = 20, 3
 _BETWEEN_HEADS = 8
 _NAMED = 2
-_CAPTION = 14  # letters below a small map of a picture
+_CAPTION = 14  # the letters below a small map in a picture
 
 
 def heads_document(found: HeadsComparison, view: HeadsView) -> doc.Document:
@@ -120,7 +120,7 @@ def _provenance(
 
 
 def _changed(report: HeadsReport) -> list[str]:
-    """Return words for the ablated heads, and for weights that are norm-weighted."""
+    """Return words on the ablated heads, and on weights that are norm-weighted."""
     names = [report.name(*head) for head in report.ablated]
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
     without = [f"without {', '.join([*names[:_NAMED], *more])}"] if names else []

@@ -35,7 +35,7 @@ _NAMED = 4
 _SOURCES = {"card": "The model card", "patterns": "attnviz patterns ({date})", "text": "This text"}
 
 
-class Described(NamedTuple):
+class HeadWords(NamedTuple):
     """The words for a head on a first screen: its label, or a description.
 
     said, short: in full, and short for a table cell. score: see ``HeadLabel``. finding: whether it
@@ -48,16 +48,16 @@ class Described(NamedTuple):
     finding: bool
 
 
-def described(entry: HeadScores) -> Described:
+def described(entry: HeadScores) -> HeadWords:
     """Return the words for a head."""
     label = entry.label
-    return Described(label.said, label.short, label.score, label.is_finding)
+    return HeadWords(label.said, label.short, label.score, label.is_finding)
 
 
-class Count(NamedTuple):
+class LabelCount(NamedTuple):
     """How many heads have the same words, and the one of them with the highest score."""
 
-    what: Described
+    what: HeadWords
     heads: int
     place: tuple[int, int]
 
@@ -67,22 +67,22 @@ def scored(name: str, score: float) -> str:
     return name if math.isnan(score) else f"{name} {share(score)}"
 
 
-def best_of(report: HeadsReport, count: Count) -> str:
+def best_of(report: HeadsReport, count: LabelCount) -> str:
     """Return the head with the highest score, and that score; empty if the score is NaN."""
     score = count.what.score
     return "" if math.isnan(score) else scored(report.name(*count.place), score)
 
 
-def counts(report: HeadsReport) -> list[Count]:
+def counts(report: HeadsReport) -> list[LabelCount]:
     """Return the heads counted by their words: labels before descriptions, most heads first."""
-    found: dict[str, list[tuple[Described, tuple[int, int]]]] = {}
+    found: dict[str, list[tuple[HeadWords, tuple[int, int]]]] = {}
     for entry in report.heads:
         what = described(entry)
         found.setdefault(what.said, []).append((what, (entry.layer, entry.head)))
     counted = []
     for same in found.values():
         best = max(same, key=lambda each: -1.0 if math.isnan(each[0].score) else each[0].score)
-        counted.append(Count(best[0], len(same), best[1]))
+        counted.append(LabelCount(best[0], len(same), best[1]))
     return sorted(counted, key=lambda each: (not each.what.finding, -each.heads))
 
 
@@ -143,10 +143,10 @@ def _of_labels(report: HeadsReport) -> str:
     label = next(entry.label for entry in report.heads if entry.label.is_finding)
     source = _SOURCES[label.source].format(date=spoken_date(label.date))
 
-    def bare(each: Count) -> str:
+    def bare(each: LabelCount) -> str:
         return f"{each.heads} {each.what.said}"
 
-    def with_best(each: Count) -> str:
+    def with_best(each: LabelCount) -> str:
         best = best_of(report, each)
         return bare(each) + (f" (best {best})" if best else "")
 

@@ -17,7 +17,7 @@ from attnviz.draw.labels import token_labels, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, share
-from attnviz.inspect.heads.finding import Described, best_of, counts, described, scored
+from attnviz.inspect.heads.finding import HeadWords, best_of, counts, described, scored
 from attnviz.inspect.heads.links import (
     attention_from,
     links_table,
@@ -52,7 +52,7 @@ Groups = list[doc.Group]
 
 
 def first_groups(found: HeadsComparison, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return the groups below the finding, to fit about so many columns and lines."""
+    """Return the groups below the finding, fitted to this many columns and lines."""
     report = found.first
     if view.pairs:
         pair = view.pairs[0]
@@ -87,7 +87,7 @@ def _halves(
 
 
 def _map_width(parts: Sequence[doc.Part]) -> int:
-    """Return the width of a lone causal map, with tokens on its diagonal; 999 if there is none."""
+    """Return the width of a single causal map with tokens on its diagonal; 999 for other parts."""
     for part in parts:
         if isinstance(part, doc.Maps) and len(part.maps) == 1 and part.maps[0].causal:
             labels = token_labels(part.maps[0].keys)
@@ -104,7 +104,7 @@ def _overview(report: HeadsReport, view: HeadsView, columns: int, lines: int) ->
     if report.sorted_by is not None:
         left: list[doc.Part] = [_ranking(report, report.sorted_by, max(lines - 2, 3))]
         return [_halves(columns, left, _examples(report, view, half, lines))]
-    if report.selected and view.values:  # values need all the room
+    if report.selected and view.values:  # values need the whole width
         maps = _examples(report, view, columns, lines)
         return [doc.Group(maps), doc.Group(_links(report, view, _LEAST_LINKS), yields=1)]
     if report.selected:
@@ -113,7 +113,7 @@ def _overview(report: HeadsReport, view: HeadsView, columns: int, lines: int) ->
         return [_halves(columns, right, links) if right else doc.Group(links)]
     grid = label_grid(report)
     rest = lines - len(grid.rows) - 2
-    if rest < 0:  # more layers than lines
+    if rest < 0:  # if there are more layers than lines
         right = _examples(report, view, half, lines)
         return [_halves(columns, _lists(report, view, lines), right)]
     if columns < _LEAST_BESIDE:
@@ -157,7 +157,7 @@ def _cell(report: HeadsReport, entry: HeadScores) -> doc.Cell:
 
 
 def _lists(report: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
-    """Return a table of heads by label, and the strongest links, in so many lines."""
+    """Return a table of heads by label, and the strongest links, in at most ``lines`` lines."""
     rows = [
         doc.Row(
             [_counted(each.what), str(each.heads), best_of(report, each)],
@@ -172,7 +172,7 @@ def _lists(report: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
     return [doc.Table(columns, rows, least=2), *_links(report, view, room)]
 
 
-def _counted(what: Described) -> str:
+def _counted(what: HeadWords) -> str:
     return what.said if what.finding else f"on this text: {what.said}"
 
 

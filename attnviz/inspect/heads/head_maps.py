@@ -125,9 +125,9 @@ class HeadMaps(Report):
     ) -> HeadMaps:
         """Return the same maps drawn in another way.
 
-        values: write the weights into the cells. top: instead of maps, list so many strongest pairs
-        of each head. explain: add a reading for newcomers. palette: ``viridis``, ``magma``,
-        ``blues`` or ``grey``. ascii: draw with ASCII only.
+        values: write the weights into the cells. top: instead of maps, list this many strongest
+            pairs of each head. explain: add a reading for newcomers. palette: ``viridis``,
+            ``magma``, ``blues`` or ``grey``. ascii: draw with ASCII only.
 
         Raises UsageError for another palette, and if ``top`` is below 1.
         """

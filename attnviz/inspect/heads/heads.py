@@ -29,8 +29,8 @@ Opening = Callable[[dict[str, Any]], Model]
 """Opens the model, with changes to the library's own attention: its mask, its score."""
 
 
-def reckoned(text: str, request: HeadsRequest) -> int:
-    """Return about how many tokens are run, by which the backend of a checkpoint is chosen."""
+def reckoned_length(text: str, request: HeadsRequest) -> int:
+    """Return about how many tokens are run, by which a checkpoint's backend is chosen."""
     return reckoned_tokens(text) * (1 if request.pair is None else 1 + DRAWS)
 
 
@@ -72,7 +72,7 @@ def heads(opening: Opening, text: str, request: HeadsRequest) -> HeadsComparison
 def _captured(
     model: Model, text: str, choice: Choice, request: HeadsRequest
 ) -> tuple[AttentionRecord, bool, dict[str, Any]]:
-    """Return the record, whether heads were chosen, and more arguments for ``heads_report``."""
+    """Return the record, whether heads were chosen, and further arguments for ``heads_report``."""
     if not (request.ablate or request.norm_weighted):
         return *capture_text(model, text, choice), {}
     info = model.info

@@ -221,7 +221,7 @@ def _scaled(weights: NDArray[np.floating], scale: float | None) -> tuple[float, 
 
 
 def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
-    """Return whether no query sees a later key; raise UsageError if that is claimed but false."""
+    """Return whether no query sees a later key; raise UsageError if ``claimed`` is wrongly True."""
     _, rows, columns = weights.shape
     found = rows == columns > 1 and not np.triu(weights, 1).any()
     if claimed and not found:
@@ -235,7 +235,7 @@ def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
 
 
 def _origin(weights: NDArray[np.floating], title: str, notes: tuple[str, ...]) -> ModelInfo:
-    """Return the facts on a model of which only an array of weights is known."""
+    """Return the model facts of an array of weights, for which no model is known."""
     return ModelInfo(
         name=title,
         revision=None,

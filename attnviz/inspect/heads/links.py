@@ -1,8 +1,8 @@
 """Links between tokens: which head gives the most weight from one token to another.
 
 A link joins two different places. The attention sink is left out: special tokens, and the first
-token of causal attention, get most of the weight and say least. The weights are the model's own:
-rescaled, a head that gives .97 to the sink would have the strongest links of all, in the rest.
+token of causal attention, get most of the weight and say least. The weights are not rescaled
+without the sink: a head that gives .97 to it would then have the strongest links of all.
 """
 
 from __future__ import annotations

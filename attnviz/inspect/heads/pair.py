@@ -1,8 +1,8 @@
 """Which heads link two words, compared with the same two places in shuffled texts.
 
-A head may link two places whatever stands there: the token before, the first one. So all other
-tokens except special ones are permuted, and the model reads each such text: the weight of the
-pair there is chance.
+A head may link two places whatever their tokens are, for example a token and the one before. So all
+other tokens except special ones are permuted, and the model reads each such text: the mean weight
+of the pair in these texts is called chance.
 """
 
 from __future__ import annotations
@@ -130,7 +130,6 @@ def pair_links(
 
 
 def _reached(shuffled: NDArray[np.float64], weight: float) -> float:
-    """Return the share of shuffled texts with at least this weight; NaN if a weight is NaN."""
     if math.isnan(weight) or np.isnan(shuffled).any():
         return math.nan
     return float((shuffled >= weight - _ROUNDING).mean())
@@ -270,5 +269,5 @@ def pair_table(report_name: Callable[[int, int], str], pair: PairLinks, least: i
 
 
 def pair_control(pair: PairLinks) -> str:
-    """Return words for what chance means here."""
+    """Return words that explain what chance means here."""
     return f"mean over {pair.draws} texts with the other {pair.moved} tokens shuffled"

@@ -1,4 +1,4 @@
-"""The runs of a model that ``heads`` is asked for; several are shown side by side."""
+"""The runs of a model that ``heads`` shows; several are shown side by side."""
 
 from __future__ import annotations
 

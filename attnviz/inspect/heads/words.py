@@ -1,4 +1,4 @@
-"""The words about heads: which attention it is, what each head does, how to read it."""
+"""Words about heads: which attention it is, what each head does, how to read it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SOURCES: dict[Score, str] = {
 
 
 def _words(record: AttentionRecord) -> tuple[str, str, str]:
-    """Return words for the kind, mask and score; empty if the model has no choice of them."""
+    """Return words for the kind, mask and score; each is empty if the model has no choice."""
     kind, score = f"{record.kind} attention", record.model.score
     if score is None:
         return "" if record.kind == "self" else kind, "", ""

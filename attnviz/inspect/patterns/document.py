@@ -59,7 +59,7 @@ def patterns_document(
     groups += [doc.Group([doc.Maps(maps, title=_SHOWN)])] if maps else []
     groups.append(doc.Group([doc.Say(text) for text in gaps(report, watch)]))
     groups.append(doc.Group([_every_number(report)], full=True))
-    told = size_words(report)
+    sizes = size_words(report)
     return doc.Document(
         f"patterns of {model}",
         f"What the heads of {model} do" + (f": {watch}" if watch is not None else ""),
@@ -68,8 +68,8 @@ def patterns_document(
         if explain
         else (),
         [doc.Facts([(hint, False) for hint in advice])] if advice else (),
-        heading=[(model, True), *((words, False) for words in told)],
-        quoted=report.text or "",
+        heading=[(model, True), *((words, False) for words in sizes)],
+        quoted=report.text,
         finding=finding(report, watch),
         first=partial(_first, report, watch, maps),
     )
@@ -104,7 +104,7 @@ def _same(report: PatternReport) -> Iterator[str]:
         yield from ("--file", report.file)
     if report.target is not None:
         yield from ("--target", _short(report.target))
-    if report.text is not None and not report.file:
+    if report.text and not report.file:
         yield _short(report.text)
 
 
@@ -120,11 +120,11 @@ def _about(report: PatternReport) -> list[doc.Part]:
     words += [] if report.kind == "self" else [(f"{report.kind} attention", False)]
     seed = report.model.seed
     words += [] if seed is None else [(f"seed {seed} of the weights", False)]
-    texts = {"text": report.text, "target": report.target}
+    texts = {"text": report.text or None, "target": report.target}
     return [
         doc.Facts(words),
         *(doc.Quote(name, text, _LEAD) for name, text in texts.items() if text is not None),
-        *(doc.Facts([(told, False)], name, _LEAD) for name, told in provenance_words(report)),
+        *(doc.Facts([(words, False)], name, _LEAD) for name, words in provenance_words(report)),
     ]
 
 
@@ -154,16 +154,16 @@ def _first(
     grid = label_grid(report) if watch is None else score_grid(report, watch)
     grid = grid._replace(title=(), key=(), scale=None)
     table = _leaders(report) if watch is None else _ranked(report, watch, _RANKED)
-    told = [doc.Say(text) for text in gaps(report, watch, brief=True)]
+    sentences = [doc.Say(text) for text in gaps(report, watch, brief=True)]
     if not table.rows:
-        return [doc.Group([grid]), doc.Group(told, yields=1)]
+        return [doc.Group([grid]), doc.Group(sentences, yields=1)]
     tall = len(grid.rows) + _AROUND
-    low = len(table.rows) + len(told) + _AROUND
-    rows = doc.Group([table, *told])
+    low = len(table.rows) + len(sentences) + _AROUND
+    rows = doc.Group([table, *sentences])
     if room >= _NAMES + _CELL * len(grid.columns) + _LEAST_TABLE:
         groups = [doc.Group([rows, grid], beside=doc.Beside(_LEAST_TABLE, yields=True))]
         used = max(tall, low)
-    elif tall + _LEAST_ROWS + len(told) + _AROUND > lines:
+    elif tall + _LEAST_ROWS + len(sentences) + _AROUND > lines:
         groups, used = [rows], low
     else:
         groups, used = [doc.Group([grid]), rows], tall + low
@@ -175,8 +175,8 @@ def _first(
 
 def _leaders(report: PatternReport) -> doc.Table:
     """Return a table with a row for each label: its best head, score, chance and sample size."""
-    told = any(entry.intervals for entry in report.heads)
-    titles = ("score", "chance", *(["95%"] if told else []), "n", "heads")
+    has_intervals = any(entry.intervals for entry in report.heads)
+    titles = ("score", "chance", *(["95%"] if has_intervals else []), "n", "heads")
     columns = [doc.Column("", right=False), doc.Column("best", right=False)]
     columns += map(doc.Column, titles)
     rows = []
@@ -188,7 +188,7 @@ def _leaders(report: PatternReport) -> doc.Table:
             report.name(best.layer, best.head),
             short(best.score),
             short(best.chance),
-            *([interval(best, name)] if told else []),
+            *([interval(best, name)] if has_intervals else []),
             behind(best, name),
             str(len(heads)),
         )
@@ -244,7 +244,7 @@ def _statistic_columns(heads: Sequence[PatternScores]) -> dict[doc.Column, list[
     """Return a column for each statistic that was measured in some head."""
     columns = {}
     for name in STATISTICS:
-        if name == "normalised_entropy":  # the bar of ``--stats``
+        if name == "normalised_entropy":  # evenness is the bar of ``--stats``
             continue
         written = score if MEASURES[name].unit == "share" else plain
         cells = [written(entry.statistics.get(name)) for entry in heads]
@@ -324,8 +324,8 @@ def _every_number(report: PatternReport) -> doc.Table:
     found = []
     for layer, head, label, *numbers in rows[:_MOST_ROWS]:
         name = report.name(int(str(layer)), int(str(head)))
-        told = ("–" if number is None else f"{number:.4g}" for number in numbers)
-        found.append(doc.Row([name, str(label) or "–", *told]))
+        cells = ("–" if number is None else f"{number:.4g}" for number in numbers)
+        found.append(doc.Row([name, str(label) or "–", *cells]))
     return doc.Table(columns, found, [("Every head", True)])
 
 

@@ -70,7 +70,7 @@ def _cell(report: PatternReport, entry: PatternScores) -> Cell:
     tip = _tip(report, entry)
     if entry.label is None:
         return Cell(0.0, None, "", _NONE, tip)
-    strength = max(entry.strength.get(entry.label, 0.0), 0.0)  # missing if the text cannot show it
+    strength = max(entry.strength.get(entry.label, 0.0), 0.0)  # None if the text cannot show it
     tint = label_tint(entry.label, strength)
     return Cell(strength, tint, short(entry.score), label_named(entry.label).short, tip)
 

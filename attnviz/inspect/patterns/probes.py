@@ -1,4 +1,4 @@
-"""The texts that heads are scored on: those that ship with the package, and a person's own.
+"""The texts on which heads are scored: those that ship with the package, and a person's own.
 
 ``data/probes/README.md`` gives the format of annotated sentences.
 """
@@ -89,7 +89,7 @@ def reckoned_probe_tokens(text: str | None, sentences: Sequence[AnnotatedSentenc
 
     text: a person's own. sentences: annotated ones, in place of those that ship.
     """
-    texts = natural_texts() if text is None else (text, text)  # read once more for its labels
+    texts = natural_texts() if text is None else (text, text)  # a second time for its labels
     if sentences is None:
         sentences = shipped_sentences() if text is None else ()
     drawn = 2 * sum(_LENGTHS) + _PREFIX_LENGTH * _PREFIX_COPIES
@@ -142,7 +142,7 @@ def _annotated(
 
 
 def batches(texts: Sequence[ProbeText]) -> list[list[ProbeText]]:
-    """Return groups of texts of one length, with a bounded number of tokens; longest last."""
+    """Return groups of texts of one length with a limited number of tokens, longest last."""
     by_length: dict[tuple[int, int], list[ProbeText]] = {}
     for text in texts:
         target = text.passage.target
@@ -223,7 +223,7 @@ def read_probe_file(path: str | os.PathLike[str]) -> tuple[AnnotatedSentence, ..
 
 
 class _LineError(Exception):
-    """What is wrong with a line. It never leaves this module."""
+    """An error in a line. It never leaves this module."""
 
 
 def _header(line: str) -> list[str]:

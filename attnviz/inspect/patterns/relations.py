@@ -79,7 +79,7 @@ def _spans(
 
 
 def _raw(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the bytes of a text without blanks, as Latin-1 characters, each with its place."""
+    """Yield the bytes of a text without blanks, as Latin-1 characters, with their places."""
     place = 0
     while place < len(text):
         byte = _BYTE.match(text, place)
@@ -94,7 +94,7 @@ def _raw(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _folded(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the characters of a text without case, accents and blanks, each with its place."""
+    """Yield the characters of a text without case, accents and blanks, with their places."""
     for place, character in enumerate(text):
         for unit in unicodedata.normalize("NFKD", character).casefold():
             if not unit.isspace() and not unicodedata.combining(unit):
@@ -106,12 +106,12 @@ _TIE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
-    """Which heads attend from one word of an annotated pair most to the other.
+class FoundPair:
+    """The result of testing which heads find one annotated pair of words.
 
     offset: from the query's place to the key's, in words and punctuation marks.
-    by_chance: the chance that even attention over the tokens finds the pair: a word of several
-        tokens gets more of it, and words with an equal most share the hit.
+    by_chance: the chance that even attention over the tokens finds the pair. Words of several
+        tokens get more of it, and words that tie for the largest weight share the hit.
     hits: (head,) 1 if the head's largest weight is on the annotated word, else 0; words that tie
         for the largest share the hit. NaN if the weights are NaN.
     """
@@ -141,7 +141,7 @@ class WordView:
         self._of_unit = _memberships(len(tokens), self.units)
         self._unit = [self.units.index(list(word)) if word else None for word in pieces or ()]
 
-    def find(self, weights: NDArray[np.floating], seen: NDArray[np.bool_]) -> list[Found]:
+    def find(self, weights: NDArray[np.floating], seen: NDArray[np.bool_]) -> list[FoundPair]:
         """Return what heads with weights (head, query, key) over the tokens find.
 
         seen: (query, key) which tokens each token sees. A pair whose words do not see each other is
@@ -162,7 +162,7 @@ class WordView:
             largest = others == others.max()
             by_chance = float(largest[key] / largest.sum())
             if others[key]:
-                found.append(Found(relation, key - query, by_chance, shares[:, query, key]))
+                found.append(FoundPair(relation, key - query, by_chance, shares[:, query, key]))
         return found
 
     def pairs(self) -> list[tuple[str, int, int]]:
@@ -198,7 +198,7 @@ def _memberships(tokens: int, words: Sequence[Sequence[int]]) -> NDArray[np.floa
     return found
 
 
-def relation_base_rate(found: Sequence[Found]) -> float:
+def relation_base_rate(found: Sequence[FoundPair]) -> float:
     """Return the share of pairs that the best fixed offset finds, or even attention if more.
 
     0 without pairs.

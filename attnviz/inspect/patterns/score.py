@@ -46,12 +46,12 @@ from attnviz.records import SINKS, HeadLabel, Kind, Source, Tokens
 Place = tuple[int, int]
 
 _REACH = 0.1
-"""The least share of the queries that must see what a score looks for, such as a separator in their
-window: below it, the other queries' attention is unknown and the score labels no head."""
+"""The least share of queries that must be able to show a score, such as by a separator in their
+window: below it, nothing is known of the other queries, and the score labels no head."""
 
 _ONE_DELIMITER = 2 / 3
 """The most of the gain of ``delimiter`` over chance that a single token, such as a comma, may give:
-above it, the head attends to that token, and of other delimiters nothing is known."""
+above it, the head attends to that token, and nothing is known of other delimiters."""
 
 _READ = 256
 """The most tokens of a person's own text in which labels are sought, to limit memory."""
@@ -138,7 +138,7 @@ def score_patterns(
         thresholds=dict.fromkeys(names, threshold),
         probes=_probes(probing, probes, skipped, relations),
         not_measured=_not_measured(
-            attention, scored, own=texts is not None, relations=_lost(sentences, relations)
+            attention, scored, own=texts is not None, relations=_unscored(sentences, relations)
         ),
         untestable=_untestable(found, relations, least),
         control=None
@@ -156,9 +156,9 @@ def score_patterns(
 class _Rule(NamedTuple):
     """The rule by which a score labels a head.
 
-    threshold, deviations: see ``best_label``; random weights reach no label.
-    said: the labels on a person's own text by the rule of ``one_text``, because it is too short for
-        the threshold alone. Relations are annotated by hand and keep to the threshold.
+    threshold, deviations: see ``best_label``; heads with random weights do not reach them.
+    said: the labels by ``one_text`` on a person's own text, which is too short for the threshold
+        alone; None for the probes. Relations are annotated by hand and always use the threshold.
     """
 
     threshold: float
@@ -247,7 +247,7 @@ def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
     return (*known, *sorted(found - set(known)))
 
 
-def _lost(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple[str, ...]:
+def _unscored(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple[str, ...]:
     """Return the relations that are annotated but could not be scored in any sentence."""
     annotated = [pair.relation for sentence in sentences for pair in sentence.pairs]
     return tuple(dict.fromkeys(name for name in annotated if name not in found))
@@ -322,7 +322,7 @@ def _head(
 
 
 def _unknown(entry: PatternScores) -> PatternScores:
-    """Return a head without scores: texts on which it did not overflow are no fair sample."""
+    """Return a head without scores: the texts on which it did not overflow are no fair sample."""
     return PatternScores(
         entry.layer,
         entry.head,

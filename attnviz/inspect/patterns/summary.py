@@ -1,4 +1,4 @@
-"""From the scores of single texts to the summary of a head: means, base rates, agreement."""
+"""Summarises the scores of a head over single texts: means, base rates, agreement."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from attnviz.inspect.patterns.probes import COPIES, NATURAL, OWN, PREFIX
-from attnviz.inspect.patterns.relations import Found, relation_base_rate
+from attnviz.inspect.patterns.relations import FoundPair, relation_base_rate
 from attnviz.inspect.patterns.sums import TextScores
 from attnviz.measures.intervals import mean_interval, share_interval
 from attnviz.measures.labels import strength
@@ -140,7 +140,7 @@ def _enter_relation(
     summary: HeadSummary, relation: str, results: Sequence[TextScores], layer: int, head: int
 ) -> None:
     by_fold: dict[int, list[float]] = {}
-    pairs: list[Found] = []
+    pairs: list[FoundPair] = []
     sentences = (result for result in results if result.text.words is not None)
     for number, result in enumerate(sentences):
         scores = result.layers.get(layer)

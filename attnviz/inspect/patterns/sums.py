@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from attnviz.engine.observer import BlockFacts
 from attnviz.engine.probing import Probing
 from attnviz.inspect.patterns.probes import ProbeText, batches
-from attnviz.inspect.patterns.relations import Found
+from attnviz.inspect.patterns.relations import FoundPair
 from attnviz.measures.registry import View, of_family
 from attnviz.measures.rows import (
     FORMULAS,
@@ -45,7 +45,7 @@ def in_view(view: View, weights: Weights, norms: Weights | None) -> Weights:
     """Return weights (head, rows, keys) as changed by ``view``; rows sum to one, or are zero.
 
     norms: (head, key) of what each key's value moves; only ``norm-weighted`` needs them.
-    A row is zero in ``without-first`` if it attends to nothing else.
+    A row is zero in ``without-first`` if it attends to the first key alone.
     """
     if view == "raw":
         return weights
@@ -113,7 +113,7 @@ class ScoreSums:
         return {name: float(number.flat[0]) / queries for name, (_, number) in self._sums.items()}
 
     def shuffled(self) -> Scores:
-        """Return the identity scores (head,) over shuffled tokens: the mean over orders."""
+        """Return (head,), by name, the scores of equal tokens, as means over shuffled orders."""
         return {
             name: _divided(total[:, 1:].sum(-1), number[:, 1:].sum(-1))
             for name in of_family("identity")
@@ -186,10 +186,10 @@ class LayerScores:
 
     heads: the heads that were scored.
     scores, shuffled: (head,) by name, over the text and over shuffled tokens.
-    uniform: each score of attention that is even over what the layer lets a query see.
+    uniform: each score of attention spread evenly over the keys that the layer lets a query see.
     reach: the share of the queries that could show each score; a window may hide it from most.
-    delimiters: by token, (head,) how much more of the mean query's attention it gets than from
-        even attention.
+    delimiters: by token, (head,) how much more attention of the mean query it gets than by even
+        attention.
     found: the pairs of an annotated sentence.
     """
 
@@ -199,7 +199,7 @@ class LayerScores:
     uniform: Mapping[str, float] = field(default_factory=dict)
     reach: Mapping[str, float] = field(default_factory=dict)
     delimiters: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
-    found: Sequence[Found] = ()
+    found: Sequence[FoundPair] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,7 +254,7 @@ class _Scoring:
         self._kept: dict[int, tuple[int, ...]] = {}
         self._sums: dict[tuple[int, int], LayerSums] = {}
         self._matrices: dict[tuple[int, int], tuple[NDArray[np.floating], Bools]] = {}
-        self._found: dict[tuple[int, int], list[Found]] = {}
+        self._found: dict[tuple[int, int], list[FoundPair]] = {}
         self._lost: set[tuple[int, int, int]] = set()
 
     @property

@@ -1,4 +1,4 @@
-"""The words about scored heads: short numbers, provenance, gaps, a reading for newcomers.
+"""Words about scored heads: short numbers, provenance, gaps, an explanation for newcomers.
 
 A number that was not measured is shown as such, never as 0.
 """
@@ -13,7 +13,7 @@ from attnviz.measures.registry import BASES, View, label_named
 from attnviz.records import SINKS, Source
 
 NOT_MEASURED = "n/m"
-"""Stands in place of a missing number."""
+"""Shown in place of a missing number."""
 
 
 # Numbers -------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def interval(entry: PatternScores, name: str) -> str:
 
 
 def behind(entry: PatternScores, name: str) -> str:
-    """Return the size of the sample behind a head's score, such as ``81 pairs``."""
+    """Return the size of the sample of a head's score, such as ``81 pairs``."""
     if entry.events is not None and name == entry.label:
         return counted(entry.events, "place")
     relation = label_named(name).family == "relation"
@@ -154,7 +154,7 @@ def size_words(report: PatternReport) -> list[str]:
     """Return the number of heads and the number of texts or tokens, in words."""
     found = [counted(len(report.heads), "head")]
     found += [] if report.kind == "self" else [f"{report.kind} attention"]
-    if report.text is not None:
+    if report.text:
         return [*found, counted(report.probes[0].longest, "token")]
     texts = sum(probe.texts for probe in report.probes)
     kinds = dict.fromkeys(_PROBES.get(probe.name, probe.name) for probe in report.probes)
@@ -182,10 +182,10 @@ def finding(report: PatternReport, watch: str | None) -> str:
     source = _FINDING_FROM[report.labels_from].format(date=spoken_date(report.labels_date))
     begin = f"{labelled} of {counted(total, 'head')} {have} a label{source}"
     for most in (_TOLD, 2, 1):
-        told = [f"{counts[name]} {label_named(name).said}" for name in named[:most]]
+        counted_words = [f"{counts[name]} {label_named(name).said}" for name in named[:most]]
         others = sum(counts[name] for name in named[most:])
-        told += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
-        listed = f": {', '.join(told)}" if told else ""
+        counted_words += [f"{others} {'others' if others > 1 else 'other'}"] if others else []
+        listed = f": {', '.join(counted_words)}" if counted_words else ""
         said = f"{begin}{listed}{also}{lack}."
         if len(said) <= LONGEST_FINDING:
             break
@@ -247,10 +247,10 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
 
 
 def _untestable(rates: Mapping[str, float]) -> str:
-    told = ", ".join(f"{label_named(name).said} {percent(rate)}" for name, rate in rates.items())
+    found = ", ".join(f"{label_named(name).said} {percent(rate)}" for name, rate in rates.items())
     return (
         "cannot be tested: on so few or so regular pairs even a perfect head is not clear of a "
-        f"fixed offset, which explains {told}"
+        f"fixed offset, which explains {found}"
     )
 
 
@@ -301,7 +301,7 @@ _END = "A label says what a head attends to, not that it matters: attnviz ablate
 def reading(report: PatternReport, names: Sequence[str]) -> Iterator[str]:
     """Yield how to read the grid and its numbers, then what each label means and who has it."""
     yield from _HOW
-    if report.text is not None:
+    if report.text:
         yield _OWN
     if report.control is not None:
         yield _CONTROL

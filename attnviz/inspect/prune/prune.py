@@ -28,6 +28,7 @@ from attnviz.inspect.prune.request import PruneRequest
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model, frame_of, require_number
 from attnviz.models.operations import sizes_of
+from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds
 from attnviz.records import UNWATCHED, Advance, Tokens, Watch
 from attnviz.texts import Texts, encode_texts
@@ -51,6 +52,11 @@ def prune(
     Raises LoadError if the pruned model cannot be written, UnsupportedError if its heads cannot be
     removed for good, UsageError if heads, texts or memory do not fit the model.
     """
+    if isinstance(model, OwnAttention):
+        raise UsageError(
+            "'mha' is attention with random weights, without a loss to prune by: choose tiny or a "
+            "language model"
+        )
     started = time.monotonic()
     tokens = encode_texts(model, texts, request.truncate, 2)
     halves = split_texts(tokens)
@@ -64,9 +70,13 @@ def prune(
         empty_layers=request.empty_layers,
         uniform=request.uniform,
     )
-    if not request.until_loss:
-        goal_of(request, bounds, info, 0.0)  # refused before anything is measured
     work = _Work(advance)
+    if not request.until_loss:  # refused before anything is measured
+        work.total = _estimate(bounds, goal_of(request, bounds, info, 0.0), request)
+        advance.expect(
+            f"ranking {bounds.total:,} heads on {len(tokens):,} texts",
+            partial(_seconds, model, halves, work.total),
+        )
     options = ScanOptions(max_memory=request.memory)
     scans = [
         open_scan(model, inputs_of(half, written_targets(model, half)), options) for half in halves
@@ -80,10 +90,6 @@ def prune(
         require_number("loss", meter.baseline, info)
     goal = goal_of(request, bounds, info, held_out.baseline)
     work.total = _estimate(bounds, goal, request)
-    advance.expect(
-        f"ranking {bounds.total:,} heads on {len(tokens):,} texts",
-        partial(_seconds, model, halves, work.total),
-    )
     steps = removal_order(ranking, held_out, bounds, goal, request.method, rerank=request.rerank)
     counts = _spread(len(steps), bounds.round)
     random = random_losses(held_out, bounds, counts, draws=request.draws, seed=request.seed)
@@ -109,7 +115,9 @@ def prune(
         random=random,
         parameters_before=store.parameters,
         pruned=pruned,
+        seed=request.seed,
         seconds=took,
+        index_base=request.index_base,
         notes=(*notes, *_notes(model, request, steps, texts)),
     )
 

@@ -1,4 +1,4 @@
-"""The document of ``attnviz rollout``: where the last token comes from, and every other one."""
+"""The document of ``attnviz rollout``: the origin of the last token, and of every other one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _EXPLANATION = (
 
 
 class _Kept(NamedTuple):
-    """What is drawn: both matrices (query, key), NaN if left out, and the places of the tokens."""
+    """Rollout and last layer (query, key) as drawn, NaN if left out; indices of shown tokens."""
 
     rollout: NDArray[np.floating]
     layer: NDArray[np.floating]
@@ -107,7 +107,7 @@ def _kept(found: RolloutReport) -> _Kept:
 
 
 def _finding(found: RolloutReport) -> str:
-    """Return a sentence on where the last token comes from: the sink's share, then the largest."""
+    """Return a sentence on the origin of the last token: the sink's share, then the largest."""
     name = f"“{_label(found, found.last)}”, the last token,"
     row, at_sink = found.matrix[found.last], found.at_sink
     if at_sink.all():

@@ -19,7 +19,7 @@ from attnviz.models.model import Model
 from attnviz.records import Input, Kind, Tokens
 
 
-def followed(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:
+def rollout_after(mean: NDArray[np.floating], before: Matrix | None) -> Matrix:
     """Return the rollout (query, key) after a layer of mean weights (query, key); rows sum to one.
 
     before: the rollout of the layers below, None for the first layer.
@@ -88,7 +88,7 @@ class _Follow:
         self.raw[start : start + rows, :keys] = weights.mean(0, dtype=np.float64)
         self._seen += rows
         if self._seen == len(self.raw):
-            self._joined = followed(self.raw, self._joined)
+            self._joined = rollout_after(self.raw, self._joined)
             self.layers += 1
             self._seen = 0
 

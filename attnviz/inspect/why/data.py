@@ -1,6 +1,7 @@
 """The report for programs: the object of ``--json`` and the table of ``--save FILE.csv``.
 
-Indices start at 0 whatever the names on the screen show. Parts that do not tally are left out.
+Indices start at 0 whatever the names on the screen show. If the parts do not sum to the logit, they
+are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from attnviz.draw.values import (
     token_facts,
 )
 from attnviz.engine.attribution.parts import Part
-from attnviz.inspect.why.records import Explained, HeadEffect, WhyReport
+from attnviz.inspect.why.records import ExplainedPrompt, HeadEffect, WhyReport
 
 SCHEMA = "attnviz.why/1"
 
@@ -49,7 +50,7 @@ def why_data(report: WhyReport) -> dict[str, Any]:
     }
 
 
-def _asked(each: Explained) -> dict[str, Any]:
+def _asked(each: ExplainedPrompt) -> dict[str, Any]:
     found, given = each.found, each.given
     words = each.words
     return {
@@ -66,7 +67,7 @@ def _asked(each: Explained) -> dict[str, Any]:
     }
 
 
-def _sums(prompts: Sequence[Explained]) -> dict[str, Any]:
+def _sums(prompts: Sequence[ExplainedPrompt]) -> dict[str, Any]:
     """Return the model's logit, also before its softcap, and the sum: means over the prompts."""
     found = [each.found for each in prompts]
     uncapped = [each.uncapped for each in found if each.uncapped is not None]
@@ -78,7 +79,7 @@ def _sums(prompts: Sequence[Explained]) -> dict[str, Any]:
     }
 
 
-def _prompt(each: Explained) -> dict[str, Any]:
+def _prompt(each: ExplainedPrompt) -> dict[str, Any]:
     heads = [
         {"attention": kind, "layer": layer, "head": head, "contribution": json_number(value)}
         for (kind, layer, head), value in each.found.heads.items()
@@ -153,7 +154,6 @@ def _maps(report: WhyReport) -> list[dict[str, Any]]:
 
 
 def why_rows(report: WhyReport) -> Iterator[tuple[object, ...]]:
-    """Return the header, and a row for each part."""
     names = ("kind", "attention", "layer", "head", "contribution", "ci_low", "ci_high")
     parts = why_data(report)["parts"]
     entries = ({**part, "label": (part.get("label") or {}).get("name")} for part in parts)

@@ -131,12 +131,12 @@ def _probability(value: float) -> str:
 
 
 def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
-    """Return what each head writes towards the answer, with the feed-forward blocks at the side.
+    """Return the grid of what each head and feed-forward block writes towards the answer.
 
     scaled: with a colour bar; a first screen has the numbers alone.
     """
     kinds, layers = report.kinds, report.layers
-    rows = [(layer, kind) for layer in layers for kind in kinds if _there(report, layer, kind)]
+    rows = [(layer, kind) for layer in layers for kind in kinds if _has_row(report, layer, kind)]
     heads = 1 + max(effect.head[2] for effect in report.effects)
     values: dict[tuple[int, int], float] = {}
     grey = set()
@@ -164,7 +164,7 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
     )
 
 
-def _there(report: WhyReport, layer: int, kind: str) -> bool:
+def _has_row(report: WhyReport, layer: int, kind: str) -> bool:
     """Return whether a layer has a row for this attention; without heads it has only one."""
     there = [effect.head[0] for effect in report.effects if effect.head[1] == layer]
     return kind in there or (not there and kind == report.kinds[0])
@@ -242,7 +242,6 @@ def every_part(report: WhyReport) -> doc.Table:
 
 
 def mapped(report: WhyReport) -> list[HeadKey]:
-    """Return the requested heads, or the one that writes most for the answer."""
     if report.shown:
         return list(report.shown[:_MOST_MAPPED])
     return [] if report.best is None else [report.best.head]
@@ -314,7 +313,7 @@ _WORDS, _WIDE_WORDS, _LEAST_TEXT = 5, 3, 3
 
 
 def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen for so many columns and lines; the ranking is cut if it is long."""
+    """Return the first screen for this many columns and lines; the ranking is cut if it is long."""
     words = doc.Group([prediction_line(report), doc.Facts(sum_words(report))])
     if not report.tallies or not report.effects:
         return [words]
@@ -334,7 +333,7 @@ def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]
         rest = [] if half >= wide else [doc.Group([grid], yields=1)]
         return [words, shown, *rest, doc.Group([table], yields=2)]
     if half >= wide:
-        below = lines - _LEAST_ROWS - 3 - _WORDS - 2  # leave the lines of the ranking
+        below = lines - _LEAST_ROWS - 3 - _WORDS - 2  # so that the lines of the ranking are left
         example = _example(report, half, min(max(tall - _WORDS, _LEAST_TEXT), below))
         right = doc.Group([words, *example], spaced=True)
         return [doc.Group([grid, right], beside=beside), doc.Group([table], yields=1)]

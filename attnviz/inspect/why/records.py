@@ -15,7 +15,7 @@ from attnviz.draw.report import Report
 from attnviz.engine.attribution.parts import Attribution, HeadKey, PartKind
 from attnviz.errors import UnsupportedError
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
-from attnviz.records import HeadLabel, Input, ModelInfo, Tokens
+from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -62,14 +62,14 @@ class HeadEffect(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Explained:
-    """One prompt, and a logit of it as the sum of what parts of the model write.
+class ExplainedPrompt:
+    """One prompt, and one of its logits as a sum of contributions from the parts of the model.
 
     text: as given. given: its tokens, with those of a decoder. found: the sum.
-    words: the texts of the token ids in ``found``. asked: whether the answer was requested, or is
-    the model's own top prediction.
-    base: (control, head) contributions to the same answer with another token in its earlier
-    places, heads in the order of ``found.heads``; (0, head) if there are none.
+    words: the texts of the token ids in ``found``.
+    asked: whether the answer was requested; else it is the model's own top prediction.
+    base: (control, head) contributions to the same answer with another token in its earlier places,
+        heads in the order of ``found.heads``; (0, head) if there are no controls.
     """
 
     text: str
@@ -110,29 +110,22 @@ class Explained:
 
 
 @dataclass(frozen=True, repr=False)
-class WhyReport(Report):
+class WhyReport(Report, Provenance):
     """The report of one run.
 
     model: the model that ran. prompts: at least one; if they do not tally, only one.
     shown: the heads whose write maps were requested. kinds: the attention whose heads are shown.
     labels: of heads that have one. copying: how often each head copies; None if not requested.
-    seed: of the base rate and the bootstrap.
-    source: where the prompts come from, in words; empty if a person typed them.
-    top: heads in the ranking. index_base: 0, or 1 for names that start at one.
-    notes: what a reader must know.
+    top: heads in the ranking.
     """
 
     model: ModelInfo
-    prompts: tuple[Explained, ...]
+    prompts: tuple[ExplainedPrompt, ...]
     shown: tuple[HeadKey, ...] = ()
     kinds: tuple[str, ...] = ("self",)
     labels: Mapping[HeadKey, HeadLabel] = field(default_factory=dict)
     copying: CopyingScores | None = None
-    seed: int = 0
-    source: str = ""
     top: int = 8
-    index_base: int = 0
-    notes: tuple[str, ...] = ()
 
     command = "why"
     lists = ("parts",)
@@ -167,7 +160,7 @@ class WhyReport(Report):
             )
 
     @property
-    def first(self) -> Explained:
+    def first(self) -> ExplainedPrompt:
         return self.prompts[0]
 
     @property
@@ -239,7 +232,7 @@ class WhyReport(Report):
         return next((one for one in asked if one.clear), asked[0] if asked else None)
 
     @property
-    def controlled(self) -> list[Explained]:
+    def controlled(self) -> list[ExplainedPrompt]:
         """Return the prompts that have a base rate, because they contain the answer."""
         return [each for each in self.prompts if len(each.base)]
 
@@ -280,11 +273,12 @@ class WhyReport(Report):
 
 
 def control_p(values: NDArray[np.floating], base: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return p for each of (head,) values against (control, head) controls, adjusted for all.
+    """Return the adjusted p-values (head,) of ``values`` (head,), given ``base`` (control, head).
 
-    It is the share of controls, counting the values as one, whose furthest head is as far from its
-    mean. Each control is compared with the mean of the others, the values with the mean of all.
-    With 20 controls the least p is 1/21 (Westfall & Young 1993, single step).
+    Each is the share of the controls, with the values counted as one of them, whose largest
+    deviation of any head is at least that of this head. Deviations of a control are from the mean
+    of the others, those of the values from the mean of all. With 20 controls the least p is 1/21
+    (Westfall & Young 1993, single step).
     """
     controls = len(base)
     mean = base.mean(0)

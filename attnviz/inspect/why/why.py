@@ -1,4 +1,4 @@
-"""From prompts to logits as sums: encodes the question, takes the logit apart, runs controls.
+"""Makes the report of ``why``: encodes the question, decomposes the logit, runs controls.
 
 A prompt that contains the answer has a base rate: each head's contribution to the same answer with
 other tokens of the vocabulary in the answer's earlier places. Heads that repeat what they have read
@@ -24,7 +24,7 @@ from attnviz.engine.capture import Choice, encoded, require_maps, written_target
 from attnviz.engine.known_labels import known_labels
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.inspect.why.records import Explained, WhyReport
+from attnviz.inspect.why.records import ExplainedPrompt, WhyReport
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.measures.bootstrap import copies_note
 from attnviz.measures.words import find_in
@@ -98,20 +98,20 @@ def why(
     source: str = "",
     advance: Advance = lambda share: None,
 ) -> WhyReport:
-    """Take the logit of each prompt apart: what each head writes towards the predicted token.
+    """Decompose the logit of each prompt: what each head writes towards the predicted token.
 
     source: where the prompts come from, in words, or "" if a person typed them.
     If the parts do not sum to the model's own logit, ``tallies`` of the report is False and nothing
     in it is ranked; see its ``require_tally``.
     Raises UsageError if prompts, positions, tokens or heads do not fit the model, UnsupportedError
-    if its logits cannot be taken apart.
+    if its logits cannot be decomposed.
     """
     pairs = [(prompt, _encoded(model, prompt, request)) for prompt in prompts]
     asked = list({(given.ids, *prompt[1:4]): (prompt, given) for prompt, given in pairs}.values())
     wanted = _wanted(request, len(asked))
     first = asked[0][1]
     attributor = backend_of(model).open_attributor(first)
-    found: list[Explained] = []
+    found: list[ExplainedPrompt] = []
     shown: tuple[HeadKey, ...] = ()
     for number, (prompt, given) in enumerate(asked):
         plain = _attributed(attributor, model, prompt, given, shown if not number else ())
@@ -130,7 +130,7 @@ def why(
         advance((number + 1) / len(asked))
     copying = None
     if request.copying:
-        from attnviz.engine.attribution.copying import copying_scores  # torch only where needed
+        from attnviz.engine.attribution.copying import copying_scores  # imports torch
 
         copying = copying_scores(
             model, seed=request.seed, on_progress=lambda done, all: advance(done / all)
@@ -138,6 +138,7 @@ def why(
     return WhyReport(
         model=model.info,
         prompts=tuple(found),
+        text=found[0].text,
         shown=shown,
         kinds=_kinds(model, found[0].found, request),
         labels={} if request.no_known_labels else _labels(model, found[0].found),
@@ -157,7 +158,7 @@ def why(
 def open_model(
     name: str, options: LoadOptions, prompts: Sequence[Prompt], request: WhyRequest
 ) -> Model:
-    """Load the model with NumPy or torch, whichever is faster and can take these prompts apart."""
+    """Load the model with the faster of NumPy and torch that can decompose these logits."""
     if request.copying:
         return load(name, options)
     runs = 1 + _wanted(request, len(prompts))
@@ -196,7 +197,7 @@ def _attributed(
     prompt: Prompt,
     given: Input,
     maps: Collection[HeadKey],
-) -> Explained:
+) -> ExplainedPrompt:
     """Return the prompt's logit as a sum; a UsageError names the prompt."""
     try:
         answer, foil = answer_and_foil(model, prompt.answer, prompt.foil)
@@ -214,7 +215,7 @@ def _attributed(
     ids += [] if found.foil is None else [found.foil]
     words = dict(zip(ids, model.vocabulary().texts(ids), strict=True))
     none = np.zeros((0, len(found.heads)))
-    return Explained(prompt.text, given, found, words, answer is not None, none)
+    return ExplainedPrompt(prompt.text, given, found, words, answer is not None, none)
 
 
 def _require_numbers(found: Attribution, model: Model) -> None:
@@ -285,7 +286,7 @@ def _labels(model: Model, found: Attribution) -> Mapping[HeadKey, HeadLabel]:
 
 
 def _controls(
-    model: Model, plain: Explained, wanted: int, seed: tuple[int, int]
+    model: Model, plain: ExplainedPrompt, wanted: int, seed: tuple[int, int]
 ) -> Iterator[Input]:
     """Yield copies of the prompt, each with a different token in the answer's earlier places.
 
@@ -309,14 +310,14 @@ def _controls(
 def _earlier(tokens: Tokens, found: Attribution) -> list[int]:
     """Return the other places of the answer that the model sees."""
     own = [row for (kind, _, _), row in found.rows.items() if kind != "cross"]
-    both = any(np.any(row[found.position + 1 :]) for row in own)  # a masked model sees all
+    both = any(np.any(row[found.position + 1 :]) for row in own)  # a masked model sees all tokens
     seen = len(tokens) if both else found.position
     places = [at for at, token in enumerate(tokens.ids[:seen]) if token == found.answer]
     return [at for at in places if at != found.position]
 
 
 def _others(
-    vocabulary: Vocabulary, plain: Explained, wanted: int, seed: tuple[int, int]
+    vocabulary: Vocabulary, plain: ExplainedPrompt, wanted: int, seed: tuple[int, int]
 ) -> list[int]:
     """Return tokens that are not in the prompt, first those that begin as the answer does."""
     generator = np.random.default_rng(seed)
@@ -339,7 +340,7 @@ def _with(tokens: Tokens, places: Collection[int], other: int) -> Tokens:
     return replace(tokens, ids=ids)
 
 
-def _same_question(attributor: Attributor, plain: Explained, given: Input) -> Attribution:
+def _same_question(attributor: Attributor, plain: ExplainedPrompt, given: Input) -> Attribution:
     found = plain.found
     return attributor.attribute(
         given, position=found.position, answer=found.answer, foil=found.foil

@@ -1,4 +1,4 @@
-"""The words about a logit that was taken apart: how to repeat it, the finding, how to read it."""
+"""Words about a decomposed logit: how to repeat it, the finding, how to read it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def label_of(report: WhyReport, head: HeadKey) -> str:
 
 
 def explained_logit(report: WhyReport) -> str:
-    """Return words for what is taken apart, such as ``the logit of “Tom”``."""
+    """Return words for the decomposed logit, such as ``the logit of “Tom”``."""
     first = report.first
     if len({(each.answer, each.foil) for each in report.prompts}) > 1:
         pairs = any(each.foil is not None for each in report.prompts)
@@ -78,7 +78,7 @@ def heading(report: WhyReport) -> Words:
 
 
 def finding(report: WhyReport) -> str:
-    """Return the answer in a sentence that claims no more than the prompts can support."""
+    """Return the finding in a sentence that claims no more than the prompts can support."""
     if not report.tallies:
         return (
             f"The parts sum to {report.sum:.6g}, the model's own value is {report.logit:.6g}: they "
@@ -189,11 +189,11 @@ def about(report: WhyReport) -> list[Part]:
     if first.given.target is not None:
         parts.append(Quote("target", "".join(first.given.target.texts), lead=8))
     if report.many:
-        told = answers(report)
+        question = answers(report)
     else:
         at = placed(first.given.predicted, first.found.position)
-        told = f"{'asked for' if first.asked else 'the top prediction'} at {at}"
-    return [*parts, Facts([(explained_logit(report), False), (told, False)])]
+        question = f"{'asked for' if first.asked else 'the top prediction'} at {at}"
+    return [*parts, Facts([(explained_logit(report), False), (question, False)])]
 
 
 def sum_words(report: WhyReport) -> Words:

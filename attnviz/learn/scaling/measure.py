@@ -203,7 +203,7 @@ def random_scaling(
             progress((before + share * d_k) / whole)
 
         cases.append(_random_case(d_k, seq, samples, seed, advance))
-    return ScalingReport(tuple(cases), seed, seq, samples)
+    return ScalingReport(tuple(cases), seq, samples, seed=seed)
 
 
 def _random_case(
@@ -240,7 +240,6 @@ def _samples_a_block(seq: int) -> int:
 
 
 def _blocks(seq: int, samples: int) -> Iterator[int]:
-    """Yield the number of samples in each block."""
     size = _samples_a_block(seq)
     for start in range(0, samples, size):
         yield min(size, samples - start)
@@ -300,8 +299,8 @@ def model_scaling(
     cases.sort(key=lambda case: (case.layer or 0, case.head or 0))
     return ScalingReport(
         tuple(cases),
-        seed,
         len(tokens),
+        seed=seed,
         model=model.info,
         notes=notes,
         index_base=index_base,

@@ -32,7 +32,7 @@ def measured(name: str, estimate: Estimate) -> str:
     if error is None:
         return percent(estimate.value) if unit else plain(value)
     error *= factor
-    if error == 0:  # every sample gave the same
+    if error == 0:  # every sample has the same value
         return (f"{value:.0f}" if value in (0, 100) else plain(value)) + unit
     decimals = error_digits(error)
     return f"{value:.{decimals}f} ± {error:.{decimals}f}{unit}"
@@ -96,7 +96,7 @@ def seen(report: ScalingReport) -> list[str]:
     return [*([_variance(report)] if len(report.cases) > 1 else []), _theory(report)]
 
 
-def _went(report: ScalingReport, first: Estimate, last: Estimate) -> str:
+def _change_words(report: ScalingReport, first: Estimate, last: Estimate) -> str:
     """Return ``rises from A at d_k 8 to B at d_k 512``, or ``is A and B`` if not significant."""
     start = f"{plain(first.value)} at d_k {report.cases[0].d_k}"
     end = f"{plain(last.value)} at d_k {report.cases[-1].d_k}"
@@ -114,7 +114,7 @@ def _variance(report: ScalingReport) -> str:
     low, high = plain(min(scaled)), plain(max(scaled))
     span = f"{low} throughout" if low == high else f"between {low} and {high}"
     return (
-        f"Result: without the scale the score variance {_went(report, before, after)}, "
+        f"Result: without the scale the score variance {_change_words(report, before, after)}, "
         f"×{plain(after.value / before.value)} where d_k grows ×{whole(last.d_k / first.d_k)}; "
         f"with the scale it is {span}."
     )

@@ -73,14 +73,14 @@ class Characters(Task):
         return self._windows(self._held, np.arange(min(count, most)) * self.length)
 
     def best(self, samples: Samples) -> None:
-        """Return None: nobody knows how well a text can be predicted."""
+        """Return None, since the least possible loss on a text is unknown."""
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
         """Return two rules: by the frequency of characters and by that of character pairs."""
         return self._alone(samples), self._behind(samples)
 
     def _alone(self, samples: Samples) -> Reference:
-        """Return what predicting by character frequency reaches; each count is raised by one."""
+        """Return the result of predicting by character frequency, with each count raised by one."""
         counts = 1.0 + np.bincount(self._learned, minlength=self.vocabulary)
         counts[BEGINNING] = 0
         answers = samples.ids[:, 1:]
@@ -92,7 +92,7 @@ class Characters(Task):
         )
 
     def _behind(self, samples: Samples) -> Reference:
-        """Return what predicting from the character before reaches; each count is raised by one.
+        """Return the result of predicting from the previous character; counts are raised by one.
 
         A window's first character is predicted by character frequency.
         """

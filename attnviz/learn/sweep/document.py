@@ -86,7 +86,7 @@ _BESIDE = 78
 def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
     """Return the first screen: curves and losses, then the heads and sentences if they fit."""
     table = _results(report)._replace(title=[])
-    if lines < _FEW_LINES:  # of the rules, keep chance alone
+    if lines < _FEW_LINES:  # of the rules only chance is kept
         first = 1 + len(report.task.between)
         trained = table.rows[first : first + len(report.measured)]
         table = table._replace(rows=[table.rows[0], *trained])

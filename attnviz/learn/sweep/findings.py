@@ -77,7 +77,6 @@ def _loss(report: SweepReport, heads: int) -> Spread:
 
 
 def _differences(report: SweepReport, better: int, worse: int) -> list[float]:
-    """Return the loss of ``worse`` minus that of ``better`` for each seed that both have."""
     low = {model.seed: model.loss for model in report.of(better)}
     high = {model.seed: model.loss for model in report.of(worse)}
     return [high[seed] - low[seed] for seed in high if seed in low]
@@ -90,8 +89,8 @@ def _doubt(report: SweepReport, better: int, worse: int) -> str:
         return "needs ≥ 2 seeds"
     p = min(paired_p(found) * math.comb(len(report.measured), 2), 1.0)
     word = "significant" if p < _SIGNIFICANT else "not significant"
-    told = "p<0.001" if p < 0.001 else f"p={p:.2g}"
-    return f"{word}, {told} over {counted(len(found), 'seed')}"
+    p_words = "p<0.001" if p < 0.001 else f"p={p:.2g}"
+    return f"{word}, {p_words} over {counted(len(found), 'seed')}"
 
 
 def paired_p(differences: Sequence[float]) -> float:
@@ -128,8 +127,8 @@ def _reached(report: SweepReport) -> list[str]:
         for heads, count in done.items()
         if count
     ]
-    told = ", ".join(parts) or f"none within {report.steps:,} steps"
-    return [f"Reached {_REACHED:.0%} accuracy: {told}."]
+    reached = ", ".join(parts) or f"none within {report.steps:,} steps"
+    return [f"Reached {_REACHED:.0%} accuracy: {reached}."]
 
 
 def _patterns(report: SweepReport, best: int, worst: int) -> list[str]:

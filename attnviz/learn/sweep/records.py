@@ -33,8 +33,8 @@ class SweepTask:
     name: the value of ``--task``, or ``text``. words: what is to be predicted, a sentence.
     vocabulary: number of tokens, including the one that begins a sequence.
     length: tokens of a sequence, without its beginning.
-    chance: for answers drawn evenly from all letters. best: the least possible loss; None if
-    unknown. between: for rules simpler than the task.
+    chance: the result of random letters. best: that of the least possible loss; None if unknown.
+        between: those of rules that are simpler than the task.
     text: the facts of the ``--text`` learned from; None for other tasks.
     """
 

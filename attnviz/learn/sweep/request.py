@@ -61,6 +61,7 @@ class _Learned(Options, panel="What is learned"):
     seed: int = option("N", "First random seed (weights, batches, held-out sequences).", 0, min=0)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.task is not None and self.text is not None:
             raise UsageError("--task and --text both say what is learned: give one of them")
 

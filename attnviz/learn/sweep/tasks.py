@@ -148,7 +148,7 @@ def _duplicates(samples: Samples) -> NDArray[np.bool_]:
 def _followed(samples: Samples) -> NDArray[np.bool_]:
     tokens = samples.ids[:, :-1]
     equal = tokens[:, :, None] == np.roll(tokens, 1, axis=1)[:, None, :]
-    equal[:, :, 0] = False  # key 0 follows nothing
+    equal[:, :, 0] = False  # no token precedes key 0
     return np.asarray(equal & _earlier(samples))
 
 
@@ -203,18 +203,18 @@ class Induction(Task):
         )
         turn = np.arange(turns)
         strands = np.take_along_axis(random.permuted(letters, axis=-1), turn % period, -1)
-        # (sequence, strand, turn) to tokens that take turns
+        # (sequence, strand, turn), reordered so that the strands take turns
         tokens = strands.swapaxes(1, 2).reshape(count, -1)[:, : self.length]
         known = (turn > period).swapaxes(1, 2).reshape(count, -1)[:, : self.length]
         return Samples(np.insert(tokens, 0, BEGINNING, axis=1), known)
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
         """Return the result of guessing evenly among the letters of the strand."""
-        counts = self._different(samples)[samples.counted]
+        counts = self._periods(samples)[samples.counted]
         return (evenly("a letter of its strand", counts),)
 
-    def _different(self, samples: Samples) -> NDArray[np.float64]:
-        """Return the number of different letters in each predicted token's strand: its period."""
+    def _periods(self, samples: Samples) -> NDArray[np.float64]:
+        """Return the number of different letters (its period) of each predicted token's strand."""
         answers = samples.ids[:, 1:]
         found = np.zeros(answers.shape)
         for strand in range(self._strands):
@@ -294,8 +294,8 @@ class Majority(Task):
             "behind a sign"
         )
         self.patterns = (
-            Pattern("majority", "most frequent letter", self._most),
-            Pattern("letters", "letters that are counted", self._strings),
+            Pattern("majority", "most frequent letter", self._answer_keys),
+            Pattern("letters", "letters that are counted", self._string_keys),
             back(1),
             FIRST,
         )
@@ -321,7 +321,7 @@ class Majority(Task):
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
         """Return the result of answering with a random letter of the string."""
-        frequencies = self._frequencies(np.where(self._before(samples), samples.ids[:, :-1], 0))
+        frequencies = self._frequencies(np.where(self._in_string(samples), samples.ids[:, :-1], 0))
         share = frequencies.max(1) / frequencies.sum(1)
         return (
             Reference("a letter of the string", float(-np.log(share).mean()), float(share.mean())),
@@ -332,21 +332,21 @@ class Majority(Task):
         letters = np.arange(1, self.letters + 1)
         return np.asarray((tokens[:, :, None] == letters).sum(1))
 
-    def _before(self, samples: Samples) -> NDArray[np.bool_]:
+    def _in_string(self, samples: Samples) -> NDArray[np.bool_]:
         """Return which tokens are letters of the string before the sign: (sequence, token)."""
         sign = samples.counted.argmax(1)[:, None]
         at = np.arange(self.length)
         return np.asarray((at > 0) & (at < sign))
 
-    def _strings(self, samples: Samples) -> NDArray[np.bool_]:
-        """Return the keys of the sign's query that are letters of the string."""
-        return np.asarray(samples.counted[:, :, None] & self._before(samples)[:, None, :])
+    def _string_keys(self, samples: Samples) -> NDArray[np.bool_]:
+        """Return (sequence, query, key), True for the string's letters if the query is the sign."""
+        return np.asarray(samples.counted[:, :, None] & self._in_string(samples)[:, None, :])
 
-    def _most(self, samples: Samples) -> NDArray[np.bool_]:
-        """Return the keys of the sign's query that equal the answer."""
+    def _answer_keys(self, samples: Samples) -> NDArray[np.bool_]:
+        """Return (sequence, query, key), True for the answer's letter if the query is the sign."""
         answers = samples.ids[:, 1:][samples.counted]
         equal = samples.ids[:, None, :-1] == answers[:, None, None]
-        return np.asarray(self._strings(samples) & equal)
+        return np.asarray(self._string_keys(samples) & equal)
 
 
 TASKS: Mapping[str, Callable[[], Task]] = {

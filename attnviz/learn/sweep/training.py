@@ -105,7 +105,7 @@ class SweepPlan:
             head_dim=self.d_model // heads,
             d_ff=self.d_model,
             context=self.task.length,
-            rope_theta=100.0,  # wavelengths for short sequences
+            rope_theta=100.0,  # short wavelengths, for short sequences
             initializer_range=0.1,
             bos=BEGINNING,
         )
@@ -115,7 +115,7 @@ class SweepPlan:
         random = np.random.default_rng((self.seeds[0], _HELD_OUT))
         return self.task.held_out(self.held_out, random)
 
-    def drawn(self, seed: int, step: int) -> Samples:
+    def draw_batch(self, seed: int, step: int) -> Samples:
         """Return the batch of a step, which is the same for every number of heads."""
         return self.task.draw(self.batch, np.random.default_rng((seed, _BATCHES, step)))
 
@@ -144,7 +144,7 @@ class HeadsTraining:
         seconds = total = 0.0
         self.model.train()
         for step in range(plan.steps):
-            samples = plan.drawn(self.seed, step)
+            samples = plan.draw_batch(self.seed, step)
             rate = learning_rate(plan.optimiser, step / plan.steps, step)
             began = time.perf_counter()
             loss = take_step(

@@ -77,7 +77,6 @@ def _front(result: TrainReport, recipe: Recipe, name: str) -> str:
 
 
 def _measured(dataset: str, kind: str, metrics: Sequence[tuple[str, float, str]]) -> Iterator[str]:
-    """Yield the YAML lines of the results on one dataset."""
     yield "  - task: {type: text-generation}"
     yield f"    dataset: {{name: {json.dumps(dataset)}, type: {kind}}}"
     yield "    metrics:"

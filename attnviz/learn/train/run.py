@@ -192,7 +192,6 @@ class TrainingRun:
 
     @property
     def _length(self) -> int:
-        """Return the length of the last phase's sequences in tokens."""
         return self.recipe.phases[-1].length
 
     def _stored_loss(self) -> float:

@@ -60,10 +60,10 @@ class Corpus:
 
 
 def read_corpus(paths: Iterable[Path]) -> Corpus:
-    """Read files of UTF-8 text; a directory stands for its ``*.txt`` files, by name.
+    """Read files of UTF-8 text; a directory means its ``*.txt`` files, by name.
 
     Raises LoadError that names the file if one is missing, unreadable or not UTF-8, UsageError if a
-    file is empty, two files are the same or there are none.
+    file is empty, two files are the same, or there is no file.
     """
     files: list[tuple[str, int, str]] = []
     texts: dict[str, Path] = {}

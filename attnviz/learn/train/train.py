@@ -6,7 +6,7 @@ import time
 from contextlib import nullcontext
 
 from attnviz.draw.labels import visible
-from attnviz.draw.whole_file import held
+from attnviz.draw.whole_file import directory_lock
 from attnviz.interrupts import as_interrupt, between_steps
 from attnviz.learn.train.directory import check_directory, clean_directory
 from attnviz.learn.train.document import curve_plot
@@ -29,7 +29,7 @@ _SAVING_SHARE = 0.05
 
 
 class Stopped(KeyboardInterrupt):
-    """Raised when the user stopped a training that is saved; the message says how to resume it."""
+    """Raised if the user stops a training that is saved; the message says how to resume it."""
 
 
 def train(
@@ -51,14 +51,14 @@ def train(
     said = f"turning {size / 1e6:,.0f} MB of text into tokens"
     with watcher.telling(said) if size > _LONG_TEXT else nullcontext():
         run = TrainingRun(learned, valid, recipe, request.out, place, resume=request.resume)
-    with held(request.out):
+    with directory_lock(request.out):
         clean_directory(request.out)
         pace, trainer = Pace(), run.trainer
         with watcher.watching(
             lambda: words(trainer, pace), lambda: curve_plot(trainer.points)
         ) as on_step:
             done = _train(run, pace, on_step)
-        report = finished(run, watcher) if done else None
+        report = finish_saved(run, watcher) if done else None
     if report is None:  # raised here, after the progress bar is gone
         raise Stopped(
             f"stopped after {trainer.tokens:,} tokens, {trainer.used:.0%} of the budget; "
@@ -88,8 +88,8 @@ def _train(run: TrainingRun, pace: Pace, on_step: OnStep) -> bool:
         return run.trainer.used >= 1
 
 
-def finished(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
-    """Return the report of a run whose state is saved; None if the user stopped it."""
+def finish_saved(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
+    """Finish a saved run and return its report; None if the user stops meanwhile."""
     try:
         with as_interrupt(), watcher.telling("measuring the trained model"):
             return run.finish()
@@ -98,7 +98,7 @@ def finished(run: TrainingRun, watcher: Watcher) -> TrainReport | None:
 
 
 def words(trainer: Trainer, pace: Pace) -> str:
-    """Return ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 40% done``."""
+    """Return the progress: ``text: loss 3.21, validation 3.40, 11,000 tokens/s, 40% done``."""
     parts = []
     if trainer.points:
         parts.append(f"loss {trainer.points[-1].loss:.2f}")

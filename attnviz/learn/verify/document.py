@@ -77,7 +77,6 @@ def _hints(found: VerifyReport, explained: bool) -> list[str]:
 
 
 def _heading(found: VerifyReport) -> doc.Words:
-    """Return a short line about the verified attention or model."""
     if found.model is None:
         return [(_OWN_NAME, True), *((fact, False) for fact in _own_facts(found)[:3])]
     words = model_words(found.model)
@@ -238,7 +237,7 @@ def _properties(checks: Sequence[Check]) -> doc.Table:
 def _steps(found: VerifyReport) -> doc.Group:
     """Return every step in order with its shape, and with its numbers if they are few."""
     numbers = found.numbers_shown
-    told = (
+    remark = (
         f"decimals are rounded to {_DECIMALS}: on paper the last one may differ by one or two"
         if numbers
         else f"numbers are shown up to {MOST} tokens and a d_model of {MOST}"
@@ -246,7 +245,7 @@ def _steps(found: VerifyReport) -> doc.Group:
     steps = [doc.Group([*_step(n, step, numbers)]) for n, step in enumerate(found.steps, 1)]
     title = doc.Facts([(_steps_title(found), True)])
     return doc.Group(
-        [title, doc.Group(steps, spaced=numbers), doc.Facts([(told, "faint")])], spaced=True
+        [title, doc.Group(steps, spaced=numbers), doc.Facts([(remark, "faint")])], spaced=True
     )
 
 

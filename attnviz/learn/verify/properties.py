@@ -68,8 +68,8 @@ class Rounding:
     def of_sum(self, terms: int, largest: float) -> tuple[Tolerance, str]:
         """Return the tolerance of one sum of products, and its reason."""
         if self._half:
-            return self._told(2, largest, "2 results stored, sums in float32")
-        return self._told(terms, largest, f"a sum of {terms:,} terms")
+            return self._bound(2, largest, "2 results stored, sums in float32")
+        return self._bound(terms, largest, f"a sum of {terms:,} terms")
 
     def of_model(self, largest: float) -> tuple[Tolerance, str]:
         """Return the tolerance of a number that went through all layers, and its reason."""
@@ -79,7 +79,7 @@ class Rounding:
             # Projections in and out and a feed-forward part four times as wide.
             per_layer += 6 * width + self.info.head_dim + self.keys
         words = f"{layers} layer{'s' * (layers != 1)} × {per_layer:,} roundings"
-        return self._told(layers * per_layer, largest, words)
+        return self._bound(layers * per_layer, largest, words)
 
     def of_weights(self, maps: Maps) -> tuple[Tolerance, str]:
         """Return the tolerance of the weights of a whole run, and its reason."""
@@ -91,7 +91,7 @@ class Rounding:
         tolerance, words = self.of_model(max(1.0, float(np.abs(np.nan_to_num(outputs)).max())))
         return tolerance, f"{words}; outputs up to {tolerance.largest:.3g}"
 
-    def _told(self, roundings: int, largest: float, words: str) -> tuple[Tolerance, str]:
+    def _bound(self, roundings: int, largest: float, words: str) -> tuple[Tolerance, str]:
         return Tolerance(EPSILON[self.dtype], roundings, largest), words
 
 
@@ -175,7 +175,7 @@ def _rows_sum(run: ObservedRun) -> _Found:
     }
     off, where = furthest((place, np.abs(total - 1)) for place, total in sums.items())
     terms = max(weights.shape[-1] for weights in run.maps.values()) + bool(sinks)
-    least = float(np.min([weights.min() for weights in run.maps.values()]))  # NaN if any weight is
+    least = float(np.min([weights.min() for weights in run.maps.values()]))  # NaN if a weight is
     negative = math.nan if math.isnan(least) else max(0.0, -least)
     measures = [
         ComparedNumber(
@@ -258,7 +258,7 @@ def _heads_sum(run: ObservedRun) -> _Found | str:
 
     def beyond(entry: int) -> float:
         allowed = bounds[entry][0].value
-        # If all outputs are zero, the tolerance is 0.
+        # If all outputs are zero, so is the tolerance.
         return off(entry) / allowed if allowed else math.inf if off(entry) else 0.0
 
     worst = max(range(len(sums)), key=beyond)
@@ -272,7 +272,7 @@ def _heads_sum(run: ObservedRun) -> _Found | str:
 def _eager_weights(run: ObservedRun) -> _Found:
     """Measure that the captured weights equal those of the same model without capture."""
     return [
-        _held(reference, *apart(run.maps, reference.found), run.of_weights)
+        _comparison(reference, *apart(run.maps, reference.found), run.of_weights)
         for reference in run.examinee.references()
     ], []
 
@@ -284,11 +284,11 @@ def _outputs_kept(run: ObservedRun) -> _Found:
         shown = reference.found[-len(run.outputs) :]
         same = shown.shape == run.outputs.shape
         difference = float(np.abs(shown - run.outputs).max()) if same else math.inf
-        measures.append(_held(reference, difference, "", run.of_outputs))
+        measures.append(_comparison(reference, difference, "", run.of_outputs))
     return measures, []
 
 
-def _held(
+def _comparison(
     reference: ReferenceRun[Maps] | ReferenceRun[Outputs],
     difference: float,
     where: str,

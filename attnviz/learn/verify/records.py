@@ -93,10 +93,10 @@ class Check:
     """One check of a verification.
 
     group: the case of the library's own attention that it belongs to, or empty.
-    name: what is checked. against: what it is compared with; empty if the name says it.
+    name: what is checked. against: what it is compared with; empty if the name includes it.
     claim: what must be true, in one sentence.
     measures: its numbers; every one must pass.
-    skipped: why it was not made; None if it was.
+    skipped: why the check was not made; None if it was made.
     notes: further observations, in sentences.
     """
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from rich.cells import cell_len
 
-from attnviz.count.params.cases import BuiltCount, Case, Counted
+from attnviz.count.params.cases import BuiltCount, Case, CountedCases
 from attnviz.count.params.compare import MARK
 from attnviz.count.params.document import params_document
 from attnviz.count.params.params import ParamsReport
@@ -24,10 +24,10 @@ BARE, FORMULAS = ParamsRequest(), ParamsRequest(formula=True)
 
 
 def drawn(
-    counted: Case | Counted, width: int, view: ParamsRequest = BARE, theme: Theme = PLAIN
+    counted: Case | CountedCases, width: int, view: ParamsRequest = BARE, theme: Theme = PLAIN
 ) -> list[str]:
     """The lines of a screen, with everything that may stand on it."""
-    counted = Counted(cases=(counted,)) if isinstance(counted, Case) else counted
+    counted = CountedCases(cases=(counted,)) if isinstance(counted, Case) else counted
     document = params_document(ParamsReport(counted, 1, view), hints=True, explain=True)
     return terminal_block(document, theme, width).plain.splitlines()
 
@@ -96,7 +96,7 @@ def compared(case: MakeCase, *names: str) -> tuple[Case, ...]:
 def test_changed_columns_are_marked(case: MakeCase) -> None:
     refused = Case("", ("3",), refusal="it does not divide")
     cases = (*compared(case, "attention", "biased"), refused)
-    lines = drawn(Counted(("kv-heads",), cases), 300)
+    lines = drawn(CountedCases(("kv-heads",), cases), 300)
     text = "\n".join(lines)
     assert f"attention {MARK}" in text
     assert f"cache/token {MARK}" in text
@@ -108,19 +108,19 @@ def test_changed_columns_are_marked(case: MakeCase) -> None:
 
 
 def test_a_comparison_without_change_says_so(case: MakeCase) -> None:
-    text = "\n".join(drawn(Counted(("vocab",), compared(case, "whole", "whole")), 200))
+    text = "\n".join(drawn(CountedCases(("vocab",), compared(case, "whole", "whole")), 200))
     assert "vocab 0 → 1: nothing of this changes." in text
     assert MARK not in text
 
 
 def test_no_comparison_is_too_wide(case: MakeCase) -> None:
-    counted = Counted(("layers",), compared(case, "whole", "tied"))
+    counted = CountedCases(("layers",), compared(case, "whole", "tied"))
     for width in WIDTHS:
         assert max(map(cell_len, drawn(counted, width))) <= width
 
 
 def test_models_stand_side_by_side(case: MakeCase) -> None:
-    counted = Counted(cases=tuple(case(name, tokens=5) for name in ("decoder", "pair")))
+    counted = CountedCases(cases=tuple(case(name, tokens=5) for name in ("decoder", "pair")))
     lines = drawn(counted, 100)
     start = lines.index("Parameters")
     columns: list[list[int]] = [[], []]
@@ -143,7 +143,7 @@ def test_models_stand_side_by_side(case: MakeCase) -> None:
 
 def test_a_model_that_was_built() -> None:
     built = BuiltCount("x", "", None, "Odd", 21, 3, (("body", 13), ("tail", 7)), "float32", 84)
-    lines = drawn(Counted(built=built), 80)
+    lines = drawn(CountedCases(built=built), 80)
     assert list(table_of(lines)) == [
         ("body", 13, 61.9),
         ("tail", 7, 33.3),

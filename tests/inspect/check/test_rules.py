@@ -12,6 +12,8 @@ import pytest
 from attnviz.errors import LoadError
 from attnviz.inspect.check import ci
 
+from ...conftest import POSIX
+
 GOOD = '[[check]]\nhead = "L1H2"\nscore = "induction"\nat_least = 0.6\n'
 
 
@@ -66,6 +68,7 @@ def test_a_mistake_is_one_line(refused: Any, tmp_path: Path, content: str, said:
     assert said in refused(2, "check", "checks.toml")
 
 
+@POSIX
 @pytest.mark.parametrize(
     ("path", "code", "said"),
     [
@@ -170,6 +173,7 @@ def test_a_baseline_may_lie_below_the_rules(run: Any, tmp_path: Path) -> None:
 LONG = "a" * 300
 
 
+@POSIX
 @pytest.mark.parametrize(
     ("path", "code"),
     [
@@ -195,6 +199,7 @@ def test_a_path_that_cannot_be_read_is_one_line(
     refused(code, "check", "c.toml")
 
 
+@POSIX
 @pytest.mark.parametrize(
     "name", ["fifo", "loop", LONG, ".", "/dev/zero", "/dev/full", "none/x", "~nosuchuser/x"]
 )

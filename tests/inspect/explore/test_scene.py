@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.inspect.explore.scene import PALETTE_NAMES, Scene, command_line, places_of, shell_word
+from attnviz.inspect.explore.command import command_line, shell_word
+from attnviz.inspect.explore.scene import PALETTE_NAMES, Scene, places_of
 from attnviz.inspect.explore.session import MODES, LiveSession
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.records import Tokens
+
+from ...conftest import POSIX
 
 HEADS = (*((layer, head) for layer in range(3) for head in range(4)), (3, 0))
 LABELS = tuple("first" if head % 2 else "previous" for _, head in HEADS)
@@ -118,6 +121,7 @@ def test_a_token_is_found(scene: Scene) -> None:
     assert scene.found(tokens, "none") == scene
 
 
+@POSIX
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_shell_reads_back_what_was_written(scene: Scene, text: str) -> None:
     line = command_line(scene, text, ["--model", text, "--kind", "self"])
@@ -134,7 +138,7 @@ def test_the_command_gives_the_view(run: Any, mode: Any) -> None:
     session, removed = LiveSession(Bundled()), frozenset({(0, 2), (1, 1)})
     text = "It's a cat; the cat sat."
     frame = session.frame(text, removed)
-    scene = Scene.of(frame).with_head((3, 1)).with_mode(mode)
+    scene = replace(Scene.of(frame).with_head((3, 1)), mode=mode)
     command, *words = shlex.split(command_line(scene, text))
     found = json.loads(run(*words, "--json").out)
     assert (command, words[0]) == ("attnviz", "heads")

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import sys
-import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,8 @@ import pytest
 
 from ...conftest import Start
 from ...test_import_hygiene import HEAVY, imported
+
+termios = pytest.importorskip("termios")
 
 SENTENCE = "The cat sat on the mat because it was tired."
 

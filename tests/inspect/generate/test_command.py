@@ -13,7 +13,7 @@ from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Sampling, Step, generate
 from attnviz.inspect.generate.data import read_run
 from attnviz.inspect.generate.document import run_document
-from attnviz.inspect.generate.records import GenerateReport, WrittenRun, looked
+from attnviz.inspect.generate.records import GenerateReport, WrittenRun, activities
 from attnviz.measures.rows import FORMULAS
 from attnviz.models.resolve import load
 from attnviz.records import Tokens
@@ -42,7 +42,7 @@ def made(texts, steps, heads=(2, 3), layers=2, seed=0):
 
 
 def shown(run, chosen=False):
-    return GenerateReport(run, looked(run), ((0, 1),), chosen)
+    return GenerateReport(run, activities(run), ((0, 1),), chosen)
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
@@ -74,7 +74,7 @@ def test_what_a_head_did_is_the_mean_over_the_steps():
     texts = ["<s>", " a", " b", " c"]
     run = made(texts, [" d", " e", " a", " b", " c", " d"])
     ids = run.tokens.ids
-    found = looked(run)
+    found = activities(run)
     for (layer, head), one in found.items():
         rows = [step.rows[layer][head] for step in run.steps]
         means = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import time
@@ -17,7 +16,7 @@ import torch
 
 from attnviz.models.bundled import Bundled
 
-from ...conftest import Result
+from ...conftest import POSIX, Result
 
 Run = Callable[..., Result]
 Refused = Callable[..., str]
@@ -304,6 +303,8 @@ def test_a_limit_that_no_removal_meets_writes_nothing(
 def test_a_file_that_grows_too_large_leaves_nothing(
     program: Sequence[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
+    resource = pytest.importorskip("resource")
+
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 
@@ -322,6 +323,7 @@ def test_a_file_that_grows_too_large_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@POSIX
 def test_ctrl_c_leaves_nothing(
     program: Sequence[str], environment: dict[str, str], tmp_path: Path
 ) -> None:

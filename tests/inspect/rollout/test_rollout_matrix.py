@@ -7,7 +7,7 @@ import pytest
 
 from attnviz.engine.capture import capture
 from attnviz.errors import UsageError
-from attnviz.inspect.rollout.flow import follow, followed
+from attnviz.inspect.rollout.flow import follow, rollout_after
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 
@@ -16,7 +16,7 @@ def rolled_out(layers: list[np.ndarray]) -> np.ndarray:
     """The rollout of some layers, first layer first."""
     joined: np.ndarray | None = None
     for mean in layers:
-        joined = followed(mean, joined)
+        joined = rollout_after(mean, joined)
     assert joined is not None
     return joined
 

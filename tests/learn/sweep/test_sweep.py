@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+import attnviz
 from attnviz.learn.sweep.sweep import Progress
 from attnviz.learn.train.progress import Pace
 from attnviz.learn.train.records import CurvePoint
 
-from ...conftest import Start, finished, interrupted, on_screen, rows
+from ...conftest import Start, finished, interrupted, on_screen, rows, without_times
 
 QUICK = ("--steps", "12", "--d-model", "8", "--heads", "1,2", "--seeds", "2")
 ONE_SEED = (*QUICK[:-1], "1")
@@ -63,6 +64,12 @@ def test_the_document(run: Any) -> None:
         assert result["loss"]["deviation"] == pytest.approx(abs(losses[0] - losses[1]) / 2**0.5)
     assert [point["step"] for point in document["models"][0]["curve"]] == list(range(1, 13))
     assert document["task"]["chance"]["accuracy"] == pytest.approx(1 / 9)
+
+
+def test_python_gives_what_the_command_prints(run: Any) -> None:
+    printed = run("sweep", *ONE_SEED, "--json").document
+    found = attnviz.sweep(steps=12, d_model=8, heads="1,2", seeds=1).to_dict()
+    assert without_times(found) == without_times(printed)
 
 
 def test_the_same_seed_gives_the_same_numbers(run: Any) -> None:

@@ -50,11 +50,11 @@ def test_first_weights_differ_by_nothing_but_the_cut() -> None:
 
 def test_batches_do_not_know_of_heads_and_are_never_the_held_out_ones() -> None:
     wanted = plan()
-    assert (wanted.drawn(3, 5).ids == wanted.drawn(3, 5).ids).all()
-    assert (wanted.drawn(3, 5).ids != wanted.drawn(3, 6).ids).any()
-    assert (wanted.drawn(3, 5).ids != wanted.drawn(4, 5).ids).any()
+    assert (wanted.draw_batch(3, 5).ids == wanted.draw_batch(3, 5).ids).all()
+    assert (wanted.draw_batch(3, 5).ids != wanted.draw_batch(3, 6).ids).any()
+    assert (wanted.draw_batch(3, 5).ids != wanted.draw_batch(4, 5).ids).any()
     assert (wanted.measured_on().ids == plan(heads=(8,)).measured_on().ids).all()
-    assert (wanted.measured_on().ids[:7] != wanted.drawn(3, 0).ids).any()
+    assert (wanted.measured_on().ids[:7] != wanted.draw_batch(3, 0).ids).any()
 
 
 def test_a_model_is_the_same_on_every_run_and_learns() -> None:

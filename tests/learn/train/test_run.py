@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import itertools
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.texts import BEGINNING, Corpus, encode
 from attnviz.learn.train.trainer import Trainer
 
+from ...conftest import POSIX
 from .conftest import PHASES, points_of
 
 CPU = torch.device("cpu")
@@ -208,6 +208,14 @@ def test_what_is_no_state_is_said(
         run(texts, recipe, tmp_path, resume=True)
 
 
+def test_a_curve_of_other_points_is_damage(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
+    run(texts, recipe, tmp_path).save_state()
+    stored = torch.load(tmp_path / STATE_FILE, weights_only=True)
+    torch.save({**stored, "points": [{"step": 1, "far": 2}]}, tmp_path / STATE_FILE)
+    with pytest.raises(LoadError, match=r"training.pt. is damaged .*: begin again"):
+        run(texts, recipe, tmp_path, resume=True)
+
+
 def test_a_state_of_another_version_is_said(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
     run(texts, recipe, tmp_path).save_state()
     stored = torch.load(tmp_path / STATE_FILE, weights_only=True)
@@ -375,17 +383,17 @@ def child(
         process.stdin.close()
         for number, _ in enumerate(process.stdout, start=1):
             if number == kill_after:
-                process.send_signal(signal.SIGKILL)
+                process.kill()
                 break
     return process.wait()
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
+@POSIX
 def test_killed_at_any_moment_it_goes_on_to_the_same_file(
     texts: Texts, recipe: Recipe, tmp_path: Path
 ) -> None:
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    assert child(texts, recipe, killed, resume=False, kill_after=5) == -signal.SIGKILL
+    assert child(texts, recipe, killed, resume=False, kill_after=5) < 0
     assert child(texts, recipe, killed, resume=True, kill_after=None) == 0
     assert child(texts, recipe, whole, resume=False, kill_after=None) == 0
     names = ("model.safetensors", "config.json", "tokenizer.json")

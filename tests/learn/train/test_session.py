@@ -21,7 +21,7 @@ from attnviz.learn.train.recipe import DecoderShape, Phase, Recipe, TrainingBudg
 from attnviz.learn.train.records import CurvePoint
 from attnviz.learn.train.run import TrainingRun
 from attnviz.learn.train.texts import Corpus
-from attnviz.learn.train.train import finished, words
+from attnviz.learn.train.train import finish_saved, words
 
 from ...conftest import console, printed
 
@@ -152,7 +152,7 @@ class Asked:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_request_to_end_is_no_failure(number: signal.Signals) -> None:
     run = cast("TrainingRun", Asked(number))
-    assert finished(run, Watcher()) is None
+    assert finish_saved(run, Watcher()) is None
 
 
 def test_what_was_not_measured_is_measured_when_it_is_resumed(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_what_was_not_measured_is_measured_when_it_is_resumed(tmp_path: Path) ->
     run.save_state()
     resumed = TrainingRun(corpus, corpus, recipe, tmp_path, device, resume=True)
     assert not list(resumed.trainer.steps())
-    result = finished(resumed, Watcher())
+    result = finish_saved(resumed, Watcher())
     assert result is not None
     assert result.finished
     assert (tmp_path / "README.md").exists()

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+import attnviz
 from attnviz.cli.train import spread_lists
 
-from ...conftest import Result
+from ...conftest import POSIX, Result, without_times
 
 Run = Callable[..., Result]
 Refused = Callable[..., str]
@@ -101,6 +102,17 @@ def test_the_document(run: Run, texts: Path) -> None:
     }
     rows = list(csv.DictReader(io.StringIO((texts / "curve.csv").read_text())))
     assert [float(row["loss"]) for row in rows] == [point["loss"] for point in document["curve"]]
+
+
+def test_python_gives_what_the_command_prints(run: Run, texts: Path) -> None:
+    made = run("train", "books", *QUICK, "--json", "--seed", "3").document
+    found = attnviz.train(
+        texts / "books", out=texts / "n", config=texts / "quick.toml", seed=3
+    ).to_dict()
+    for document in (made, found):  # two directories
+        document["model"].pop("name")
+        document.pop("path")
+    assert without_times(found) == without_times(made)
 
 
 def test_the_same_seed_makes_the_same_file(run: Run, texts: Path) -> None:
@@ -217,6 +229,7 @@ def begin(
     raise AssertionError("the run did not get there")
 
 
+@POSIX
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_it_saves_and_says_how_to_go_on(
     program: Sequence[str],
@@ -242,6 +255,7 @@ def test_stopped_it_saves_and_says_how_to_go_on(
     assert "is of another run: its seed is 0, asked for is 1" in line
 
 
+@POSIX
 def test_killed_it_goes_on(
     program: Sequence[str], environment: dict[str, str], run: Run, texts: Path
 ) -> None:

@@ -1,1 +1,1 @@
-"""What an architecture costs: parameters, cache, arithmetic and memory, as exact integers."""
+"""Counts the cost of an architecture as exact integers: parameters, cache, arithmetic, memory."""

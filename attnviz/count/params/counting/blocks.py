@@ -1,4 +1,4 @@
-"""The parameters of one attention and of one feed-forward part, term by term.
+"""Counts the parameters of one attention and of one feed-forward part, term by term.
 
 Each term is a product that is written out, so that a person can check it.
 """
@@ -16,12 +16,11 @@ class Term(NamedTuple):
     """A number with its arithmetic.
 
     label: what is counted, in words.
-    number: how many there are.
-    formula: the arithmetic with the numbers in place, as ``4096 × 4096 = 16,777,216``.
-    symbols: the same arithmetic in names, as ``d_model × heads × head_dim``; may be empty.
-    role: the share it belongs to: ``query``, ``key``, ``value``, ``output``, ``latent``,
-        ``bias``, ``norm``, ``up``, ``gate``, ``down``, ``router``, ``embedding``, ``head``,
-        ``other``.
+    number: the count.
+    formula: the arithmetic in numbers, such as ``4096 × 4096 = 16,777,216``.
+    symbols: the same arithmetic in names, such as ``d_model × heads × head_dim``; may be empty.
+    role: the share it belongs to: ``query``, ``key``, ``value``, ``output``, ``latent``, ``bias``,
+        ``norm``, ``up``, ``gate``, ``down``, ``router``, ``embedding``, ``head``, ``other``.
     """
 
     label: str
@@ -32,7 +31,7 @@ class Term(NamedTuple):
 
 
 def product(label: str, factors: Iterable[int], *, role: str = "other", symbols: str = "") -> Term:
-    """Return the product of ``factors``, written out."""
+    """Return the product of ``factors`` with its arithmetic."""
     factors = tuple(factors)
     number = math.prod(factors)
     formula = f"{number:,}"
@@ -42,14 +41,14 @@ def product(label: str, factors: Iterable[int], *, role: str = "other", symbols:
 
 
 def total(terms: Iterable[Term], *roles: str) -> int:
-    """Return the sum of the terms, or of those with one of the ``roles``."""
+    """Return the sum of the terms, or only of those with one of the ``roles``."""
     return sum(term.number for term in terms if not roles or term.role in roles)
 
 
 def of_part(part: specs.Part, role: str = "other") -> tuple[Term, ...]:
-    """Return the terms of a matrix, a table or a norm; norms keep their own role.
+    """Return the terms of a matrix, a table or a norm; norms have the role ``norm``.
 
-    A tied matrix counts where it belongs, its bias here.
+    A tied matrix is counted with the part that it belongs to, and its bias here.
     """
     match part:
         case specs.Dense():
@@ -68,8 +67,10 @@ def of_part(part: specs.Part, role: str = "other") -> tuple[Term, ...]:
 
 
 class PerHead(NamedTuple):
-    """What one head holds, biases left out: query and output of a query head, key and value of a
-    key/value head. Of latent attention, the parts that belong to one head alone."""
+    """The parameters of one head without biases; of latent attention only those of a single head.
+
+    query, output: of a query head. key, value: of a key/value head.
+    """
 
     query: int
     key: int
@@ -80,14 +81,14 @@ class PerHead(NamedTuple):
 class AttentionCount(NamedTuple):
     """The parameters of one attention.
 
-    query, key, value, output: the projections, without biases.
-    latent: the projections down that heads share (latent attention); 0 elsewhere.
+    query, key, value, output: of the projections, without biases.
+    latent: of the projections to the latent vectors, which heads share; 0 without these.
     bias: all biases.
     norm: norms of queries, keys and latent vectors.
     other: sinks, gates, position bias tables.
     total: all of these.
-    per_head: what one head holds.
-    terms: each line with its arithmetic, which add up to the total.
+    per_head: the parameters of one head.
+    terms: lines with their arithmetic that add up to the total.
     """
 
     spec: specs.AttentionSpec
@@ -116,7 +117,7 @@ def count_attention(spec: specs.AttentionSpec) -> AttentionCount:
     )
     of_role = {role: total(terms, role) for role in _ROLES}
     own_query = of_role["query"] // spec.heads
-    if spec.latent is not None and spec.latent.q_lora is not None:  # the way down is shared
+    if spec.latent is not None and spec.latent.q_lora is not None:  # the heads share this
         own_query = spec.latent.q_lora * (spec.latent.nope_dim + spec.latent.rope_dim)
     return AttentionCount(
         spec=spec,
@@ -149,9 +150,7 @@ def _projections(spec: specs.AttentionSpec) -> tuple[Term, ...]:
 
 
 def _latent(spec: specs.AttentionSpec, latent: specs.LatentSpec) -> tuple[Term, ...]:
-    """Return the matrices of latent attention: down, then up to the heads (DeepSeek-V2, section
-    2.1).
-    """
+    """Return the matrices of latent attention: down, then up to the heads (DeepSeek-V2, 2.1)."""
     d, heads, narrow = spec.d_model, spec.heads, latent.kv_lora
     width, values = heads * (latent.nope_dim + latent.rope_dim), heads * spec.value_dim
     wide = "(heads × (nope_dim + rope_dim))"
@@ -195,11 +194,11 @@ class FeedForwardCount(NamedTuple):
     up, gate, down: the matrices, of all experts together, without biases.
     bias: all biases.
     router: the matrix that chooses the experts; 0 without experts.
-    shared: what the shared expert holds of all of these.
-    other: what is left, as a gate on the shared expert.
-    total, active: all of them, and those that one token passes through.
-    per_expert: one routed expert; 0 without experts.
-    terms: each line with its arithmetic, which add up to the total.
+    shared: the part of these numbers that belongs to the shared expert.
+    other: the rest, such as a gate on the shared expert.
+    total, active: all parameters, and those that one token passes through.
+    per_expert: those of one routed expert; 0 without experts.
+    terms: lines with their arithmetic that add up to the total.
     """
 
     spec: specs.FeedForwardSpec | specs.ExpertsSpec
@@ -217,7 +216,7 @@ class FeedForwardCount(NamedTuple):
 
 
 def count_feed_forward(spec: specs.FeedForwardSpec | specs.ExpertsSpec) -> FeedForwardCount:
-    """Count 2·d·f, gated 3·d·f, with biases; of experts all of them and the router."""
+    """Count 2·d·f parameters, 3·d·f if gated, and biases; or all experts and the router."""
     shared: tuple[Term, ...] = ()
     idle = per_expert = 0
     if isinstance(spec, specs.FeedForwardSpec):

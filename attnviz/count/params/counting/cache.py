@@ -1,6 +1,6 @@
-"""The keys and values that a model keeps while it writes, and how long a text a memory holds.
+"""Counts the keys and values that a model keeps while it writes, and how much text fits a memory.
 
-Also what such counts are made for: how many bits a number takes, how many tokens each stack sees.
+The bits of a number and the lengths of texts, which such counts need, are here too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BITS = {
     "int8": 8,
     "int4": 4,
 }
-"""Bits of a number of each dtype that ``--dtype`` takes."""
+"""The bits of a number of each dtype that ``--dtype`` takes."""
 
 _OTHER_NAMES = {
     "float64": 64,
@@ -36,7 +36,7 @@ _OTHER_NAMES = {
 
 
 def bits(dtype: str) -> int:
-    """Return the bits of one number; UsageError for a dtype that is not known."""
+    """Return the bits of one number; UsageError for an unknown dtype."""
     known = {**BITS, **_OTHER_NAMES}
     name = dtype.removeprefix("torch.").lower()
     if name not in known:
@@ -48,9 +48,9 @@ NO_OTHERS: Mapping[str, int] = {}
 
 
 def byte_count(numbers: int, dtype: str, others: Mapping[str, int] = NO_OTHERS) -> int:
-    """Count the bytes of so many numbers; half a byte left over (int4) takes a whole one.
+    """Return the bytes of that many numbers, rounded up for an odd number of int4.
 
-    others: how many of them have which other dtype.
+    others: how many of the numbers have which other dtype.
     """
     rest = max(numbers - sum(others.values()), 0)
     total = rest * bits(dtype) + sum(many * bits(kind) for kind, many in others.items())
@@ -58,10 +58,10 @@ def byte_count(numbers: int, dtype: str, others: Mapping[str, int] = NO_OTHERS) 
 
 
 class Lengths(NamedTuple):
-    """Tokens of one sequence.
+    """The tokens of one sequence.
 
-    target: the tokens that the model writes or, without a stack that writes, reads.
-    source: the tokens that a decoder's cross attention looks back at.
+    target: the tokens that the model writes or, if no stack writes, reads.
+    source: the tokens that a decoder's cross attention attends to.
     """
 
     target: int
@@ -75,7 +75,7 @@ class Lengths(NamedTuple):
 
 
 def lengths(spec: ModelSpec, tokens: int, source_tokens: int | None = None) -> Lengths:
-    """Return the lengths for ``tokens``; the source is as long unless it is given or fixed."""
+    """Return the lengths for ``tokens``; the source has as many, unless it is given or fixed."""
     for name, number in (("tokens", tokens), ("source tokens", source_tokens)):
         if number is not None and number < 1:
             raise UsageError(f"{name} must be 1 or more, not {number}")
@@ -85,17 +85,17 @@ def lengths(spec: ModelSpec, tokens: int, source_tokens: int | None = None) -> L
 
 
 CacheKind = Literal["full", "sliding", "latent", "linear", "convolution", "cross"]
-"""How a layer keeps what it has read."""
+"""How a layer keeps the tokens that it has read."""
 
 _STATES = ("linear", "convolution")
 
 
-class Kept(NamedTuple):
+class LayerCache(NamedTuple):
     """What one layer keeps of a sequence.
 
-    kind, window: as of a ``CacheLine``.
-    per_token: numbers of a token; of a state, all of it.
-    dtype: its own, which a state may have; empty for the cache's.
+    kind, window: see ``CacheLine``.
+    per_token: numbers for each token; for a state, all its numbers.
+    dtype: a state's own dtype; empty for the dtype of the cache.
     """
 
     kind: CacheKind
@@ -107,13 +107,13 @@ class Kept(NamedTuple):
 class CacheLine(NamedTuple):
     """What equal layers keep of one sequence.
 
-    kind: ``full``, ``sliding`` (at most ``window`` tokens), ``latent`` (the squeezed vector),
-        ``linear`` (a state that does not grow, as of a state space model), ``convolution`` (the
-        last inputs of a short convolution), ``cross`` (the source's, once).
+    kind: ``full``, ``sliding`` (at most ``window`` tokens), ``latent`` (the latent vector),
+        ``linear`` (a state that does not grow, such as that of a state space model),
+        ``convolution`` (the last inputs of a short convolution), ``cross`` (the source, once).
     layers: how many layers keep it.
-    per_token: numbers that one layer keeps of a token; of a state, all of it.
-    held: for how many tokens; 1 for a state.
-    values: numbers of all these layers and one sequence.
+    per_token: numbers that one layer keeps for each token; for a state, all its numbers.
+    held: for how many tokens they are kept; 1 for a state.
+    values: numbers of all these layers for one sequence.
     formula: the arithmetic of ``values``.
     dtype: of these numbers.
     """
@@ -131,14 +131,14 @@ class CacheLine(NamedTuple):
 class CacheCount(NamedTuple):
     """The cache of an architecture.
 
-    tokens, source_tokens, batch, dtype: what it was counted for; a number takes ``bits``.
-    lines: layers that keep the same, together.
-    values_per_token, bytes_per_token: what one token more adds while no window is full.
+    tokens, source_tokens, batch, dtype: what it was counted for. bits: of one number.
+    lines: what the layers keep, equal layers together.
+    values_per_token, bytes_per_token: what one more token adds while no window is full.
     bytes_per_token_late: the same once all sliding windows are full.
-    cross_bytes_per_token: what one token more of the source adds.
-    bytes: for ``tokens`` and ``batch``, everything.
-    cross_bytes: the cross attention's share of it.
-    constant_bytes: the share of it that does not grow: states and convolutions.
+    cross_bytes_per_token: what one more token of the source adds.
+    bytes: everything for ``tokens`` and ``batch``.
+    cross_bytes: the part of ``bytes`` that cross attention keeps.
+    constant_bytes: the part of ``bytes`` that does not grow: states and convolutions.
     """
 
     tokens: int
@@ -156,26 +156,30 @@ class CacheCount(NamedTuple):
     constant_bytes: int
 
 
-def count_cache(spec: ModelSpec, length: Lengths, *, batch: int, dtype: str) -> CacheCount:
-    """Count what the layers of an architecture keep, as ``count_kept`` does."""
-    kept: Counter[tuple[Kept, int]] = Counter()
+def count_cache(
+    spec: ModelSpec, length: Lengths, *, batch: int, dtype: str, seen: bool = False
+) -> CacheCount:
+    """Count what all layers of an architecture keep, as ``count_kept`` does.
+
+    seen: whether to leave out tokens that are kept although a window hides them from the next one.
+    """
+    kept: Counter[tuple[LayerCache, int]] = Counter()
     for stack in spec.stacks:
         if stack.causal:
             for group in stack.groups:
                 for attention in group.layer.attentions:
-                    kept[_kept(attention), length.of(stack)] += group.repeat
+                    kept[_kept(attention, seen), length.of(stack)] += group.repeat
     return count_kept(kept, length, batch=batch, dtype=dtype)
 
 
 def count_kept(
-    kept: Mapping[tuple[Kept, int], int], length: Lengths, *, batch: int, dtype: str
+    kept: Mapping[tuple[LayerCache, int], int], length: Lengths, *, batch: int, dtype: str
 ) -> CacheCount:
-    """Count 2·L·K·D·tokens numbers; windows, latent vectors, states and cross attention as such.
+    """Count 2·L·K·D·tokens numbers for full attention, and fewer for the other kinds.
 
-    The current token is counted among those of a window, so a library that drops the oldest token
-    before it adds one holds one less (window − 1) between two steps.
-
-    kept: how many layers keep what, of how many tokens.
+    A window includes the current token. A library that drops the oldest token before it adds one
+    therefore keeps one token less (window − 1) between two steps.
+    kept: by (what a layer keeps, tokens) the number of layers.
     """
     lines = tuple(_lines(kept, length, dtype))
 
@@ -207,21 +211,21 @@ def count_kept(
     )
 
 
-def _kept(spec: AttentionSpec) -> Kept:
+def _kept(spec: AttentionSpec, seen: bool) -> LayerCache:
     if spec.latent is not None:
-        return Kept("latent", spec.latent.kv_lora + spec.latent.rope_dim)
+        return LayerCache("latent", spec.latent.kv_lora + spec.latent.rope_dim)
     if spec.linear:
-        return Kept("linear", spec.heads * spec.head_dim * spec.value_dim)
+        return LayerCache("linear", spec.heads * spec.head_dim * spec.value_dim)
     values = spec.kv_heads * (spec.head_dim + spec.value_dim)
     if spec.cross:
-        return Kept("cross", values)
-    if spec.window is not None and not spec.keeps_all:
-        return Kept("sliding", values, spec.window)
-    return Kept("full", values)
+        return LayerCache("cross", values)
+    if spec.window is not None and (seen or not spec.keeps_all):
+        return LayerCache("sliding", values, spec.window)
+    return LayerCache("full", values)
 
 
 def _lines(
-    kept: Mapping[tuple[Kept, int], int], length: Lengths, dtype: str
+    kept: Mapping[tuple[LayerCache, int], int], length: Lengths, dtype: str
 ) -> Iterator[CacheLine]:
     for (one, tokens), layers in kept.items():
         held = tokens if one.window is None else min(one.window, tokens)
@@ -249,13 +253,13 @@ class MemoryFit(NamedTuple):
 
     memory: its bytes.
     weights: bytes of parameters and buffers.
-    tokens: the longest context for ``batch`` sequences; 0 where not one token fits, None where
-        nothing ends it.
-    binds: what ends it: ``weights`` (they alone do not fit), ``memory`` (the cache fills it),
-        ``positions`` (the model knows no longer ones), ``nothing`` (the cache does not grow).
-    cache: bytes of the cache at ``tokens``, or of the cache that does not grow.
-    left: bytes that stay free at ``tokens``; negative where the weights do not fit.
-    by_memory: the longest context if positions did not end it; None where the cache does not grow.
+    tokens: the longest context for ``batch`` sequences; 0 if not one token fits, None if there is
+        no limit.
+    binds: what sets the limit: ``weights`` (they alone do not fit), ``memory`` (the cache fills
+        it), ``positions`` (the model has no more), ``nothing`` (the cache does not grow).
+    cache: bytes of the cache at ``tokens``, or of a cache that does not grow.
+    left: bytes that stay free at ``tokens``; negative if the weights do not fit.
+    by_memory: the longest context if positions set no limit; None if the cache does not grow.
     max_positions: the longest sequence that the model allows, or None.
     """
 
@@ -280,11 +284,11 @@ def longest_context(
     source_tokens: int | None = None,
     others: Mapping[str, int] = NO_OTHERS,
 ) -> MemoryFit:
-    """Return the longest context that ``memory`` bytes hold next to the weights, exactly.
+    """Return exactly the longest context that fits into ``memory`` bytes next to the weights.
 
     others: how many weights are stored in which other dtypes.
 
-    Activations need room beyond that, which depends on the program that runs the model.
+    Activations need further memory, which depends on the program that runs the model.
 
     Raises:
         UsageError: a memory or batch below 1, or an unknown dtype.
@@ -313,8 +317,8 @@ def longest_context(
         length = lengths(spec, tokens, source_tokens)
         return count_cache(spec, length, batch=batch, dtype=cache_dtype or dtype).bytes
 
-    settled = _settled(spec)
-    by_memory = _longest(cache, room, settled)
+    settled = settled_length(spec)
+    by_memory = largest(cache, room, settled)
     tokens = by_memory
     binds: Literal["memory", "positions", "nothing"] = "memory"
     if by_memory is None or (limit is not None and limit <= by_memory):
@@ -333,8 +337,8 @@ def longest_context(
     )
 
 
-def _settled(spec: ModelSpec) -> int:
-    """Return a length from which on every sliding window is full."""
+def settled_length(spec: ModelSpec) -> int:
+    """Return a length at which every sliding window is full."""
     windows = (
         attention.window or 1
         for stack in spec.stacks
@@ -344,16 +348,19 @@ def _settled(spec: ModelSpec) -> int:
     return max(windows, default=1)
 
 
-def _longest(cache: Callable[[int], int], room: int, settled: int) -> int | None:
-    """Return the largest n with ``cache(n) <= room``; None where it fits and never grows again."""
-    if cache(1) > room:
+def largest(needed: Callable[[int], int], room: int, settled: int) -> int | None:
+    """Return the largest n with ``needed(n) <= room``; None if it no longer grows and fits.
+
+    settled: a number from which on it has stopped growing, if it ever does.
+    """
+    if needed(1) > room:
         return 0
-    if cache(settled) <= room and cache(settled) == cache(2 * settled + 1):
+    if needed(settled) <= room and needed(settled) == needed(2 * settled + 1):
         return None
     fits, too_many = 1, 2
-    while cache(too_many) <= room:
+    while needed(too_many) <= room:
         fits, too_many = too_many, 2 * too_many
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
-        fits, too_many = (middle, too_many) if cache(middle) <= room else (fits, middle)
+        fits, too_many = (middle, too_many) if needed(middle) <= room else (fits, middle)
     return fits

@@ -1,4 +1,4 @@
-"""Everything that an architecture costs: parameters, operations, cache, attention maps."""
+"""Counts the whole cost of an architecture: parameters, operations, cache, attention maps."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from attnviz.count.params.specs import AttentionSpec, Dense, ExpertsSpec, ModelS
 from attnviz.errors import UsageError
 
 DEFAULT_TOKENS = 2048
-"""The length that is counted where none is asked for and the positions reach as far."""
+"""The default number of tokens, for models whose positions allow as many."""
 
 _FEWEST_BITS = 16
 
 Stated: TypeAlias = Literal["option", "files", "config", ""]
-"""Who says what dtype the weights have: ``--dtype``, the files' headers, the config, or nobody."""
+"""What states the dtype of the weights: ``--dtype``, the files' headers, the config, or nothing."""
 
 
 class FlopCount(NamedTuple):
-    """Operations of one forward pass.
+    """The operations of one forward pass.
 
-    attention_projections: 2·b·n·d·(2·H·D + 2·K·D), of all layers.
+    attention_projections: 2·b·n·d·(2·H·D + 2·K·D), summed over all layers.
     attention_scores: scores and mixing over all pairs, 4·b·n²·H·D: the part that grows with the
         square of the length.
-    attention_scores_visible: the same where masked pairs are left out: half where causal, a band
-        where a window slides.
-    ffn: the feed-forward parts, of experts the active ones, with their routers.
+    attention_scores_visible: the same without masked pairs: half of them if causal, and only a band
+        if a window slides.
+    ffn: the feed-forward parts with their routers; of experts only the active ones.
     head: the matrix onto the vocabulary, at every token.
     other: embeddings that multiply, poolers, projectors.
-    total: all, with ``attention_scores``. total_visible: with the visible ones instead.
-    per_token: one token more, without scores.
+    total: all of these, with ``attention_scores``.
+    per_token: one more token, without scores.
     scores_per_token: the scores of one token over ``tokens`` keys.
-    terms: the lines of the total.
+    terms: lines that add up to the total.
     """
 
     attention_projections: int
@@ -60,18 +60,18 @@ class FlopCount(NamedTuple):
 
     @property
     def total_visible(self) -> int:
-        """Return what a program computes that leaves masked pairs out."""
+        """Return the operations of a program that leaves masked pairs out."""
         return self.total - self.attention_scores + self.attention_scores_visible
 
 
 class MapCount(NamedTuple):
     """The attention maps of a pass.
 
-    values: numbers of all maps of ``batch`` sequences.
-    bytes: what they take. bits: of one of them, 16 at least: weights may be stored in fewer, what
-        a softmax gives is not.
-    maps: how many maps there are, a head of a layer each, for one sequence.
-    shapes: layers, heads, queries and keys of equal ones, for one sequence.
+    values: numbers in all maps of ``batch`` sequences.
+    bytes: of all these numbers. bits: of one number, at least 16: weights may be stored in fewer,
+        but not the result of a softmax.
+    maps: how many maps one sequence has, one for each head of each layer.
+    shapes: (layers, heads, queries, keys) of equal maps, for one sequence.
     """
 
     values: int
@@ -84,13 +84,12 @@ class MapCount(NamedTuple):
 class CostReport(NamedTuple):
     """What an architecture costs, for one length, batch and dtype.
 
-    spec: what was counted.
-    tokens, source_tokens, batch: the lengths that cache, arithmetic and maps were counted for.
-    dtype, cache_dtype: of the weights and maps, and of keys and values; a number of the weights
-        takes ``bits``.
-    others: how many weights are stored in which other dtypes. stated: who says so.
+    spec: the counted architecture.
+    tokens, source_tokens, batch: the lengths for which cache, arithmetic and maps were counted.
+    dtype, cache_dtype: of weights and maps, and of keys and values. bits: of one weight.
+    others: how many weights are stored in which other dtypes. stated: what states the dtype.
     parameters, cache, flops, maps: the counts.
-    weight_bytes: the parameters as they are stored; buffers apart in ``buffer_bytes``.
+    weight_bytes: of the parameters as they are stored. buffer_bytes: of buffers.
     """
 
     spec: ModelSpec
@@ -114,6 +113,11 @@ class CostReport(NamedTuple):
         """Return the bytes of weights, buffers and cache together."""
         return self.weight_bytes + self.buffer_bytes + self.cache.bytes
 
+    def at(self, tokens: int) -> Lengths:
+        """Return another length, whose source is as long unless its own length was given."""
+        source = None if self.source_tokens == self.tokens else self.source_tokens
+        return lengths(self.spec, tokens, source)
+
 
 def count_cost(
     spec: ModelSpec,
@@ -126,11 +130,12 @@ def count_cost(
     others: Mapping[str, int] = NO_OTHERS,
     stated: Stated = "option",
 ) -> CostReport:
-    """Count an architecture for ``batch`` sequences of ``tokens``.
+    """Count the cost of an architecture for ``batch`` sequences of ``tokens``.
 
-    tokens: ``DEFAULT_TOKENS`` or, where it is shorter, the longest sequence of the model.
-    source_tokens: what an encoder reads; as many as ``tokens``, unless the model fixes them.
-    cache_dtype: as ``dtype``. others, stated: as of a ``CostReport``.
+    tokens: by default ``DEFAULT_TOKENS``, or the longest sequence of the model if that is shorter.
+    source_tokens: what an encoder reads; by default ``tokens``, unless the model fixes their
+        number.
+    cache_dtype: by default ``dtype``. others, stated: see ``CostReport``.
 
     Raises:
         UsageError: an unknown dtype, or lengths and batches below 1.
@@ -173,7 +178,7 @@ scores that no mask hides."""
 
 
 def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: int) -> FlopCount:
-    """Return the forward pass of ``batch`` sequences."""
+    """Return the operations of a forward pass of ``batch`` sequences."""
     stacks = [
         (stack, _stack(stack, length.of(stack.spec), length.source)) for stack in parameters.stacks
     ]
@@ -195,7 +200,7 @@ def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: 
 
 
 def _stack(stack: StackCount, tokens: int, source: int) -> Counter[str]:
-    """Return one stack's operations for one sequence, by role."""
+    """Return the operations of one stack for one sequence, by role."""
     found: Counter[str] = Counter()
     for group in stack.groups:
         for attention in group.layer.attentions:
@@ -219,14 +224,14 @@ def _projections(count: AttentionCount, tokens: int, keys: int) -> int:
 
 
 def _scores(spec: AttentionSpec, tokens: int, keys: int) -> int:
-    """Count scores and mixing of all pairs; of linear attention, of each token with the state."""
+    """Count scores and mixing of all pairs; for linear attention, of each token with the state."""
     if spec.linear:
         return 4 * tokens * spec.heads * spec.head_dim * spec.value_dim
     return 2 * tokens * keys * spec.heads * (spec.head_dim + spec.value_dim)
 
 
 def _visible(spec: AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
-    """Return the share of ``_scores`` that no mask hides: n²/2 pairs, less (n − window)²/2."""
+    """Return the operations of pairs that no mask hides: n²/2 pairs, less (n − window)²/2."""
     if spec.linear or spec.cross or (not causal and spec.window is None):
         return _scores(spec, tokens, keys)
     hidden = 0 if spec.window is None else max(tokens - spec.window, 0)
@@ -237,7 +242,7 @@ def _visible(spec: AttentionSpec, tokens: int, keys: int, causal: bool) -> int:
 
 
 def _feed_forward(count: FeedForwardCount) -> int:
-    """Return one token through the feed-forward part, or through its active experts."""
+    """Return the operations of one token in the feed-forward part, or in its active experts."""
     spec = count.spec
     if not isinstance(spec, ExpertsSpec):
         return 2 * (count.up + count.gate + count.down)
@@ -248,7 +253,7 @@ def _feed_forward(count: FeedForwardCount) -> int:
 
 
 def _dense(parts: Iterable[Part], tokens: int) -> int:
-    """Return what multiplies among the parts."""
+    """Return the operations of the matrices among the parts."""
     return sum(
         2 * (tokens if part.places is None else part.places) * part.inputs * part.outputs
         for part in parts
@@ -261,15 +266,13 @@ def _grows(spec: StackSpec) -> bool:
 
 
 def _linear_step(stack: StackCount) -> int:
-    """Return one token more through a stack, without scores and without the source's keys and
-    values.
-    """
+    """Return the operations of one more token, without scores and the source's keys and values."""
     two, one = (_stack(stack, tokens, 0) for tokens in (2, 1))
     return sum(two[role] - one[role] for role in _LINES if role != "scores")
 
 
 def _score_step(stack: StackCount, length: Lengths) -> int:
-    """Count scores and mixing of one token that sees ``tokens`` keys, or a window of them."""
+    """Count scores and mixing of one token that sees all keys, or those in a window."""
     operations = 0
     for group in stack.groups:
         for attention in group.layer.attentions:
@@ -284,7 +287,7 @@ def _score_step(stack: StackCount, length: Lengths) -> int:
 def _terms(
     stack: StackCount, item: Mapping[str, int], length: Lengths, batch: int
 ) -> Iterator[Term]:
-    """Yield the lines of one stack, as 2 × batch × tokens × what each token is multiplied with."""
+    """Yield the lines of one stack, as 2 × batch × tokens × numbers that multiply each token."""
     tokens = length.of(stack.spec)
     for role, label in _LINES.items():
         operations = item[role]
@@ -301,7 +304,7 @@ def _terms(
 def _maps(spec: ModelSpec, length: Lengths, batch: int, dtype: str) -> MapCount:
     """Count layers × heads × queries × keys; linear attention has no maps.
 
-    dtype: of the weights; where it has fewer than 16 bits, maps have 16.
+    dtype: of the weights; maps have at least 16 bits.
     """
     layers: Counter[tuple[int, int, int]] = Counter()
     for stack in spec.stacks:

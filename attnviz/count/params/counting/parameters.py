@@ -1,4 +1,4 @@
-"""The parameters of an architecture, from one layer up to the whole, as exact integers."""
+"""Counts the parameters of an architecture, from one layer up to the whole, as exact integers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from attnviz.count.params.specs import LayerGroup, LayerSpec, ModelSpec, StackSp
 
 
 class Shares(NamedTuple):
-    """A number of parameters by what they are for; the shares add up to ``total``.
+    """A number of parameters divided by purpose; the shares add up to ``total``.
 
     attention: projections, biases and norms inside the attentions.
     feed_forward: matrices, biases, routers, experts.
     embedding: token, position and type tables, patch embeddings, special tokens.
     norm: norms outside the attentions.
-    head: the matrix onto the vocabulary where it is not the token table, with what precedes it.
+    head: the matrix onto the vocabulary if it is not the token table, and what precedes it.
     other: poolers, projectors, scales.
     """
 
@@ -37,21 +37,21 @@ class Shares(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Return all of them."""
+        """Return the sum of all shares."""
         return sum(self)
 
     def times(self, copies: int) -> Shares:
-        """Return the shares of so many copies."""
+        """Return the shares multiplied by a number of copies."""
         return Shares(*(copies * number for number in self))
 
     @classmethod
     def summed(cls, shares: Iterable[Shares]) -> Shares:
-        """Return each share added up."""
+        """Return the sum of several shares, purpose by purpose."""
         return cls(*map(sum, zip(*shares, strict=True)))
 
     @classmethod
     def outside(cls, terms: tuple[Term, ...]) -> Shares:
-        """Return the shares of lines outside the attention and feed-forward parts."""
+        """Return the shares of terms outside the attention and feed-forward parts."""
         embedding, norm, head = (total(terms, role) for role in ("embedding", "norm", "head"))
         return cls(0, 0, embedding, norm, head, total(terms) - embedding - norm - head)
 
@@ -62,7 +62,7 @@ class LayerCount(NamedTuple):
     attentions: its attentions, a decoder's own one before the cross attention.
     feed_forward: its feed-forward part, or None.
     shares, total, active: its parameters, and those that one token passes through.
-    terms: the lines that belong to neither: norms, scales.
+    terms: lines of everything else: norms, scales.
     """
 
     spec: LayerSpec
@@ -75,7 +75,7 @@ class LayerCount(NamedTuple):
 
 
 class GroupCount(NamedTuple):
-    """Layers that are alike: one of them, how often it runs, and how many copies are stored."""
+    """Equal layers: one of them, how often one runs, how many are stored, and their indices."""
 
     layer: LayerCount
     repeat: int
@@ -87,7 +87,7 @@ class StackCount(NamedTuple):
     """The parameters of one stack.
 
     groups: its layers, equal ones together.
-    shares, total, active: layers, embeddings, norms, parts and head together.
+    shares, total, active: of layers, embeddings, norms, parts and head together.
     terms: the lines outside the layers.
     """
 
@@ -103,11 +103,11 @@ class ParameterCount(NamedTuple):
     """The parameters of an architecture.
 
     stacks: its stacks.
-    shares, total: everything, tied tables once.
-    active: what one token passes through: without the experts that were not chosen. Tables count
-        whole, as is usual.
+    shares, total: everything, with tied tables counted once.
+    active: what one token passes through, without the experts that were not chosen. Tables count in
+        full, as is usual.
     terms: the lines outside the stacks.
-    buffers: lines of numbers that are stored and not trained; not in the total.
+    buffers: lines of numbers that are stored but not trained; not part of the total.
     buffer_total: their sum.
     """
 

@@ -7,7 +7,7 @@ import pytest
 
 from attnviz.inspect.patterns.records import AnnotatedSentence, WordPair
 from attnviz.inspect.patterns.relations import (
-    Found,
+    FoundPair,
     WordView,
     relation_base_rate,
     word_weights,
@@ -82,8 +82,8 @@ def test_words_that_tie_share_the_hit() -> None:
 
 
 def test_the_best_fixed_offset_or_even_attention_is_the_base_rate() -> None:
-    def found(offset: int, chance: float) -> Found:
-        return Found("x", offset, chance, np.zeros(1))
+    def found(offset: int, chance: float) -> FoundPair:
+        return FoundPair("x", offset, chance, np.zeros(1))
 
     assert relation_base_rate([found(-1, 0), found(-1, 0), found(-2, 0)]) == pytest.approx(2 / 3)
     assert relation_base_rate([found(-1, 0.9), found(-2, 0.9), found(-3, 0)]) == pytest.approx(0.6)

@@ -1,0 +1,68 @@
+"""Every question about a model is answered for ``mha``, or refused in one line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attnviz
+from attnviz.errors import AttnvizError
+
+TEXT = "The cat sat on the mat because it was tired."
+TEXTS = [TEXT, f"{TEXT} So it slept."]
+RULES = """
+[[check]]
+head = "L0H0"
+score = "previous"
+at_least = 0.5
+"""
+
+QUESTIONS: dict[str, Callable[[Any], Any]] = {
+    "ablate": lambda model: attnviz.ablate(model, TEXTS),
+    "capture": lambda model: attnviz.capture(model, TEXT),
+    "check": lambda model: attnviz.check(model, "rules.toml"),
+    "cut": lambda model: attnviz.cut(model, TEXT, "it→cat"),
+    "diff": lambda model: attnviz.diff(model, model, TEXTS),
+    "generate": lambda model: attnviz.generate(model, TEXT),
+    "heads": lambda model: attnviz.heads(model, TEXT),
+    "params": lambda model: attnviz.params(model),
+    "patch": lambda model: attnviz.patch(model, "the cat sat", "the dog sat"),
+    "path": lambda model: attnviz.path(model, "L0H0", "the cat sat", "the dog sat"),
+    "patterns": lambda model: attnviz.patterns(model),
+    "prune": lambda model: attnviz.prune(model, TEXTS, heads="L0H1"),
+    "rollout": lambda model: attnviz.rollout(model, TEXT),
+    "scaling": lambda model: attnviz.scaling(model, TEXT),
+    "verify": lambda model: attnviz.verify(model, TEXT),
+    "why": lambda model: attnviz.why(model, TEXT),
+}
+
+
+def takes_a_model(name: str) -> bool:
+    function = getattr(attnviz, name)
+    return inspect.isfunction(function) and any(
+        "AnyModel" in str(parameter.annotation)
+        for parameter in inspect.signature(function).parameters.values()
+    )
+
+
+def test_every_function_that_takes_a_model_is_asked() -> None:
+    assert set(QUESTIONS) == {name for name in attnviz.__all__ if takes_a_model(name)}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_an_answer_or_one_line(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rules.toml").write_text(RULES)
+    try:
+        answer = str(QUESTIONS[name](attnviz.load("mha")))
+    except AttnvizError as error:
+        answer = str(error)
+        refused = True
+    else:
+        refused = False
+    assert answer
+    assert not refused or "\n" not in answer

@@ -1,0 +1,98 @@
+"""The options of a command: what is checked when a request is made, and amounts as typed."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from attnviz.draw.numbers import spoken_time
+from attnviz.errors import UsageError
+from attnviz.options import Budget, read_budget, read_bytes
+
+from .test_imports import PATHS, tree
+
+
+def test_no_group_of_options_forgets_the_check_of_its_base() -> None:
+    """Types are checked in ``Options.__post_init__``, which a subclass could leave out."""
+    groups = [
+        (module, node)
+        for module in PATHS
+        if module.endswith(".request") or module == "attnviz.options"
+        for node in tree(module).body
+        if isinstance(node, ast.ClassDef) and node.bases
+    ]
+    checks = {
+        f"{module}:{group.name}": ast.unparse(each)
+        for module, group in groups
+        for each in group.body
+        if isinstance(each, ast.FunctionDef) and each.name == "__post_init__"
+    }
+    assert len(checks) > 8
+    assert not [name for name, text in checks.items() if "super().__post_init__()" not in text]
+
+
+@pytest.mark.parametrize(
+    ("typed", "budget"),
+    [
+        ("30s", Budget(seconds=30)),
+        ("2.5 m", Budget(seconds=150)),
+        ("5min", Budget(seconds=300)),
+        ("1H", Budget(seconds=3600)),
+        ("20", Budget(count=20)),
+        ("20 heads", Budget(count=20)),
+        ("1 head", Budget(count=1)),
+    ],
+)
+def test_budgets(typed: str, budget: Budget) -> None:
+    assert read_budget(typed) == budget
+
+
+@pytest.mark.parametrize("typed", ["0", "0s", "0.0m"])
+def test_a_budget_of_nothing(typed: str) -> None:
+    with pytest.raises(UsageError, match="leaves nothing to measure"):
+        read_budget(typed)
+
+
+@pytest.mark.parametrize(
+    "typed", ["", "soon", "-3", "2.5", "3 days", "1e3", "20 tails", "2.5 heads", "9" * 5000]
+)
+def test_no_budget(typed: str) -> None:
+    with pytest.raises(UsageError, match="cannot read --budget"):
+        read_budget(typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "size"),
+    [
+        ("2GB", 2 * 10**9),
+        ("2g", 2 * 10**9),
+        ("1.5 GiB", 3 * 2**29),
+        ("512MiB", 2**29),
+        ("700k", 700_000),
+        ("7 B", 7),
+    ],
+)
+def test_sizes(typed: str, size: int) -> None:
+    assert read_bytes(typed) == size
+
+
+@pytest.mark.parametrize("typed", ["", "much", "-1GB", "2XB", "GB", "1024", "24"])
+def test_no_size(typed: str) -> None:
+    with pytest.raises(UsageError, match="cannot read --max-memory"):
+        read_bytes(typed)
+
+
+def test_a_bare_number_could_mean_any_unit() -> None:
+    with pytest.raises(UsageError, match=r"cannot read --memory '24': .* such as 24GB"):
+        read_bytes("24", "--memory")
+
+
+def test_no_memory_at_all() -> None:
+    with pytest.raises(UsageError, match="leaves no room"):
+        read_bytes("0GB")
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(3.4, "3 s"), (120, "2 min"), (9000, "2.5 h")])
+def test_spoken_time(seconds: float, said: str) -> None:
+    assert spoken_time(seconds) == said
