@@ -169,7 +169,7 @@ def numpy_opened(name: str, model: Any, directory: Path) -> StackModel:
     stack, read = stack_of(directory)
     tiny = Bundled()
     info = replace(tiny.info, layers=read.shape.layers, heads=read.shape.heads)
-    return StackModel(info, stack, tiny.sizes, lambda: None, mask_id=MASK)  # type: ignore[arg-type,return-value]
+    return StackModel(info, stack, lambda: None, mask_id=MASK)  # type: ignore[arg-type,return-value]
 
 
 @pytest.mark.parametrize("name", HEADED)

@@ -72,7 +72,7 @@ def opened_by(backend, name, model, directory):
     stack, read = stack_of(directory)
     stack = NumpyStack(read.shape, stack.tensors.stored, np.float64)
     tiny = Bundled()
-    return StackModel(tiny.info, stack, tiny.sizes, lambda: None)
+    return StackModel(tiny.info, stack, lambda: None)
 
 
 @pytest.mark.parametrize(("name", "backend"), BACKENDS)
