@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
-from fractions import Fraction
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
@@ -329,6 +328,8 @@ def read_bytes(typed: str, option: str = "--max-memory") -> int:
     option: its name for the message. Raises UsageError for anything else, also for a bare number,
     which could mean any unit.
     """
+    from fractions import Fraction  # with decimal; few commands read sizes
+
     match = re.fullmatch(rf"{_NUMBER}\s*(?:([kmgtp]i?)b?|b)", typed.strip().lower())
     if match is None:
         bare = re.fullmatch(_NUMBER, typed.strip()) is not None

@@ -16,6 +16,23 @@ Kind = Literal["self", "encoder", "decoder", "cross"]
 Advance = Callable[[float], None]
 """Is called with the share of the work that is done, from 0 to 1."""
 
+
+class Watch:
+    """Follows a run that somebody waits for; is an ``Advance`` itself. This one shows nothing."""
+
+    def expect(self, words: str, seconds: Callable[[], float]) -> None:
+        """Show, before the run begins, what it does and about how long that takes.
+
+        words: such as ``ablating 24 heads × 10 texts``.
+        seconds: returns the estimate; called only if it is shown.
+        """
+
+    def __call__(self, share: float) -> None:
+        """Show which share of all operations is done, from 0 to 1."""
+
+
+UNWATCHED = Watch()
+
 Score = Literal["scaled-dot", "dot", "additive"]
 """How well a query and a key match: q·k/√d_k, q·k, or Σ v·tanh(q + k)."""
 
@@ -170,6 +187,32 @@ class ModelInfo:
         if self.kv_heads == self.heads or self.heads % self.kv_heads:
             return None
         return head * self.kv_heads // self.heads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """How the numbers of a report came about, and how it names its heads; reports inherit it.
+
+    text: the first text that was read, as it was given; empty if there is none.
+    source: where the texts come from, in words; empty if a person typed them.
+    seed: of every random choice.
+    seconds: the time that measuring took; 0 if it was not taken.
+    notes: sentences that a reader of the result must know.
+    complete: False if the run was interrupted or its time was up.
+    index_base: 0, or 1 for names that start at one; indices inside records start at 0.
+    """
+
+    text: str = ""
+    source: str = ""
+    seed: int = 0
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    complete: bool = True
+    index_base: int = 0
+
+    def head_name(self, head: tuple[int, int]) -> str:
+        """Return the name of a head (layer, head), such as ``L2H5``."""
+        return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ GROUND = {"records", "errors", "reading", "options", "interrupts"}
 SHARED = {"measures", "attention", "models", "engine", "draw", "texts", "resume", "cli"} | GROUND
 
 INSPECT = {
-    *("heads", "rollout", "explore", "generate", "why", "patterns", "ablate", "patch", "prune"),
-    *("diff", "check"),
+    *("heads", "rollout", "explore", "generate", "why", "patterns", "prune"),
+    *("interventions", "diff", "check"),
 }
 CAPABILITIES = INSPECT | {"params", "scaling", "verify", "sweep", "train", "docs"}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.opening import in_own_modes, open_given, text_or_none
+from attnviz.api.opening import for_tokens, in_own_modes, open_given, text_or_none
 from attnviz.errors import UsageError
 from attnviz.options import spelled_head
 from attnviz.texts import built_in_texts, texts_of
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from attnviz.api.opening import AnyHeads, AnyModel, AnyPairs
     from attnviz.engine.effects import Method, Metric, Mode, Positions, Unit
     from attnviz.engine.patching import Direction, PatchMetric, What
-    from attnviz.inspect.ablate.records import AblationReport
     from attnviz.inspect.check.records import CheckReport
     from attnviz.inspect.diff.records import DiffReport
-    from attnviz.inspect.patch.path import PathReport
-    from attnviz.inspect.patch.records import PatchReport
-    from attnviz.inspect.patch.request import Asked, At
+    from attnviz.inspect.interventions.ablate.records import AblationReport
+    from attnviz.inspect.interventions.patch.records import PatchReport
+    from attnviz.inspect.interventions.patch.request import Asked, At
+    from attnviz.inspect.interventions.path.path import PathReport
     from attnviz.inspect.prune.records import PruneReport
     from attnviz.inspect.prune.request import Importance
     from attnviz.models.model import Model
@@ -67,12 +67,13 @@ def ablate(
     a model or a file that cannot be read, UnsupportedError if the heads cannot be ablated.
     """
     given = locals()
-    from attnviz.inspect.ablate import ablate as question
-    from attnviz.inspect.ablate.request import AblateRequest
+    from attnviz.inspect.interventions.ablate import ablate as question
+    from attnviz.inspect.interventions.ablate.request import AblateRequest
 
     request = AblateRequest.of(given)
     read = texts_of(texts) or built_in_texts()
-    return question.ablate(open_given(model, tokenizer), read, request)
+    opening = for_tokens(question.reckoned(read, request), changed=True)
+    return question.ablate(open_given(model, tokenizer, opening), read, request)
 
 
 @in_own_modes
@@ -153,13 +154,14 @@ def patch(
     for a model or a file that cannot be read, UnsupportedError if the model cannot be patched.
     """
     given = locals()
-    from attnviz.inspect.patch import patch as question
-    from attnviz.inspect.patch.prompts import read_pairs
-    from attnviz.inspect.patch.request import PatchRequest
+    from attnviz.inspect.interventions.patch import patch as question
+    from attnviz.inspect.interventions.patch.request import PatchRequest
+    from attnviz.inspect.interventions.prompts import read_pairs
 
     request = PatchRequest.of(given)
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs)
-    return question.patch(open_given(model, tokenizer), read, request)
+    opening = for_tokens(question.reckoned(read, request), changed=True)
+    return question.patch(open_given(model, tokenizer, opening), read, request)
 
 
 @in_own_modes
@@ -185,13 +187,14 @@ def path(
     what ``patch`` raises.
     """
     given = locals()
-    from attnviz.inspect.patch import path as question
-    from attnviz.inspect.patch.prompts import read_pairs
-    from attnviz.inspect.patch.request import PathRequest
+    from attnviz.inspect.interventions.patch.request import PathRequest
+    from attnviz.inspect.interventions.path import path as question
+    from attnviz.inspect.interventions.prompts import read_pairs
 
     request = PathRequest.of({**given, "sender": spelled_head(sender)})
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs)
-    return question.path(open_given(model, tokenizer), read, request)
+    opened = open_given(model, tokenizer, for_tokens(question.reckoned(read)))
+    return question.path(opened, read, request)
 
 
 @in_own_modes

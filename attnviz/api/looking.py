@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.opening import for_one_pass, in_own_modes, open_given, text_or_none
+from attnviz.api.opening import (
+    for_one_pass,
+    for_tokens,
+    in_own_modes,
+    open_given,
+    text_or_none,
+)
 from attnviz.errors import UsageError
 from attnviz.options import spelled_heads
 from attnviz.texts import texts_of
@@ -159,7 +165,7 @@ def cut(
     a model that cannot be read, UnsupportedError if its attention cannot be edited.
     """
     given = locals()
-    from attnviz.inspect.heads.cut import cut_report, read_edge
+    from attnviz.inspect.heads.cut import cut_report, read_edge, reckoned
     from attnviz.inspect.heads.request import HeadsRequest
     from attnviz.inspect.heads.runs import requested_runs
 
@@ -167,7 +173,8 @@ def cut(
     words = read_edge(edge) if isinstance(edge, str) else edge
     if (read := text_or_none(text)) is None:
         raise UsageError('expected a text: attnviz.cut("tiny", "The cat sat.", "sat→cat")')
-    return cut_report(open_given(model, tokenizer), read, words, choice)
+    opened = open_given(model, tokenizer, for_tokens(reckoned(read)))
+    return cut_report(opened, read, words, choice)
 
 
 @in_own_modes

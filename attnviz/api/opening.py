@@ -132,6 +132,16 @@ def open_given(
 
 def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
     """Return a function that loads a model by name to run a text and ``tokens`` more tokens."""
-    from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+    from attnviz.models.resolve import reckoned_tokens
 
-    return lambda name: load(name, LoadOptions(tokens=reckoned_tokens(text) + tokens))
+    return for_tokens(reckoned_tokens(text) + tokens)
+
+
+def for_tokens(tokens: int | None, *, changed: bool = False) -> Callable[[str], Model]:
+    """Return a function that loads a named model to run about so many tokens.
+
+    tokens, changed: see ``LoadOptions``.
+    """
+    from attnviz.models.resolve import LoadOptions, load
+
+    return lambda name: load(name, LoadOptions(tokens=tokens, changed=changed))

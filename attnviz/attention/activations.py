@@ -17,32 +17,58 @@ approximation of x·Φ(x), or max(x, 0)."""
 
 
 def _silu(x: Floats) -> Floats:
-    """Return x / (1 + exp(−x)), written so that no exponent overflows."""
-    power = np.exp(-np.abs(x))
-    silu: Floats = x * np.where(x < 0, power, 1) / (1 + power)
+    """Return x / (1 + exp(−x)); where the exponential overflows, x / ∞ is the zero that it is."""
+    silu: Floats = np.negative(x)
+    with np.errstate(over="ignore"):
+        np.exp(silu, out=silu)
+    silu += 1
+    np.divide(x, silu, out=silu)
     return silu
 
 
 def _gelu_tanh(x: Floats) -> Floats:
-    """Return GPT-2's GELU: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³)))."""
-    inner = np.tanh(x.dtype.type(math.sqrt(2 / math.pi)) * (x + x.dtype.type(0.044715) * x**3))
-    gelu: Floats = x * (1 + inner) / 2
+    """Return GPT-2's GELU: x/2 · (1 + tanh(√(2/π) · (x + 0.044715 x³))).
+
+    The third power is written as products: ``x**3`` takes seventy times as long.
+    """
+    gelu: Floats = np.multiply(x, x)
+    gelu *= x.dtype.type(0.044715)
+    gelu += 1
+    gelu *= x
+    gelu *= x.dtype.type(math.sqrt(2 / math.pi))
+    np.tanh(gelu, out=gelu)
+    gelu += 1
+    gelu *= x
+    gelu *= x.dtype.type(0.5)
     return gelu
+
+
+_ERROR = (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
+"""The coefficients of Abramowitz & Stegun (1964), 7.1.26, the highest power first."""
 
 
 def _gelu(x: Floats) -> Floats:
     """Return x · Φ(x) with the error function of Abramowitz & Stegun (1964), 7.1.26, to 1.5e-7.
 
-    NumPy has no error function, and importing SciPy takes longer than running a text.
+    NumPy has no error function, and importing SciPy takes longer than running a text. As max(x, 0)
+    minus the small rest, which is the same for x and −x, nothing cancels in float32.
     """
-    wide = x.astype(np.float64, copy=False)
-    size = np.abs(wide) / math.sqrt(2)
-    t = 1 / (1 + 0.3275911 * size)
-    series = t * (
-        0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
-    )
-    error = np.copysign(1 - series * np.exp(-size * size), wide)
-    gelu: Floats = (wide * (1 + error) / 2).astype(x.dtype)
+    number = x.dtype.type
+    size = np.abs(x)
+    t = size * number(0.3275911 * math.sqrt(0.5))
+    t += 1
+    np.reciprocal(t, out=t)
+    rest = t * number(_ERROR[0])
+    for coefficient in _ERROR[1:]:
+        rest += number(coefficient)
+        rest *= t
+    power = np.multiply(x, x, out=t)
+    power *= number(-0.5)
+    rest *= np.exp(power, out=power)
+    rest *= size
+    rest *= number(-0.5)
+    rest += np.maximum(x, 0, out=size)
+    gelu: Floats = rest
     return gelu
 
 

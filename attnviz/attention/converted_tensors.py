@@ -65,6 +65,10 @@ class ConvertedTensors:
             self._kept[name] = tensor
         return tensor
 
+    def keeps(self, name: str) -> bool:
+        """Return whether a tensor was needed before, and is kept."""
+        return name in self._kept
+
     def keep(self, most: int) -> None:
         """Raise the number of bytes of converted tensors that are kept to ``most``, if larger."""
         self._most = max(self._most, most)

@@ -139,7 +139,12 @@ def scaled_dot_product_attention(
 def project(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """Return x Wᵀ + b: (..., in) to (..., out) by a weight (out, in), as in ``torch.nn.Linear``."""
     xp = namespace(x, weight)
-    projected = xp.matmul(x, xp.matrix_transpose(weight))
+    turned = xp.matrix_transpose(weight)
+    if len(x.shape) > 2 and len(weight.shape) == 2:  # one product, where NumPy makes one a text
+        flat = xp.matmul(xp.reshape(x, (-1, x.shape[-1])), turned)
+        projected = xp.reshape(flat, (*x.shape[:-1], weight.shape[0]))
+    else:
+        projected = xp.matmul(x, turned)
     return projected if bias is None else projected + bias
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Self
 
@@ -40,8 +41,13 @@ class NarrowAttention(NumpyAttention):
     def joined(self, outputs: Floats) -> Floats:
         return to_bfloat16(super().joined(outputs))
 
-    def _attend(
-        self, query: Floats, key: Floats, value: Floats, mask: NDArray[Any] | None
+    def attend(
+        self,
+        query: Floats,
+        key: Floats,
+        value: Floats,
+        mask: NDArray[Any] | None,
+        edit: Callable[[Floats], Floats] | None = None,
     ) -> tuple[Floats, Floats]:
         scaled = self.score == "scaled-dot"
         score = "dot" if scaled else self.score
@@ -49,16 +55,17 @@ class NarrowAttention(NumpyAttention):
         if scaled:
             scores = to_bfloat16(scores / query.dtype.type(math.sqrt(query.shape[-1])))
         weights = to_bfloat16(masked_softmax(scores, mask))
+        weights = weights if edit is None else edit(weights)
         return to_bfloat16(attention_output(weights, value)), weights
 
-    def _heads_of(
+    def heads_of(
         self,
         query: Floats,
         key: Floats,
         value: Floats,
         positions: NDArray[np.integer] | None = None,
     ) -> tuple[Floats, Floats, Floats]:
-        parts = super()._heads_of(query, key, value, positions)
+        parts = super().heads_of(query, key, value, positions)
         return to_bfloat16(parts[0]), to_bfloat16(parts[1]), to_bfloat16(parts[2])
 
     def _normed(self, x: Floats, gain: Floats | None) -> Floats:
@@ -80,11 +87,11 @@ class NarrowStack(NumpyStack):
         rounded = LazyTensors(stored, lambda name: to_bfloat16(stored[name].astype(np.float32)))
         return cls(stack.shape, rounded, stack.dtype)
 
-    def _embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
-        return to_bfloat16(super()._embed(ids, start))
+    def embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
+        return to_bfloat16(super().embed(ids, start))
 
-    def _attention(self, layer: int) -> NumpyAttention:
-        return NarrowAttention.of(super()._attention(layer))
+    def attention(self, layer: int) -> NumpyAttention:
+        return NarrowAttention.of(super().attention(layer))
 
     def _norm(self, name: str, residual: Floats) -> Floats:
         return to_bfloat16(super()._norm(name, to_bfloat16(residual)))
@@ -92,5 +99,11 @@ class NarrowStack(NumpyStack):
     def _project(self, name: str, x: Floats) -> Floats:
         return to_bfloat16(super()._project(name, to_bfloat16(x)))
 
-    def _layer(self, layer: int, residual: Floats, attended: Floats) -> Floats:
-        return to_bfloat16(super()._layer(layer, residual, attended))
+    def after_layer(
+        self,
+        layer: int,
+        residual: Floats,
+        attended: Floats,
+        edit: Callable[[Floats], Floats] = lambda fed: fed,
+    ) -> Floats:
+        return to_bfloat16(super().after_layer(layer, residual, attended, edit))

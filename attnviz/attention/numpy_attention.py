@@ -203,7 +203,7 @@ class NumpyAttention:
         if self.causal:
             seen = causal_mask(query.shape[-2], key.shape[-2], query, self.window)
             mask = combine_masks(mask, seen)
-        return self._attend(*self._heads_of(query, key, value, positions), mask)
+        return self.attend(*self.heads_of(query, key, value, positions), mask)
 
     def continued(self, x: Floats, past: KeyValues) -> tuple[Floats, Floats]:
         """Return what ``head_outputs`` gives for the new tokens of a causal text.
@@ -212,11 +212,11 @@ class NumpyAttention:
         The outputs are (heads, new token, value_dim), the weights (heads, new token, every token).
         """
         new = x.shape[-2]
-        query, key, value = self._heads_of(x, x, x, np.arange(past.tokens, past.tokens + new))
+        query, key, value = self.heads_of(x, x, x, np.arange(past.tokens, past.tokens + new))
         key, value = past.grown(key, value)
         is_last = new == 1 and self.window is None  # a single new query sees all keys
         mask = None if is_last else causal_mask(new, key.shape[-2], x, self.window)
-        return self._attend(query, key, value, mask)
+        return self.attend(query, key, value, mask)
 
     def in_rows(
         self, x: Floats, rows: int, observe: Callable[[int, Floats], None] | None = None
@@ -227,14 +227,14 @@ class NumpyAttention:
         is in memory at a time. ``observe(start, weights)`` gets each block (..., heads, rows, keys)
         of the queries from ``start`` on; if causal, without the keys after its last query.
         """
-        query, key, value = self._heads_of(x, x, x)
+        query, key, value = self.heads_of(x, x, x)
         tokens = x.shape[-2]
         outputs = np.empty((*query.shape[:-1], value.shape[-1]), x.dtype)
         for start in range(0, tokens, rows):
             stop = min(start + rows, tokens)
             seen = stop if self.causal else tokens
             mask = causal_mask(stop - start, seen, x, self.window) if self.causal else None
-            outputs[..., start:stop, :], weights = self._attend(
+            outputs[..., start:stop, :], weights = self.attend(
                 query[..., start:stop, :], key[..., :seen, :], value[..., :seen, :], mask
             )
             if observe is not None:
@@ -254,8 +254,26 @@ class NumpyAttention:
 
         They are projected and rotated, not scaled; each query head has its own copy of its key.
         """
-        query, key, _ = self._heads_of(x, x, x)
+        query, key, _ = self.heads_of(x, x, x)
         return query, key
+
+    def inputs(self, x: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return query, key and value (..., heads, token, dim) of self-attention over x.
+
+        They are projected and rotated, not scaled; keys and values are those of key/value heads.
+        """
+        return self._once(self.heads_of(x, x, x))
+
+    def moved_inputs(self, x: Floats, change: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return what a change (..., token, d_model) of x adds to its ``inputs``.
+
+        It is linear in the change: norms of query and key keep the scale that they have over x.
+        """
+        query = self._moved(x, change, self.query_weight, self.query_bias, self.query_gain)
+        key = self._moved(x, change, self.key_weight, self.key_bias, self.key_gain)
+        value = project(change, self.value_weight)
+        query = query * x.dtype.type(self.query_factor)
+        return self._once(self.shape.separate_heads(query, key, value, self.rotary))
 
     def seen(self, x: Floats) -> NDArray[np.bool_] | None:
         """Return whether each query of x sees each key, (query, key); None if all are seen."""
@@ -269,8 +287,8 @@ class NumpyAttention:
 
         The values are (..., heads, token, value_dim), repeated for each query head.
         """
-        query, key, value = self._heads_of(x, x, x)
-        outputs, weights = self._attend(query, key, value, self.seen(x))
+        query, key, value = self.heads_of(x, x, x)
+        outputs, weights = self.attend(query, key, value, self.seen(x))
         return self.joined(outputs), weights, value
 
     @property
@@ -283,18 +301,28 @@ class NumpyAttention:
 
         Times the attention weight on j it is the norm of what j adds (Kobayashi et al. 2020).
         """
-        value = self._heads_of(x, x, x)[2]
+        value = self.heads_of(x, x, x)[2]
         moved = np.matmul(value, np.moveaxis(self.output_by_head, 0, -1))
         norms: Floats = np.sqrt(np.square(moved).sum(-1))
         return norms
 
-    def _attend(
-        self, query: Floats, key: Floats, value: Floats, mask: NDArray[Any] | None
+    def attend(
+        self,
+        query: Floats,
+        key: Floats,
+        value: Floats,
+        mask: NDArray[Any] | None,
+        edit: Callable[[Floats], Floats] | None = None,
     ) -> tuple[Floats, Floats]:
+        """Return each head's output (..., heads, query, value_dim), and the weights.
+
+        query, key, value: as ``heads_of`` returns them. edit: returns the weights to go on with.
+        """
         weights: Floats = masked_softmax(scores_by(self.score, query, key, self.score_weight), mask)
+        weights = weights if edit is None else edit(weights)
         return attention_output(weights, value), weights
 
-    def _heads_of(
+    def heads_of(
         self,
         query: Floats,
         key: Floats,
@@ -312,6 +340,25 @@ class NumpyAttention:
             self.rotary,
             positions,
         )
+
+    def _once(self, parts: tuple[Floats, Floats, Floats]) -> tuple[Floats, Floats, Floats]:
+        """Return query, key and value with each key/value head once."""
+        query, key, value = parts
+        every = self.shape.groups
+        return query, key[..., ::every, :, :], value[..., ::every, :, :]
+
+    def _moved(
+        self, x: Floats, change: Floats, weight: Floats, bias: Floats | None, gain: Floats | None
+    ) -> Floats:
+        """Return the projected change, times the scale of a norm of each head over x."""
+        moved: Floats = project(change, weight)
+        if gain is None:
+            return moved
+        parts = project(x, weight, bias).reshape(*x.shape[:-1], -1, len(gain))
+        square = np.mean(parts * parts, axis=-1, keepdims=True)
+        scaled = moved.reshape(*change.shape[:-1], -1, len(gain)) * gain
+        held: Floats = scaled / np.sqrt(square + x.dtype.type(self.norm_eps))
+        return held.reshape(moved.shape)
 
     def _normed(self, x: Floats, gain: Floats | None) -> Floats:
         """Return x (..., token, heads · head_dim) with an RMS norm of each head; x if no gain."""

@@ -15,7 +15,7 @@ a model without learned positions has no ``positions.weight``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Any, Self
@@ -53,10 +53,12 @@ class NumpyStack:
         self.tensors = ConvertedTensors(tensors, dtype)
         self.finite = True
         self._removed: Mapping[int, tuple[int, ...]] = {}
+        self._attentions: dict[int, NumpyAttention] = {}
 
     def without(self, heads: Collection[tuple[int, int]]) -> Self:
         """Return the same stack with these (layer, head) ablated: their outputs count as zero."""
         changed = copy(self)
+        changed._attentions = {}
         changed._removed = {
             layer: tuple(sorted(head for at, head in heads if at == layer)) for layer, _ in heads
         }
@@ -74,6 +76,7 @@ class NumpyStack:
         ids: ArrayLike,
         observe: Callable[[int, Floats, Floats], None],
         past: Sequence[KeyValues] = (),
+        masks: Mapping[int, NDArray[np.bool_]] | None = None,
     ) -> Floats:
         """Return the residual after the last layer.
 
@@ -81,58 +84,45 @@ class NumpyStack:
         head, token, dim), before the output projection.
         past: the cached keys and values of each layer of a causal stack for the first tokens of
             ``ids`` (token,); only the tokens after those are run, and see them all.
+        masks: by layer whether each head's queries see each key, (head, query, key), in addition to
+            what the model itself hides; not together with ``past``.
         """
-        residual = self._embed(self._check(ids), past[0].tokens if past else 0)
+        residual = self.embed(self.checked(ids), past[0].tokens if past else 0)
         for layer in range(self.shape.layers):
-            attention, read = self._attention(layer), self._read(layer, residual)
-            outputs, weights = (
-                attention.continued(read, past[layer]) if past else attention.head_outputs(read)
-            )
+            attention, read = self.attention(layer), self.read(layer, residual)
+            if past:
+                outputs, weights = attention.continued(read, past[layer])
+            else:
+                mask = None if masks is None else masks.get(layer)
+                outputs, weights = attention.head_outputs(read, mask=mask)
             observe(layer, weights, outputs)
-            residual = self._layer(layer, residual, attention.joined(outputs))
+            residual = self.after_layer(layer, residual, attention.joined(outputs))
         return residual
 
     def unembed(self, residual: Floats) -> Floats:
         """Return the logits (..., vocabulary) of a residual (..., d_model) after the last layer."""
-        residual = self.hidden(residual)
-        if "prediction.weight" in self.tensors:
-            activate = ACTIVATE[self.shape.head_activation]
-            residual = self._norm(
-                "prediction_norm", activate(self._project("prediction", residual))
-            )
-        # a tied unembedding is the embedding
-        tied = "unembedding.weight" not in self.tensors
-        weight = self.tensors["tokens.weight" if tied else "unembedding.weight"]
-        scores: Floats = project(residual, weight, self.tensors.optional("unembedding.bias"))
+        scores: Floats = project(self.unembedded(self.hidden(residual)), *self.unembedding)
         self.finite = self.finite and bool(np.isfinite(scores).all())
         return scores
+
+    @property
+    def unembedding(self) -> tuple[Floats, Floats | None]:
+        """Return weight and bias of the unembedding; if it is tied, the weight of the embedding."""
+        tied = "unembedding.weight" not in self.tensors
+        weight = self.tensors["tokens.weight" if tied else "unembedding.weight"]
+        return weight, self.tensors.optional("unembedding.bias")
+
+    def unembedded(self, hidden: Floats) -> Floats:
+        """Return what the unembedding reads (..., width) of final hidden states (..., d_model)."""
+        if "prediction.weight" not in self.tensors:
+            return hidden
+        activate = ACTIVATE[self.shape.head_activation]
+        return self._norm("prediction_norm", activate(self._project("prediction", hidden)))
 
     def hidden(self, residual: Floats) -> Floats:
         """Return the final hidden states: the final norm of the residual after the last layer."""
         has_norm = "final_norm.weight" in self.tensors
         return self._norm("final_norm", residual) if has_norm else residual
-
-    def removals(self, ids: ArrayLike, most: int) -> Iterator[tuple[int, int, Floats]]:
-        """Yield (layer, first head, residuals) of one text with each head ablated, layer by layer.
-
-        The residuals (head, token, width) after the last layer are those with the first head
-        ablated, with the next one and so on, at most ``most`` at once. The layers before the
-        ablated one are run once. Raises UsageError as ``logits``.
-        """
-        residual = self._embed(self._check(ids))
-        for layer in range(self.shape.layers):
-            attention = self._attention(layer)
-            outputs, _ = attention.head_outputs(self._read(layer, residual))
-            for first in range(0, len(outputs), most):
-                heads = np.arange(first, min(first + most, len(outputs)))
-                without = np.repeat(outputs[None], len(heads), 0)
-                without[heads - first, heads] = 0
-                ends = self._layer(layer, residual, attention.joined(without))
-                for later in range(layer + 1, self.shape.layers):
-                    read = self._read(later, ends)
-                    ends = self._layer(later, ends, self._attention(later)(read)[0])
-                yield layer, first, ends
-            residual = self._layer(layer, residual, attention.joined(outputs))
 
     @property
     def is_sum(self) -> bool:
@@ -147,11 +137,11 @@ class NumpyStack:
         """
         if not self.is_sum:
             raise ValueError("the residual is no sum where norms stand behind each part")
-        embedded = residual = self._embed(self._check(ids))
+        embedded = residual = self.embed(self.checked(ids))
         layers = []
         for layer in range(self.shape.layers):
-            attention = self._attention(layer)
-            attended, weights, values = attention.parts(self._read(layer, residual))
+            attention = self.attention(layer)
+            attended, weights, values = attention.parts(self.read(layer, residual))
             fed = self._fed(layer, residual, attended)
             residual = residual + attended + fed
             output, bias = attention.output_by_head, attention.output_bias
@@ -250,19 +240,20 @@ class NumpyStack:
         look: observes a wanted layer and returns its attention's output; pass_by: returns that of
             another layer.
         """
-        checked = self._check(ids)
+        checked = self.checked(ids)
         wanted = [layer for layer in range(self.shape.layers) if wants(layer)]
         if not wanted:
             return
-        residual = self._embed(checked)
+        residual = self.embed(checked)
         for layer in range(wanted[-1] + 1):
-            attention, read = self._attention(layer), self._read(layer, residual)
+            attention, read = self.attention(layer), self.read(layer, residual)
             attended = look(layer, attention, read) if layer in wanted else pass_by(attention, read)
             self.finite = self.finite and bool(np.isfinite(attended).all())
             if layer < wanted[-1]:
-                residual = self._layer(layer, residual, attended)
+                residual = self.after_layer(layer, residual, attended)
 
-    def _check(self, ids: ArrayLike) -> NDArray[np.integer]:
+    def checked(self, ids: ArrayLike) -> NDArray[np.integer]:
+        """Return token ids as an array; UsageError as ``logits``."""
         checked = np.asarray(ids)
         if checked.ndim == 0 or checked.size == 0:
             raise UsageError("expected at least one token, got none")
@@ -279,13 +270,15 @@ class NumpyStack:
             )
         return checked
 
-    def _embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
+    def embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
         """Return the residual before the first layer, of the tokens from ``start`` on."""
         residual = self.tensors.rows("tokens.weight", ids[..., start:])
         if self.shape.embedding_scale != 1.0:
             residual = residual * self.dtype.type(self.shape.embedding_scale)
         if "positions.weight" in self.tensors:
-            residual = residual + self.tensors.rows("positions.weight", self._places(ids, start))
+            residual = residual + self.tensors.rows(
+                "positions.weight", _places(ids, start, self.shape.padding)
+            )
         if "types.weight" in self.tensors:
             residual = residual + self.tensors.rows("types.weight", slice(0, 1))
         if "embedding_norm.weight" in self.tensors:
@@ -294,22 +287,16 @@ class NumpyStack:
             residual = self._project("embedding_projection", residual)
         return residual
 
-    def _places(self, ids: NDArray[np.integer], start: int) -> NDArray[np.integer] | slice:
-        """Return the rows of the position table for the tokens from ``start`` on."""
-        padding = self.shape.padding
-        if padding is None:
-            return slice(start, ids.shape[-1])
-        counted = ids != padding
-        places: NDArray[np.integer] = np.cumsum(counted, axis=-1) * counted + padding
-        return places[..., start:]
-
-    def _read(self, layer: int, residual: Floats) -> Floats:
+    def read(self, layer: int, residual: Floats) -> Floats:
         """Return the input of a layer's attention."""
         if self.shape.order == "after":
             return residual
         return self._norm(f"layers.{layer}.attention_norm", residual)
 
-    def _attention(self, layer: int) -> NumpyAttention:
+    def attention(self, layer: int) -> NumpyAttention:
+        """Return the attention of a layer."""
+        if layer in self._attentions:
+            return self._attentions[layer]
         name, shape = f"layers.{layer}", self.shape
         parts: dict[str, Any] = {
             f"{part}_{kind}": self.tensors[stored]
@@ -322,7 +309,7 @@ class NumpyStack:
             for part in ("query", "key")
             if (stored := f"{name}.{part}_norm.weight") in self.tensors
         }
-        return NumpyAttention(
+        attention = NumpyAttention(
             **parts,
             **gains,
             heads=shape.heads,
@@ -334,14 +321,27 @@ class NumpyStack:
             query_factor=1.0 if shape.scaled else math.sqrt(shape.head_dim),
             removed=self._removed.get(layer, ()),
         )
+        if self.tensors.keeps(f"{name}.output.weight"):
+            self._attentions[layer] = attention
+        return attention
 
-    def _layer(self, layer: int, residual: Floats, attended: Floats) -> Floats:
-        """Return the residual after a layer whose attention adds ``attended``."""
+    def after_layer(
+        self,
+        layer: int,
+        residual: Floats,
+        attended: Floats,
+        edit: Callable[[Floats], Floats] = lambda fed: fed,
+    ) -> Floats:
+        """Return the residual after a layer whose attention adds ``attended``.
+
+        edit: is given what the feed-forward adds, and returns what is added.
+        """
         name = f"layers.{layer}"
         if self.shape.order == "after":
             between = self._norm(f"{name}.attention_norm", residual + attended)
-            return self._norm(f"{name}.feed_norm", between + self._feed_forward(layer, between))
-        return residual + attended + self._fed(layer, residual, attended)
+            fed = edit(self._feed_forward(layer, between))
+            return self._norm(f"{name}.feed_norm", between + fed)
+        return residual + attended + edit(self._fed(layer, residual, attended))
 
     def _fed(self, layer: int, residual: Floats, attended: Floats) -> Floats:
         """Return the output of a layer's feed-forward, in a model with norms before each part."""
@@ -375,6 +375,17 @@ class NumpyStack:
         weight, bias = self.tensors[f"{name}.weight"], self.tensors.optional(f"{name}.bias")
         projected: Floats = project(x, weight, bias)
         return projected
+
+
+def _places(
+    ids: NDArray[np.integer], start: int, padding: int | None
+) -> NDArray[np.integer] | slice:
+    """Return the rows of the position table for the tokens from ``start`` on."""
+    if padding is None:
+        return slice(start, ids.shape[-1])
+    counted = ids != padding
+    places: NDArray[np.integer] = np.cumsum(counted, axis=-1) * counted + padding
+    return places[..., start:]
 
 
 def _observe_block(

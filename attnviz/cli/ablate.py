@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.inspect.ablate.request import AblateRequest
+from attnviz.inspect.interventions.ablate.request import AblateRequest
 from attnviz.options import option
 
 EXAMPLES = """
@@ -46,13 +46,14 @@ def ablate(
     """Ablate each head and measure how much the loss rises."""
     # Options are checked before a model is loaded. Ctrl-C shows the partial result.
     from attnviz.cli.outlet import open_outlet
-    from attnviz.inspect.ablate import ablate as question
+    from attnviz.inspect.interventions.ablate import ablate as question
     from attnviz.texts import read_texts
 
     options = shared.load_options(model.model, loading, model.seed, own)
     outlet = open_outlet(output)
     read = read_texts(texts.text, texts.file, texts.texts)
-    loaded = outlet.load(model.model, options)
+    tokens = question.reckoned(read, request)
+    loaded = outlet.load(model.model, replace(options, tokens=tokens, changed=True))
     drawn = outlet.console is not None and not output.whole
     with (
         outlet.resumable(request.resume),

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from attnviz import __version__
-from attnviz.cli.groups import SETTINGS
+from attnviz.cli.groups import SETTINGS, with_plain_values
 
 GROUPS = {
     "Look": {
@@ -71,6 +71,9 @@ class _Lazy(TyperGroup):
         super().__init__(**settings)
         for name, line in COMMANDS.items():
             self.add_command(TyperCommand(name, help=line))
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return with_plain_values(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write all commands on one small screen."""

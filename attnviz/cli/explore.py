@@ -100,8 +100,9 @@ def explore(
     from attnviz.inspect.explore.app import Explorer
     from attnviz.inspect.explore.desk import SideSource
     from attnviz.inspect.explore.saved import SavedSession, open_saved
-    from attnviz.inspect.explore.scene import Scene, View, Written
+    from attnviz.inspect.explore.scene import Scene
     from attnviz.inspect.explore.session import open_session
+    from attnviz.inspect.explore.view import View, Written
     from attnviz.texts import read_text
 
     choice = Choice(
@@ -147,8 +148,7 @@ def explore(
         run = first.session.run
         written = Written(run.sampling, run.steps, at=len(run.steps), running=False)
         view = view.with_written(written)
-    app = Explorer(first, view, look, second, joined=console.color_system == "256")
-    app.run_to_its_end()
+    Explorer(first, view, look, second).run_to_its_end()
 
 
 def _is_saved(typed: str) -> bool:
@@ -183,7 +183,7 @@ def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
     else:
         reason = ""
     if reason:
-        from attnviz.inspect.explore.scene import shell_word
+        from attnviz.inspect.explore.command import shell_word
 
         text = [] if opened.text is None else [opened.text]
         file = [] if opened.file is None else ["--file", str(opened.file)]

@@ -106,7 +106,7 @@ def _cut(
     outlet: Outlet,
 ) -> None:
     """Cut the edge and show how prediction and loss change."""
-    from attnviz.inspect.heads.cut import cut_report, read_edge
+    from attnviz.inspect.heads.cut import cut_report, read_edge, reckoned
     from attnviz.inspect.heads.runs import requested_runs
 
     words = read_edge(edge)
@@ -114,7 +114,7 @@ def _cut(
     if unused:
         raise UsageError(f"--cut measures what an edge does, without maps: leave out {unused[0]}")
     ((_, choice),) = requested_runs(request)
-    model = outlet.load(name, options)
+    model = outlet.load(name, replace(options, tokens=reckoned(text)))
     with outlet.advancing("cutting the edge") as advance:
         report = cut_report(model, text, words, choice, advance)
     outlet.show(report)

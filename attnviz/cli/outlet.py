@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # JSON output needs no drawing code
     from attnviz.draw.document import Document
     from attnviz.models.model import Model
     from attnviz.models.resolve import LoadOptions
-    from attnviz.records import Advance
+    from attnviz.records import Watch
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Outlet:
         with loading(name, self.notices) as progress:
             yield load(name, replace(options, progress=progress))
 
-    def advancing(self, what: str, long: bool = False) -> AbstractContextManager[Advance]:
+    def advancing(self, what: str, long: bool = False) -> AbstractContextManager[Watch]:
         """Return a progress bar named ``what``; with ``long``, shown with ``--json`` too."""
         from attnviz.cli.progress import scanning
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.inspect.patch.request import PatchRequest
+from attnviz.inspect.interventions.patch.request import PatchRequest
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -31,13 +33,14 @@ def patch(
     """Patch activations between two prompts: which heads carry the difference."""
     # Options are checked before a model is loaded. Ctrl-C shows the partial result.
     from attnviz.cli.outlet import open_outlet
-    from attnviz.inspect.patch import patch as question
-    from attnviz.inspect.patch.prompts import read_pairs
+    from attnviz.inspect.interventions.patch import patch as question
+    from attnviz.inspect.interventions.prompts import read_pairs
 
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)
     pairs = read_pairs(request.clean, request.corrupt, request.pairs)
-    loaded = outlet.load(model.model, options)
+    tokens = question.reckoned(pairs, request)
+    loaded = outlet.load(model.model, replace(options, tokens=tokens, changed=True))
     with outlet.resumable(request.resume), outlet.advancing("patching", long=True) as advance:
         report = question.patch(loaded, pairs, request, advance=advance)
     outlet.show(report)

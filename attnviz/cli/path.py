@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.inspect.patch.request import PathRequest
+from attnviz.inspect.interventions.patch.request import PathRequest
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -26,13 +28,13 @@ def path(
 ) -> None:
     """Follow one head: which later heads read what it writes."""
     from attnviz.cli.outlet import open_outlet
-    from attnviz.inspect.patch import path as question
-    from attnviz.inspect.patch.prompts import read_pairs
+    from attnviz.inspect.interventions.path import path as question
+    from attnviz.inspect.interventions.prompts import read_pairs
 
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)
     pairs = read_pairs(request.clean, request.corrupt, request.pairs)
-    loaded = outlet.load(model.model, options)
+    loaded = outlet.load(model.model, replace(options, tokens=question.reckoned(pairs)))
     with outlet.advancing("following paths", long=True) as advance:
         report = question.path(loaded, pairs, request, advance=advance)
     outlet.show(report)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from attnviz.draw.labels import visible
 from attnviz.draw.numbers import spoken_time
-from attnviz.records import Advance
+from attnviz.records import UNWATCHED, Watch
 
 if TYPE_CHECKING:
+    from rich import progress as bars
     from rich.console import Console
 
     from attnviz.models.download import Progress
@@ -25,6 +27,9 @@ _PATIENCE = 10.0
 """Seconds between two lines if no terminal shows a bar."""
 
 _LEAST_SHARE = 0.001
+
+_BAR = 20
+"""Columns of a bar next to words about what is done."""
 
 
 @contextmanager
@@ -76,45 +81,81 @@ def _a_line_a_file(console: Console) -> Progress:
 
 
 @contextmanager
-def scanning(what: str, console: Console) -> Iterator[Advance]:
-    """Show a bar with the time that is left, until the block ends; without a terminal, some lines.
+def scanning(what: str, console: Console) -> Iterator[Watch]:
+    """Show what is done and how long it takes; without a terminal, some lines.
 
-    Before the first progress, as while torch is imported, the bar has no length.
+    what: is shown until the run says more.
     """
     if console.quiet:
-        yield lambda share: None
+        yield UNWATCHED
         return
     if not console.is_interactive:
-        yield _a_line_now_and_then(what, console)
+        yield _Lines(what, console)
         return
     from rich import progress as bars
 
     with bars.Progress(
         bars.SpinnerColumn(),
         bars.TextColumn("{task.description}", markup=False),
-        bars.BarColumn(),
+        bars.BarColumn(bar_width=_BAR),
         bars.TaskProgressColumn(),
-        bars.TimeRemainingColumn(),
         console=console,
         transient=True,
     ) as shown:
-        task = shown.add_task("starting", total=None)
-        yield lambda share: shown.update(task, description=what, total=1.0, completed=share)
+        yield _Bar(what, shown, shown.add_task(what, total=None))
 
 
-def _a_line_now_and_then(
-    what: str, console: Console, clock: Callable[[], float] = time.monotonic
-) -> Advance:
-    """Return a function that prints progress and time left, at most every ten seconds."""
-    start = said = clock()
+class _Shown(Watch):
+    """Knows how long a run still takes: by the estimate at first, by its own pace after that."""
 
-    def advance(share: float) -> None:
-        nonlocal said
-        now = clock()
-        if now - said < _PATIENCE or not _LEAST_SHARE < share < 1:
+    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.what = what
+        self._clock = clock
+        self._start = clock()
+        self._whole: float | None = None
+
+    def expect(self, words: str, seconds: Callable[[], float]) -> None:
+        self.what, self._whole = words, seconds()
+        self._start = self._clock()
+        self(0.0)
+
+    def left(self, share: float) -> float | None:
+        """Return the seconds that are left, None as long as that is unknown."""
+        if share < _LEAST_SHARE:
+            return self._whole
+        return (self._clock() - self._start) * (1 - share) / share
+
+
+class _Bar(_Shown):
+    def __init__(self, what: str, shown: bars.Progress, task: bars.TaskID) -> None:
+        super().__init__(what)
+        self._shown, self._task = shown, task
+
+    def __call__(self, share: float) -> None:
+        left = self.left(share)
+        about = "" if left is None else f" · about {spoken_time(math.ceil(left))}"
+        end = " left" if about and share else ""
+        words = f"{self.what}{about}{end}"
+        at_once = share == 0  # later it is drawn ten times a second
+        self._shown.update(
+            self._task, description=words, total=1.0, completed=share, refresh=at_once
+        )
+
+
+class _Lines(_Shown):
+    """Prints progress and time left, at most every ten seconds."""
+
+    def __init__(
+        self, what: str, console: Console, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(what, clock)
+        self._console, self._said = console, clock()
+
+    def __call__(self, share: float) -> None:
+        now, left = self._clock(), self.left(share)
+        if now - self._said < _PATIENCE or not _LEAST_SHARE < share < 1 or left is None:
             return
-        said = now
-        left = (now - start) * (1 - share) / share
-        console.print(f"{what}: {share:.0%} done, about {spoken_time(left)} left")
-
-    return advance
+        self._said = now
+        self._console.print(
+            f"{self.what}: {share:.0%} done, about {spoken_time(left)} left", soft_wrap=True
+        )

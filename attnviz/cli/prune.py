@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.inspect.prune.request import PruneRequest
@@ -39,8 +41,10 @@ def prune(
     if request.out is not None:
         check_new_directory(request.out)
     read = read_texts(texts.text, texts.file, texts.texts)
+    if model.model == "tiny":  # torch only writes it
+        options = replace(options, tokens=0)
     with outlet.opened(model.model, options) as loaded:
-        from attnviz.inspect.prune import prune as question  # imports torch
+        from attnviz.inspect.prune import prune as question  # may import torch
     with outlet.advancing("removing heads") as advance:
         report = question.prune(loaded, read, request, advance=advance)
     outlet.show(report)

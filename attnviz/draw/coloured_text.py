@@ -71,14 +71,12 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
         drawn.append(text_line((" " * _INDENT + fit(words, room - _INDENT).rstrip(), DIM)))
     for row in kept:
         before = theme.ellipsis if row is kept[0] and start else ""
-        drawn.append([Segment(before.ljust(_INDENT))])
-        for piece in row:
-            drawn[-1] += _piece_line(piece, shown, theme)
+        drawn.append([Segment(before.ljust(_INDENT)), *pieces_line(row, shown, theme)])
         after = row is kept[-1] and start + most < len(rows)
         drawn[-1] += [Segment(" " + theme.ellipsis)] * after
         if not theme.colour:
-            marks = "".join(_marks(piece, shown, theme) for piece in row)
-            drawn.append(text_line((" " * _INDENT + marks).rstrip()))
+            marks = " " * _INDENT + marks_line(row, shown, theme)
+            drawn.append(text_line(marks.rstrip()))
     if not lines:
         for said in extremes(shown, theme.encoding):
             for line in wrapped([(word, False) for word in said], room - _INDENT, theme):
@@ -208,22 +206,30 @@ def tint_of(value: float, shown: Map) -> Tint | None:
     return Tint(int(weight_steps(np.array(value / full))))
 
 
-def _piece_line(piece: TextPiece, shown: Map, theme: Theme) -> Line:
-    tint = tint_of(piece.value, shown)
-    style = DIM if math.isnan(piece.value) else None
-    if tint is not None and theme.colour:
-        style = theme.ground(tint)
-    return [*[Segment(piece.gap)] * bool(piece.gap), Segment(piece.label, style)]
+def pieces_line(pieces: Sequence[TextPiece], shown: Map, theme: Theme) -> Line:
+    """Return pieces in one line, each on the ground of its value if the theme has colour."""
+    line: Line = []
+    for piece in pieces:
+        tint = tint_of(piece.value, shown)
+        style = DIM if math.isnan(piece.value) else None
+        if tint is not None and theme.colour:
+            style = theme.ground(tint)
+        line += [*[Segment(piece.gap)] * bool(piece.gap), Segment(piece.label, style)]
+    return line
 
 
-def _marks(piece: TextPiece, shown: Map, theme: Theme) -> str:
-    if math.isnan(piece.value):
-        glyph = " "
-    elif shown.limit:
-        glyph = sign_glyph(piece.value, shown.limit, theme.ascii)
-    else:
-        glyph = theme.glyph(int(weight_steps(np.array(piece.value / shown.full))))
-    return piece.gap + glyph * width(piece.label)
+def marks_line(pieces: Sequence[TextPiece], shown: Map, theme: Theme) -> str:
+    """Return the glyphs of the values, to stand below the pieces in place of colour."""
+    marks = ""
+    for piece in pieces:
+        if math.isnan(piece.value):
+            glyph = " "
+        elif shown.limit:
+            glyph = sign_glyph(piece.value, shown.limit, theme.ascii)
+        else:
+            glyph = theme.glyph(int(weight_steps(np.array(piece.value / shown.full))))
+        marks += piece.gap + glyph * width(piece.label)
+    return marks
 
 
 def _number(value: float, shown: Map) -> str:

@@ -42,6 +42,13 @@ def strength_glyph(strength: float, theme: Theme) -> str:
     return glyphs[max(sum(strength >= step for step in _STEPS) - 1, 0)]
 
 
+def cell_glyph(strength: float, tint: Tint | None, theme: Theme) -> str:
+    """Return the glyph of a cell without colour: of its strength, and of its sign if it has one."""
+    if tint is not None and tint.palette == DIVERGING:
+        return sign_glyph(strength * abs(strength), 1.0, theme.ascii)
+    return strength_glyph(strength, theme)
+
+
 class _Form(NamedTuple):
     """What all cells of a grid hold: so many columns of letters, of text, and of a mark before.
 
@@ -88,7 +95,7 @@ def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
 
 def full_width(grid: HeadGrid) -> int:
     """Return the columns that the cells take where there is room for all."""
-    return _indent(grid.rows) + _widest_cell(grid) * len(grid.columns)
+    return names_width(grid.rows) + _widest_cell(grid) * len(grid.columns)
 
 
 def grid_block(grid: HeadGrid, theme: Theme, room: int) -> Block:
@@ -100,7 +107,7 @@ def grid_block(grid: HeadGrid, theme: Theme, room: int) -> Block:
     """
     title = Block(tuple(wrapped(spelled_parts(grid.title, theme), room, theme)), room)
     halved = (
-        grid.halved and theme.half_blocks and len(grid.columns) <= room - _indent(grid.rows) - 3
+        grid.halved and theme.half_blocks and len(grid.columns) <= room - names_width(grid.rows) - 3
     )
     drawn = _two_a_line(grid, theme, room) if halved else _cells(grid, theme, room)
     cells = stack([title, drawn], gap=0)
@@ -109,11 +116,11 @@ def grid_block(grid: HeadGrid, theme: Theme, room: int) -> Block:
 
 def _cells(grid: HeadGrid, theme: Theme, room: int) -> Block:
     count, names = len(grid.columns), list(grid.rows)
-    per_row = _per_row(grid, theme, room - _indent(names))
+    per_row = _per_row(grid, theme, room - names_width(names))
     starts = range(0, count, per_row)
     if len(starts) > 1:
         names = [name + grid.columns[start] for name in names for start in starts]
-    indent = _indent(names)
+    indent = names_width(names)
     form = _form(grid, max(min((room - indent) // per_row, _widest_cell(grid)), _LEAST), theme)
     lines: list[Line] = []
     if len(starts) == 1:
@@ -137,19 +144,21 @@ def _two_a_line(grid: HeadGrid, theme: Theme, room: int) -> Block:
     """Return the colours alone, two rows in each line, named such as ``L4 L5``."""
     count, rows = len(grid.columns), len(grid.rows)
     names = [" ".join(grid.rows[row : row + 2]) for row in range(0, rows, 2)]
-    indent = _indent(names)
+    indent = names_width(names)
     wide = min(max((room - indent) // count, 1), _LEAST)
     lines: list[Line] = [[Segment(" " * indent), *_headings(grid.columns, _Form(wide, 0, 0, 0))]]
     for name, row in zip(names, range(0, rows, 2), strict=True):
         line = [Segment(name.ljust(indent), BOLD)]
         for column in range(count):
-            above, below = (grid.cells.get((each, column)) for each in (row, row + 1))
-            line.append(theme.halves(above and above.tint, below and below.tint, wide))
+            found = (grid.cells.get((each, column)) for each in (row, row + 1))
+            above, below = (each and each.tint and theme.ink(each.tint) for each in found)
+            line.append(theme.halves(above, below, wide))
         lines.append(without_trailing_blanks(line))
     return _ended(lines, grid)
 
 
-def _indent(names: Sequence[str]) -> int:
+def names_width(names: Sequence[str]) -> int:
+    """Return the columns that the names of the rows take, with the blank behind them."""
     return max(map(width, names)) + 1
 
 
@@ -199,10 +208,9 @@ def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
     content = f"{letters} {text}" if letters and text else letters + text
     mark = " "
     if entry.tint is not None and not theme.colour:
-        mark = strength_glyph(entry.strength, theme)
-        if entry.tint.palette == DIVERGING:  # beside a number with its sign, size is enough
-            root = abs(entry.strength) if text else entry.strength
-            mark = sign_glyph(root * abs(root), 1.0, theme.ascii)
+        # Next to a number with its sign, size is enough.
+        root = abs(entry.strength) if text else entry.strength
+        mark = cell_glyph(root, entry.tint, theme)
     shown = mark * (form.mark if content.strip() else form.inner) + content
     style = DIM if entry.tint is None else theme.ground(entry.tint)
     return [

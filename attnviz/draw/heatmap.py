@@ -22,6 +22,7 @@ from attnviz.draw.blocks import (
 from attnviz.draw.labels import at_blanks, fit, width
 from attnviz.draw.maps import MOST_LINES, Fit, cell_lines, cell_steps, fitted, pooling
 from attnviz.draw.numbers import NumberScale
+from attnviz.draw.provenance import share
 from attnviz.draw.theme import Theme
 
 _LEAST_NAME = 8  # columns for tokens behind a downsampled map
@@ -49,18 +50,20 @@ def heatmap(
         return _dense(
             weights, axes, theme=theme, room=room, values=values, lines=lines, limit=limit
         )
-    steps = cell_steps(weights, (1, 1), axes.causal, limit)
+    plan = Fit(cells.wide, False, (1, 1))
+    steps = cell_steps(weights, plan.factors, axes.causal, limit)
+
+    def text(query: int, key: int) -> str:
+        return _value(float(weights[query, key]), theme, limit)
+
     drawn: list[Line] = []
-    for query, row in enumerate(steps):
-        line = [
-            theme.cells(int(step), cells.wide, _value(weight, cells, theme, limit))
-            for step, weight in zip(row, weights[query].tolist(), strict=True)
-        ]
+    for query, line in enumerate(cell_lines(steps, plan, theme, text if cells.values else None)):
         if axes.diagonal:
             label = _cut(axes.queries[query], room - cells.wide * (query + 1) - 1, theme)
             drawn.append([*line[: query + 1], Segment(f" {label}")])
         else:
-            label = _row_label(axes, query, cells.header == "numbers", theme)
+            room_for_label = axes.label_width - 1
+            label = row_label(axes, query, room_for_label, cells.header == "numbers", theme)
             drawn.append(without_trailing_blanks([Segment(label), *line]))
     note = [] if cells.values or not values else _room_for_values(axes, room)
     drawn = [*_header(axes, cells, theme), *drawn, *note, *_key_names(axes, cells, theme, room)]
@@ -88,30 +91,31 @@ def quality(axes: Axes, theme: Theme, room: int, values: bool, lines: int) -> tu
     return (-1, int(cells.values), rank)
 
 
-def _value(weight: float, cells: KeyCells, theme: Theme, limit: float) -> str:
+def _value(weight: float, theme: Theme, limit: float) -> str:
     """Return a weight in three characters: ``.07``, ``1.0``; a dot for what rounds to zero.
 
     A value of either sign in as many as its cell has for it, such as ``+.07``.
     """
-    if not cells.values or np.isnan(weight):
-        return ""
     if limit:
         scale = NumberScale(limit)
         return (scale.fitted(weight, scale.room) or "").rjust(scale.room)
     if weight < 0.005:
         return theme.trace if weight > 0 else "0"
-    return "1.0" if weight >= 0.995 else f"{weight:.2f}"[1:]
+    return share(weight)
 
 
 def _cut(label: str, cells: int, theme: Theme) -> str:
     return label if width(label) <= cells else fit(label, max(cells, 1), theme.ellipsis)
 
 
-def _row_label(axes: Axes, query: int, numbered: bool, theme: Theme) -> str:
-    """Return a query's label at the right of its columns; with numbers its index at the left."""
-    label = _cut(axes.queries[query], axes.label_width - 1, theme)
+def row_label(axes: Axes, query: int, room: int, numbered: bool, theme: Theme) -> str:
+    """Return a query's label at the right of ``room`` columns, and a blank.
+
+    numbered: whether its index stands at the left.
+    """
+    label = _cut(axes.queries[query], room, theme)
     index = f"{axes.row(query):>{axes.digits}} " if numbered else ""
-    return index + " " * (axes.label_width - 1 - width(label)) + label + " "
+    return index + " " * (room - width(label)) + label + " "
 
 
 def _header(axes: Axes, cells: KeyCells, theme: Theme) -> list[Line]:
@@ -178,7 +182,7 @@ def _dense(
     """Return a map with small cells; a line has the index and the text of its first query."""
     plan = _dense_fit(axes, theme, room, lines)
     steps = cell_steps(weights, plan.factors, axes.causal, limit)
-    queries = plan.factors[0] * (2 if plan.halves else 1)
+    queries = plan.factors[0] * plan.rows
     indent = 0 if axes.diagonal else _dense_labels(axes, room)
     drawn: list[Line] = []
     if not axes.diagonal:
@@ -189,7 +193,7 @@ def _dense(
         named = queries if axes.diagonal and plan.factors == (1, 1) else 1
         name = " ".join((f"{axes.row(first):>{axes.digits}}", *axes.queries[first : first + named]))
         if axes.diagonal:
-            used = plan.wide * min((place + 1) * (2 if plan.halves else 1), steps.shape[1])
+            used = plan.wide * min((place + 1) * plan.rows, steps.shape[1])
             kept = without_trailing_blanks(cells)
             blank = " " * (used - widest([kept]) + 1)
             drawn.append([*kept, Segment(blank + _cut(name, room - used - 1, theme), DIM)])

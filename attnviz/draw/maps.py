@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
 
-from attnviz.draw.blocks import Block, Line
+from attnviz.draw.blocks import BOLD, Block, Line
+from attnviz.draw.palette import colour_table
 from attnviz.draw.scale import diverging_steps, visible_cells, weight_steps
 from attnviz.draw.theme import Theme
 
@@ -66,16 +71,34 @@ def cell_steps(
 
 
 class Fit(NamedTuple):
-    """How a map is drawn.
+    """How the cells of a map are drawn.
 
-    wide: columns of a cell. halves: whether a line shows two rows of cells.
-    factors: how many queries and keys one cell stands for; equal for square maps, whose diagonal
-        would bend otherwise.
+    wide: the columns of a cell. halves: whether a line shows two rows of cells.
+    factors: how many queries and keys a cell stands for; both are equal if the map is square, or
+        its diagonal would be bent.
+    tall: the lines of a cell.
     """
 
     wide: int
     halves: bool
     factors: tuple[int, int]
+    tall: int = 1
+
+    @property
+    def rows(self) -> int:
+        """Return how many rows of cells share a line."""
+        return 2 if self.halves else 1
+
+
+class Place(NamedTuple):
+    """A place of a map: a query and a key."""
+
+    query: int
+    key: int
+
+
+CellText = Callable[[int, int], str]
+"""Returns what is written in the cell of a row and a column; only cells that are not blank ask."""
 
 
 def fitted(queries: int, keys: int, lines: int, columns: int, theme: Theme) -> Fit:
@@ -95,15 +118,70 @@ def fitted(queries: int, keys: int, lines: int, columns: int, theme: Theme) -> F
     return best
 
 
-def cell_lines(steps: NDArray[np.intp], fit: Fit, theme: Theme) -> list[Line]:
-    """Return the cells of a map, line by line."""
-    if not fit.halves:
-        return [[theme.cells(int(step), fit.wide) for step in row] for row in steps]
-    if len(steps) % 2:
-        steps = np.vstack([steps, np.full(steps.shape[1], -1)])
+def cell_lines(
+    steps: NDArray[np.intp],
+    fit: Fit,
+    theme: Theme,
+    text: CellText | None = None,
+    cursor: Place | None = None,
+) -> list[Line]:
+    """Return the cells of a map, line by line.
+
+    text: writes in the middle line of each cell; None for cells without text and for half blocks.
+    cursor: the row and the column, counted in ``steps``, of the cell that stands out. If there is
+        text, the other cells of its row and its column stand out a little.
+    """
+    if fit.halves:
+        if len(steps) % 2:
+            steps = np.vstack([steps, np.full(steps.shape[1], -1)])
+        pairs = steps.reshape(-1, 2, steps.shape[1]).tolist()
+        return [_two_rows(pair, 2 * line, theme, cursor) for line, pair in enumerate(pairs)]
+    lines: list[Line] = []
+    for row, each in enumerate(steps.tolist()):
+        middle = [
+            _cell(step, Place(row, column), fit.wide, theme, text, cursor)
+            for column, step in enumerate(each)
+        ]
+        blank = middle
+        if text is not None and fit.tall > 1:
+            blank = [
+                _cell(step, Place(row, column), fit.wide, theme, None, cursor)
+                for column, step in enumerate(each)
+            ]
+        above = (fit.tall - 1) // 2
+        lines += [*[blank] * above, middle, *[blank] * (fit.tall - 1 - above)]
+    return lines
+
+
+def _cell(
+    step: int, place: Place, wide: int, theme: Theme, text: CellText | None, cursor: Place | None
+) -> Segment:
+    """Return one line of a cell; ``place``: its row and column."""
+    written = text(*place) if text is not None and step >= 0 else ""
+    if place == cursor:
+        return Segment(written.center(wide), theme.accent(ground=True))
+    if cursor is not None and (place[0] == cursor[0] or place[1] == cursor[1]):
+        if theme.colour and step >= 0 and text is not None:
+            return Segment(written.center(wide), theme.lit(step))
+        if written:
+            return Segment(written.center(wide), BOLD)
+    return theme.cells(step, wide, written)
+
+
+def _two_rows(pair: list[list[int]], row: int, theme: Theme, cursor: Place | None) -> Line:
+    """Return two rows of cells in one line, the first of which is ``row``."""
+    upper, lower = pair
+    if cursor is None or cursor.query not in (row, row + 1):
+        return theme.stacked(upper, lower, short=cursor is not None)
+    first, behind = cursor.key, cursor.key + 1
+    above = cursor.query == row
+    style, other = theme.accent(), (lower if above else upper)[first]
+    if other >= 0:
+        style += Style(bgcolor=Color.from_rgb(*colour_table(theme.palette)[other]))
     return [
-        theme.stacked(steps[row].tolist(), steps[row + 1].tolist())
-        for row in range(0, len(steps), 2)
+        *theme.stacked(upper[:first], lower[:first], short=True),
+        Segment("▀" if above else "▄", style),
+        *theme.stacked(upper[behind:], lower[behind:], short=True),
     ]
 
 

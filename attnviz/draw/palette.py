@@ -121,6 +121,24 @@ def contrasting(colour: RGB) -> RGB:
     return (0, 0, 0) if (luminance + 0.05) ** 2 > 1.05 * 0.05 else (255, 255, 255)
 
 
+_LIGHT = 0.25
+
+_ACCENTS = {"magma": "4fd0ff", "blues": "ffb000", DIVERGING: "7dff7d"}
+_ACCENT = "ff5c5c"
+
+
+def accent_colour(name: str) -> RGB:
+    """Return the colour of a cursor over a palette, which does not have this colour itself."""
+    red, green, blue = bytes.fromhex(_ACCENTS.get(name, _ACCENT))
+    return red, green, blue
+
+
+def lighter(colour: RGB) -> RGB:
+    """Return a colour a quarter of the way to white."""
+    red, green, blue = (round(part + (255 - part) * _LIGHT) for part in colour)
+    return red, green, blue
+
+
 def to_hex(colour: RGB) -> str:
     """Return a colour as ``#rrggbb``."""
     return "#{:02x}{:02x}{:02x}".format(*colour)

@@ -52,3 +52,33 @@ def wrapped(parts: Words, room: int, theme: Theme) -> list[Line]:
         lines += [[Segment(piece, style)] for piece in pieces]
         used = width(pieces[-1])
     return lines
+
+
+def one_line(parts: Words, theme: Theme, room: int) -> Line:
+    """Join parts (text, tone) by dots, as many as one line holds; only the first may be cut."""
+    line: Line = []
+    used, dot = 0, theme.dot
+    for text, tone in parts:
+        spelled, style = theme.spell(text), theme.tone(tone)
+        if not line:
+            if width(spelled) > room:
+                return [Segment(cut_at_word(spelled, room, theme), style)]
+        elif used + width(dot) + width(spelled) > room:
+            break
+        elif style == line[-1].style:
+            spelled = dot + spelled
+        else:
+            line.append(Segment(dot))
+            used += width(dot)
+        line.append(Segment(spelled, style))
+        used += width(spelled)
+    return line
+
+
+def cut_at_word(text: str, room: int, theme: Theme) -> str:
+    """Return the words of a text that fit, then an ellipsis."""
+    kept = fit(text, room, theme.ellipsis)
+    whole = kept.removesuffix(theme.ellipsis).rstrip()
+    if " " in whole and not text.startswith(f"{whole} "):
+        whole = whole.rpartition(" ")[0]
+    return f"{whole} {theme.ellipsis}" if width(whole) + 2 <= room else kept

@@ -8,12 +8,17 @@ colour, two families of glyphs show the sign.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
+from rich.color import Color, ColorSystem
 
-from attnviz.draw.palette import DIVERGING, STEPS, Tint
+from attnviz.draw.palette import DIVERGING, STEPS, Tint, colour_table
 
 _MIDDLE = (STEPS - 1) / 2
+_COARSE = 15
+"""The levels of a scale in 256 colours: odd, so that a signed scale has a level for zero."""
 
 
 def diverging_steps(values: NDArray[np.floating], limit: float) -> NDArray[np.intp]:
@@ -43,3 +48,19 @@ def visible_cells(queries: int, keys: int, causal: bool) -> NDArray[np.bool_]:
     """Return which cells (query, key) a map draws: in causal maps not those of future keys."""
     cells = np.ones((queries, keys), dtype=bool)
     return np.tril(cells) if causal else cells
+
+
+@lru_cache(maxsize=8)
+def coarse_steps(palette: str) -> NDArray[np.intp]:
+    """Return for each step the one that replaces it in 256 colours; the last one is for −1, blank.
+
+    They are few, and no two look alike there: equal neighbours can then be sent together, which
+    saves most of the bytes that a map costs over ssh.
+    """
+    table, first = colour_table(palette), dict[int | None, int]()
+    kept = []
+    for step in range(STEPS):
+        level = round(round(step * (_COARSE - 1) / (STEPS - 1)) * (STEPS - 1) / (_COARSE - 1))
+        number = Color.from_rgb(*table[level]).downgrade(ColorSystem.EIGHT_BIT).number
+        kept.append(first.setdefault(number, level))
+    return np.array([*kept, -1])

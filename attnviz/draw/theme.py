@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Literal
 
 from rich.color import Color
@@ -13,7 +14,15 @@ from rich.style import Style
 
 from attnviz.draw.blocks import BOLD, DIM
 from attnviz.draw.labels import spelled, visible
-from attnviz.draw.palette import DIVERGING, STEPS, Tint, colour_table, contrasting
+from attnviz.draw.palette import (
+    DIVERGING,
+    STEPS,
+    Tint,
+    accent_colour,
+    colour_table,
+    contrasting,
+    lighter,
+)
 
 Tone = Literal["plain", "strong", "faint", "good", "bad", "skipped"]
 """The emphasis of a text; the last three are verdicts."""
@@ -70,7 +79,8 @@ class Theme:
         more.
     ascii: whether only ASCII is drawn.
     encoding: of the stream; characters of tokens that it lacks are escaped.
-    lines: of the screen, for views that fit themselves to it.
+    lines: of the screen, for what fits itself to them.
+    coarse: whether the console has 256 colours and no more.
     """
 
     palette: str = "viridis"
@@ -78,6 +88,7 @@ class Theme:
     ascii: bool = False
     encoding: str = "utf-8"
     lines: int = 24
+    coarse: bool = False
     _styles: dict[tuple[int, int], Style] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -93,7 +104,8 @@ class Theme:
             carries_blocks = False
         colour = console.color_system in _SMOOTH and not console.no_color
         encoding = encoding if carries_blocks else "ascii"
-        return cls(palette, colour, not carries_blocks, encoding, console.height)
+        coarse = console.color_system == "256"
+        return cls(palette, colour, not carries_blocks, encoding, console.height, coarse)
 
     @property
     def ramp(self) -> str:
@@ -148,6 +160,24 @@ class Theme:
         ink = Color.from_rgb(*contrasting(shade))
         return Style(color=ink, bgcolor=Color.from_rgb(*shade))
 
+    def accent(self, ground: bool = False) -> Style:
+        """Return the style of a cursor: a colour that the palette lacks; reversed without colour.
+
+        ground: whether it colours the ground of a cell and not its text.
+        """
+        if not self.colour:
+            return Style(reverse=True, bold=True)
+        shade = Color.from_rgb(*accent_colour(self.palette))
+        if not ground:
+            return Style(color=shade, bold=True)
+        return Style(color=Color.from_rgb(0, 0, 0), bgcolor=shade, bold=True)
+
+    def lit(self, step: int) -> Style:
+        """Return the style of a cell in the row or the column of a cursor: its colour, lighter."""
+        shade = lighter(colour_table(self.palette)[step])
+        ink = Color.from_rgb(*contrasting(shade))
+        return Style(color=ink, bgcolor=Color.from_rgb(*shade), bold=True)
+
     def glyph(self, step: int) -> str:
         """Return the glyph of a step: of the ramp, or of the sign and size of a signed value."""
         if self.palette == DIVERGING:
@@ -177,28 +207,33 @@ class Theme:
         ink = Color.from_rgb(*contrasting(colour_table(self.palette)[step]))
         return Segment(text.center(cells), self._style(-1, step) + Style(color=ink))
 
-    def halves(self, upper: Tint | None, lower: Tint | None, cells: int) -> Segment:
-        """Draw two colours above each other across ``cells`` columns; None is blank."""
-        above, below = (each and self.ink(each) for each in (upper, lower))
-        if above is None:
-            return Segment("▄" * cells, below) if below else Segment(" " * cells)
-        return Segment("▀" * cells, above + Style(bgcolor=below.color) if below else above)
+    def halves(self, upper: Style | None, lower: Style | None, cells: int) -> Segment:
+        """Draw two colours above each other across ``cells`` columns; None leaves a half blank."""
+        if upper is None:
+            return Segment("▄" * cells, lower) if lower else Segment(" " * cells)
+        return Segment("▀" * cells, upper + Style(bgcolor=lower.color) if lower else upper)
 
-    def stacked(self, upper: Sequence[int], lower: Sequence[int]) -> list[Segment]:
-        """Draw two rows of steps in one line of half blocks; −1 is blank.
+    def stacked(
+        self, upper: Sequence[int], lower: Sequence[int], short: bool = False
+    ) -> list[Segment]:
+        """Draw two rows of steps in one line of half blocks; equal neighbours are joined.
 
-        Equal neighbours are merged into one segment.
+        upper, lower: the steps; −1 is blank.
+        short: whether two equal steps are a blank on their colour, which takes a terminal fewer
+            bytes than a half block.
         """
         line: list[Segment] = []
-        for above, below in zip(upper, lower, strict=True):
-            if above >= 0:
-                glyph, style = "▀", self._style(above, below)
-            elif below >= 0:
-                glyph, style = "▄", self._style(below, -1)
-            else:
+        for (above, below), alike in groupby(zip(upper, lower, strict=True)):
+            if above < 0 and below < 0:
                 glyph, style = " ", None
-            if line and line[-1].style == style and line[-1].text[0] == glyph:
-                line[-1] = Segment(line[-1].text + glyph, style)
+            elif above == below and short:
+                glyph, style = " ", self._style(-1, above)
+            elif above >= 0:
+                glyph, style = "▀", self._style(above, below)
             else:
-                line.append(Segment(glyph, style))
+                glyph, style = "▄", self._style(below, -1)
+            text = glyph * sum(1 for _ in alike)
+            if line and line[-1].style == style and line[-1].text[0] == glyph:
+                text = line.pop().text + text
+            line.append(Segment(text, style))
         return line

@@ -7,19 +7,30 @@ Really Better than One?"
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
-from torch import Tensor
+from numpy.typing import NDArray
 
 from attnviz.engine.effects import Variant
-from attnviz.engine.patchable import Keep, PatchableModel, run_pass
 from attnviz.engine.patching import What
 from attnviz.engine.replacing import Held, Replace
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
+
+if TYPE_CHECKING:  # torch only where needed
+    from attnviz.engine.patchable import PatchableModel
+
+Outputs: TypeAlias = Callable[[Input], Held]
+"""Returns by layer, as NumPy arrays, what the heads put out over one text."""
+
+
+class _HasHeads(Protocol):
+    @property
+    def heads(self) -> Mapping[int, int]: ...
 
 
 @contextmanager
@@ -41,8 +52,8 @@ def ablating(
         yield
 
 
-def check_heads(model: PatchableModel, heads: Collection[tuple[int, int]]) -> None:
-    """UsageError for the first of the (layer, head) pairs that the model does not have."""
+def check_heads(model: _HasHeads, heads: Collection[tuple[int, int]]) -> None:
+    """Raise UsageError for the first of the (layer, head) pairs that the model does not have."""
     for layer, head in heads:
         if layer not in model.heads:
             raise UsageError(f"no layer {layer} with heads: expected {_range(list(model.heads))}")
@@ -53,26 +64,22 @@ def check_heads(model: PatchableModel, heads: Collection[tuple[int, int]]) -> No
 
 
 def _range(layers: Sequence[int]) -> str:
-    if list(layers) == list(range(layers[0], layers[-1] + 1)):
+    if len(layers) > 1 and list(layers) == list(range(layers[0], layers[-1] + 1)):
         return f"{layers[0]} to {layers[-1]}"
     return ", ".join(map(str, layers))
 
 
-def _outputs_of(model: PatchableModel, given: Input) -> Held:
-    """By layer what its heads put out over one text: (token, head, dim)."""
-    keep = Keep(model.kind)
-    run_pass(model, given, keep)
-    return keep.held
+def mean_outputs(
+    outputs: Outputs, kind: Kind, inputs: Sequence[Input], tokens: int | None = None
+) -> Held:
+    """Return by layer the mean output of its heads over texts, in float64.
 
-
-def mean_outputs(model: PatchableModel, inputs: Sequence[Input], tokens: int | None = None) -> Held:
-    """By layer the mean output of its heads over texts.
-
+    kind: of the attention whose heads these are.
     tokens: keep the mean of each of the first so many positions apart, over the texts that have
         it: (tokens, head, dim). None is one mean over all positions: (1, head, dim).
     Raises UsageError where there is no text, or none is so long.
     """
-    longest = max((_length(model.kind, given) for given in inputs), default=0)
+    longest = max((_length(kind, given) for given in inputs), default=0)
     if not longest:
         raise UsageError("the reference is empty: give it at least one text")
     if tokens is not None and longest < tokens:
@@ -80,34 +87,33 @@ def mean_outputs(model: PatchableModel, inputs: Sequence[Input], tokens: int | N
             f"a mean for each of {tokens} positions needs a reference that long, the longest has "
             f"{longest} tokens: give longer texts, or take the mean over positions"
         )
-    sums: dict[tuple[What, int], Tensor] = {}
+    sums: dict[tuple[What, int], NDArray[np.float64]] = {}
     counts = np.zeros(tokens or 1)
     for given in inputs:
-        length = _length(model.kind, given)
+        length = _length(kind, given)
         counts[:length] += length if tokens is None else 1
-        for place, outputs in _outputs_of(model, given).items():
-            part = outputs.double()
-            part = part.sum(0, keepdim=True) if tokens is None else part[:tokens]
-            total = sums.setdefault(place, part.new_zeros(tokens or 1, *part.shape[1:]))
+        for place, found in outputs(given).items():
+            part = found.astype(np.float64)
+            part = part.sum(0, keepdims=True) if tokens is None else part[:tokens]
+            total = sums.setdefault(place, np.zeros((tokens or 1, *part.shape[1:])))
             total[: len(part)] += part
-    return {place: total / total.new_tensor(counts)[:, None, None] for place, total in sums.items()}
+    return {place: total / counts[:, None, None] for place, total in sums.items()}
 
 
 def resampled(
-    model: PatchableModel, given: Input, others: Sequence[Input], draws: int, seed: int
+    outputs: Outputs, kind: Kind, given: Input, others: Sequence[Input], *, draws: int, seed: int
 ) -> tuple[list[Held], bool]:
     """Return the outputs of up to ``draws`` of the other texts, drawn without repetition.
 
     Also whether a longer text was cut to the length of ``given``, or a shorter one left out.
-    Raises UsageError where all are shorter, or
-    none is another.
+    Raises UsageError if all are shorter, or none is another.
     """
-    length = _length(model.kind, given)
+    length = _length(kind, given)
     ids = given.ids, given.target_ids
     long_enough = [
         other
         for other in others
-        if (other.ids, other.target_ids) != ids and _length(model.kind, other) >= length
+        if (other.ids, other.target_ids) != ids and _length(kind, other) >= length
     ]
     if not long_enough:
         raise UsageError(
@@ -117,14 +123,14 @@ def resampled(
     generator = np.random.default_rng((seed, length))
     order = generator.permutation(len(long_enough))[:draws]
     chosen = [long_enough[at] for at in order]
-    fitted = any(_length(model.kind, other) > length for other in chosen) or any(
-        _length(model.kind, other) < length for other in others
+    fitted = any(_length(kind, other) > length for other in chosen) or any(
+        _length(kind, other) < length for other in others
     )
-    return [_outputs_of(model, _cut(model.kind, other, length)) for other in chosen], fitted
+    return [outputs(_cut(kind, other, length)) for other in chosen], fitted
 
 
 def _length(kind: Kind, given: Input) -> int:
-    """Tokens that look, where ``kind`` of attention is the model model's own."""
+    """Return how many tokens look, in attention of this kind."""
     return len(given.predicted if kind in ("decoder", "cross") else given.text)
 
 

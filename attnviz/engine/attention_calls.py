@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from attnviz.engine.edges import NOTHING_LEFT
 from attnviz.engine.hook_points import Function, FunctionWatch
 from attnviz.engine.plain_pass import nearly_equal
 from attnviz.errors import UnsupportedError, UsageError
@@ -262,10 +263,7 @@ def _require_another(seen: Tensor, hidden: Tensor) -> None:
     """
     blind = seen.amax(-1) <= torch.finfo(seen.dtype).min / 2
     if bool((hidden.any(-1) & blind).any()):
-        raise UsageError(
-            "a query can attend to no other key than the one that is cut: nothing would be left, "
-            "choose another edge"
-        )
+        raise UsageError(NOTHING_LEFT)
 
 
 class MaskWatch(SoftmaxWatch):

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from attnviz.engine.attribution.parts import Attributor
+from attnviz.engine.attribution.parts import Attributor, HeadKey
+from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import Head, Run
 from attnviz.engine.numpy_backend import BundledBackend, NumpyBackend, OwnBackend
 from attnviz.engine.observer import BLOCK_CELLS, ObserveHeads, Observer
-from attnviz.engine.patching import Pair, PatchOptions
+from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Model, NumpyModel, Reader
 from attnviz.models.own import OwnAttention
@@ -21,9 +22,8 @@ from attnviz.records import Input, Kind, Tokens
 
 if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.patchable import PatchableModel
-    from attnviz.engine.scan.on_torch import TorchScan
-    from attnviz.engine.scan.own import OwnScan
-    from attnviz.engine.scan.patching import TorchPatching
+    from attnviz.engine.scan.patching import Patching
+    from attnviz.engine.scan.scan import Scan
 
 
 class Backend(Protocol):
@@ -81,6 +81,20 @@ class Backend(Protocol):
         """
         ...
 
+    def path_reads(
+        self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
+    ) -> Sequence[PathRead]:
+        """Run two texts of one length, and return what every layer's heads read in both of them.
+
+        senders: heads of whose outputs the parts in the difference are wanted. Raises UsageError
+        for a head that does not exist.
+        """
+        ...
+
+    def open_cutter(self, kind: Kind, given: Input) -> Cutter:
+        """Return what runs the model with edges of attention cut."""
+        ...
+
     def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
         """Return a torch model whose heads can be ablated, tried on a few tokens of ``given``."""
         ...
@@ -91,13 +105,11 @@ class Backend(Protocol):
         inputs: Sequence[Input],
         options: ScanOptions,
         references: Sequence[Input],
-    ) -> TorchScan | OwnScan:
+    ) -> Scan:
         """Return the model ready for a scan; see ``engine.scan.run.open_scan``."""
         ...
 
-    def open_patching(
-        self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions
-    ) -> TorchPatching:
+    def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
         """Return the model ready for patching; see ``engine.scan.run.open_patching``."""
         ...
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.head_run import Head
-from attnviz.engine.likely import Likely, Texts, likeliest
+from attnviz.engine.likely import Likely, Texts, likeliest, log_softmax
 from attnviz.errors import UsageError
 from attnviz.models.model import HasEnds, Model, Reader, TwoStackModel, require_number
 from attnviz.records import Kind, Tokens
@@ -184,7 +184,8 @@ def _steps(
             return
         raw, rows = reader.read(ids)
         scores = raw.astype(np.float64)
-        logs = _log_softmax(model, scores)
+        require_number("prediction", float(scores.max()), model.info)
+        logs = log_softmax(scores)
         chosen = sampling.choose(scores, generator)
         texts = texts or model.vocabulary().texts
         shares = np.exp(logs)
@@ -201,12 +202,3 @@ def _steps(
         if chosen in ends:
             return
         ids = (*ids, chosen)
-
-
-def _log_softmax(model: Model, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Log-probabilities (word,); LoadError or UsageError where the scores are no numbers."""
-    peak = scores.max()
-    require_number("prediction", float(peak), model.info)
-    powers = scores - peak
-    logs: NDArray[np.float64] = powers - np.log(np.exp(powers).sum())
-    return logs

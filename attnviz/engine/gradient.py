@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from attnviz.engine.hook_points import HookedCall
-from attnviz.engine.patchable import PatchableModel, probe_of, require_two, words_to_mask
+from attnviz.engine.patchable import PatchableModel, probe_of
+from attnviz.engine.predicted import require_two, words_to_mask
 from attnviz.engine.replacing import Held
 from attnviz.engine.scan.memory import fused_activations
 from attnviz.engine.scan.plan import is_causal, require_own
@@ -150,5 +151,5 @@ class _Gates:
         gate = self._gates[point.layer][:, None].to(outputs.dtype)
         if self._replacements is None:
             return outputs * gate
-        replacement = self._replacements["output", point.layer].to(outputs)
+        replacement = torch.as_tensor(self._replacements["output", point.layer]).to(outputs)
         return replacement + (outputs - replacement) * gate

@@ -18,14 +18,12 @@ from torch.utils.hooks import RemovableHandle
 
 from attnviz.attention.functional import combine_masks
 from attnviz.attention.module import MultiHeadAttention
+from attnviz.engine.edges import NOTHING_LEFT
 from attnviz.engine.observer import Floats, Observer, hand_over, to_numpy
 from attnviz.engine.patching import What
+from attnviz.engine.replacing import LostTrackError as LostTrackError
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
-
-
-class LostTrackError(Exception):
-    """A pass ran otherwise than the one in which its points were found."""
 
 
 @dataclass(frozen=True)
@@ -310,10 +308,7 @@ class OwnHookPoints(HookPoints):
                     continue
                 visible = ~hidden[None]
                 if not bool(visible.tril().any(-1).all()):
-                    raise UsageError(
-                        "a query can attend to no other key than the one that is cut: nothing "
-                        "would be left, choose another edge"
-                    )
+                    raise UsageError(NOTHING_LEFT)
 
                 def enter(
                     module: nn.Module,

@@ -28,3 +28,11 @@ def likeliest(logs: NDArray[np.float64], texts: Texts, count: int = 5) -> tuple[
         Likely(text, number, float(np.exp(logs[number])))
         for text, number in zip(texts(ids), ids, strict=True)
     )
+
+
+def log_softmax(logits: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return the log-probabilities (..., word) of logits."""
+    wide = logits.astype(np.float64)
+    wide -= wide.max(-1, keepdims=True)
+    wide -= np.log(np.exp(wide).sum(-1, keepdims=True))
+    return wide

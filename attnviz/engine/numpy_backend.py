@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.engine.attribution.parts import Attributor
+from attnviz.engine.attribution.parts import Attributor, HeadKey
+from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.head_run import (
     Head,
@@ -31,7 +32,7 @@ from attnviz.engine.observer import (
     products,
     rows_of_a_block,
 )
-from attnviz.engine.patching import Pair, PatchOptions
+from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import GrowingModel, NumpyModel, Reader, cannot_write
 from attnviz.models.own import OwnAttention
@@ -39,10 +40,11 @@ from attnviz.records import Input, Kind, Tokens
 
 if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.patchable import PatchableModel
-    from attnviz.engine.scan.on_torch import TorchScan
-    from attnviz.engine.scan.own import OwnScan
-    from attnviz.engine.scan.patching import TorchPatching
+    from attnviz.engine.scan.on_numpy import NumpyRunner
+    from attnviz.engine.scan.patching import Patching
+    from attnviz.engine.scan.scan import Scan
     from attnviz.models.bundled import Bundled
+    from attnviz.models.stack_model import StackModel
 
 Floats = NDArray[np.floating]
 
@@ -145,8 +147,31 @@ class NumpyBackend:
             f"{model.info.name!r} is no sum that NumPy takes apart: leave out --backend numpy"
         )
 
+    def path_reads(
+        self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
+    ) -> Sequence[PathRead]:
+        from attnviz.engine.attribution.paths_on_numpy import numpy_path_reads
+
+        return numpy_path_reads(self._stack_model.stack, clean.text, corrupt.text, senders)
+
+    def open_cutter(self, kind: Kind, given: Input) -> Cutter:
+        from attnviz.engine.edges_on_numpy import NumpyCutter
+
+        return NumpyCutter(self._stack_model)
+
+    @property
+    def _stack_model(self) -> StackModel:
+        from attnviz.models.stack_model import StackModel  # and with it tokenizers
+
+        if not isinstance(self._model, StackModel):
+            raise UnsupportedError(f"{self._model.info.name!r} is no stack of layers")
+        return self._model
+
     def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
-        raise UnsupportedError(f"no way to remove heads from a {type(self._model).__name__}")
+        raise UnsupportedError(
+            f"{self._model.info.name!r} runs in NumPy, and this needs torch: leave out "
+            "--backend numpy"
+        )
 
     def open_scan(
         self,
@@ -154,23 +179,39 @@ class NumpyBackend:
         inputs: Sequence[Input],
         options: ScanOptions,
         references: Sequence[Input],
-    ) -> TorchScan | OwnScan:
-        patchable = self.open_patchable(kind, inputs[0])
-        from attnviz.engine.scan.on_torch import TorchScan  # torch only where needed
+    ) -> Scan:
+        from attnviz.engine.scan.scan import Scan  # not every command scans
 
-        return TorchScan(patchable, inputs, options, references)
+        runner = self._runner(kind, inputs[0], options.max_memory)
+        return Scan(runner, inputs, options, references)
 
-    def open_patching(
-        self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions
-    ) -> TorchPatching:
-        patchable = self.open_patchable(kind, pairs[0].corrupt)
-        from attnviz.engine.scan.patching import TorchPatching  # torch only where needed
+    def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
+        if options.method == "gradient":
+            patchable = self.open_patchable(kind, pairs[0].corrupt)
+            from attnviz.engine.scan.in_torch import torch_patching  # torch only where needed
 
-        return TorchPatching(patchable, pairs, options)
+            return torch_patching(patchable, pairs, options)
+        from attnviz.engine.scan.patching import Patching  # not every command patches
+
+        prompts = [prompt for pair in pairs for prompt in (pair.clean, pair.corrupt)]
+        runner = self._runner(kind, prompts[0], options.max_memory, prompts)
+        return Patching(runner, pairs, options)
+
+    def _runner(
+        self, kind: Kind, given: Input, max_memory: int | None, texts: Collection[Input] = ()
+    ) -> NumpyRunner:
+        from attnviz.engine.scan.on_numpy import NumpyRunner
+        from attnviz.models.stack_model import StackModel
+
+        if not isinstance(self._model, StackModel):
+            raise UnsupportedError(f"no way to remove heads from a {type(self._model).__name__}")
+        texts = texts if self._model.causal else ()  # others are run with a word masked
+        in_torch = partial(self.open_patchable, kind, given)
+        return NumpyRunner(self._model, in_torch, max_memory, texts)
 
 
 class BundledBackend(NumpyBackend):
-    """Runs the bundled model, whose heads are ablated in torch."""
+    """Runs the bundled model, whose gradients are torch's."""
 
     def __init__(self, model: Bundled) -> None:
         super().__init__(model)
@@ -216,16 +257,15 @@ class OwnBackend(NumpyBackend):
         inputs: Sequence[Input],
         options: ScanOptions,
         references: Sequence[Input],
-    ) -> OwnScan:
+    ) -> Scan:
         if options.pair is not None:
             raise UsageError(
                 f"{self._own.info.name!r} predicts no words: it has no answer and no foil"
             )
-        from attnviz.engine.scan.own import OwnScan
+        from attnviz.engine.scan.own import OwnRunner
+        from attnviz.engine.scan.scan import Scan
 
-        return OwnScan(self._own, inputs, options, references)
+        return Scan(OwnRunner(self._own), inputs, options, references)
 
-    def open_patching(
-        self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions
-    ) -> TorchPatching:
+    def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
         raise UsageError(f"{self._own.info.name!r} predicts no words: there is nothing to patch")

@@ -45,29 +45,6 @@ def probe_of(given: Input) -> Input:
     return Input(_repeated(given.text, _SOURCE), target)
 
 
-def require_two(given: Input) -> None:
-    """UsageError for a text, or a target, of which no token could be predicted."""
-    read = given.predicted
-    if len(read) < 2:
-        name = "text" if given.target is None else "target"
-        raise UsageError(
-            f"a {name} of {len(read)} token is too short for a loss: expected at least 2"
-        )
-
-
-def words_to_mask(given: Input, mask: int) -> list[int]:
-    """Return the positions at which a masked model may be asked; UsageError if there is none."""
-    read = given.predicted
-    words = [
-        position
-        for position, (token, special) in enumerate(zip(read.ids, read.special, strict=True))
-        if not special and token != mask
-    ]
-    if not words:
-        raise UsageError("the text has no word that could be masked: expected at least 1")
-    return words
-
-
 def _repeated(tokens: Tokens, length: int) -> Tokens:
     return Tokens.bare((tokens.ids * length)[:length])
 

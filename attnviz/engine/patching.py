@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # the options name sites and metrics, and a help needs no Num
     from numpy.typing import NDArray
 
     from attnviz.engine.attribution.parts import HeadKey
-    from attnviz.records import Input
+    from attnviz.records import Input, Kind
 
 What = Literal["output", "query", "key", "value", "pattern", "mlp", "residual"]
 """What is replaced. ``output``: a head's, before the output projection; ``pattern``: its attention
@@ -167,6 +167,26 @@ class PatchScores:
         for name, values in self.metrics.items():
             if name not in get_args(PatchMetric) or values.shape != (len(self.patches),):
                 raise ValueError(f"expected {len(self.patches)} numbers of {name}")
+
+
+@dataclass(frozen=True, eq=False)
+class PathRead:
+    """What the heads of one layer read in two runs, and what of its difference comes from where.
+
+    what: their queries, keys or values. clean: those of the clean run, (token, head, dim) float64.
+    difference: clean − corrupt.
+    whole: the part of the difference that is linear in all that was written before, with each norm
+        scaled as in the corrupt run.
+    alone: the same for what single heads wrote, for those that stand before this layer.
+    """
+
+    kind: Kind
+    layer: int
+    what: What
+    clean: NDArray[np.float64]
+    difference: NDArray[np.float64]
+    whole: NDArray[np.float64]
+    alone: Mapping[HeadKey, NDArray[np.float64]]
 
 
 @dataclass(frozen=True, eq=False)

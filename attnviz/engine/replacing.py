@@ -1,26 +1,48 @@
 """Replace parts of a running model: heads' outputs, queries, weights, what a layer adds.
 
 Ablation and patching are the same intervention; they differ in where the values come from: zero, a
-mean, another text, the other prompt of a pair.
+mean, another text, the other prompt of a pair. It is written once, for arrays of NumPy and torch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from attnviz.engine.hook_points import HookedCall, LostTrackError
-from attnviz.engine.patchable import Untouched
+from attnviz.attention.functional import Array, namespace
 from attnviz.engine.patching import Site, What
 from attnviz.records import Kind
 
-Held: TypeAlias = Mapping[tuple[What, int], Tensor]
+Held: TypeAlias = Mapping[tuple[What, int], Array]
 """By sort and layer what a run holds: (token, head, dim); of a pattern (query, head, key). One
 token stands for all."""
+
+
+class LostTrackError(Exception):
+    """A pass ran otherwise than the one in which its points were found."""
+
+
+class Met(Protocol):
+    """Where a running model is met: a sort of values of one layer."""
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def what(self) -> What: ...
+
+    @property
+    def layer(self) -> int: ...
+
+
+class Point(NamedTuple):
+    """Where a model is met that has no modules."""
+
+    kind: Kind
+    what: What
+    layer: int
 
 
 class Change(Protocol):
@@ -37,12 +59,33 @@ class Change(Protocol):
         ...
 
 
+class RowEdit(Protocol):
+    """An intervention in single texts, and in batches by the rows that are there."""
+
+    def edit(self, number: int, point: Any, outputs: Array) -> Array:
+        """As ``Intervention`` has it."""
+        ...
+
+    def edit_rows(self, point: Any, outputs: Array, first: int) -> Array:
+        """Return the outputs (row, token, head, dim) of the rows from ``first`` on.
+
+        Outputs of heads may be changed in place, other values are not.
+        """
+        ...
+
+
 def head_of(site: Site) -> int:
     """Return the index of a site's head; what a layer has once stands as its only head."""
     return site.head or 0
 
 
-class Replace(Untouched):
+def values_of(held: Held, site: Site) -> Array:
+    """Return what a run holds at a site: (token, dim)."""
+    values = held[site.what, site.layer][:, head_of(site)]
+    return values if site.tokens is None else values[list(site.tokens)]
+
+
+class Replace:
     """An intervention that replaces sites, other ones in each row of the batch.
 
     kind: of attention; other kinds pass untouched.
@@ -68,13 +111,13 @@ class Replace(Untouched):
             for site in change.sites:
                 self._sites.setdefault((site.what, site.layer), []).append((row, site))
 
-    def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
+    def edit(self, number: int, point: Met, outputs: Array) -> Array:
         """Return the outputs (batch, token, head, dim) of a point with its sites replaced."""
         if max((row or 0 for row, _ in self._sites_of(point)), default=0) >= len(outputs):
             raise LostTrackError(f"a batch of {len(outputs)} has too few rows for its changes")
         return self.edit_rows(point, outputs, 0)
 
-    def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
+    def edit_rows(self, point: Met, outputs: Array, first: int) -> Array:
         """Return the same where the outputs are those of the rows from ``first`` on.
 
         Outputs of heads are changed in place.
@@ -87,7 +130,8 @@ class Replace(Untouched):
         ]
         if not sites:
             return outputs
-        outputs = outputs if point.what == "output" else outputs.clone()
+        if point.what != "output":
+            outputs = namespace(outputs).asarray(outputs, copy=True)
         if self._directions is not None:
             self._take_directions(point, outputs, sites)
             return outputs
@@ -99,16 +143,16 @@ class Replace(Untouched):
         elif heads:
             # The index over tokens stands between: what is set has shape (site, token, dim).
             values = self._of(held, heads, outputs)
-            outputs[rows, :, heads] = values.transpose(0, 1) if values.ndim else values
+            outputs[rows, :, heads] = values if held is None else values.swapaxes(0, 1)
         for row, site in sites:
             if site.tokens is not None:
                 self._replace_tokens(outputs, held, row, site)
         return outputs
 
-    def _sites_of(self, point: HookedCall) -> Sequence[tuple[int | None, Site]]:
+    def _sites_of(self, point: Met) -> Sequence[tuple[int | None, Site]]:
         return self._sites.get((point.what, point.layer), ()) if point.kind == self._kind else ()
 
-    def _held(self, point: HookedCall, outputs: Tensor) -> Tensor | None:
+    def _held(self, point: Met, outputs: Array) -> Array | None:
         """Return the values of a point; LostTrackError if they have another shape."""
         if self._values is None:
             return None
@@ -118,15 +162,15 @@ class Replace(Untouched):
         return held
 
     @staticmethod
-    def _of(held: Tensor | None, heads: Sequence[int], outputs: Tensor) -> Tensor:
-        """Return what is put in: (token or 1, chosen head, dim), or a single zero."""
+    def _of(held: Array | None, heads: Sequence[int], outputs: Array) -> Array:
+        """Return what is put in: (token or 1, chosen head, dim), or zero."""
         if held is None:
-            return outputs.new_zeros(())
+            return 0
         # The last block may go on with the last tokens alone.
-        return held[max(len(held) - outputs.shape[1], 0) :, list(heads)].to(outputs)
+        return _like(held[max(len(held) - outputs.shape[1], 0) :, list(heads)], outputs)
 
     @staticmethod
-    def _replace_tokens(outputs: Tensor, held: Tensor | None, row: int | None, site: Site) -> None:
+    def _replace_tokens(outputs: Array, held: Array | None, row: int | None, site: Site) -> None:
         head, tokens = head_of(site), site.tokens or ()
         missing = 0 if held is None else max(len(held) - outputs.shape[1], 0)
         places = [token - missing for token in tokens if token >= missing]
@@ -134,20 +178,27 @@ class Replace(Untouched):
         if held is None:
             rows[:, places, head] = 0
         else:
-            rows[:, places, head] = held[[place + missing for place in places], head].to(outputs)
+            put = _like(held[[place + missing for place in places], head], outputs)
+            rows[:, places, head] = put
 
     def _take_directions(
-        self, point: HookedCall, outputs: Tensor, sites: Sequence[tuple[int | None, Site]]
+        self, point: Met, outputs: Array, sites: Sequence[tuple[int | None, Site]]
     ) -> None:
-        held = self._held(point, outputs)
+        xp, held = namespace(outputs), self._held(point, outputs)
         by_row: dict[int | None, list[int]] = {}
         for row, site in sites:
             by_row.setdefault(row, []).append(head_of(site))
         for row, heads in by_row.items():
             rows = outputs if row is None else outputs[row : row + 1]
             taken = rows[:, :, heads] - self._of(held, heads, outputs)
-            norm = taken.float().flatten(-2).norm(dim=-1)[..., None, None]
+            if taken.dtype.itemsize < 4:
+                taken = xp.astype(taken, xp.float32)
+            norm = xp.sqrt(xp.sum(taken * taken, axis=(-2, -1)))[..., None, None]
             generator = np.random.default_rng((self._directions or 0, point.layer, *heads))
-            drawn = generator.standard_normal((point.heads, point.dim), dtype=np.float32)
-            direction = torch.from_numpy(drawn / np.linalg.norm(drawn)).to(outputs.device)
-            rows -= (norm * direction).to(rows.dtype)
+            drawn = generator.standard_normal(tuple(outputs.shape[2:]), dtype=np.float32)
+            rows -= xp.astype(norm * _like(drawn / np.linalg.norm(drawn), norm), rows.dtype)
+
+
+def _like(values: Array, other: Array) -> Array:
+    """Return values as an array of the library, type and device of another."""
+    return namespace(other).asarray(values, dtype=other.dtype, device=other.device)

@@ -9,6 +9,10 @@ import torch
 
 from attnviz.engine.ablation import check_heads
 from attnviz.engine.attribution.on_torch import TorchAttributor
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.attribution.paths_on_torch import torch_path_reads
+from attnviz.engine.edges import Cutter
+from attnviz.engine.edges_on_torch import TorchCutter
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.generation_torch import open_reader
 from attnviz.engine.head_run import Head, HeadRun, KeepNorms, Run, by_layer, unseen_outputs
@@ -21,12 +25,13 @@ from attnviz.engine.patchable import (
     patchable_transformers,
     whole_pass,
 )
-from attnviz.engine.patching import Pair, PatchOptions
+from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.engine.plain_pass import length_class
 from attnviz.engine.projections import ValueNorms
 from attnviz.engine.queries_keys_torch import observe_queries_keys
-from attnviz.engine.scan.on_torch import TorchScan
-from attnviz.engine.scan.patching import TorchPatching
+from attnviz.engine.scan.in_torch import torch_patching, torch_scan
+from attnviz.engine.scan.patching import Patching
+from attnviz.engine.scan.scan import Scan
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Reader
 from attnviz.models.threads import suit
@@ -101,6 +106,14 @@ class TorchBackend:
         kind: Kind = "decoder" if "decoder" in kinds else kinds[0]
         return TorchAttributor.of(self._model.info, self.open_patchable(kind, given), given)
 
+    def path_reads(
+        self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
+    ) -> Sequence[PathRead]:
+        return torch_path_reads(self.open_patchable(kind, clean), clean, corrupt, senders)
+
+    def open_cutter(self, kind: Kind, given: Input) -> Cutter:
+        return TorchCutter(self.open_patchable(kind, given))
+
     def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
         suit(self._model)  # torch may have been imported only now
         return patchable_transformers(self._model.model, kind, given, mask_id_of(self._model))
@@ -111,10 +124,8 @@ class TorchBackend:
         inputs: Sequence[Input],
         options: ScanOptions,
         references: Sequence[Input],
-    ) -> TorchScan:
-        return TorchScan(self.open_patchable(kind, inputs[0]), inputs, options, references)
+    ) -> Scan:
+        return torch_scan(self.open_patchable(kind, inputs[0]), inputs, options, references)
 
-    def open_patching(
-        self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions
-    ) -> TorchPatching:
-        return TorchPatching(self.open_patchable(kind, pairs[0].corrupt), pairs, options)
+    def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
+        return torch_patching(self.open_patchable(kind, pairs[0].corrupt), pairs, options)

@@ -8,7 +8,6 @@ al. 2022 (duplicate), Elhage et al. 2021 (induction), Voita et al. 2019 (confide
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Literal, NamedTuple
 
 from attnviz.errors import UsageError
@@ -255,6 +254,8 @@ def find_label(name: str, known: Iterable[str] = tuple(LABELS)) -> str:
     begins = [label for label in names if wanted and label.startswith(wanted)]
     if len(begins) == 1:
         return begins[0]
+    from difflib import get_close_matches  # only for mistyped names
+
     near = get_close_matches(wanted, names, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise UsageError(f"no label {name!r}: {hint}labels are {', '.join(names)}")

@@ -10,17 +10,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from attnviz.attention.family import NotUnderstoodError
-from attnviz.attention.family_reading import CheckpointLayout, checkpoint_layout
+from attnviz.attention.family_reading import checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.checkpoint_files import (
-    Shapes,
     check_layers,
     check_weights,
     file_names,
@@ -31,13 +28,17 @@ from attnviz.models.checkpoint_files import (
 )
 from attnviz.models.model import broken_words, stated_revision, trained_tokens
 from attnviz.models.numpy_tokenizer import OpenedTokenizer, open_tokenizer
+from attnviz.models.operations import ModelSizes, sizes_of_stack
 from attnviz.models.stack_model import StackModel
 from attnviz.models.stored_tensors import StoredTensors
+from attnviz.models.threads import allowed_processors, workers
 from attnviz.reading import damaged, read_json
 from attnviz.records import NO_PREDICTIONS, ModelInfo
 
 _SPEED = 3e10
-"""Operations a second that one thread of NumPy achieved at least on an older server."""
+"""Operations a second that one thread of NumPy achieved at least on an older server.
+
+The choice does not measure this processor's: the same command is to give the same digits twice."""
 
 _READ = {"float32": 1e-9, "float16": 2.5e-9, "bfloat16": 2.5e-9}
 """Seconds to read a number and convert it to float32."""
@@ -45,15 +46,13 @@ _READ = {"float32": 1e-9, "float16": 2.5e-9, "bfloat16": 2.5e-9}
 _TORCH_START = 4.0
 """Seconds of one processor to import torch and transformers and build a model.
 
-With this value a run is left to torch before NumPy is slower. Seconds of a whole ``heads`` command
-on two busy processors, NumPy and torch: GPT-2 small .7 and 8.2 over 21 tokens, 1.9 and 10.6 over
-280, 5.0 and 13.5 over 840 (at 3.3e10 operations a second in NumPy); MiniLM .4 and 5.0 over 17, .8
-and 6.7 over 500. On many processors torch's own run may take almost no time, but its start does."""
+Torch then uses all processors, where a run in NumPy may have one: it is the sooner one until its
+time, less the share of one processor, passes this. Seconds of a whole ``heads`` command on two busy
+processors, NumPy and torch: GPT-2 small .7 and 8.2 over 21 tokens, 1.9 and 10.6 over 280, 5.0 and
+13.5 over 840 (at 3.3e10 operations a second in NumPy); MiniLM .4 and 5.0 over 17, .8 and 6.7 over
+500."""
 
 _NO_HEAD = f"{{}} has no language-model head: {NO_PREDICTIONS}"
-
-_UNREAD = ("tokens.", "positions.", "types.", "prediction", "unembedding.")
-"""Roles of tensors that a map does not need, or needs only a few rows of."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LONGEST_NAME = 200
@@ -70,13 +69,21 @@ class NumpyCheckpoint(StackModel):
         self,
         info: ModelInfo,
         stack: NumpyStack,
+        sizes: ModelSizes,
         opened: OpenedTokenizer,
         stored: StoredTensors,
         ends: Callable[[], Iterable[object]],
         trained: int | None,
     ) -> None:
         super().__init__(
-            info, stack, lambda: opened.tokenizer, start=opened.start, ends=ends, trained=trained
+            info,
+            stack,
+            lambda: opened.tokenizer,
+            sizes=sizes,
+            start=opened.start,
+            ends=ends,
+            trained=trained,
+            mask_id=opened.mask,
         )
         self.stored = stored
         self._broken: tuple[str, ...] | None = None
@@ -91,19 +98,38 @@ class NumpyCheckpoint(StackModel):
         return self._info
 
 
-def open_numpy(name: str, revision: str | None, tokens: int | None) -> NumpyCheckpoint:
+@dataclass(frozen=True)
+class Work:
+    """What is to be run.
+
+    tokens: how many. changed: whether they are run again with each head changed. threads: how many
+    the user requested, or None.
+    """
+
+    tokens: int
+    changed: bool = False
+    threads: int | None = None
+
+    def operations(self, sizes: ModelSizes) -> float:
+        """Return how many operations that takes."""
+        if not self.changed:
+            return sizes.forward(self.tokens)
+        return sizes.changed(self.tokens, sizes.every_head())
+
+
+def open_numpy(name: str, revision: str | None, work: Work | None) -> NumpyCheckpoint:
     """Open a directory, or a hub id that is in the cache.
 
-    tokens: how many are to be run; None runs in NumPy even if torch is faster.
+    work: what is to be run; None runs in NumPy even if torch is faster.
     Raises NotUnderstoodError if NumPy cannot run it, or torch is faster; LoadError for what is
     damaged, and UsageError for a revision of a directory.
     """
     directory, commit = _find(name, revision)
     with damaged(repr(name)):
-        return _opened(name, directory, commit, tokens)
+        return _opened(name, directory, commit, work)
 
 
-def _opened(name: str, directory: Path, commit: str | None, tokens: int | None) -> NumpyCheckpoint:
+def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -> NumpyCheckpoint:
     fields = read_config(name, directory)
     check_layers(name, fields)
     weights = weight_files(name, file_names(directory), directory.joinpath, allow_pickle=False)
@@ -114,8 +140,12 @@ def _opened(name: str, directory: Path, commit: str | None, tokens: int | None) 
     read = checkpoint_layout(fields, shapes)
     stored = StoredTensors([directory / file for file in weights], fields)
     types = stored.types([part.name for part in read.parts.values()])
-    if tokens is not None:
-        _check_work(read, shapes, types, tokens)
+    roles = {part.name: role for role, part in reversed(list(read.parts.items()))}
+    sizes = sizes_of_stack(
+        read.shape, {role: shapes[name] for name, role in roles.items()}, read.predicts
+    )
+    if work is not None:
+        _check_work(work, sizes, types)
     opened = open_tokenizer(name, directory, fields)
     said = stored_metadata(directory, weights)
     info = ModelInfo(
@@ -141,15 +171,17 @@ def _opened(name: str, directory: Path, commit: str | None, tokens: int | None) 
         stated = [fields, *([read_json(generation)] if generation.is_file() else [])]
         return [each.get("eos_token_id") for each in stated]
 
-    return NumpyCheckpoint(info, stack, opened, stored, ends, trained_tokens(said))
+    return NumpyCheckpoint(
+        info, stack, sizes, opened=opened, stored=stored, ends=ends, trained=trained_tokens(said)
+    )
 
 
-def _check_work(read: CheckpointLayout, shapes: Shapes, types: Sequence[str], tokens: int) -> None:
-    names = {part.name for role, part in read.parts.items() if not role.startswith(_UNREAD)}
-    numbers = sum(int(np.prod(shapes[path])) for path in names)
-    run = numbers * (2 * tokens / _SPEED + max(_READ[kind] for kind in types))
-    if run > _TORCH_START:
-        raise NotUnderstoodError(f"{tokens:,} tokens are sooner run by torch")
+def _check_work(work: Work, sizes: ModelSizes, types: Sequence[str]) -> None:
+    """Raise NotUnderstoodError if torch, which has to start, is done sooner."""
+    processors = min(work.threads or workers(), allowed_processors())
+    run = work.operations(sizes) / _SPEED * (1 - 1 / processors)
+    if run + sizes.weights * max(_READ[kind] for kind in types) > _TORCH_START:
+        raise NotUnderstoodError(f"{work.tokens:,} tokens are sooner run by torch")
 
 
 # Files ---------------------------------------------------------------------------------------

@@ -202,10 +202,12 @@ class OpenedTokenizer:
     """A tokenizer without truncation and padding.
 
     start: the id of the beginning-of-text token, even if it is not added; None if there is none.
+    mask: the id of the token that hides a word, None if there is none.
     """
 
     tokenizer: Tokenizer
     start: int | None
+    mask: int | None
 
 
 def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenizer:
@@ -233,8 +235,8 @@ def open_tokenizer(name: str, directory: Path, fields: Fields) -> OpenedTokenize
         _rebuild(tokenizer, kind, said, named)
     elif fields["model_type"] == "mistral" and tokenizer.get_vocab_size() > _LARGE:
         raise NotUnderstoodError("a Mistral's tokenizer may be repaired")
-    start = named.get("bos")
-    return OpenedTokenizer(tokenizer, None if start is None else start[1])
+    start, mask = (named.get(name, (None, None))[1] for name in ("bos", "mask"))
+    return OpenedTokenizer(tokenizer, start, mask)
 
 
 def _settings(directory: Path) -> dict[str, Any]:

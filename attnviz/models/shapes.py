@@ -50,7 +50,7 @@ class Shape:
 
 def shape_names() -> tuple[str, ...]:
     """Return the names of all shapes that come with the package, in alphabetical order."""
-    stems = {path.stem for path in _directory().glob("*.toml")}
+    stems = {path.stem for path in configs_directory().glob("*.toml")}
     return tuple(sorted(stems.difference(_OTHER_NAMES)))  # tiny.toml says how tiny is trained
 
 
@@ -58,7 +58,7 @@ def find_shape(name: str) -> Shape:
     """Return the named shape; LoadError if there is none of this name."""
     if name not in shape_names():
         raise LoadError(f"no shape {name!r} among the named ones: {', '.join(shape_names())}")
-    return read_shape_file(_directory() / f"{name}.toml")
+    return read_shape_file(configs_directory() / f"{name}.toml")
 
 
 def read_shape_file(path: Path) -> Shape:
@@ -130,7 +130,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def _directory() -> Path:
-    """Return the folder of the shapes: in the package, or next to it in a source checkout."""
+def configs_directory() -> Path:
+    """Return the folder of the shapes: in the package, or next to it in a source checkout.
+
+    The folder ``gpus`` in it has the cards of ``attnviz params --gpu``.
+    """
     installed = _PACKAGE / "configs"
     return installed if installed.is_dir() else _PACKAGE.parent / "configs"

@@ -27,6 +27,7 @@ from attnviz.models.model import (
     known_ids,
     text_notes,
 )
+from attnviz.models.operations import ModelSizes, sizes_of_stack
 from attnviz.models.pieces import check_ids, check_limit, token_texts
 from attnviz.models.third_party import tokenizing
 from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
@@ -40,7 +41,9 @@ class StackModel:
     open_tokenizer: opens its tokenizer when a text is first encoded.
     start: the id of the beginning-of-text token, even if the tokenizer does not add it.
     ends: returns the end tokens in its files, for ``known_ids``; called when a text is written.
+    sizes: what its operations are counted from; None to ask the tensors, which reads them.
     trained: tokens of the longest sequence of its training, if its files state it.
+    mask_id: the id of the token that hides a word from a masked model, None if there is none.
     """
 
     def __init__(
@@ -51,10 +54,14 @@ class StackModel:
         *,
         start: int | None = None,
         ends: Callable[[], Iterable[object]] = tuple,
+        sizes: ModelSizes | None = None,
         trained: int | None = None,
+        mask_id: int | None = None,
     ) -> None:
         self._info = info
+        self.mask_id = mask_id
         self.stack = stack
+        self._sizes = sizes
         self._open_tokenizer = open_tokenizer
         self._start = start
         self._ends = ends
@@ -79,6 +86,14 @@ class StackModel:
     @property
     def context(self) -> int:
         return self.stack.shape.context
+
+    @cached_property
+    def sizes(self) -> ModelSizes:
+        """Return the sizes that its operations are counted from."""
+        if self._sizes is not None:
+            return self._sizes
+        roles = {role: tensor.shape for role, tensor in self.stack.tensors.stored.items()}
+        return sizes_of_stack(self.stack.shape, roles, self.has_head)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -163,9 +178,13 @@ class StackModel:
         return known_ids(self._ends(), self.stack.shape.vocabulary)
 
     @property
+    def has_head(self) -> bool:
+        """Return whether it has a language model's head."""
+        return not any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
+
+    @property
     def predicts(self) -> bool:
-        lacks = any(note.endswith(NO_PREDICTIONS) for note in self.info.notes)
-        return self.causal and not lacks
+        return self.causal and self.has_head
 
     def reader(self) -> StackReader:
         free = free_memory()

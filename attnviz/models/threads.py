@@ -7,6 +7,7 @@ use. ``OMP_NUM_THREADS`` takes precedence, and a requested number before that.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -35,12 +36,15 @@ class _Process:
     own: for each library the number of threads before attnviz changed it.
     asked: the number that the user requested, or None.
     users: how many threads of a Python program are in a function of attnviz.
+    alone: how many blocks of ``blas_alone`` are open; before: the threads of BLAS before the first.
     """
 
     def __init__(self) -> None:
         self.own: dict[str, int] = {}
         self.asked: int | None = None
         self.users = 0
+        self.alone = 0
+        self.before = 1
 
 
 _process, _lock, _thread = _Process(), Lock(), local()
@@ -53,12 +57,16 @@ def wait_passively() -> None:
         os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 
-def allowed_processors() -> int:
-    """Return how many processors this process may use: by its affinity and its container."""
+def allowed_processors(rounded: Callable[[float], int] = math.floor) -> int:
+    """Return how many processors this process may use: by its affinity and its container.
+
+    rounded: makes a whole number of the container's share. Threads that wait for each other need
+        whole processors.
+    """
     affinity = getattr(os, "sched_getaffinity", None)
     count = len(affinity(0)) if affinity else os.cpu_count() or 1
     quota = cgroup.processors()
-    return count if quota is None else max(1, min(count, int(quota)))
+    return count if quota is None else max(1, min(count, rounded(quota)))
 
 
 def suit(model: Model, asked: int | None = None) -> None:
@@ -66,13 +74,13 @@ def suit(model: Model, asked: int | None = None) -> None:
 
     asked: the number that the user requested instead, or None.
     """
-    info = model.info
-    weights = 12 * info.layers * (info.heads * info.head_dim) ** 2
+    from attnviz.models.operations import sizes_of
+
     ask_for(asked or ASKED.get(model))
-    use_threads(threads_for(weights))
+    use_threads(threads_for(sizes_of(model).weights))
 
 
-def threads_for(weights: int) -> int:
+def threads_for(weights: float) -> int:
     """Return the number of threads for a model of so many weights, without embeddings."""
     return 1 if weights < _SMALL else allowed_processors()
 
@@ -92,8 +100,47 @@ def use_threads(number: int) -> None:
         own = _process.own.setdefault(name, get())
         if asked is not None:
             put(min(asked, allowed_processors()))
-        elif not re.match(r"\s*[1-9]", os.environ.get("OMP_NUM_THREADS", "")):
+        elif _in_environment() is None:
             put(min(own, number))
+
+
+def workers(tasks: int = sys.maxsize) -> int:
+    """Return how many threads share so many tasks that do not wait for each other.
+
+    As many as the user requested; otherwise one a processor, and no more than NumPy had threads.
+    """
+    most = allowed_processors(math.ceil)
+    wanted = _process.asked or _in_environment()
+    if wanted is None and (blas := _libraries().get("blas")) is not None:
+        wanted = _process.own.get("blas") or (_process.before if _process.alone else blas[0]())
+    return max(1, min(tasks, most, wanted or most))
+
+
+@contextmanager
+def blas_alone() -> Iterator[None]:
+    """Let NumPy's products run on the thread that calls them until the block ends.
+
+    The number of threads before is restored as soon as no block is open.
+    """
+    blas = _libraries().get("blas")
+    with _lock:
+        if blas is not None and not _process.alone:
+            _process.before = blas[0]()
+            blas[1](1)
+        _process.alone += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _process.alone -= 1
+            if blas is not None and not _process.alone:
+                blas[1](_process.before)
+
+
+def _in_environment() -> int | None:
+    """Return the number in ``OMP_NUM_THREADS``, the first of a list; None for what is no number."""
+    found = re.match(r"\s*([1-9]\d*)", os.environ.get("OMP_NUM_THREADS", ""))
+    return None if found is None else int(found[1])
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,10 +22,14 @@ from attnviz.models.model import (
     text_notes,
     word_tokens,
 )
+from attnviz.models.operations import ModelSizes
 from attnviz.models.pieces import check_ids, check_limit, token_texts
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
 from attnviz.records import Kind, ModelInfo, Tokens
+
+_NUMBERED = re.compile(r"\.\d+\.")
+"""Matches in the names of parameters that stand in a list of layers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +54,26 @@ class TransformersModel:
     target_context: int | None = None
     trained_tokens: int | None = None
     stored: StoredTensors | None = None
+
+    @cached_property
+    def sizes(self) -> ModelSizes:
+        """Return the sizes that its operations are counted from."""
+        info, whole = self.info, self.model
+        mixed = info.heads * info.head_dim
+        words = getattr(whole.config, "vocab_size", 0)
+        matrices = [(name, one) for name, one in whole.named_parameters() if one.ndim > 1]
+        inside = sum(one.numel() for name, one in matrices if _NUMBERED.search(name))
+        width = next((one.shape[-1] for _, one in matrices if len(one) == words), mixed)
+        head = getattr(whole, "get_output_embeddings", lambda: None)()
+        return ModelSizes(
+            layers=info.layers,
+            heads=info.heads,
+            matrices=inside / info.layers,
+            reading=width * (info.heads + 2.0 * info.kv_heads) * info.head_dim,
+            width=width,
+            mixed=mixed,
+            vocabulary=0 if head is None else words,
+        )
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """Return the tokens of ``text``; truncation to ``limit`` keeps the special tokens.

@@ -16,12 +16,16 @@ import time
 
 import numpy as np
 import torch
+from numpy_twin import numpy_twin
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from attnviz.engine.backend import backend_of
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchMethod, PatchOptions, What
-from attnviz.engine.scan.patching import TorchPatching
+from attnviz.engine.scan.in_torch import torch_patching
+from attnviz.models.stack_model import StackModel
+from attnviz.models.threads import ask_for, use_threads
 from attnviz.records import Input
 
 ANSWER, FOIL = 11, 13
@@ -78,11 +82,15 @@ def patched(
     pair: tuple[Tensor, Tensor],
     what: What = "output",
     method: PatchMethod = "exact",
+    numpy: StackModel | None = None,
 ) -> dict[Head, float]:
-    """The same of every site by the engine, trying the model out included."""
+    """The same of every site by the engine, trying the model out included; in NumPy if given."""
     clean, corrupt = (Input.of_ids(ids[0].tolist()) for ids in pair)
-    patchable = patchable_transformers(model, "self", corrupt)
-    patching = TorchPatching(patchable, [Pair(clean, corrupt)], PatchOptions(method=method))
+    pairs, options = [Pair(clean, corrupt)], PatchOptions(method=method)
+    if numpy is None:
+        patching = torch_patching(patchable_transformers(model, "self", corrupt), pairs, options)
+    else:
+        patching = backend_of(numpy).open_patching("self", pairs, options)
     sites = patching.sites(what)
     patches = [Patch((site,)) for site in sites]
     found: dict[Head, float] = {}
@@ -104,7 +112,8 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--others", action="store_true", help="time other sites too")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    ask_for(arguments.threads)
+    use_threads(arguments.threads)
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config()).eval().requires_grad_(False)
     pair = prompts(arguments.tokens)
@@ -114,6 +123,7 @@ def main() -> None:
         others: tuple[What, ...] = ("query", "value", "pattern", "mlp", "residual")
         ways |= {what: (what, "exact") for what in others}
         ways["all heads, by their slope"] = ("output", "gradient")
+    twin = numpy_twin(model)
     turns: dict[str, list[np.ndarray]] = {}
     worst = 0.0
     for _ in range(arguments.repeats):
@@ -124,6 +134,10 @@ def main() -> None:
             start = clock()
             found = patched(model, pair, what, method)
             turns.setdefault(name, []).append(clock() - start)
+            if method == "exact":
+                start = clock()
+                patched(model, pair, what, numpy=twin)
+                turns.setdefault(f"{name} in NumPy", []).append(clock() - start)
             if (what, method) == ("output", "exact"):
                 worst = max(worst, *(abs(found[key] - value) for key, value in expected.items()))
     print(

@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
+from numpy_twin import numpy_twin
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
@@ -30,8 +31,10 @@ from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.gradient import gradient_importance
 from attnviz.engine.patchable import PatchableModel, patchable_transformers
-from attnviz.engine.scan.on_torch import TorchScan
+from attnviz.engine.scan.in_torch import torch_scan
 from attnviz.models.bundled import Bundled
+from attnviz.models.stack_model import StackModel
+from attnviz.models.threads import ask_for, use_threads
 from attnviz.records import Input
 from attnviz.texts import BUILT_IN_TEXT
 
@@ -52,13 +55,17 @@ class Plain:
 
 @dataclass(frozen=True)
 class Case:
-    """A model and texts: how to open it anew for a scan, and what loops run over, by their name."""
+    """A model and texts: how to open it anew for a scan, and what loops run over, by their name.
+
+    numpy: the same in NumPy, None for a model that is not compared there.
+    """
 
     name: str
     open: Callable[[], PatchableModel]
     loops: Mapping[str, Plain]
     texts: Sequence[tuple[int, ...]]
     device: str
+    numpy: StackModel | None = None
 
 
 def gpt2(tokens: int, texts: int, device: str, dtype: torch.dtype) -> Case:
@@ -75,6 +82,7 @@ def gpt2(tokens: int, texts: int, device: str, dtype: torch.dtype) -> Case:
         },
         ids,
         device,
+        numpy_twin(model) if device == "cpu" and dtype == torch.float32 else None,
     )
 
 
@@ -122,6 +130,7 @@ def bundled() -> Case:
         },
         [ids],
         "cpu",
+        model,
     )
 
 
@@ -167,15 +176,17 @@ def loop(case: Case, plain: Plain, heads: dict[int, int], sample: int) -> tuple[
     return all_heads, {one: value / len(case.texts) for one, value in found.items()}
 
 
-def scan(case: Case, **options: str) -> tuple[Seconds, Found]:
-    """The same by the scan, trying the model out included."""
+def scan(case: Case, numpy: StackModel | None = None, **options: str) -> tuple[Seconds, Found]:
+    """The same by the scan, trying the model out included; in NumPy where that is given."""
     start = clock(case)
-    subject = case.open()
-    variants = [
-        Variant(((layer, head),)) for layer, some in subject.heads.items() for head in range(some)
-    ]
     passages = [Input.of_ids(ids) for ids in case.texts]
-    opened = TorchScan(subject, passages, ScanOptions(**options), [])
+    if numpy is None:
+        opened = torch_scan(case.open(), passages, ScanOptions(**options), [])
+    else:
+        opened = backend_of(numpy).open_scan("self", passages, ScanOptions(**options), [])
+    variants = [
+        Variant(((layer, head),)) for layer, some in opened.heads.items() for head in range(some)
+    ]
     found = {variant: np.zeros(2) for variant in variants}
     for text in range(len(passages)):
         for piece in opened.scan(text, variants, range(len(variants))):
@@ -211,6 +222,11 @@ def compare(case: Case, sample: int, repeats: int, *, others: bool) -> None:
         seconds, found = scan(case)
         turns.setdefault("exact scan", []).append(seconds)
         worst = max(worst, *(np.abs(found[one] - value).max() for one, value in expected.items()))
+        if case.numpy is not None:
+            seconds, found = scan(case, case.numpy)
+            turns.setdefault("exact scan in NumPy", []).append(seconds)
+            apart = (np.abs(found[one] - value).max() for one, value in expected.items())
+            worst = max(worst, *apart)
         if others:
             last, _ = scan(case, positions="last")
             turns.setdefault("scan, last position only", []).append(last)
@@ -240,7 +256,8 @@ def main() -> None:
     parser.add_argument("--shape", default="small", choices=["small", "large"])
     parser.add_argument("--only", choices=["short", "long", "bundled"])
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    ask_for(arguments.threads)
+    use_threads(arguments.threads)
     dtype = getattr(torch, arguments.dtype)
     print(
         f"{arguments.device}, {arguments.dtype}, threads {arguments.threads}, "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.cli.progress import loading
+from attnviz.cli.progress import _Lines, _Shown, loading, scanning
+from attnviz.records import UNWATCHED
 
 from ..conftest import console, printed
 
@@ -63,3 +64,60 @@ def test_what_goes_wrong_inside_passes_through() -> None:
     with pytest.raises(KeyboardInterrupt):
         fail()
     assert "\x1b[?25h" in printed(shown)  # the cursor is back
+
+
+# While a model runs -----------------------------------------------------------------------------
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_terminal_says_at_once_what_is_done_and_how_long_it_takes() -> None:
+    shown = console(terminal=True)
+    with scanning("ablating heads", shown) as watch:
+        watch.expect("ablating 24 heads × 10 texts", lambda: 1.4)
+        assert "ablating 24 heads × 10 texts · about 2 s" in printed(shown)
+        watch(0.5)
+    assert printed(shown).endswith("\x1b[2K")  # the line is wiped
+
+
+def test_what_is_left_is_the_estimate_until_the_run_has_a_pace_of_its_own() -> None:
+    clock = Clock()
+    shown = _Shown("ablating heads", clock)
+    assert shown.left(0) is None
+    clock.now += 5  # to load the model
+    shown.expect("ablating 24 heads", lambda: 60.0)
+    assert shown.left(0) == 60
+    clock.now += 30
+    assert shown.left(0.1) == pytest.approx(270)
+    assert shown.left(1) == 0
+
+
+def test_a_pipe_gets_a_line_every_ten_seconds() -> None:
+    clock, shown = Clock(), console(terminal=False)
+    watch = _Lines("ablating heads", shown, clock)
+    watch.expect("ablating 24 heads × 10 texts", lambda: 40.0)
+    for share in (0.1, 0.2, 0.3, 0.4):
+        clock.now += 6
+        watch(share)
+    assert printed(shown).splitlines() == [
+        "ablating 24 heads × 10 texts: 20% done, about 48 s left",
+        "ablating 24 heads × 10 texts: 40% done, about 36 s left",
+    ]
+
+
+def test_nobody_pays_for_an_estimate_that_is_not_shown() -> None:
+    def fail() -> float:
+        raise AssertionError
+
+    with scanning("ablating heads", console(terminal=True, quiet=True)) as watch:
+        watch.expect("ablating 24 heads", fail)
+        watch(0.5)
+    UNWATCHED.expect("ablating 24 heads", fail)

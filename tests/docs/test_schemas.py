@@ -29,7 +29,7 @@ OBJECTS = {
     "why": ["why", SENTENCE, "--head", "L1H0"],
     "generate": ["generate", SENTENCE, "--tokens", "3"],
     "patterns": ["patterns", SENTENCE],
-    "diff": ["diff", "tiny", "--text", SENTENCE, "--noise-floor", "0"],
+    "diff": ["diff", "tiny", "--dtype-b", "float64", "--text", SENTENCE, "--noise-floor", "0"],
     "ablate": ["ablate", SENTENCE, "--layer", "0", "--together"],
     "patch": ["patch", "the cat sat", "the dog sat", "--layer", "0", "--metric", "log_prob"],
     "path": ["path", "L0H0", "the cat sat", "the dog sat"],

@@ -17,8 +17,8 @@ import pytest
 from attnviz.cli.heads import HeadsOutput
 from attnviz.draw.files import check_path, document_files, save, text_file
 from attnviz.errors import LoadError, UsageError
-from attnviz.inspect.heads.data import array_files, write_heads_json
 from attnviz.inspect.heads.document import heads_document
+from attnviz.inspect.heads.files import array_files, write_heads_json
 from attnviz.inspect.heads.report import HeadsView, compare_heads
 from attnviz.records import HeadsReport
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.patchable import patchable_transformers
-from attnviz.engine.scan.on_torch import TorchScan
+from attnviz.engine.scan import in_torch
+from attnviz.engine.scan.scan import Scan
 from attnviz.records import Input
 
 from .architectures import inputs_of
@@ -21,12 +22,12 @@ def input_of(inputs) -> Input:
     return Input.of_ids(ids, None if target is None else target[0].tolist())
 
 
-def torch_scan(model, texts=(IDS,), references=(), kind="self", mask=None, **options) -> TorchScan:
+def torch_scan(model, texts=(IDS,), references=(), kind="self", mask=None, **options) -> Scan:
     """A scan over token ids, or inputs."""
     inputs = [one if isinstance(one, Input) else Input.of_ids(one) for one in texts]
     others = [Input.of_ids(ids) for ids in references]
     patchable = patchable_transformers(model, kind, inputs[0], mask)
-    return TorchScan(patchable, inputs, ScanOptions(**options), others)
+    return in_torch.torch_scan(patchable, inputs, ScanOptions(**options), others)
 
 
 def every(scan) -> list[Variant]:

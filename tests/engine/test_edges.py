@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,15 +13,22 @@ from torch import Tensor
 from torch.nn import functional
 
 from attnviz.engine.backend import backend_of
-from attnviz.engine.edges import CutScan, EdgePrediction, cutting
+from attnviz.engine.edges import CutScan, EdgePrediction
+from attnviz.engine.edges_on_numpy import NumpyCutter
+from attnviz.engine.edges_on_torch import TorchCutter, cutting
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
+from attnviz.models.stack_model import StackModel
 from attnviz.records import Input
 
+from ..attention.test_families import IDS as FAMILY_IDS
+from ..attention.test_families import MODELS, made
+from ..attention.test_families import stack as stack_of
 from .architectures import ARCHITECTURES, inputs_of, small_model, state_of
 from .scans import IDS, input_of
 
+HEADED = [name for name, (cls, _) in MODELS.items() if cls.endswith(("LM", "LMHeadModel"))]
 MASK = 96
 EDGES = [(6, 2), (7, 2)]
 SOME = [(0, 1), (2, 0), (2, 2)]
@@ -74,7 +83,11 @@ def opened(name: str, kind: Any = None) -> tuple[Any, CutScan, Any]:
     kind = kind or ("self" if given.target is None else "cross")
     patchable = patchable_transformers(model, kind, given, MASK)
     every = [(layer, head) for layer, count in patchable.heads.items() for head in range(count)]
-    return model, CutScan(patchable, given, ARCHITECTURES[name].stack != "encoder"), every
+    return (
+        model,
+        CutScan(TorchCutter(patchable), given, ARCHITECTURES[name].stack != "encoder"),
+        every,
+    )
 
 
 @pytest.mark.parametrize("heads", [SOME, [(1, 1)]])
@@ -119,13 +132,15 @@ def test_cut_in_every_head_is_a_mask_of_the_model_itself(name: str) -> None:
     assert found.log_probabilities[0] == pytest.approx(expected.numpy(), abs=1e-4)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
 @pytest.mark.parametrize("heads", [[(0, 1)], [(1, 1), (4, 2), (4, 3)]])
-def test_the_bundled_model_without_an_edge(heads: Any) -> None:
+def test_the_bundled_model_without_an_edge(heads: Any, backend: str) -> None:
     """Weights after the softmax, emptied at the edge and rescaled, are those of a score of −∞."""
     model = Bundled()
     given = Input(model.encode("The old captain saw the ship and the captain sat."))
     patchable = backend_of(model).open_patchable("self", given)
-    found = CutScan(patchable, given, True).outcome((9,), heads, EDGES)
+    cutter: Any = TorchCutter(patchable) if backend == "torch" else NumpyCutter(model)
+    found = CutScan(cutter, given, True).outcome((9,), heads, EDGES)
 
     def emptied(layer: int) -> Any:
         def edit(module: Any, args: Any, weights: Tensor) -> Tensor:
@@ -148,6 +163,35 @@ def test_the_bundled_model_without_an_edge(heads: Any) -> None:
     for hook in hooks:
         hook.remove()
     assert found.log_probabilities[0] == pytest.approx(expected.numpy(), abs=1e-5)
+
+
+def numpy_opened(name: str, model: Any, directory: Path) -> StackModel:
+    stack, read = stack_of(directory)
+    info = replace(Bundled().info, layers=read.shape.layers, heads=read.shape.heads)
+    return StackModel(info, stack, lambda: None, mask_id=MASK)  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.parametrize("name", HEADED)
+def test_every_family_in_numpy_predicts_as_on_torch(name: str, tmp_path: Path) -> None:
+    model = made(tmp_path, name)
+    numpy = numpy_opened(name, model, tmp_path)
+    given, causal = Input.of_ids(FAMILY_IDS), numpy.causal
+    scans = [
+        CutScan(cutter, given, causal)
+        for cutter in (
+            NumpyCutter(numpy),
+            TorchCutter(patchable_transformers(model, "self", given, MASK)),
+        )
+    ]
+    every = [(layer, head) for layer in range(numpy.info.layers) for head in (0, 2)]
+    for heads, edges in ((), ()), (every, EDGES), ([(1, 1)], [(9, 8)]), (every, ()):
+        ours, theirs = (scan.outcome((7, 9), heads, edges) for scan in scans)
+        assert ours.log_probabilities == pytest.approx(theirs.log_probabilities, abs=1e-4)
+        assert ours.losses == pytest.approx(theirs.losses, abs=1e-4, nan_ok=True)
+    plain, nothing = (scans[0].outcome((7, 9), heads, ()) for heads in ((), every))
+    assert (plain.log_probabilities == nothing.log_probabilities).all()
+    with pytest.raises(UsageError, match="no other key"):
+        scans[0].outcome((5,), [(0, 0)], [(0, key) for key in range(len(FAMILY_IDS))])
 
 
 @pytest.mark.parametrize(
@@ -223,13 +267,15 @@ def test_what_cannot_be_cut() -> None:
     model = small_model("bert")
     given = Input.of_ids(IDS)
     with pytest.raises(UnsupportedError, match="no mask token is known"):
-        CutScan(patchable_transformers(model, "self", given), given, False)
+        CutScan(TorchCutter(patchable_transformers(model, "self", given)), given, False)
     bare: Any = model.bert
     with pytest.raises(UnsupportedError, match="has no language-model head"):
-        CutScan(patchable_transformers(bare, "self", given, MASK), given, False)
+        CutScan(TorchCutter(patchable_transformers(bare, "self", given, MASK)), given, False)
     gpt = small_model("gpt2")
     with pytest.raises(UsageError, match="too short for a loss"):
-        CutScan(patchable_transformers(gpt, "self", given), Input.of_ids(IDS[:1]), True)
+        CutScan(
+            TorchCutter(patchable_transformers(gpt, "self", given)), Input.of_ids(IDS[:1]), True
+        )
     _, scan, _ = opened("gpt2")
     with pytest.raises(UsageError, match="no layer 7"):
         scan.outcome((5,), [(7, 0)], EDGES)

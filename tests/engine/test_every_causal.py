@@ -100,7 +100,7 @@ def patterns(opened: Any, eager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ablate(opened: Any, eager: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     scan: Any = open_scan(opened, [Input(TOKENS)])
-    points = scan._model.hook_points.found
+    points = scan._runner.model.hook_points.found
     chosen = sorted({0, len(points) // 2, len(points) - 1})
     variants = [Variant(((points[at].layer, points[at].heads - 1),)) for at in chosen]
     clean = loss_of(eager, IDS)

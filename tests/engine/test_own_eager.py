@@ -24,7 +24,7 @@ from attnviz.engine.capture import Asked
 from attnviz.engine.observer import Floats
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchOptions, Site
-from attnviz.engine.scan.patching import TorchPatching
+from attnviz.engine.scan.in_torch import torch_patching
 from attnviz.engine.text_pass import TextReader
 from attnviz.errors import UnsupportedError
 from attnviz.models.prepare import prepared
@@ -192,7 +192,7 @@ def test_value_norms(name: str, attention: str) -> None:
 def test_a_pattern_in_the_place_of_another(name: str, attention: str) -> None:
     model = made(name, attention)
     pair = Pair(Input.of_ids(CLEAN), Input.of_ids(CORRUPT))
-    patching = TorchPatching(
+    patching = torch_patching(
         patchable_transformers(model, "self", pair.corrupt, None), [pair], PatchOptions()
     )
     sites = patching.sites("pattern")

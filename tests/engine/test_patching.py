@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnviz.engine.backend import backend_of
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import (
     Pair,
@@ -15,8 +16,8 @@ from attnviz.engine.patching import (
     Site,
     effect,
 )
-from attnviz.engine.scan import session as scan_session
-from attnviz.engine.scan.patching import TorchPatching
+from attnviz.engine.scan import in_torch, on_torch
+from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.run import open_patching
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
@@ -33,10 +34,10 @@ MIXED = Patch(
 )
 
 
-def patching_of(model, clean, corrupt, places=None, kind="self", **options) -> TorchPatching:
+def patching_of(model, clean, corrupt, places=None, kind="self", **options) -> Patching:
     pair = Pair(Input.of_ids(clean), Input.of_ids(corrupt), places)
     patchable = patchable_transformers(model, kind, pair.corrupt, MASK)
-    return TorchPatching(patchable, [pair], PatchOptions(**options))
+    return in_torch.torch_patching(patchable, [pair], PatchOptions(**options))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
@@ -50,13 +51,16 @@ def test_the_clean_run_made_worse(what):
     check("llama", "self", what, "noise")
 
 
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
 @pytest.mark.parametrize("what", ["output", "query", "key", "value", "pattern", "mlp", "residual"])
-def test_the_bundled_model_equals_hooks_on_its_own_modules(what):
+def test_the_bundled_model_equals_hooks_on_its_own_modules(what, backend):
     model = Bundled()
     texts = ("Lily saw Tom. Then Lily saw", "Lily saw Ben. Then Lily saw")
     clean, corrupt = (Input(model.encode(text)) for text in texts)
-    patching = open_patching(model, [Pair(clean, corrupt)])
-    decoder = patching._model.root
+    patchable = backend_of(model).open_patchable("self", clean)
+    patching, decoder = open_patching(model, [Pair(clean, corrupt)]), patchable.root
+    if backend == "torch":
+        patching = in_torch.torch_patching(patchable, [Pair(clean, corrupt)], PatchOptions())
     patches = [Patch((Site(what, *place),)) for place in _places(what)]
     found, piece = measured(patching, patches)
 
@@ -120,7 +124,7 @@ def test_pieces_change_nothing_and_leave_the_model_as_it_was(monkeypatch):
     patching = opened(model, "llama", "self")
     sites = [Patch((site,)) for what in ("output", "key") for site in patching.sites(what)]
     expected, _ = measured(patching, sites)
-    monkeypatch.setattr(scan_session, "_TOKENS_ON_CPU", 11 * 4)
+    monkeypatch.setattr(on_torch, "_TOKENS_ON_CPU", 11 * 4)
     pieces, seen = 0, []
     for piece in patching.patch(0, sites, range(3, len(sites)), ANSWER, FOIL):
         pieces += 1
@@ -167,7 +171,7 @@ def test_what_both_runs_hold_alike_changes_nothing_and_is_not_run(monkeypatch):
     def unexpected(*args):
         raise AssertionError("a pass")
 
-    monkeypatch.setattr("attnviz.engine.scan.patching.run_changed", unexpected)
+    monkeypatch.setattr("attnviz.engine.scan.on_torch.run_changed", unexpected)
     found, piece = measured(patching, early)
     for name, values in found.items():
         assert set(values.tolist()) == {piece.corrupt[name]}

@@ -8,7 +8,8 @@ import torch
 
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import Pair, Patch, PatchOptions, Site, What
-from attnviz.engine.scan.patching import TorchPatching
+from attnviz.engine.scan.in_torch import torch_patching
+from attnviz.engine.scan.patching import Patching
 
 from .ablation_loop import MASK, PROJECTIONS
 from .architectures import ARCHITECTURES, eager_attentions, inputs_of, small_model, state_of
@@ -37,10 +38,10 @@ def position_of(name):
     return 8 if ARCHITECTURES[name].stack == "encoder" else -1
 
 
-def opened(model, name, kind, **options) -> TorchPatching:
+def opened(model, name, kind, **options) -> Patching:
     clean, corrupt = (input_of(inputs) for inputs in prompts(name))
     patchable = patchable_transformers(model, kind, corrupt, MASK)
-    return TorchPatching(patchable, [Pair(clean, corrupt)], PatchOptions(**options))
+    return torch_patching(patchable, [Pair(clean, corrupt)], PatchOptions(**options))
 
 
 def measured(patching, patches):

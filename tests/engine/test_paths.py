@@ -6,13 +6,17 @@ import numpy as np
 import pytest
 import torch
 
+from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.engine.attribution.paths import path_effects
 from attnviz.errors import UnsupportedError, UsageError
+from attnviz.models.bundled import Bundled
 from attnviz.models.model import random_copies
 from attnviz.models.prepare import prepared
 from attnviz.models.resolve import load
+from attnviz.models.stack_model import StackModel
 from attnviz.records import Input
 
+from ..attention.test_families import stack as stack_of
 from .architectures import ARCHITECTURES, small_model, state_of
 from .attribution_oracle import ROUTES, Recorded
 
@@ -29,15 +33,27 @@ READERS = {
         "gpt_neox.layers.{}.input_layernorm",
         "gpt_neox.layers.{}.attention.query_key_value",
     ),
+    "gpt_neo": ("transformer.h.{}.ln_1", "transformer.h.{}.attn.attention.{}_proj"),
 }
 """The norm and the projection that read; of all three at once where there is but one."""
+
+WRITERS = {
+    **{name: ROUTES[name].heads["self"] for name in READERS if name in ROUTES},
+    "gpt_neo": ("transformer.h.{}.attn.attention.out_proj",),
+}
+BACKENDS = [
+    *((name, "torch") for name in ("gpt2", "llama", "gemma2", "gpt_neox")),
+    *((name, "numpy") for name in ("gpt2", "llama", "gpt_neo")),
+]
+"""GPT-Neo's queries are not seen on torch, and Gemma 2 does not run in NumPy, nor a head of which
+less than a pair is rotated; NumPy's other families are compared with torch."""
 
 
 def read_by(name, model, what, layer, normed):
     """(token, head, dim) of what a head's query, key or value projection makes, without bias."""
     path = READERS[name][1].format(layer, what[0])
     module = model.get_submodule(path)
-    dim = ARCHITECTURES[name].config.get("head_dim", 8)
+    dim = 7 if name == "gpt_neo" else ARCHITECTURES[name].config.get("head_dim", 8)
     weight = module.weight if name == "gpt2" else module.weight.T
     merged = normed @ weight
     if name == "gpt2":
@@ -48,17 +64,29 @@ def read_by(name, model, what, layer, normed):
     return merged.unflatten(-1, (-1, dim))
 
 
-@pytest.mark.parametrize("name", READERS)
-def test_shares_are_what_norms_and_projections_by_hand_make_of_the_difference(name):
-    model = small_model(name).double()
-    opened = prepared(name, model, None, torch.device("cpu"), seed=0)
+def opened_by(backend, name, model, directory):
+    model.save_pretrained(directory)
+    model.double()
+    if backend == "torch":
+        return prepared(name, model, None, torch.device("cpu"), seed=0)
+    stack, read = stack_of(directory)
+    stack = NumpyStack(read.shape, stack.tensors.stored, np.float64)
+    return StackModel(Bundled().info, stack, lambda: None)
+
+
+@pytest.mark.parametrize(("name", "backend"), BACKENDS)
+def test_shares_are_what_norms_and_projections_by_hand_make_of_the_difference(
+    name, backend, tmp_path
+):
+    model = small_model(name)
+    opened = opened_by(backend, name, model, tmp_path)
     before = state_of(model)
     texts = Input.of_ids(CLEAN), Input.of_ids(CORRUPT)
     (found,) = path_effects(opened, *texts, [SENDER])
     assert state_of(model) == before
     clean, corrupt = (Recorded(model, {"input_ids": torch.tensor([one.ids])}) for one in texts)
-    route, tokens = ROUTES[name], range(len(CLEAN))
-    projection, *between = (path.format(0) for path in route.heads["self"])
+    tokens = range(len(CLEAN))
+    projection, *between = (path.format(0) for path in WRITERS[name])
     change = (clean.entered[projection] - corrupt.entered[projection])[0]
     heads = model.config.num_attention_heads
     alone = torch.zeros_like(change).unflatten(-1, (heads, -1))
@@ -94,7 +122,7 @@ def test_shares_are_what_norms_and_projections_by_hand_make_of_the_difference(na
                         assert abs(whole_share - 1) < 0.4
                     else:
                         assert whole_share == pytest.approx(float(explained[head]), abs=2e-6)
-                    if name in ("llama", "gemma2"):  # no bias in a query
+                    if name in ("llama", "gemma2", "gpt_neo"):  # no bias in a query
                         relative = (size[head] / own[0][:, head].square().sum()).sqrt()
                         assert found.moved[what][key] == pytest.approx(float(relative), abs=2e-6)
     assert {key[1] for key in found.shares["query"]} == {1, 2}

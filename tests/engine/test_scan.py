@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, GPT2Model, GPTBigCodeConfig
 from attnviz.engine.ablation import ablating
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.patchable import patchable_transformers
-from attnviz.engine.scan import session as scan_session
+from attnviz.engine.scan import on_torch
 from attnviz.engine.scan.run import open_scan
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.bundled import Bundled
@@ -165,7 +165,7 @@ def test_chunks_change_nothing(monkeypatch):
     scan = torch_scan(model)
     variants = [*every(scan), Variant(((0, 0), (2, 5)))]
     at_once = measured(scan, variants)
-    monkeypatch.setattr(scan_session, "_TOKENS_ON_CPU", 11 * 4)
+    monkeypatch.setattr(on_torch, "_TOKENS_ON_CPU", 11 * 4)
     scan = torch_scan(model)
     assert [len(piece.variants) for piece in scan.scan(0, variants, range(19))] == [4] * 4 + [3]
     for name, values in measured(scan, variants).items():
@@ -314,7 +314,7 @@ def test_an_exception_leaves_the_model_as_it_was(name, monkeypatch):
 
 
 def test_between_two_pieces_the_model_is_as_it_was(monkeypatch):
-    monkeypatch.setattr(scan_session, "_TOKENS_ON_CPU", 1)
+    monkeypatch.setattr(on_torch, "_TOKENS_ON_CPU", 1)
     model = small_model("gpt2")
     before = state_of(model)
     scan = torch_scan(model)

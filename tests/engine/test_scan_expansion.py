@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions, Variant
 from attnviz.engine.hook_points import LostTrackError
+from attnviz.engine.scan import in_torch
 from attnviz.engine.scan import memory as scan_memory
 from attnviz.engine.scan import plan as scan_plan
 from attnviz.engine.scan.expansion import STRATEGIES, BatchExpansion
 from attnviz.engine.scan.memory import rows_at_once
-from attnviz.engine.scan.run import open_scan
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input
 
@@ -26,7 +27,8 @@ def scan_of(name, **options):
     options |= {"pair": (5, 7)}
     if name == "tiny":
         given = Input(Bundled().encode("One day a little girl went to the park."))
-        return open_scan(Bundled(), [given], ScanOptions(**options), references=[given])
+        patchable = backend_of(Bundled()).open_patchable("self", given)
+        return in_torch.torch_scan(patchable, [given], ScanOptions(**options), [given])
     ids = input_of(inputs_of(name, source=5 if name == "albert" else 11)).ids
     return torch_scan(small_model(name), [ids], [ids], mask=96, **options)
 
@@ -36,7 +38,7 @@ def measured(name, **options):
     variants = every(scan)
     variants.append(Variant((variants[0].heads[0], variants[-1].heads[0])))
     (piece,) = scan.scan(0, variants, range(len(variants)))
-    with scan._session.open() as plan:
+    with scan._runner.open() as plan:
         return piece, plan
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
-from attnviz.engine.scan import unembedding as scan_unembedding
+from attnviz.engine.scan import unembedding as on_torch
+from attnviz.engine.scan import unembedding_numpy as on_numpy
 from attnviz.engine.scan.unembedding import Unembedding
+from attnviz.engine.scan.unembedding_numpy import NumpyUnembedding
 
 VOCABULARY, WIDTH, POSITIONS, REMOVALS = 53, 7, 5, 11
+
+everywhere = pytest.mark.parametrize("backend", ["torch", "own", "numpy"])
+"""Torch by weight and bias or by what the model does to its logits, and NumPy."""
 
 
 def states(size=1.0, change=0.1):
@@ -22,104 +30,127 @@ def states(size=1.0, change=0.1):
     return weight, bias, clean, clean + change * draw(REMOVALS, POSITIONS, WIDTH)
 
 
+def opened(backend, weight, bias=None) -> Any:
+    if backend == "numpy":
+        return NumpyUnembedding(weight.numpy(), None if bias is None else bias.numpy())
+    own = backend == "own"
+    return Unembedding(weight, bias, (lambda rows: rows @ weight.T + bias) if own else None)
+
+
+def compared(backend, weight, bias, clean, removed, wanted):
+    if backend == "numpy":
+        clean, removed = clean.numpy(), removed.numpy()
+    return opened(backend, weight, bias).compare(clean, removed, wanted)
+
+
 def expected(weight, bias, clean, removed, wanted):
     first, second = (
         (rows.double() @ weight.double().T + bias.double()).log_softmax(-1)
         for rows in (clean, removed)
     )
-    words = wanted[:, None]
+    words = torch.tensor(wanted)[:, None]
     loss = -first.gather(-1, words)[:, 0]
     delta = -second.gather(-1, words.expand(REMOVALS, -1, 1))[..., 0] - loss
     kl = (first.exp() * (first - second)).sum(-1)
-    return loss, delta, kl, first.argmax(-1) != second.argmax(-1)
+    flips = first.argmax(-1) != second.argmax(-1)
+    return loss.numpy(), delta.numpy(), kl.numpy(), flips.numpy()
 
 
-WANTED = torch.tensor([3, 52, 0, 17, 9])
+def close(found, wanted, near, relative=0.0):
+    np.testing.assert_allclose(found, wanted, rtol=relative, atol=near)
+
+
+WANTED = [3, 52, 0, 17, 9]
 
 
 @pytest.mark.parametrize("tile", [(512, 2048), (4, 10), (1, 53), (7, 1)])
-@pytest.mark.parametrize("own", [False, True])
-def test_tiles_of_any_size(tile, own, monkeypatch):
-    monkeypatch.setattr(scan_unembedding, "_TILE", {"cpu": tile})
-    monkeypatch.setattr(scan_unembedding, "_CLEAN_BYTES", 12 * VOCABULARY * 2)
+@everywhere
+def test_tiles_of_any_size(tile, backend, monkeypatch):
+    monkeypatch.setattr(on_torch, "_TILE", {"cpu": tile})
+    monkeypatch.setattr(on_numpy, "_ROWS", tile[0])
+    monkeypatch.setattr(on_numpy, "_WORDS", tile[1])
+    for module in (on_torch, on_numpy):
+        monkeypatch.setattr(module, "_CLEAN_BYTES", 12 * VOCABULARY * 2)
     weight, bias, clean, removed = states()
-    unembedding = Unembedding(weight, bias, (lambda rows: rows @ weight.T + bias) if own else None)
-    found = unembedding.compare(clean, removed, WANTED)
+    found = compared(backend, weight, bias, clean, removed, WANTED)
     loss, delta, kl, flips = expected(weight, bias, clean, removed, WANTED)
-    torch.testing.assert_close(found.loss.double(), loss, rtol=0, atol=1e-5)
-    torch.testing.assert_close(found.loss_delta.double(), delta, rtol=0, atol=1e-5)
-    torch.testing.assert_close(found.kl.double(), kl, rtol=0, atol=1e-5)
-    assert torch.equal(found.flips, flips)
+    close(found.loss, loss, 1e-5)
+    close(found.loss_delta, delta, 1e-5)
+    close(found.kl, kl, 1e-5)
+    assert (found.flips == flips).all()
     assert flips.any()
 
 
-def test_tiny_divergences_keep_their_digits():
+@pytest.mark.parametrize("backend", ["torch", "numpy"])
+def test_tiny_divergences_keep_their_digits(backend):
     weight, bias, clean, removed = states(change=1e-5)
-    found = Unembedding(weight, bias).compare(clean, removed, WANTED)
+    found = compared(backend, weight, bias, clean, removed, WANTED)
     # What float32 hidden states hold, computed without its rounding.
     _, delta, kl, _ = expected(weight, bias, clean, removed, WANTED)
     assert kl.max() < 1e-8
-    torch.testing.assert_close(found.kl.double(), kl, rtol=2e-2, atol=2e-11)
-    torch.testing.assert_close(found.loss_delta.double(), delta, rtol=1e-3, atol=1e-9)
+    close(found.kl, kl, 2e-11, 2e-2)
+    close(found.loss_delta, delta, 1e-9, 1e-3)
 
 
-def test_changes_that_leave_the_range_of_float32_are_computed_anew():
+@pytest.mark.parametrize("backend", ["torch", "numpy"])
+def test_changes_that_leave_the_range_of_float32_are_computed_anew(backend):
     weight, bias, clean, removed = states(size=40.0, change=3.0)
     assert ((removed - clean) @ weight.T).abs().max() > 200
-    found = Unembedding(weight, bias).compare(clean, removed, WANTED)
+    found = compared(backend, weight, bias, clean, removed, WANTED)
     _, delta, kl, flips = expected(weight, bias, clean, removed, WANTED)
-    torch.testing.assert_close(found.loss_delta.double(), delta, rtol=1e-5, atol=1e-3)
-    torch.testing.assert_close(found.kl.double(), kl, rtol=1e-5, atol=1e-3)
-    assert torch.equal(found.flips, flips)
+    close(found.loss_delta, delta, 1e-3, 1e-5)
+    close(found.kl, kl, 1e-3, 1e-5)
+    assert (found.flips == flips).all()
 
 
-def test_a_shift_of_all_logits_is_no_change():
+@pytest.mark.parametrize("backend", ["torch", "numpy"])
+def test_a_shift_of_all_logits_is_no_change(backend):
     weight, bias, clean, _ = states()
     weight = torch.cat([weight, torch.ones(VOCABULARY, 1)], 1)
     clean = torch.cat([clean, torch.zeros(POSITIONS, 1)], 1)
     moved = clean.repeat(2, 1, 1)
     moved[:, :, -1] = torch.tensor([90.0, -90.0])[:, None]
-    found = Unembedding(weight, bias).compare(clean, moved, WANTED)
-    assert found.kl.abs().max() < 1e-4
-    assert found.loss_delta.abs().max() < 1e-4
+    found = compared(backend, weight, bias, clean, moved, WANTED)
+    assert abs(found.kl).max() < 1e-4
+    assert abs(found.loss_delta).max() < 1e-4
     assert not found.flips.any()
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_no_change_costs_exactly_nothing(own):
+@everywhere
+def test_no_change_costs_exactly_nothing(backend):
     weight, bias, clean, removed = states()
     removed[3] = clean
-    unembedding = Unembedding(weight, bias, (lambda rows: rows @ weight.T + bias) if own else None)
-    found = unembedding.compare(clean, removed, WANTED)
+    found = compared(backend, weight, bias, clean, removed, WANTED)
     assert not found.kl[3].any()
     assert not found.loss_delta[3].any()
     assert not found.flips[3].any()
 
 
-def test_where_no_token_is_known_there_is_no_loss():
+@pytest.mark.parametrize("backend", ["torch", "numpy"])
+def test_where_no_token_is_known_there_is_no_loss(backend):
     weight, bias, clean, removed = states()
-    wanted = torch.tensor([3, -1, 0, 17, -1])
-    found = Unembedding(weight, bias).compare(clean, removed, wanted)
+    found = compared(backend, weight, bias, clean, removed, [3, -1, 0, 17, -1])
     unknown = [False, True, False, False, True]
-    assert found.loss.isnan().tolist() == unknown
-    assert found.loss_delta.isnan().tolist() == [unknown] * REMOVALS
-    assert not found.kl.isnan().any()
+    assert np.isnan(found.loss).tolist() == unknown
+    assert np.isnan(found.loss_delta).tolist() == [unknown] * REMOVALS
+    assert not np.isnan(found.kl).any()
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_the_difference_of_two_logits(own):
+@everywhere
+def test_the_difference_of_two_logits(backend):
     weight, bias, clean, removed = states()
-    unembedding = Unembedding(weight, bias, (lambda rows: rows @ weight.T + bias) if own else None)
-    before, change = unembedding.logit_difference(clean[0], removed[:, 0], 5, 8)
+    rows = (clean[0], removed[:, 0])
+    given = [each.numpy() for each in rows] if backend == "numpy" else rows
+    before, change = opened(backend, weight, bias).logit_difference(*given, 5, 8)
     logits = torch.cat([clean[:1], removed[:, 0]]).double() @ weight.double().T + bias.double()
     difference = logits[:, 5] - logits[:, 8]
     assert before == pytest.approx(float(difference[0]), abs=1e-5)
-    torch.testing.assert_close(change.double(), difference[1:] - difference[0], rtol=0, atol=1e-5)
+    close(change, difference[1:] - difference[0], 1e-5)
 
 
 def test_half_precision_is_widened():
     weight, bias, clean, removed = (tensor.bfloat16() for tensor in states())
-    found = Unembedding(weight, bias).compare(clean, removed, WANTED)
+    found = compared("torch", weight, bias, clean, removed, WANTED)
     _, delta, kl, _ = expected(weight, bias, clean, removed, WANTED)
-    torch.testing.assert_close(found.loss_delta.double(), delta, rtol=0, atol=1e-5)
-    torch.testing.assert_close(found.kl.double(), kl, rtol=0, atol=1e-5)
+    close(found.loss_delta, delta, 1e-5)
+    close(found.kl, kl, 1e-5)

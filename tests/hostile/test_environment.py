@@ -76,9 +76,14 @@ def test_pyplot_still_gets_the_backend_that_was_asked_for(monkeypatch: pytest.Mo
     [
         (("params", "a/b"), "HF_HUB_ETAG_TIMEOUT", "x", "huggingface_hub"),
         (("params", "a/b"), "HF_HUB_DOWNLOAD_TIMEOUT", "1.5", "huggingface_hub"),
-        (("ablate", "--model", "DIRECTORY"), "TORCH_LOGS", "garbage", "torch"),
+        (
+            ("ablate", "--model", "DIRECTORY", "--backend", "torch"),
+            "TORCH_LOGS",
+            "garbage",
+            "torch",
+        ),
         pytest.param(
-            *(("ablate", "--model", "DIRECTORY"), "HF_HUB_ETAG_TIMEOUT", ""),
+            *(("ablate", "--model", "DIRECTORY", "--backend", "torch"), "HF_HUB_ETAG_TIMEOUT", ""),
             "huggingface_hub",
             marks=pytest.mark.long,
         ),
@@ -122,7 +127,9 @@ def test_a_python_without_docstrings(
 def test_too_little_address_space_for_torch(
     process: Callable[..., tuple[int, str]], llama: Callable[..., Path], megabytes: int
 ) -> None:
-    code, said = process("ablate", "--model", str(llama()), megabytes=megabytes)
+    code, said = process(
+        "ablate", "--model", str(llama()), "--backend", "torch", megabytes=megabytes
+    )
     assert code == 3
     assert said == (
         "attnviz: torch needs 1 GB of address space, and this shell allows "

@@ -35,7 +35,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "cut": ("heads", TEXT, "--cut", "mat→cat"),
     "patch": ("patch", TEXT, "the mat sat on the cat", "--answer", "cat", "--foil", "mat"),
     "path": ("path", "L0H0", TEXT, "the mat sat on the cat"),
-    "diff": ("diff", "--text", TEXT),
+    "diff": ("diff", "--text", TEXT, "--dtype-b", "bfloat16"),
 }
 
 
@@ -148,7 +148,9 @@ def test_many_tensors_are_counted(run: Any, broken: Callable[..., str]) -> None:
 
 
 def test_predictions_that_are_none_are_not_alike(run: Any, broken: Callable[..., str]) -> None:
-    found = run("diff", broken(math.nan, "lm_head.weight"), "--text", TEXT, "--json").document
+    other = ("--dtype-b", "bfloat16")
+    model = broken(math.nan, "lm_head.weight")
+    found = run("diff", model, *other, "--text", TEXT, "--json", "-q").document
     assert (found["kl"], found["same_top"]) == (None, None)
 
 

@@ -17,7 +17,7 @@ from attnviz.attention.families import LLAMA
 from attnviz.attention.family import NotUnderstoodError
 from attnviz.engine.capture import Choice, capture_text
 from attnviz.models.model import Model
-from attnviz.models.numpy_checkpoint import open_numpy
+from attnviz.models.numpy_checkpoint import Work, open_numpy
 from attnviz.models.stored_tensors import StoredTensors
 
 from .test_numpy_checkpoint import made
@@ -32,11 +32,13 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "patterns of a text": ("patterns", TEXT, "--norm-weighted"),
     "watch": ("patterns", "--watch", "induction", "--without-first"),
     "scaling": ("scaling", TEXT, "--from-model"),
+    "ablate": ("ablate", TEXT, "--mode", "mean"),
+    "ablate by token": ("ablate", TEXT, "--head", "1", "--by-token"),
+    "cut": ("heads", TEXT, "--cut", "dog→cat", "--layer", "0"),
 }
 TORCH_ONLY: dict[str, tuple[str, ...]] = {
-    "cut": ("heads", TEXT, "--cut", "dog→cat", "--layer", "0"),
     "control": ("patterns", "--control", "random-weights"),
-    "ablate": ("ablate", TEXT, "--layer", "0"),
+    "ablate": ("ablate", TEXT, "--layer", "0", "--method", "gradient"),
     "prune": ("prune", TEXT, "--heads", "1"),
 }
 
@@ -82,8 +84,7 @@ def test_both_say_the_same(run: Any, directory: str, command: str, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("command", "model"),
-    [(command, "checkpoint") for command in TORCH_ONLY]
-    + [(command, "tiny") for command in TORCH_ONLY if command != "control"],
+    [(command, "checkpoint") for command in TORCH_ONLY] + [("ablate", "tiny")],
 )
 def test_what_runs_on_torch_refuses_numpy_and_says_torch(
     run: Any, checkpoint: Any, command: str, model: str
@@ -195,7 +196,7 @@ def test_a_7b_model_is_left_to_torch_before_a_tensor_is_read(
     directory = llama_7b(tmp_path)
     assert os.stat(directory / "model.safetensors").st_size > 13e9
     with pytest.raises(NotUnderstoodError, match="10 tokens are sooner run by torch"):
-        open_numpy(str(directory), None, 10)
+        open_numpy(str(directory), None, Work(10))
     (stored,) = opened
     assert stored.read == set()
     assert sum(map(np.prod, stored.shapes.values())) == 6_738_415_616  # as Meta counts it

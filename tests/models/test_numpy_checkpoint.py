@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from attnviz.attention.family import NotUnderstoodError
 from attnviz.errors import AttnvizError, UnsupportedError
+from attnviz.models import numpy_checkpoint
 from attnviz.models.model import weights_fingerprint
-from attnviz.models.numpy_checkpoint import NumpyCheckpoint, open_numpy
+from attnviz.models.numpy_checkpoint import NumpyCheckpoint, Work, open_numpy
 from attnviz.models.resolve import LoadOptions, load
 
 from .tokenizer_files import (
@@ -129,10 +130,16 @@ def test_a_tokenizer_that_transformers_would_change_is_left_to_it(
         open_numpy(str(tmp_path), None, None)
 
 
-def test_what_takes_longer_than_torch_is_left_to_it(tmp_path: Path) -> None:
+def test_what_takes_longer_than_torch_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("workers", "allowed_processors"):
+        monkeypatch.setattr(numpy_checkpoint, name, lambda: 2)
     made(tmp_path, "gpt2")
     with pytest.raises(NotUnderstoodError, match="sooner run by torch"):
-        open_numpy(str(tmp_path), None, 10**8)
+        open_numpy(str(tmp_path), None, Work(10**8))
+    # One processor gains nothing from a library that must start first.
+    assert open_numpy(str(tmp_path), None, Work(10**8, threads=1)).info.backend == "numpy"
     assert isinstance(load(str(tmp_path), LoadOptions(tokens=10)), NumpyCheckpoint)
     for other in (
         LoadOptions(),

@@ -36,6 +36,7 @@ from attnviz.models.shapes import nearest
 from attnviz.options import read_bytes
 
 if TYPE_CHECKING:  # a shape given by options needs no names
+    from attnviz.count.params.counting.serving import CardFit
     from attnviz.count.params.find_spec import FoundSpec
     from attnviz.count.params.stored import StoredWeights
 
@@ -55,6 +56,7 @@ class Case(NamedTuple):
     values: the values of the compared options, as they were typed.
     cost: what it costs; None if the values do not fit together.
     fit: what fits into the memory that was given, or None.
+    gpus: what each card that was named makes of it.
     refusal: why the values do not fit together; else empty.
     revision: the commit of a model from the hub, or None.
     """
@@ -65,6 +67,7 @@ class Case(NamedTuple):
     fit: MemoryFit | None = None
     refusal: str = ""
     revision: str | None = None
+    gpus: tuple[CardFit, ...] = ()
 
 
 class BuiltCount(NamedTuple):
@@ -130,7 +133,7 @@ def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Cou
     if request.revision is not None and not models:
         raise UsageError("--revision is for models of the hub: a shape has none")
     found = [_found(model, request) for model in models]
-    if len(found) == 1 and found[0].spec is None and running.memory is None:
+    if len(found) == 1 and found[0].spec is None and not (running.memory or request.gpu):
         return CountedCases(built=_built(found[0], running))
     if found:
         return CountedCases(cases=tuple(_named_case(item, running) for item in found))

@@ -24,6 +24,8 @@ from attnviz.count.params.parts import PartLine, layer_kind, main_attention, mai
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
+    from attnviz.count.params.counting.serving import CardFit
+
 _SCHEMA = "attnviz.params/1"
 _COLUMNS = ("model", "section", "stack", "item", "detail", "value", "unit")
 
@@ -48,6 +50,19 @@ _FIT = (
     *("memory", "weights", "batch", "tokens", "binds", "cache", "left", "by_memory"),
     "max_positions",
 )
+_CARD = ("name", "vendor", "year", "source", "memory", "bandwidth")
+_CARD_FIT = ("rate", "fits", "free", "cards", "batch", "context")
+_CARD_UNITS = {
+    "needs": "bytes",
+    "free": "bytes",
+    "cards": "cards",
+    "batch": "sequences",
+    "context": "tokens",
+    "decode": "tokens/s",
+    "decode_full": "tokens/s",
+    "prefill_seconds": "s",
+}
+_DECODE = ("batch", "read", "operations", "seconds", "bound", "each", "tokens_per_second")
 
 
 def write_params_json(counted: CountedCases, stream: SupportsWrite[str]) -> None:
@@ -175,7 +190,20 @@ def _case(case: Case) -> dict[str, Any]:
         "flops": {**length, **_named(cost.flops, _FLOPS)},
         "attention_maps": _named(cost.maps, _MAPS),
     }
-    return data if fit is None else {**data, "memory": _named(fit, _FIT)}
+    data |= {} if fit is None else {"memory": _named(fit, _FIT)}
+    return data | ({"gpus": [_card(one) for one in case.gpus]} if case.gpus else {})
+
+
+def _card(fit: CardFit) -> dict[str, Any]:
+    """Return what one card makes of a model; ``decode`` and ``decode_full`` are upper bounds."""
+    bounds = {"decode": fit.decode, "decode_full": fit.full}
+    return {
+        **_named(fit.card, _CARD),
+        "needs": {**fit.need._asdict(), "total": fit.need.total},
+        **_named(fit, _CARD_FIT),
+        **{name: None if one is None else _named(one, _DECODE) for name, one in bounds.items()},
+        "prefill_seconds": fit.prefill,
+    }
 
 
 def _model(cost: CostReport, revision: str | None) -> dict[str, Any]:
@@ -260,7 +288,7 @@ def params_rows(counted: CountedCases) -> Iterator[tuple[object, ...]]:
                 yield (*case.values, case.name, *line)
 
 
-def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, int, str]]:
+def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, float | None, str]]:
     """Yield (section, stack, item, detail, value, unit) of each number of a case."""
     section = unit = "parameters"
     for line in part_lines(cost.parameters):
@@ -278,3 +306,9 @@ def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, i
     yield "attention_maps", "", "all maps", "", cost.maps.bytes, "bytes"
     if case.fit is not None and case.fit.tokens is not None:
         yield "memory", "", "longest context", "", case.fit.tokens, "tokens"
+    for one in case.gpus:
+        for name, unit in _CARD_UNITS.items():
+            value = _card(one)[name]
+            if isinstance(value, dict):
+                value = value.get("total", value.get("tokens_per_second"))
+            yield "gpus", "", one.card.name, name, value, unit

@@ -64,6 +64,12 @@ from attnviz.draw.document import (
 _BESIDE = Beside(58)
 """How the tables of a first screen stand side by side on a wide terminal."""
 
+_LEAST_BELOW = 10
+"""The lines below the table of cards from which on a first screen shows what else was counted."""
+
+_LEAST_SAID = 3
+"""The sentences about the cards that every first screen has."""
+
 
 class _Content(NamedTuple):
     """The content of a document.
@@ -73,7 +79,7 @@ class _Content(NamedTuple):
 
     title: Sequence[str]
     notes: Sequence[str]
-    tables: Sequence[Table]
+    tables: Sequence[Table | Group]
     sentences: Sequence[str]
     heading: Sequence[str]
     finding: str
@@ -96,6 +102,8 @@ def params_document(
         content = _side_by_side(counted.cases, costs)
     else:
         content = _single(counted.cases[0], costs[0], view)
+    if view.gpu:
+        content = _on_cards(content, counted, view)
     name, *words = content.title
     asked = f"what {name} cost{'s' * (len(costs) < 2 or bool(counted.options))}"
     facts = Facts([(name, True), *((word, False) for word in words)])
@@ -104,7 +112,7 @@ def params_document(
         f"W{asked[1:]}",
         [
             Group([facts, *map(Note, content.notes)]),
-            *(Group([table]) for table in content.tables),
+            *(table if isinstance(table, Group) else Group([table]) for table in content.tables),
             Group([Say(text) for text in content.sentences]),
         ],
         [Say(text) for text in content.explanation] if explain else (),
@@ -118,7 +126,7 @@ def params_document(
 def _hints(report: ParamsReport) -> Iterator[str]:
     """Yield options to try next that were not given."""
     request = report.request
-    if request.memory is None:
+    if request.memory is None and not request.gpu:
         yield "--memory 24GB: does it fit"
     if report.models < 2 and not request.compare:
         yield "--compare dtype=float32,int8" if report.models else "--compare heads=8,16,32"
@@ -176,6 +184,30 @@ def _first_groups(
 
 def _height(table: Table) -> int:
     return 1 + sum(1 + row.ruled for row in table.rows)
+
+
+def _on_cards(content: _Content, counted: CountedCases, view: ParamsRequest) -> _Content:
+    """Return the content with the cards first: the finding, their table, what is needed."""
+    from attnviz.count.params import serving_table  # most runs name no card
+
+    cases = [case for case in counted.cases if case.cost is not None]
+    assert cases[0].cost is not None
+    cards = serving_table.card_table(cases, counted.options, "all" in view.gpu)
+    notes = serving_table.card_notes(cases)
+
+    def first(columns: int, lines: int) -> list[Group]:
+        rest = lines - len(cards.rows) - len(notes) - 3
+        said = notes if rest > 0 else notes[:_LEAST_SAID]
+        more = content.first(columns, rest) if rest >= _LEAST_BELOW else []
+        return [Group([cards, *said]), *(group._replace(yields=1) for group in more)]
+
+    explained = serving_table.card_explanation(cases[0].cost, cases[0].gpus[0])
+    return content._replace(
+        tables=[Group([cards, *notes]), *content.tables],
+        finding=serving_table.card_finding(cases),
+        first=first,
+        explanation=[*explained, *content.explanation],
+    )
 
 
 def _built(built: BuiltCount) -> _Content:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attnviz.count.params.cases import CountedCases, NamedModel, compared_cases, requested_cases
 from attnviz.count.params.request import ParamsRequest
 from attnviz.draw.report import Report
+from attnviz.options import read_bytes
 
 if TYPE_CHECKING:  # the options of the program need no drawing
     from _typeshed import SupportsWrite
@@ -53,8 +54,21 @@ class ParamsReport(Report):
 def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport:
     """Count parameters, KV cache, operations and memory of each model, or of one shape.
 
-    Raises UsageError for neither a model nor a shape, both, or numbers that do not fit together;
-    LoadError or OfflineError for a name whose config cannot be read.
+    Raises UsageError for neither a model nor a shape, both, numbers that do not fit together, or an
+    unknown card; LoadError or OfflineError for a name whose config cannot be read.
     """
     count = compared_cases if request.compare else requested_cases
-    return ParamsReport(count(models, request), len(models), request)
+    if not request.gpu:
+        return ParamsReport(count(models, request), len(models), request)
+    from attnviz.count.params.cards import find_cards  # most runs name no card
+    from attnviz.count.params.counting.serving import fit_cards
+
+    cards = find_cards(request.gpu)
+    counted, overhead = count(models, request), read_bytes(request.overhead, "--overhead")
+    cases = tuple(
+        case._replace(gpus=fit_cards(case.cost, cards, chunk=request.chunk, overhead=overhead))
+        if case.cost is not None
+        else case
+        for case in counted.cases
+    )
+    return ParamsReport(counted._replace(cases=cases), len(models), request)

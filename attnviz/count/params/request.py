@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from attnviz.count.params.specs import MOST
 from attnviz.errors import UsageError
-from attnviz.options import Options, flag, option
+from attnviz.options import Options, flag, option, read_bytes
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
 
@@ -105,12 +105,39 @@ class Running(Options, panel="Running it"):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("tokens", "source_tokens", "batch"):
-            typed, value = "--" + name.replace("_", "-"), getattr(self, name)
-            if value is None:
-                continue
-            if value < 1:
-                raise UsageError(f"{typed} must be 1 or more, not {value}")
-            check_size(name, value)
+            check_count(name, getattr(self, name))
+
+
+def complete_gpu(incomplete: str) -> list[str]:
+    """Return the cards whose names begin with ``incomplete``, whatever its case."""
+    from attnviz.count.params.cards import all_cards  # only when the shell asks
+
+    names = ("all", *(card.name for card in all_cards()))
+    return [name for name in names if name.lower().startswith(incomplete.lower())]
+
+
+@dataclass(frozen=True)
+class Serving(Options, panel="Serving it on a card"):
+    """On which graphics cards a model should run, and what they need besides."""
+
+    gpu: tuple[str, ...] = option(
+        "NAMES",
+        "Say which cards hold it, and bound their speed: H100, L4,A10G or all; may be repeated.",
+        (),
+        autocompletion=complete_gpu,
+    )
+    chunk: int = option("N", "With --gpu: the most tokens of prompts in one pass.", 2048)
+    overhead: str = option(
+        "SIZE", "With --gpu: memory for the driver, kernels and the allocator.", "1GiB"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gpu:
+            check_count("chunk", self.chunk)
+            read_bytes(self.overhead, "--overhead")
+        elif (self.chunk, self.overhead) != (2048, "1GiB"):
+            raise UsageError("--chunk and --overhead say how --gpu counts: give --gpu too")
 
 
 @dataclass(frozen=True)
@@ -136,8 +163,13 @@ class _Hub(Options, panel="Loading"):
 
 
 @dataclass(frozen=True)
-class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, _View, _Hub):
+class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, Serving, _View, _Hub):
     """The options of ``params``."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gpu and self.memory is not None:
+            raise UsageError("--gpu and --memory both say where it should fit: give one of the two")
 
     @property
     def shape(self) -> dict[str, Any]:
@@ -154,6 +186,13 @@ class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, _View, _H
 SHAPE = tuple(field.name for field in fields(ShapeOptions))
 RUNNING = tuple(field.name for field in fields(Running))
 """The names of the options that describe how a shape runs."""
+
+
+def check_count(name: str, value: int | None) -> None:
+    """Raise UsageError for a number below 1, or one that is too large to be meant."""
+    if value is not None and value < 1:
+        raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, not {value}")
+    check_size(name, value)
 
 
 def check_size(name: str, value: object) -> None:

@@ -200,7 +200,7 @@ def run_words(counted_for: CostReport | CacheCount) -> str:
 
 def finding(cost: CostReport, fit: MemoryFit | None) -> str:
     """Return what the model needs, whether that fits, and whether positions allow the length."""
-    return _need(cost, fit) + _beyond(cost)
+    return _need(cost, fit) + beyond(cost)
 
 
 def _need(cost: CostReport, fit: MemoryFit | None) -> str:
@@ -231,7 +231,8 @@ def _why_so_many(cost: CostReport) -> str:
     return f", whatever the number of heads: {product} = {count(spec.d_model)} = d_model"
 
 
-def _beyond(cost: CostReport) -> str:
+def beyond(cost: CostReport) -> str:
+    """Return a warning if the length is longer than the model's positions; else nothing."""
     limit = cost.spec.main.max_positions
     if limit is None or cost.tokens <= limit:
         return ""

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from attnviz.engine.hook_points import HookedCall, LostTrackError, first_of, with_first
-from attnviz.engine.patchable import Untouched
 from attnviz.engine.patching import What
+from attnviz.engine.replacing import RowEdit
 from attnviz.engine.scan.blocks import BlockCall, Path, mapped
 
 SideInputs: TypeAlias = Literal["leave", "expand", "fold"]
@@ -92,7 +92,7 @@ class BatchExpansion:
         entries: Sequence[int],
         added: Mapping[int, int],
         strategy: Strategy,
-        intervention: Untouched,
+        intervention: RowEdit,
         at_once: int,
         kept: int | None = None,
         inside: Inside | None = None,
@@ -206,7 +206,8 @@ class BatchExpansion:
                     tensor = tensor[part.first : part.first + rows]
                 if residual is None or not is_hidden:
                     return tensor
-                edited = self._intervention.edit_rows(residual, tensor[:, :, None], part.first)
+                whole = tensor[:, :, None]
+                edited: Tensor = self._intervention.edit_rows(residual, whole, part.first)
                 return edited[:, :, 0]
             if path in call.folded and side_inputs == "fold":
                 return tensor.repeat(rows, *(1,) * (tensor.ndim - 1))

@@ -1,4 +1,4 @@
-"""How much memory a pass holds at most, and so how many ablations fit into one.
+"""How much memory a pass of a torch model holds at most.
 
 The peak is measured on one text without ablations: everything that grows does so by the row.
 Elementwise work on a large batch is bound by memory: transformers' own spelling of the tanh
@@ -11,7 +11,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,15 +18,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-
-from attnviz.errors import UsageError
-from attnviz.models.memory import byte_text, free_memory
-
-_SHARE = 0.5
-"""Of the free memory that a scan takes when it is not told."""
-
-_MARGIN = 1.25
-"""For what kernels take inside, and what an allocator cannot use."""
 
 _BUFFER = 16_000_000
 """Bytes of what a block makes inside at once on a CPU.
@@ -38,50 +28,6 @@ system; filling new pages costs a tenth of a matrix product.
 
 _ACTIVATIONS = "transformers.activations"
 _GELU_ROUNDING = 2e-6
-
-
-@dataclass(frozen=True)
-class Room:
-    """What a scan may hold.
-
-    limit: bytes; None where the system does not tell what is free.
-    row: bytes of one row of the batch.
-    fixed: bytes that a scan needs next to the rows.
-    """
-
-    limit: int | None
-    row: int
-    fixed: int
-
-    @property
-    def ablations(self) -> int | None:
-        """Return how many ablations fit next to the clean row; None for any number."""
-        return None if self.limit is None else (self.limit - self.fixed) // self.row - 1
-
-    def needed(self, ablations: int) -> int:
-        """Bytes of a pass with so many ablations."""
-        return self.fixed + self.row * (1 + ablations)
-
-
-def room_for(
-    row: int, unembedding: int, device: torch.device, max_memory: int | None, tokens: int
-) -> Room:
-    """Return the room of a scan, given the measured bytes of a row.
-
-    unembedding: bytes that comparing may hold.
-    tokens: of the text, to be named where it does not fit.
-    Raises UsageError where not even one ablation fits.
-    """
-    free = free_memory(device)
-    limit = max_memory if max_memory is not None else free and int(free * _SHARE)
-    room = Room(limit, max(1, int(row * _MARGIN)), unembedding)
-    if room.ablations is not None and room.ablations < 1:
-        where = "--max-memory allows" if max_memory is not None else f"{device} can spare"
-        raise UsageError(
-            f"one more run over {tokens:,} tokens takes {byte_text(room.needed(1))}, "
-            f"{where} {byte_text(limit or 0)}: shorten the text or allow more"
-        )
-    return room
 
 
 def rows_at_once(blocks: Sequence[nn.Module], tokens: int) -> int:

@@ -18,7 +18,7 @@ from attnviz.engine.effects import Positions, Variant
 from attnviz.engine.hook_points import LostTrackError, hooked
 from attnviz.engine.patchable import ForwardOutput, PatchableModel, Untouched, probe_of, run_pass
 from attnviz.engine.plain_pass import ends_alike, length_class, nearly_equal, not_its_own
-from attnviz.engine.replacing import Change, Held, Replace
+from attnviz.engine.replacing import Change, Held, Replace, RowEdit
 from attnviz.engine.scan.blocks import BlockCall, RecordBlocks
 from attnviz.engine.scan.expansion import (
     STRATEGIES,
@@ -27,15 +27,13 @@ from attnviz.engine.scan.expansion import (
     Strategy,
 )
 from attnviz.engine.scan.memory import rows_at_once
+from attnviz.engine.scan.runner import ENDING
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import LoadError
 from attnviz.records import Input, Kind
 
 # What a batch of another shape may raise in a model that is not made for it.
 MISFITS = (LostTrackError, LoadError, RuntimeError, ValueError, IndexError, TypeError)
-
-ENDING = 2
-"""Tokens at a text's end that predict: its last token, and what follows it."""
 
 _UNLIKE = 8.0
 """What takes the place of an ablated head in a trial: far from anything that a head puts out."""
@@ -168,7 +166,7 @@ def run_expanded(
     strategy: Strategy,
     given: Input,
     variants: Sequence[Change],
-    intervention: Untouched,
+    intervention: RowEdit,
     at_once: int,
     kept: int | None = None,
     inside: Inside | None = None,

@@ -8,26 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, TypeAlias
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.patching import Pair, PatchOptions
+from attnviz.engine.scan.patching import Patching as Patching
+from attnviz.engine.scan.scan import Scan as Scan
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
 from attnviz.records import Input, Kind, Tokens
-
-if TYPE_CHECKING:  # torch only where needed
-    from attnviz.engine.scan.on_torch import TorchScan
-    from attnviz.engine.scan.own import OwnScan
-    from attnviz.engine.scan.patching import TorchPatching
-
-
-Scan: TypeAlias = "TorchScan | OwnScan"
-"""A model and texts that are ready to be scanned."""
-
-Patching: TypeAlias = "TorchPatching"
-"""A model and pairs of prompts that are ready to be patched."""
 
 
 def inputs_of(texts: Sequence[Tokens], targets: Sequence[Tokens] = ()) -> list[Input]:

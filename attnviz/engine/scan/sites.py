@@ -5,19 +5,18 @@ Sites that are replaced in rows of a growing batch must come out as they do one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from attnviz.engine.feed_forward import find_feed_forward
 from attnviz.engine.hook_points import HookedCall
-from attnviz.engine.patchable import ForwardOutput, Keep, Untouched, run_pass
+from attnviz.engine.patchable import ForwardOutput, Keep, run_pass
 from attnviz.engine.patching import WHOLE_LAYER, Patch, Site, What
 from attnviz.engine.plain_pass import not_its_own
-from attnviz.engine.replacing import Change, Held, Replace, head_of
+from attnviz.engine.replacing import Change, Replace, RowEdit
 from attnviz.engine.scan.expansion import STRATEGIES, Inside, Strategy
 from attnviz.engine.scan.plan import MISFITS, ScanPlan, fitting, ordered, run_expanded
 from attnviz.errors import UnsupportedError
@@ -85,9 +84,7 @@ def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
     return way if found is None else replace(way, strategy=found[0], ends_short=found[1])
 
 
-def run_alone(
-    plan: ScanPlan, inside: Inside, given: Input, intervention: Untouched
-) -> ForwardOutput:
+def run_alone(plan: ScanPlan, inside: Inside, given: Input, intervention: RowEdit) -> ForwardOutput:
     """Return one pass over one text."""
     if not plan.calls or inside == Inside():
         return run_pass(plan.model, given, intervention, inside=inside.attention)
@@ -170,45 +167,3 @@ def _trials(plan: ScanPlan, heads: Mapping[What, Mapping[int, int]]) -> list[Pat
         )
     trials = [Patch(ends[0]), Patch(ends[1]), Patch(ends[0] + ends[1])]
     return [trials[at] for at in ordered(plan.model, trials)]
-
-
-# What is done at sites -------------------------------------------------------------------------
-
-
-def values_of(held: Held, site: Site) -> Tensor:
-    """Return what a run holds at a site: (token, dim)."""
-    values = held[site.what, site.layer][:, head_of(site)]
-    return values if site.tokens is None else values[list(site.tokens)]
-
-
-class Slopes(Untouched):
-    """Adds zeros to what a run holds, by which something can be differentiated.
-
-    held: what it holds. zeros: what was added, (1, token, head, dim).
-    """
-
-    def __init__(self, kind: Kind, what: Collection[What]) -> None:
-        self._kind = kind
-        self._what = what
-        self.held: dict[tuple[What, int], Tensor] = {}
-        self.zeros: dict[tuple[What, int], Tensor] = {}
-
-    def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
-        if point.kind != self._kind or point.what not in self._what:
-            return outputs
-        place = point.what, point.layer
-        self.held[place] = outputs[0].detach()
-        self.zeros[place] = torch.zeros_like(outputs, requires_grad=True)
-        return outputs + self.zeros[place]
-
-
-def reached(patch: Patch, places: Collection[int] | None) -> Patch | None:
-    """Return the patch at those of its tokens that another text has; None where none is left."""
-    if places is None:
-        return patch
-    sites = []
-    for site in patch.sites:
-        tokens = [token for token in (site.tokens or sorted(places)) if token in places]
-        if tokens:
-            sites.append(replace(site, tokens=tuple(tokens)))
-    return Patch(tuple(sites)) if sites else None

@@ -10,12 +10,16 @@ nothing costs exactly zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from attnviz.engine.scan.runner import Comparison
 
 _Found: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
@@ -27,22 +31,6 @@ _TILE = {"cpu": (1024, 512), "cuda": (8192, 8192)}
 
 _CLEAN_BYTES = 48_000_000
 """Of the clean logits and probabilities of the positions that are compared at once."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Ablations against the clean run, in float32.
-
-    loss: (position,) clean cross-entropy in nats; NaN where no token is wanted.
-    loss_delta: (ablation, position), ablated minus clean; NaN where no token is wanted.
-    kl: (ablation, position), KL(clean ‖ ablated) in nats.
-    flips: (ablation, position), whether the likeliest token is another.
-    """
-
-    loss: Tensor
-    loss_delta: Tensor
-    kl: Tensor
-    flips: Tensor
 
 
 @dataclass(frozen=True)
@@ -78,38 +66,35 @@ class Unembedding:
 
     def logit_difference(
         self, clean: Tensor, ablated: Tensor, answer: int, foil: int
-    ) -> tuple[float, Tensor]:
-        """logit(answer) − logit(foil) of a clean row (width,); its change in (ablation, width)."""
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Return logit(answer) − logit(foil) of a clean row (width,); its change in each ablated
+        one.
+        """
         logits = self.logits(clean[None])[0]
         before = float(logits[answer] - logits[foil])
         change = _wide(ablated) - _wide(clean)
         if self.own is None:
             weight = _wide(self.weight[[answer, foil]])
-            return before, change @ (weight[0] - weight[1])
+            return before, _numpy(change @ (weight[0] - weight[1]))
         after = self.logits(ablated)
         moved = after[:, answer] - after[:, foil] - before
-        return before, moved.masked_fill((change == 0).all(-1), 0)
+        return before, _numpy(moved.masked_fill((change == 0).all(-1), 0))
 
-    def compare(self, clean: Tensor, ablated: Tensor, wanted: Tensor) -> Comparison:
-        """Hold ablations (ablation, position, width) against the clean run (position, width).
+    def compare(self, clean: Tensor, ablated: Tensor, wanted: Sequence[int]) -> Comparison:
+        """Compare ablations (ablation, position, width) with the clean run (position, width).
 
         wanted: (position,) the token that came next, -1 where none is known.
         """
-        vocabulary = self.weight.shape[0]
+        vocabulary, words = self.weight.shape[0], torch.tensor(wanted, device=clean.device)
         at_once = max(1, min(len(clean), _CLEAN_BYTES // (12 * vocabulary)))
         parts = [
-            self._compare(clean[some], ablated[:, some], wanted[some])
+            self._compare(clean[some], ablated[:, some], words[some])
             for some in _slices(len(clean), at_once)
         ]
-        return Comparison(
-            torch.cat([part.loss for part in parts]),
-            *(
-                torch.cat([getattr(part, name) for part in parts], 1)
-                for name in ("loss_delta", "kl", "flips")
-            ),
-        )
+        return Comparison(*(torch.cat(part, -1).cpu().numpy() for part in zip(*parts, strict=True)))
 
-    def _compare(self, clean: Tensor, ablated: Tensor, wanted: Tensor) -> Comparison:
+    def _compare(self, clean: Tensor, ablated: Tensor, wanted: Tensor) -> tuple[Tensor, ...]:
+        """Return the loss, and loss change, divergence and flips as ``_Found``."""
         state = _Clean.of(self.logits(clean), wanted)
         mean_weight = None if self.own else self._weight_mean(state.chances)
         rows = self._tile(clean.device)[0]
@@ -128,7 +113,7 @@ class Unembedding:
             parts.append(self._repaired(found, state, clean, ablated[some]))
         loss_delta, kl, flips = (torch.cat(each) for each in zip(*parts, strict=True))
         loss_delta = loss_delta.masked_fill(~state.known, torch.nan)
-        return Comparison(state.loss, loss_delta, kl, flips)
+        return state.loss, loss_delta, kl, flips
 
     def _weight_mean(self, chances: Tensor) -> Tensor:
         """p W of each position: (position, width)."""
@@ -255,3 +240,7 @@ def _wide(tensor: Tensor) -> Tensor:
 def _slices(length: int, size: int) -> Iterator[slice]:
     for start in range(0, length, size):
         yield slice(start, min(start + size, length))
+
+
+def _numpy(tensor: Tensor) -> NDArray[np.float64]:
+    return tensor.double().cpu().numpy()

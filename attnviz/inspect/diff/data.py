@@ -11,6 +11,7 @@ from typing import Any
 from attnviz.draw.values import json_number, model_facts
 from attnviz.inspect.diff.compare import Predictions
 from attnviz.inspect.diff.records import DiffReport, HeadChange
+from attnviz.inspect.diff.words import SAME
 
 SCHEMA = "attnviz.diff/1"
 
@@ -20,7 +21,8 @@ def diff_data(report: DiffReport) -> dict[str, Any]:
 
     ``kl`` (nats) and ``same_top`` are means over ``positions``, their errors standard errors.
     ``noise`` is how far either model differs from itself in other numbers; ``noise_floor`` is
-    the bound in bits above which the interval of ``js_divergence`` must lie.
+    the bound in bits above which the interval of ``js_divergence`` must lie. Of two sides that are
+    the same nothing was measured: the numbers are null, ``heads`` is empty and ``notes`` says so.
     """
     floor = report.floor
     return {
@@ -52,7 +54,7 @@ def diff_data(report: DiffReport) -> dict[str, Any]:
         "unmatched_b": [list(head) for head in report.unmatched_b],
         "index_base": 0,
         "seconds": round(report.seconds, 3),
-        "notes": list(report.notes),
+        "notes": [*report.notes, *([f"{SAME}: nothing was measured"] if report.same else [])],
         "heads": [_head(report, change) for change in report.changes],
     }
 

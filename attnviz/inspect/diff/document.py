@@ -57,7 +57,7 @@ def diff_document(
         doc.Facts([(words, False)], name, _LEAD) for name, words in about(report)
     ]
     tokens = report.example.queries if report.example else Tokens((), (), ())
-    every = [head_table(report, report.changes, [("Every head", True)])]
+    every = [head_table(report, report.changes, [("Every head", True)])] if report.changes else []
     cause = earliest(report)
     return doc.Document(
         name=f"heads of {report.a.name} and {report.b.name}",
@@ -165,7 +165,7 @@ def _grid(
 
 def _ranked(report: DiffReport) -> list[doc.Part]:
     """Return the table of the heads that changed most; empty if nothing changed."""
-    if report.ranked[0].size <= EXACT:
+    if not report.changes or report.ranked[0].size <= EXACT:
         return []
     clear = any(change.differs for change in report.changes)
     most = "Heads that changed most: what they did and do now" if clear else "Largest differences"
@@ -250,7 +250,7 @@ def _first(report: DiffReport, columns: int, lines: int) -> list[doc.Group]:
     shown = [change for change in report.ranked if change.differs] or report.ranked[: report.top]
     hidden = len(report.changes) - len(shown)
     table = head_table(report, shown)._replace(least=_LEAST_ROWS, hidden=hidden)
-    tables = [table] if report.ranked[0].size > EXACT else []
+    tables = [table] if shown and shown[0].size > EXACT else []
     groups = [doc.Group(top), doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group(tables)]
     tall = len(grids[0].rows) + 2 if grids else 0
     maps = _maps(report, columns, lines - len(top) - tall - _LEAST_ROWS - _AROUND)

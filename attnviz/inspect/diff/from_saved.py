@@ -76,6 +76,7 @@ def compared_saved(
         unmatched_b=tuple(head for head in other.heads if head not in one.heads),
         importance=saved[0].command == "ablate",
         notes=tuple(dict.fromkeys((*one.info.notes, *other.info.notes))),
+        seed=request.seed,
         top=request.top,
         index_base=request.index_base,
     )

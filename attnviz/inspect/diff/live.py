@@ -33,6 +33,7 @@ from attnviz.inspect.diff.compare import (
 from attnviz.inspect.diff.maps import ModelMaps, model_maps
 from attnviz.inspect.diff.records import ChangedMaps, DiffReport, HeadChange, HeadState, Move
 from attnviz.inspect.diff.request import DiffRequest
+from attnviz.inspect.diff.same import are_same, unmeasured
 from attnviz.inspect.diff.sides import LiveSide, distinct, inputs_of, require_alike
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.bootstrap import LEAST_TEXTS, benjamini_hochberg, sign_flip_p
@@ -95,15 +96,15 @@ def ablation_effects(
     heads = [(layer, head) for layer, count in scan.heads.items() for head in range(count)]
     variants = [Variant((head,)) for head in heads]
     found = np.full((len(inputs), len(heads)), np.nan)
-    for text in range(len(inputs)):
-        for piece in scan.scan(text, variants, range(len(variants))):
-            if "loss_delta" not in piece.metrics:
-                raise UsageError(
-                    f"{model.info.name!r} predicts no words: it has no loss that ablation could "
-                    "change, leave out --importance"
-                )
-            found[text, list(piece.variants)] = piece.metrics["loss_delta"]
-        advance((text + 1) / len(inputs))
+    every = range(len(variants))
+    for piece in scan.scan_all(dict.fromkeys(range(len(inputs)), every), variants):
+        if "loss_delta" not in piece.metrics:
+            raise UsageError(
+                f"{model.info.name!r} predicts no words: it has no loss that ablation could "
+                "change, leave out --importance"
+            )
+        found[piece.text, list(piece.variants)] = piece.metrics["loss_delta"]
+        advance((piece.text + 1) / len(inputs))
     return heads, found
 
 
@@ -133,7 +134,16 @@ def compared(
     same = a.of_model(b) and a.options == b.options
     two_texts = a.texts is not b.texts
     a, b, repeated = distinct(a, b)
+    notes = [f"{counted(repeated, 'repeated text')} left out"] if repeated else []
     model = open_model(a)
+    if are_same(a, b):
+        report = unmeasured(request, a, b, model)
+        return replace(
+            report,
+            notes=(*report.notes, *notes),
+            condition=_condition(request, a, b, two_texts=False),
+            seconds=time.monotonic() - began,
+        )
     with scanning() as advance:
         first = _measured(request, a, model, None, lambda done: advance(0.4 * done))
         noise = _noise(request, "A", first, model)
@@ -157,11 +167,7 @@ def compared(
     return replace(
         report,
         source=a.texts.source,
-        notes=(
-            *report.notes,
-            *alone,
-            *([f"{counted(repeated, 'repeated text')} left out"] if repeated else []),
-        ),
+        notes=(*report.notes, *alone, *notes),
         condition=_condition(request, a, b, two_texts),
         floor_words=noise.words,
         floor_predictions=noise.predictions,
@@ -250,7 +256,6 @@ def _held(
         b=b.info,
         kind=a.kind,
         causal=a.causal,
-        source="",
         texts=len(a.texts),
         tokens=sum(len(text.queries) for text in a.texts),
         changes=changes,
@@ -262,6 +267,7 @@ def _held(
         stride=a.stride,
         importance=request.importance,
         notes=_notes(first, second),
+        seed=seed,
         top=request.top,
         index_base=request.index_base,
     )

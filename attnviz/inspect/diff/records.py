@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnviz.draw.report import Report
 from attnviz.engine.head_run import Head
 from attnviz.inspect.diff.compare import Floor, Predictions
-from attnviz.records import Kind, ModelInfo, Tokens
+from attnviz.records import Kind, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -130,12 +130,13 @@ class ChangedMaps(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class DiffReport(Report):
+class DiffReport(Report, Provenance):
     """The differences between two models, or of one model under two conditions.
 
     a, b: the models. condition: in words how B differs if it is the same model as A, else empty.
     saved: whether a side is a saved result, which has no maps.
-    kind, causal: the attention. source: where the texts come from; texts, tokens: how many.
+    same: whether both sides are the same, so that nothing was measured; there are no changes then.
+    kind, causal: the attention. texts, tokens: how many were read.
     changes: an entry per pair of heads, layer by layer. unmatched_a, unmatched_b: unpaired heads.
     matched: whether heads were paired by divergence, not by index.
     floor: see ``compare.Floor``, None without one; floor_words: how it was measured.
@@ -143,14 +144,12 @@ class DiffReport(Report):
     family: how many moves were tested.
     example: maps of the head whose attention changed most; None if none changed.
     stride: one query in so many was compared. importance: whether effects were compared.
-    notes: sentences a reader must know. seconds: the time it took.
     """
 
     a: ModelInfo
     b: ModelInfo
     kind: Kind
     causal: bool
-    source: str
     texts: int
     tokens: int
     changes: tuple[HeadChange, ...]
@@ -158,6 +157,7 @@ class DiffReport(Report):
     floor_words: str = ""
     condition: str = ""
     saved: bool = False
+    same: bool = False
     unmatched_a: tuple[Head, ...] = ()
     unmatched_b: tuple[Head, ...] = ()
     matched: bool = False
@@ -167,10 +167,7 @@ class DiffReport(Report):
     example: ChangedMaps | None = None
     stride: int = 1
     importance: bool = False
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
     top: int = 8
-    index_base: int = 0
 
     command = "diff"
     lists = ("heads",)
@@ -192,7 +189,7 @@ class DiffReport(Report):
 
     def name(self, head: Head) -> str:
         """Return a head's name, such as ``L2H5``."""
-        return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
+        return self.head_name(head)
 
     def pair_name(self, change: HeadChange) -> str:
         """Return the head's name, with that of its partner if it is another one."""

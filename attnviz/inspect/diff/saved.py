@@ -14,6 +14,8 @@ from attnviz.draw.values import model_of
 from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError
 from attnviz.inspect.diff.records import HeadState
+from attnviz.inspect.patterns.data import SCHEMA as PATTERNS
+from attnviz.inspect.patterns.data import head_of
 from attnviz.reading import (
     RESULT_BYTES,
     damaged,
@@ -25,7 +27,7 @@ from attnviz.reading import (
 )
 from attnviz.records import Kind, ModelInfo
 
-_SCHEMAS = {"attnviz.patterns/1": "patterns", "attnviz.ablate/1": "ablate"}
+_SCHEMAS = {PATTERNS: "patterns", "attnviz.ablate/1": "ablate"}
 
 
 @dataclass(frozen=True)
@@ -94,19 +96,8 @@ def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
 
 
 def _pattern_state(entry: dict[str, Any]) -> HeadState:
-    scores = {
-        str(name): None if value is None else finite(value)
-        for name, value in entry["scores"].items()
-    }
-    ends = {
-        str(name): (finite(low), finite(high))
-        for name, (low, high) in entry["intervals"].items()
-        if low is not None and high is not None
-    }
-    label = optional(entry["label"], str)
-    if label is not None and scores.get(label) is None:
-        raise ValueError(f"no score behind the label {label!r}")
-    return HeadState(label, scores, ends)
+    found = head_of(entry)
+    return HeadState(found.label, found.scores, found.intervals)
 
 
 def _effect_state(entry: dict[str, Any]) -> HeadState:

@@ -18,7 +18,8 @@ from attnviz.texts import Texts, encode_texts
 
 _BUILT_IN = ("tiny", "mha")
 _TOKENS = 6_000
-"""About how many tokens the probes of ``patterns`` and the built-in texts have together."""
+"""About how many tokens the probes of ``patterns`` and the built-in texts have together; counted as
+one text they take as long as the ablation of every head over the texts does in addition."""
 
 _LEAST = 2
 """The fewest tokens of a text: the first query of a causal text sees only itself."""
@@ -120,8 +121,8 @@ def _options(
             own = replace(own, revision=request.revision_b, device="cpu", backend="auto")
         refuse_ignored(side, own, ())
         found.append(own)
-    # Both sides run on the same backend: torch, if one of them or the effects need it.
-    torch = request.importance or any(
+    # Both sides run on the same backend: torch, if one of them needs it.
+    torch = any(
         (not isinstance(side, str | NumpyModel))
         or each.backend == "torch"
         or each.dtype not in ("auto", "float32")

@@ -21,6 +21,8 @@ _NAMED = 4
 _LEAST_SCORE, _LEAST_EFFECT = 0.005, 0.0005
 """The least changes of a score and of a loss increase that are seen when rounded."""
 
+SAME = "A and B have the same weights, texts, dtype and backend"
+
 EXACT = 1e-12
 """Bits below which a divergence is only the rounding error of its formula."""
 
@@ -44,6 +46,8 @@ def heading(report: DiffReport) -> list[tuple[str, bool]]:
 
 def finding(report: DiffReport) -> str:
     """Return the verdict in a sentence."""
+    if report.same:
+        return f"{SAME}: nothing was measured."
     total, best = counted(len(report.changes), "head"), report.ranked[0]
     count = sum(change.differs for change in report.changes)
     some = f"All {total}" if count == len(report.changes) > 1 else f"{count} of {total}"
@@ -202,7 +206,7 @@ def about(report: DiffReport) -> Iterator[tuple[str, str]]:
         yield "rule", "changed: the 95% bootstrap interval over texts lies above the floor"
         if any(math.isfinite(change.output) for change in report.changes):
             yield "ranked", "by the larger of JS divergence and 1-cosine of the output"
-    else:
+    elif report.saved:
         yield "rule", "changed: 95% intervals of a saved score and the new one do not meet"
     if report.family:
         yield (

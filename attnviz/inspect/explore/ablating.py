@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from attnviz.engine.removals import Effects
 from attnviz.inspect.explore.desk import Desk
 from attnviz.inspect.explore.jobs import Waiting
 
 
 class Ablating:
-    """Each public method is the action of a key."""
+    """Carries out the keys that ablate heads; each public method is the action of a key."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -20,10 +22,10 @@ class Ablating:
         self._scan()
 
     def restore(self) -> None:
-        self._desk.see(self._desk.view.scene.cleared())
+        self._desk.see(replace(self._desk.view.scene, removed=frozenset()))
 
     def _scan(self) -> None:
-        """Measure what each single ablation changes, once for a text."""
+        """Measure what each single ablation changes, unless that is known or being measured."""
         desk = self._desk
         if desk.view.effects is not None or desk.view.scanned is not None:
             return

@@ -16,19 +16,21 @@ from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
 from attnviz.inspect.explore.ablating import Ablating
 from attnviz.inspect.explore.desk import Desk, SideSource
-from attnviz.inspect.explore.dialogs import KEYS, AskedLine, Field, Help, KeysPane, Palette
+from attnviz.inspect.explore.dialogs import Help, KeysPane, Palette
+from attnviz.inspect.explore.field import AskedLine, Field
+from attnviz.inspect.explore.keys import KEYS
 from attnviz.inspect.explore.moves import Moves
-from attnviz.inspect.explore.pane import (
+from attnviz.inspect.explore.pane import Pane
+from attnviz.inspect.explore.panes import (
     GridPane,
     HeadingPane,
     MapPane,
-    Pane,
     WordsPane,
     grid_columns,
 )
 from attnviz.inspect.explore.questions import Questions
-from attnviz.inspect.explore.scene import View
 from attnviz.inspect.explore.terminal_app import TerminalApp
+from attnviz.inspect.explore.view import View
 from attnviz.inspect.explore.writing import Writing
 
 _SPACED, _TALL = 24, 36
@@ -41,9 +43,9 @@ _ACTIONS = {name: key.action for key in KEYS for name in key.keys.split(",") if 
 
 
 class Explorer(TerminalApp):
-    """One or two sides, live.
+    """The app of ``attnviz explore``.
 
-    desk: what is seen. joined: whether neighbours of one colour are drawn as one run.
+    ``desk`` holds the view that the panes draw.
     """
 
     CSS = """
@@ -72,8 +74,6 @@ class Explorer(TerminalApp):
         view: View,
         look: Theme,
         second: SideSource | None = None,
-        *,
-        joined: bool = False,
     ) -> None:
         super().__init__()
         self.desk = Desk(source, view, look, second, jobs=self.jobs, display=self)
@@ -84,7 +84,6 @@ class Explorer(TerminalApp):
             "words": WordsPane("words", *drawn),
         }
         self.map_pane, self.keys_pane = MapPane("map", *drawn), KeysPane("keys", *drawn)
-        self.map_pane.joined = joined
         self.writing = Writing(self.desk)
         self._moves = Moves(self.desk, self.writing, self.map_pane, self._in_grid)
         questions = Questions(
@@ -144,9 +143,10 @@ class Explorer(TerminalApp):
     # Keys ------------------------------------------------------------------------------------
 
     async def on_event(self, event: events.Event) -> None:
-        """Do what a key is for, here, before the next is looked at.
+        """Carry out the action of a key here, before the next key is looked at.
 
-        A widget would do it later, when keys that were typed ahead have gone past what it opens.
+        A widget would do it later: a key that was typed ahead would not reach the line or the sheet
+        that the key before it opens.
         """
         if self._exit:  # what was typed behind the end would only delay it
             return
@@ -193,7 +193,7 @@ class Explorer(TerminalApp):
             asked.typing(field.text)
 
     async def do(self, action: str) -> None:
-        """Do an action of ``KEYS``, such as ``move(-1, 0)``: one of a part's, or of the app's."""
+        """Carry out an action of ``KEYS``, such as ``move(-1, 0)``, which a part or the app has."""
         _, name, values = parse(action)
         for part in self._parts:
             if hasattr(part, name):

@@ -12,16 +12,17 @@ from typing import Any, Protocol
 from attnviz.draw.theme import Theme
 from attnviz.errors import AttnvizError
 from attnviz.inspect.explore.jobs import Jobs, Waiting
-from attnviz.inspect.explore.scene import Scene, View
+from attnviz.inspect.explore.scene import Scene
 from attnviz.inspect.explore.session import ExploreSession, Frame, weighed
+from attnviz.inspect.explore.view import View
 
 
 @dataclass(frozen=True)
 class SideSource:
-    """Where a side comes from.
+    """The session that a side reads its texts in.
 
-    text: its first text; empty for a second side that reads the text of the first.
-    options: those that chose the model, as they are typed.
+    text: the first text; empty for a second side that reads the text of the first side.
+    options: the options of the command line that chose the model.
     """
 
     session: ExploreSession
@@ -30,10 +31,10 @@ class SideSource:
 
 
 class Display(Protocol):
-    """Shows views and notes."""
+    """Draws the view of a desk and shows notes."""
 
     def draw(self, before: View) -> None:
-        """Draw what is new in the desk's view."""
+        """Draw the desk's view; ``before`` is the view that was drawn before it."""
         ...
 
     def say(self, note: str) -> None:
@@ -42,9 +43,10 @@ class Display(Protocol):
 
 
 class Desk:
-    """One or two sides of a model, live, and what is seen of them.
+    """Holds the view of one or two sides, and runs the models if the view asks for it.
 
-    source, second: the sides, if there are two. look: how things are drawn, but for the palette.
+    source: the first side. second: the second one, or None.
+    look: the theme; its palette is replaced by that of the scene.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class Desk:
 
     @property
     def drawn_with(self) -> Theme:
-        """Return the theme with the scene's palette; each is kept because it holds its styles."""
+        """Return the theme with the scene's palette; it is kept, because it holds its styles."""
         palette = self.view.scene.palette
         return self._looks.setdefault(palette, replace(self.look, palette=palette))
 
@@ -91,7 +93,10 @@ class Desk:
             self.read(view.frame.text)
 
     def live(self, cannot: str) -> bool:
-        """Return whether there is a model that runs; if not, say so."""
+        """Return whether there is a model that runs; if not, say what a saved file cannot do.
+
+        cannot: what it cannot do, such as ``removes no heads``.
+        """
         if not self.source.session.live:
             self.say(f"what was saved {cannot}: explore the model itself")
         return self.source.session.live
@@ -103,7 +108,7 @@ class Desk:
             self.put(replace(self.view, written=None).fitted())
 
     def failed(self, name: str, error: AttnvizError) -> None:
-        """Say what the job of this name could not do, and show what was seen before it."""
+        """Say why the job of this name failed, and show what was seen before it."""
         if name == "scan":
             self.show(scanned=None)
         elif name == "write":

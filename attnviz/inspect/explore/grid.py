@@ -8,32 +8,34 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from rich.segment import Segment
-from rich.style import Style
 
-from attnviz.draw.axes import tick_line
-from attnviz.draw.blocks import BOLD, DIM, Block, Line
-from attnviz.draw.grid import strength_glyph
+from attnviz.draw.blocks import Block
+from attnviz.draw.grid import names_width
+from attnviz.draw.grid_part import (
+    APART,
+    GridCell,
+    GridPart,
+    GridPicture,
+    draw_small_maps,
+)
 from attnviz.draw.labels import fit, token_labels, width
 from attnviz.draw.maps import small_map
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.palette import DIVERGING, STEPS, Tint
+from attnviz.draw.palette import STEPS, Tint
 from attnviz.draw.provenance import share
 from attnviz.draw.scale import signed_tint, weight_steps
-from attnviz.draw.theme import Theme, sign_glyph
+from attnviz.draw.theme import Theme
 from attnviz.engine.generation import Step
 from attnviz.engine.head_run import Head
 from attnviz.engine.removals import Effects
-from attnviz.inspect.explore.map import accent
-from attnviz.inspect.explore.scene import View
 from attnviz.inspect.explore.session import Frame
+from attnviz.inspect.explore.view import View
 from attnviz.inspect.heads.finding import described
 from attnviz.inspect.heads.first import label_grid
 from attnviz.inspect.heads.report import compare_heads
 
-_WIDEST = 12
-_APART, _NAMED, _LEAST_SIDE = 2, 11, 5
-"""Small maps: the columns between two, and the fewest columns and queries of one."""
+_NAMED, _LEAST_SIDE = 11, 5
+"""The fewest columns and queries of a small map."""
 
 _LEAST_NUMBER = 4  # columns, such as +.05
 
@@ -41,167 +43,55 @@ _FAINT = "1c2027 68707c"
 """The ends of the grey scale for heads without a label, darker for a lower score."""
 
 
-class HeadCell(NamedTuple):
-    """The cell of one head.
-
-    texts: its text in ever shorter forms, the longest first; the last may be empty.
-    tint: the background; None for a faint cell. faint: the colour of that in half a character.
-    strength: in [0, 1], or in [−1, 1] with a signed tint; gives the glyph if there is no colour.
-    """
-
-    texts: tuple[str, ...]
-    tint: Tint | None = None
-    strength: float = 0.0
-    faint: Tint | None = None
-
-
 class Heads(NamedTuple):
-    """The contents of a grid.
+    """A grid of heads.
 
-    rows, columns: the names of the layers and heads. layers, numbers: their indices.
-    cells: the cell of each head. chosen, removed: heads that are drawn differently.
+    part: the grid as it is drawn. layers, numbers: the layer of each row, the head of each column.
     """
 
-    rows: Sequence[str]
-    columns: Sequence[str]
+    part: GridPart
     layers: Sequence[int]
     numbers: Sequence[int]
-    cells: Mapping[Head, HeadCell]
-    chosen: Head
-    removed: frozenset[Head] = frozenset()
 
-    def at(self, row: int, column: int) -> Head:
-        return self.layers[row], self.numbers[column]
-
-
-class GridPicture(NamedTuple):
-    """The lines of a grid, and the places of its cells.
-
-    left, top: of the first cell. wide, tall: columns and lines of one. first: the first row.
-    halves: whether two rows share a line.
-    """
-
-    lines: Sequence[Line]
-    left: int
-    wide: int
-    first: int
-    halves: bool = False
-    tall: int = 1
-    top: int = 1
-
-    def head_at(self, column: int, line: int, heads: Heads) -> Head | None:
-        """Return the head at a place of the pane; of two in one character the one not chosen."""
-        row = self.first + (line - self.top) * (2 if self.halves else 1) // self.tall
-        number = (column - self.left) // self.wide
-        if (
-            line < self.top
-            or column < self.left
-            or not (number < len(heads.columns) and row < len(heads.rows))
-        ):
+    def head_at(self, picture: GridPicture, column: int, line: int) -> Head | None:
+        """Return the head that is drawn there; of two in one character the one not chosen."""
+        place = picture.cell_at(column, line)
+        if place is None:
             return None
-        if self.halves and heads.at(row, number) == heads.chosen and row + 1 < len(heads.rows):
+        row, number = place
+        if picture.shared == 2 and place == self.part.cursor and row + 1 < len(self.layers):
             row += 1
-        return heads.at(row, number)
+        return self.layers[row], self.numbers[number]
 
+    def thumbnail(self, frame: Frame, theme: Theme, lines: int, columns: int) -> Thumbnail | None:
+        """Return the size of small maps of all heads; None if they do not fit or are too small."""
+        record = frame.report.record
+        queries, keys = len(record.queries), len(record.keys)
+        size = Thumbnail((queries + 1) // 2, max(keys, _NAMED))
+        fits = (size.lines + 1) * len(self.layers) <= lines and self.wide(size) <= columns
+        return size if fits and theme.half_blocks and queries >= _LEAST_SIDE else None
 
-def columns_wanted(heads: Heads) -> tuple[int, ...]:
-    """Return the width of the grid with each form of its texts, the widest first."""
-    indent = max(map(width, heads.rows)) + 1
-    count = len(heads.columns)
-    return (*(indent + (each + 1) * count for each in _widths(heads)), indent + count)
+    def wide(self, size: Thumbnail) -> int:
+        """Return the columns of a grid of small maps of this size."""
+        return names_width(self.part.rows) + (size.columns + APART) * len(self.numbers)
 
-
-def _widths(heads: Heads) -> list[int]:
-    forms = max((len(cell.texts) for cell in heads.cells.values()), default=1)
-    return [
-        max((width(_text(cell, form)) for cell in heads.cells.values()), default=1) or 1
-        for form in range(forms)
-    ]
-
-
-def _text(cell: HeadCell, form: int) -> str:
-    return cell.texts[min(form, len(cell.texts) - 1)]
-
-
-def _fitting(cell: HeadCell, room: int) -> str:
-    return next((text for text in cell.texts if width(text) <= room), "")
-
-
-def draw_grid(heads: Heads, theme: Theme, lines: int, columns: int, focused: bool) -> GridPicture:
-    """Return the grid in so many lines and columns; each cell has its longest text that fits."""
-    indent = max(map(width, heads.rows)) + 1
-    count, layers = len(heads.columns), len(heads.rows)
-    wide = max(min((columns - indent) // count, _WIDEST), 1)
-    seen = max(lines - 1, 1)
-    halves = layers > seen and theme.half_blocks
-    each = 2 if halves else 1
-    place = heads.layers.index(heads.chosen[0])
-    first = min(max(place - seen * each // 2, 0), max(layers - seen * each, 0))
-    first -= first % each
-    lit = accent(theme) if focused and theme.colour else BOLD
-    drawn: list[Line] = [_headings(heads, indent, wide, lit)]
-    for row in range(first, min(first + seen * each, layers), each):
-        here = place in range(row, row + each)
-        line = [Segment(heads.rows[place if here else row].ljust(indent), lit if here else DIM)]
-        for column in range(count):
-            if halves:
-                line += _halves(heads, row, column, wide, theme)
-            else:
-                line += _cell(heads, heads.at(row, column), wide, theme)
-        drawn.append(line)
-    return GridPicture(drawn, indent, wide, first, halves)
-
-
-# A small map a head --------------------------------------------------------------------------
+    def small_maps(self, frame: Frame, theme: Theme, size: Thumbnail, focused: bool) -> GridPicture:
+        """Return a grid of small maps, each under the name and the cell of its head."""
+        maps = _small_maps(frame, theme, size)
+        places = {
+            (row, column): maps[layer, head]
+            for row, layer in enumerate(self.layers)
+            for column, head in enumerate(self.numbers)
+            if (layer, head) in maps
+        }
+        return draw_small_maps(self.part, places, size, theme, focused)
 
 
 class Thumbnail(NamedTuple):
-    """The size of a small map without its caption line: it has a cell per weight."""
+    """The size of a small map without the line of its name: it has a cell for each weight."""
 
     lines: int
     columns: int
-
-    def columns_of(self, heads: Heads) -> int:
-        return max(map(width, heads.rows)) + 1 + (self.columns + _APART) * len(heads.columns)
-
-
-def thumbnail(heads: Heads, frame: Frame, theme: Theme, lines: int) -> Thumbnail | None:
-    """Return the size of small maps of all heads; None if they do not fit or are too small."""
-    record = frame.report.record
-    queries, keys = len(record.queries), len(record.keys)
-    size = Thumbnail((queries + 1) // 2, max(keys, _NAMED))
-    fits = (size.lines + 1) * len(heads.rows) <= lines
-    return size if fits and theme.half_blocks and queries >= _LEAST_SIDE else None
-
-
-def draw_thumbnails(
-    heads: Heads, frame: Frame, theme: Theme, size: Thumbnail, focused: bool
-) -> GridPicture:
-    """Return a grid of small maps, each under the name and the cell of its head."""
-    maps = _small_maps(frame, theme, size)
-    indent = max(map(width, heads.rows)) + 1
-    lit = accent(theme) if focused else BOLD
-    drawn: list[Line] = []
-    for row, name in enumerate(heads.rows):
-        here = heads.layers[row] == heads.chosen[0]
-        lines: list[Line] = [[Segment(name.ljust(indent), lit if here else DIM)]]
-        lines += [[Segment(" " * indent)] for _ in range(size.lines)]
-        for column, number in enumerate(heads.columns):
-            head = heads.at(row, column)
-            lines[0] += _caption(heads, head, number, size.columns, theme)
-            block = () if head in heads.removed or head not in maps else maps[head].lines
-            for place, line in enumerate(lines[1:]):
-                cells = block[place] if place < len(block) else []
-                blank = size.columns + _APART - Segment.get_line_length(cells)
-                line += [*cells, Segment(" " * blank)]
-        drawn += lines
-    return GridPicture(drawn, indent, size.columns + _APART, 0, tall=size.lines + 1, top=0)
-
-
-def _caption(heads: Heads, head: Head, number: str, room: int, theme: Theme) -> Line:
-    cell = _cell(heads, head, room - width(number), theme)
-    style = accent(theme, ground=True) if head == heads.chosen else DIM
-    return [Segment(f"{number} ", style), *cell, Segment(" " * (_APART - 1))]
 
 
 @lru_cache(maxsize=2)
@@ -213,74 +103,12 @@ def _small_maps(frame: Frame, theme: Theme, size: Thumbnail) -> Mapping[Head, Bl
     }
 
 
-def _headings(heads: Heads, indent: int, wide: int, lit: Style) -> Line:
-    """Return the names of the columns, with that of the chosen head emphasised."""
-    chosen = heads.numbers.index(heads.chosen[1])
-    names = heads.columns
-    if max(map(width, names)) >= wide:
-        names = [name.removeprefix("H") for name in names]
-    if max(map(width, names)) >= wide:
-        return tick_line([*map(int, names)], indent, wide)
-    return [
-        Segment(" " * indent),
-        *(
-            Segment(name.ljust(wide), lit if place == chosen else DIM)
-            for place, name in enumerate(names)
-        ),
-    ]
-
-
-def _cell(heads: Heads, head: Head, wide: int, theme: Theme) -> Line:
-    """Return one cell, followed by a blank if it is wide enough."""
-    cell = heads.cells.get(head)
-    inner = max(wide - 1, 1)
-    gap = [Segment(" " * (wide - inner))] * (wide > inner)
-    gone = head in heads.removed
-    if cell is None:
-        return [Segment(" " * wide)]
-    text = ("x" if theme.ascii else "×") if gone else _fitting(cell, inner)
-    style: Style | None = DIM
-    if not gone and cell.tint is not None:
-        style = theme.ground(cell.tint)
-        if style is None:
-            mark = _glyph(cell, theme)
-            text = f"{mark}{text}" if width(text) < inner else text or mark
-            style = BOLD
-    if head == heads.chosen:
-        style = accent(theme, ground=not gone)
-        text = text or ("*" if theme.ascii else "●")
-    return [Segment(text.center(inner) if gone else fit(text, inner), style), *gap]
-
-
-def _glyph(cell: HeadCell, theme: Theme) -> str:
-    if cell.tint is not None and cell.tint.palette == DIVERGING:
-        return sign_glyph(cell.strength * abs(cell.strength), 1.0, theme.ascii)
-    return strength_glyph(cell.strength, theme)
-
-
-def _halves(heads: Heads, row: int, column: int, wide: int, theme: Theme) -> Line:
-    """Draw two heads above each other in one line, by colours alone."""
-    found: list[Style | None] = []
-    for each in range(row, min(row + 2, len(heads.rows))):
-        head = heads.at(each, column)
-        cell = heads.cells.get(head)
-        if head == heads.chosen:
-            found.append(accent(theme))
-        else:
-            tint = None if cell is None or head in heads.removed else cell.tint or cell.faint
-            found.append(None if tint is None else theme.ink(tint))
-    found += [None] * (2 - len(found))
-    above, below = found
-    if above is None:
-        return [Segment("▄" * wide, below) if below else Segment("·".ljust(wide), DIM)]
-    return [Segment("▀" * wide, above + Style(bgcolor=below.color) if below else above)]
-
-
-# What a grid shows ---------------------------------------------------------------------------
-
-
 def heads_of(view: View) -> Heads:
-    """Return the grid of a view: labels, effects, moved attention, or the tokens looked at."""
+    """Return the grid of a view.
+
+    Its cells are the tokens that a written token looked at, the attention moved between two sides,
+    the effects of removals, or else the labels.
+    """
     written = view.written
     if written is not None and written.at:
         return _grid(view, _sources(view, written.steps[written.at - 1]))
@@ -298,25 +126,27 @@ def labelled(view: View) -> Heads:
     return _grid(view, _labels(view.shown))
 
 
-def _grid(view: View, cells: Mapping[Head, HeadCell]) -> Heads:
+def _grid(view: View, cells: Mapping[Head, GridCell]) -> Heads:
     scene = view.scene
     layers = sorted({layer for layer, _ in scene.heads})
     numbers = sorted({head for _, head in scene.heads})
-    rows = [scene.name((layer, 0)).partition("H")[0] for layer in layers]
-    columns = [f"H{number + scene.index_base}" for number in numbers]
-    return Heads(
-        rows=rows,
-        columns=columns,
-        layers=layers,
-        numbers=numbers,
-        cells=cells,
-        chosen=scene.head,
-        removed=scene.removed,
+    places = {
+        (layer, head): (row, column)
+        for row, layer in enumerate(layers)
+        for column, head in enumerate(numbers)
+    }
+    part = GridPart(
+        rows=[f"L{layer + scene.index_base}" for layer in layers],
+        columns=[f"H{number + scene.index_base}" for number in numbers],
+        cells={places[head]: cell for head, cell in cells.items()},
+        cursor=places[scene.head],
+        crossed={places[head] for head in scene.removed},
     )
+    return Heads(part, layers, numbers)
 
 
 @lru_cache(maxsize=4)
-def _labels(frame: Frame) -> Mapping[Head, HeadCell]:
+def _labels(frame: Frame) -> Mapping[Head, GridCell]:
     report = frame.report
     grid = label_grid(report)
     layers = sorted({entry.layer for entry in report.heads})
@@ -329,11 +159,11 @@ def _labels(frame: Frame) -> Mapping[Head, HeadCell]:
         texts = f"{what.short} {drawn.text}".strip(), what.short, letter
         score = 0.0 if math.isnan(what.score) else what.score
         faint = Tint(round(score * (STEPS - 1)), _FAINT)
-        cells[entry.layer, entry.head] = HeadCell(texts, drawn.tint, drawn.strength, faint)
+        cells[entry.layer, entry.head] = GridCell(texts, drawn.tint, drawn.strength, faint)
     return cells
 
 
-def _sources(view: View, step: Step) -> dict[Head, HeadCell]:
+def _sources(view: View, step: Step) -> dict[Head, GridCell]:
     """Return for each head the token with its largest weight in a step, sinks excluded."""
     labels = token_labels(view.record.keys)
     cells = {}
@@ -344,7 +174,7 @@ def _sources(view: View, step: Step) -> dict[Head, HeadCell]:
             weight = float(left[place])
             name = fit(labels[place], min(width(labels[place]), 8))
             tint = Tint(int(weight_steps(np.array(weight)))) if weight >= 0.05 else None
-            cells[layer, head] = HeadCell((f"{name} {share(weight)}", name, ""), tint, weight)
+            cells[layer, head] = GridCell((f"{name} {share(weight)}", name, ""), tint, weight)
     return cells
 
 
@@ -354,16 +184,16 @@ def moved_attention(frame: Frame, other: Frame) -> Mapping[Head, float]:
     return compare_heads([frame.report, other.report]).moved[1] or {}
 
 
-def _amount(value: float) -> HeadCell:
-    return HeadCell((share(value), ""), Tint(int(weight_steps(np.array(value)))), value)
+def _amount(value: float) -> GridCell:
+    return GridCell((share(value), ""), Tint(int(weight_steps(np.array(value)))), value)
 
 
-def _effects(effects: Effects) -> dict[Head, HeadCell]:
+def _effects(effects: Effects) -> dict[Head, GridCell]:
     scale = NumberScale(max(map(abs, effects.values.values()), default=0.0) or 1.0)
     cells = {}
     for head, value in effects.values.items():
         rooms = (scale.room, _LEAST_NUMBER)
         texts = [(scale.fitted(value, room) or "").rjust(room) for room in rooms]
         root = float(np.sign(value) * np.sqrt(abs(value) / scale.limit))
-        cells[head] = HeadCell((*texts, ""), signed_tint(value, scale.limit), root)
+        cells[head] = GridCell((*texts, ""), signed_tint(value, scale.limit), root)
     return cells

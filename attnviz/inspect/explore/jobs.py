@@ -15,11 +15,11 @@ Found = TypeVar("Found")
 
 
 class DroppedError(Exception):
-    """The result of a thread is no longer wanted."""
+    """Raised in a thread whose result is no longer wanted."""
 
 
 class Waiting:
-    """What a thread asks whether its result is still wanted, and through which it reports.
+    """Says whether the result of a thread is still wanted, and takes the reports of the thread.
 
     Every report of a thread comes through here, so that those to an earlier request are dropped.
     """
@@ -46,7 +46,7 @@ class Waiting:
 
 
 class Jobs:
-    """The work that runs in threads of an app, by name; a later job takes an earlier one's place.
+    """Runs work in threads of an app; a later job takes the place of an earlier one of its name.
 
     refused: is called with the name and the error of a job that could not be done.
     ended: is called after each job whose result was awaited.

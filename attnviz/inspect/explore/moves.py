@@ -8,14 +8,14 @@ from typing import Any
 
 from attnviz.inspect.explore.desk import Desk
 from attnviz.inspect.explore.jobs import Waiting
-from attnviz.inspect.explore.pane import MapPane
+from attnviz.inspect.explore.panes import MapPane
 from attnviz.inspect.explore.scene import SIDES
 from attnviz.inspect.explore.session import weighed
 from attnviz.inspect.explore.writing import Writing
 
 
 class Moves:
-    """Each method is the action of a key.
+    """Carries out the keys that move; each public method is the action of a key.
 
     in_grid: returns whether the keys of the cursor move in the grid of heads, not in the map.
     """
@@ -34,11 +34,11 @@ class Moves:
             desk.see(scene.in_layer(right) if right else scene.next_layer(down))
             return
         picture = self._map.drawn
-        zoom = picture.size.zoom if picture is not None else 1
+        zoom = picture.plan.factors[0] if picture is not None else 1
         self.point(scene.query + down * zoom, scene.key + right * zoom)
 
     def point(self, query: int, key: int) -> None:
-        """Put the cursor on a cell; of a causal map on none that is hidden."""
+        """Put the cursor on a cell; in a causal map, not on a key after its query."""
         key = min(key, max(query, 0)) if self._desk.view.record.causal else key
         self._desk.see(self._desk.view.scene.at(query, key))
 
@@ -65,14 +65,14 @@ class Moves:
         if self._writes():
             return
         view = self._desk.view
-        scene, frames = view.scene.with_mode(mode), (view.frame, view.against)
+        scene, frames = replace(view.scene, mode=mode), (view.frame, view.against)
 
         def work(waiting: Waiting) -> None:
             for frame in frames:
                 weighed(frame, scene.head, scene.mode)
 
         def then(_: None) -> None:
-            self._desk.see(self._desk.view.scene.with_mode(mode))
+            self._desk.see(replace(self._desk.view.scene, mode=mode))
 
         self._desk.jobs.later("mode", work, then)
 
@@ -86,10 +86,10 @@ class Moves:
         step = 1 if view.comparable or view.scene.side == "a" else 2
         side = SIDES[(SIDES.index(view.scene.side) + step) % len(SIDES)]
         self._desk.say(view.unlike if step == 2 else "")
-        self._desk.put(replace(view, scene=view.scene.with_side(side)).fitted())
+        self._desk.put(replace(view, scene=replace(view.scene, side=side)).fitted())
 
     def _writes(self) -> bool:
-        """Return whether a text is being written, and if so say that it has only one view."""
+        """Return whether a written text is shown; if so, say that it has only one view."""
         if writes := self._desk.view.written is not None:
             self._desk.say(
                 "a text that is written has one side, weights as they are: Esc leaves it"

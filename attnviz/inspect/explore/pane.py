@@ -1,55 +1,23 @@
-"""The panes of the screen: each draws one ``View`` and sends only the lines that changed."""
+"""A pane of the screen draws one ``View`` and sends only the lines that have changed."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import lru_cache
 
-from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
-from textual import events, geometry
+from textual import geometry
 from textual.geometry import Region
-from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from attnviz.draw.blocks import BOLD, DIM, Block, Line, beside, widest
-from attnviz.draw.document import WEIGHTS
-from attnviz.draw.grid import scale_samples
-from attnviz.draw.labels import at_blanks, wrap
-from attnviz.draw.maps import pooling
-from attnviz.draw.palette import STEPS
-from attnviz.draw.terminal import part_block
+from attnviz.draw.blocks import Line
 from attnviz.draw.theme import Theme
-from attnviz.engine.head_run import Head
-from attnviz.inspect.explore import facts
-from attnviz.inspect.explore.grid import (
-    GridPicture,
-    columns_wanted,
-    draw_grid,
-    draw_thumbnails,
-    heads_of,
-    labelled,
-    thumbnail,
-)
-from attnviz.inspect.explore.map import NEAREST, MapPicture, Place, Shown, Size, draw_map
-from attnviz.inspect.explore.scene import SIDES, View
-from attnviz.inspect.explore.session import Frame
-from attnviz.inspect.heads.links import Link, links_table, strongest_links
-from attnviz.records import LayerWeights
+from attnviz.inspect.explore.view import View
 
 _PLAIN = Style.null()  # textual's filters want one
-_LEAST_COLUMNS, _LEAST_ROWS = 40, 12
-_BESIDE = 40
-"""The fewest free columns at the right of a map in which lists are drawn."""
-
-_BETWEEN, _LEAST_NAME, _LABELS = 3, 8, 12
-_LEAST_LIST, _MOST_LIST = 3, 12
-"""The fewest lines in which a list of links is drawn, and the most that it takes."""
-
-_SORTED = 2**25
+LEAST_COLUMNS, LEAST_ROWS = 40, 12
+"""The smallest terminal in which anything but a note is drawn."""
 
 
 class Pane(Widget):
@@ -84,7 +52,7 @@ class Pane(Widget):
     def _draw(self) -> list[Strip]:
         columns, rows = self.size
         across, down = self.app.size
-        if across < _LEAST_COLUMNS or down < _LEAST_ROWS:
+        if across < LEAST_COLUMNS or down < LEAST_ROWS:
             lines = self.too_small()[:rows]
         else:
             lines = self.lines(columns, rows)[:rows]
@@ -136,7 +104,7 @@ class Lines(Widget):
 
 
 def _same_end(old: Strip, new: Strip) -> int:
-    """Return how many columns at the end of two lines of one length look alike."""
+    """Return how many columns at the ends of two lines look alike; the lines are equally long."""
     same = 0
     for one, other in zip(reversed([*old]), reversed([*new]), strict=False):
         if one.style != other.style:
@@ -146,262 +114,3 @@ def _same_end(old: Strip, new: Strip) -> int:
             return same + min(blank)
         same += one.cell_length
     return same
-
-
-class HeadingPane(Pane):
-    """The top of the screen: the model and the text, then the finding."""
-
-    def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        view, theme = self.view, self.look
-        return [
-            facts.heading(view, theme, columns),
-            *facts.finding_lines(view, theme, columns, rows - 1),
-        ]
-
-    def too_small(self) -> Sequence[Line]:
-        return [[Segment(f"too small: {_LEAST_COLUMNS} columns, {_LEAST_ROWS} lines", BOLD)]]
-
-
-class GridPane(Pane, can_focus=True):
-    """The grid of all heads, and below it their strongest links or effects if there is room."""
-
-    class Chosen(Message):
-        """A head was clicked."""
-
-        def __init__(self, head: Head) -> None:
-            super().__init__()
-            self.head = head
-
-    class Wheeled(Message):
-        """The mouse wheel was turned: 1 step down or −1 step up."""
-
-        def __init__(self, steps: int) -> None:
-            super().__init__()
-            self.steps = steps
-
-    _drawn: GridPicture | None = None
-
-    def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        view, theme = self.view, self.look
-        heads = heads_of(view)
-        size = thumbnail(heads, view.shown, theme, rows) if view.written is None else None
-        if size is not None and size.columns_of(heads) <= columns:
-            self._drawn = draw_thumbnails(heads, view.shown, theme, size, self.has_focus)
-            return self._drawn.lines
-        self._drawn = draw_grid(heads, theme, rows, columns, self.has_focus)
-        drawn = list(self._drawn.lines)
-        left = rows - len(drawn) - 1
-        if left > _LEAST_LIST and view.written is None:
-            lists = _effects if view.effects is not None and view.by_effect else _links
-            drawn += [[], *lists(view, theme, columns, min(left, _MOST_LIST))]
-        return drawn
-
-    def on_click(self, event: events.Click) -> None:
-        if self._drawn is not None:
-            head = self._drawn.head_at(event.x, event.y, heads_of(self.view))
-            if head is not None:
-                self.post_message(self.Chosen(head))
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self.post_message(self.Wheeled(1))
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self.post_message(self.Wheeled(-1))
-
-
-def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
-    """Return the width of the grid in so many columns and lines; the map's needs come first."""
-    keys = len(view.shown.report.record.keys)
-    keys += 0 if view.written is None else view.written.sampling.tokens
-    wanted = 2 * keys + _LABELS
-    if keys > lines - 2:  # it is not seen whole at this size anyway
-        wanted = min(keys + 2 * _LABELS, columns // 2)
-    heads = labelled(view)
-    forms = columns_wanted(heads)
-    small = thumbnail(heads, view.shown, theme, lines)
-    if small is not None:
-        forms = (small.columns_of(heads), *forms)
-    most = min(columns - _BETWEEN - wanted, columns * 11 // 20)
-    return next((form for form in forms if form <= most), min(forms[-1], columns // 2))
-
-
-def _links(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
-    links = _strongest(view.shown, rows - 1)
-    table = links_table(view.shown.report, links, "strongest links", False)
-    return part_block(table, theme, columns).lines[:rows]
-
-
-def _effects(view: View, theme: Theme, columns: int, rows: int) -> Sequence[Line]:
-    return facts.effect_lines(view, theme, columns)[:rows]
-
-
-@lru_cache(maxsize=1024)
-def _darker(segment: Segment) -> Segment:
-    """Return a part of a map at half its brightness; the cursor, which is bold, as it is."""
-    style = segment.style or DIM
-    if style.bold:
-        return segment
-    found = [
-        None
-        if colour is None or colour.triplet is None
-        else Color.from_rgb(*(part // 2 for part in colour.triplet))
-        for colour in (style.color, style.bgcolor)
-    ]
-    return Segment(segment.text, style + Style(color=found[0], bgcolor=found[1]))
-
-
-@lru_cache(maxsize=4)
-def _strongest(frame: Frame, count: int) -> Sequence[Link]:
-    """Return the strongest links of all heads; none if there are too many weights to sort."""
-    record = frame.report.record
-    if sum(layer.weights.size for layer in record.layers) > _SORTED:
-        return []
-    there = tuple(
-        LayerWeights(layer, (head,), weights[None])
-        for layer, head, weights in record
-        if (layer, head) not in frame.removed
-    )
-    return strongest_links(replace(frame.report, record=replace(record, layers=there)), count)
-
-
-class MapPane(Pane, can_focus=True):
-    """The pane of the chosen head: its name and label, its map, its scores."""
-
-    class Pointed(Message):
-        """A cell was clicked."""
-
-        def __init__(self, cell: Place) -> None:
-            super().__init__()
-            self.cell = cell
-
-    class WheelTurned(GridPane.Wheeled):
-        """The mouse wheel was turned over the map."""
-
-    joined = False
-    size_chosen: Size | None = None
-    corner = Place(0, 0)
-    drawn: MapPicture | None = None
-
-    def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        view = self.view
-        across = (columns + _BETWEEN) // 3 - _BETWEEN
-        if not self._fits(across, rows):
-            self.drawn, drawn = self._one(view, columns, rows, self.has_focus)
-            self.corner = self.drawn.corner
-            left = columns - widest(self.drawn.lines) - _BETWEEN
-            return self._with_lists(drawn, left, columns) if left >= _BESIDE else drawn
-        blocks: list[Block] = []
-        for side in SIDES:
-            chosen = side == view.scene.side
-            one = replace(view, scene=view.scene.with_side(side))
-            picture, drawn = self._one(one, across, rows, chosen)
-            if chosen:
-                self.drawn = picture._replace(left=picture.left + len(blocks) * (across + _BETWEEN))
-                self.corner = picture.corner
-            blocks.append(Block(tuple(drawn), across))
-        return beside(blocks, _BETWEEN).lines
-
-    def zoom(self, step: int) -> None:
-        """Make cells larger or smaller, or with 0 the largest with which the whole map fits."""
-        if self.drawn is None:
-            return
-        zoom, near = self.drawn.size
-        if not step:
-            self.size_chosen = None
-        elif step > 0:
-            nearer = Size(1, min(near + 1, NEAREST))
-            self.size_chosen = Size((zoom + 1) // 2) if zoom > 1 else nearer
-        elif near:
-            self.size_chosen = Size(1, near - 1)
-        elif not self.drawn.whole:
-            self.size_chosen = Size(zoom * 2)
-        self.redraw()
-
-    def _with_lists(self, drawn: Sequence[Line], left: int, columns: int) -> Sequence[Line]:
-        """Add lists at the right of a map if small maps in the grid leave no room for them."""
-        view, rows = self.view, len(drawn) - 4
-        heads = heads_of(view)
-        small = thumbnail(heads, view.shown, self.look, len(drawn))
-        grid = self.app.query_one("#grid").size.width
-        if view.written is not None or small is None or small.columns_of(heads) > grid:
-            return drawn
-        lists = [*_links(view, self.look, left, min(rows, _MOST_LIST))]
-        if view.effects is not None:
-            lists += [[], *_effects(view, self.look, left, min(rows - len(lists) - 1, _MOST_LIST))]
-        right = [[], *lists]
-        return [
-            [*line, Segment(" " * (columns - left - Segment.get_line_length(line))), *beside_it]
-            if place < len(right) and (beside_it := right[place])
-            else line
-            for place, line in enumerate(drawn)
-        ]
-
-    def _fits(self, columns: int, rows: int) -> bool:
-        """Return whether the two sides and their difference fit next to each other."""
-        view = self.view
-        asked = view.other is not None or view.scene.side != "a"
-        return asked and view.comparable and 2 * len(view.record.keys) + _LEAST_NAME <= columns
-
-    def _one(
-        self, view: View, columns: int, rows: int, strong: bool
-    ) -> tuple[MapPicture, Sequence[Line]]:
-        """Return the map of one side, and its lines: title, map, legend and scores."""
-        theme = self.look
-        room = rows - 2
-        shown = Shown(
-            weights=view.weights,
-            axes=view.axes(theme.encoding),
-            cursor=Place(view.scene.query, view.scene.key),
-            corner=self.corner,
-            size=self.size_chosen,
-            limit=view.limit,
-            joined=self.joined,
-        )
-        picture = draw_map(shown, theme, room, columns)
-        body = list(picture.lines[:room])
-        if view.dark:
-            body = [[_darker(segment) for segment in line] for line in body]
-        body += [[]] * (room - len(body))
-        legend = self._legend(view, picture, columns)
-        if room - len(picture.lines) > 1 and Segment.get_line_length(legend) <= columns:
-            body[-1] = legend
-        top = facts.head_line(view, theme, columns, strong)
-        return picture, [top, *body, facts.score_line(view, theme, columns)]
-
-    def _legend(self, view: View, picture: MapPicture, columns: int) -> Line:
-        """Return what the colours or glyphs mean, and how many tokens share a cell."""
-        theme = self.look
-        if view.limit:
-            signs = "blue −, orange +" if theme.colour else ""
-            words = [signs] * bool(signs) + [f"full at ±{view.limit:.2g}"]
-            return [Segment(theme.spell(theme.dot.join(words)), DIM)]
-        samples = scale_samples(
-            WEIGHTS, theme, columns, lambda share: theme.glyph(round(share * (STEPS - 1)))
-        )
-        line = [segment for sample in samples for segment in (*sample, Segment("  "))][:-1]
-        caption = pooling((picture.size.zoom,) * 2)
-        return [*line, Segment("  " + theme.spell(caption), DIM)] if caption else line
-
-    def on_click(self, event: events.Click) -> None:
-        if self.drawn is not None:
-            cell = self.drawn.cell_at(event.x, event.y - 1, self.view.axes(self.look.encoding))
-            if cell is not None:
-                self.post_message(self.Pointed(cell))
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self.post_message(self.WheelTurned(1))
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self.post_message(self.WheelTurned(-1))
-
-
-class WordsPane(Pane):
-    """The cursor's cell, row and column and the prediction in words; or a long note."""
-
-    def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        if self.note:
-            note, end = self.look.spell(self.note), self.look.ellipsis
-            told = at_blanks(note, columns, "", end)
-            told = told if " ".join(told) == note else wrap(note, columns, rows, end)
-            return [[Segment(line, BOLD)] for line in told[:rows]]
-        return facts.word_lines(self.view, self.look, columns, rows)

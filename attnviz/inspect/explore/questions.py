@@ -8,18 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from attnviz.draw.labels import visible
+from attnviz.inspect.explore.command import command_line
 from attnviz.inspect.explore.desk import Desk
-from attnviz.inspect.explore.dialogs import AskedLine, Field, KeysPane
+from attnviz.inspect.explore.dialogs import KeysPane
+from attnviz.inspect.explore.field import AskedLine, Field
 from attnviz.inspect.explore.saving import save_view
-from attnviz.inspect.explore.scene import command_line, places_of
+from attnviz.inspect.explore.scene import places_of
 from attnviz.measures.words import joined
 
 
 class Questions:
-    """Each method is the action of a key.
+    """Carries out the keys that ask; each method is the action of a key.
 
-    line: where questions are asked. columns: returns the width of the screen. copy: puts a text on
-    the clipboard.
+    line: the pane that asks. columns: returns the width of the screen.
+    copy: puts a text on the clipboard.
     """
 
     def __init__(
@@ -90,6 +92,6 @@ class Questions:
     def yank(self) -> None:
         desk = self._desk
         scene, shown = desk.view.scene, desk.view.shown
-        line = command_line(scene.without(shown.removed), shown.text, desk.source.options)
+        line = command_line(replace(scene, removed=shown.removed), shown.text, desk.source.options)
         self._copy(line)
         desk.say(f"copied: {line}")

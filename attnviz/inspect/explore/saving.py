@@ -13,7 +13,7 @@ from attnviz.draw.report import EVERY, report_files
 from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.errors import UsageError
-from attnviz.inspect.explore.scene import View, Written
+from attnviz.inspect.explore.view import View, Written
 from attnviz.inspect.generate.data import write_run_lines
 from attnviz.inspect.generate.records import Ending, WrittenRun
 from attnviz.inspect.heads.report import compare_heads

@@ -111,7 +111,10 @@ class Frame:
 
 
 def weighed(frame: Frame | None, head: Head, mode: Mode) -> None:
-    """Compute once what a mode of the weights needs; UsageError if the mode is not available."""
+    """Compute what a mode of the weights needs, so that it is known later.
+
+    Raises UsageError if the mode is not available.
+    """
     if frame is not None and mode != "raw":
         frame.weights(head, mode)
 
@@ -157,7 +160,7 @@ def model_name(info: ModelInfo) -> str:
 
 
 class ExploreSession(Protocol):
-    """A source of frames.
+    """A model or a saved file, which gives the frames of texts.
 
     live: whether texts can be edited, heads removed and texts continued.
     context: the longest text in tokens, None if nothing limits it.

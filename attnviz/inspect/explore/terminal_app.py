@@ -19,11 +19,10 @@ _STOPS = ("SIGTSTP", "SIGCONT")
 
 
 class TerminalApp(App[None]):
-    """An app with jobs, which ends well.
+    """An app with jobs, which always leaves the terminal as it was.
 
-    jobs: the slow work in threads.
-    interrupted: whether Ctrl-C or a signal ended it. failure: what ended it without being expected,
-    or what could not be saved before it ended.
+    jobs: the slow work in threads. interrupted: whether Ctrl-C or a signal ended it.
+    failure: the unexpected error that ended it, or the error of a save that it waited for.
     """
 
     def __init__(self) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 from attnviz.engine.generation import Sampling, Step
 from attnviz.inspect.explore.desk import Desk
 from attnviz.inspect.explore.jobs import Waiting
-from attnviz.inspect.explore.scene import Written
+from attnviz.inspect.explore.view import Written
 
 
 class Writing:
-    """Each method without an underscore is the action of a key.
+    """Carries out the keys of a written text; each public method is the action of a key.
 
-    tokens: how many are written at a time. pace: seconds that a written token stays alone, so that
-    one can follow.
+    tokens: how many tokens are written at a time.
+    pace: the seconds from one written token to the next, at least, so that a person can follow.
     """
 
     tokens = 40
@@ -41,7 +41,7 @@ class Writing:
         text, removed = desk.view.frame.text, desk.view.scene.removed
         self._going.set()
         desk.jobs.drop("mode")
-        scene = desk.view.scene.with_mode("raw").with_side("a")
+        scene = replace(desk.view.scene, mode="raw", side="a")
         desk.put(replace(desk.view, scene=scene, written=Written(sampling)).fitted())
 
         def work(waiting: Waiting) -> None:
@@ -75,7 +75,7 @@ class Writing:
             self._change(paused=not self._going.is_set(), at=len(written.steps))
 
     def walk(self, step: int) -> None:
-        """Go a token back or on in what was written."""
+        """Show the written text up to a token further (step 1), or up to the one before (−1)."""
         written = self._desk.view.written
         if written is None:
             return

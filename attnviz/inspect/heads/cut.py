@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from attnviz.draw.report import Report
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, capture_text, encoded, written_targets
+from attnviz.engine.edges import CutScan, EdgePrediction
 from attnviz.engine.likely import Likely, likeliest
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.measures.words import Word, find_word, joined
 from attnviz.models.model import Model, require_number
 from attnviz.models.own import OwnAttention
+from attnviz.models.resolve import reckoned_tokens
 from attnviz.records import AttentionRecord, Input, Kind, ModelInfo, Tokens
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 MOST_ALONE = 64
 """Up to this many heads are each cut alone; if there are more, each layer's heads together."""
+
+_RUNS = 26
+"""About how often the model runs: whole, cut, and cut in each layer or each of a few heads."""
 
 
 class CutPrediction(NamedTuple):
@@ -138,6 +143,11 @@ def read_edge(typed: str) -> tuple[str, str]:
     return words[0], words[1]
 
 
+def reckoned(text: str) -> int:
+    """Return about how many tokens are run, by which the backend of a checkpoint is chosen."""
+    return _RUNS * reckoned_tokens(text)
+
+
 def cut_report(
     model: Model,
     text: str,
@@ -167,10 +177,8 @@ def cut_report(
     tokens = encoded(model, text, choice.truncate)
     targets = written_targets(model, [tokens], choice)
     given = Input(tokens, *targets[:1])
-    from attnviz.engine.edges import CutScan, EdgePrediction  # torch only where needed
-
     causal = record.causal or record.kind != "self"  # a decoder predicts in order
-    scan = CutScan(backend_of(model).open_patchable(record.kind, given), given, causal)
+    scan = CutScan(backend_of(model).open_cutter(record.kind, given), given, causal)
     places = _places(given, record.kind, query, scan.causal)
     groups = _alone(heads)
     work = 2 * scan.passes(places, losses=True)
@@ -196,7 +204,7 @@ def cut_report(
     alone = sorted(map(cut_alone, groups), key=lambda each: -each.kl)
     kl = before.kl(after)
     return CutReport(
-        model=replace(record.model, backend="torch"),  # NumPy may have only given the weights
+        model=record.model,
         kind=record.kind,
         causal=record.causal,
         text=text,

@@ -1,21 +1,19 @@
-"""The output of ``attnviz heads`` for programs: JSON, a table, arrays.
+"""The output of ``attnviz heads`` for programs, without the weights: JSON values and a table.
 
 Indices start at 0 whatever the names show. If several runs are compared, each head has an entry
-for each run; facts that differ between the runs are null and are given in ``variants``.
+for each run; facts that differ between the runs are null and are given in ``variants``. The files
+with the weights are written and read in ``files``.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.files import CsvTable, Writer, csv_text, text_file
-from attnviz.draw.scale import visible_cells
+from attnviz.draw.files import CsvTable, csv_text
 from attnviz.draw.values import json_number, label_facts, model_facts, shortest
 from attnviz.inspect.heads.links import word_links
 from attnviz.inspect.heads.report import HeadsComparison, HeadsView
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "attnviz.heads/1"
 _VARIED = ("kind", "causal", "score")
-_TOKENS = ("tokens", "token_ids", "key_tokens", "key_token_ids")
+TOKENS = ("tokens", "token_ids", "key_tokens", "key_token_ids")
 _LINKED = ("layer", "head", "query", "key", "weight", "chance", "reached_by", "draws")
 _COLUMNS = ("layer", "head", "query_index", "query_token", "key_index", "key_token", "weight")
 
@@ -38,20 +36,20 @@ _COLUMNS = ("layer", "head", "query_index", "query_token", "key_index", "key_tok
 # JSON ----------------------------------------------------------------------------------------
 
 
-def _facts(found: HeadsComparison) -> dict[str, Any]:
+def comparison_facts(found: HeadsComparison) -> dict[str, Any]:
     """Return the document without its heads: the model, the text and its tokens."""
-    facts = _run_facts(found.first, found.target)
+    facts = run_facts(found.first, found.target)
     if len(found.reports) == 1:
         return facts
     variants = []
     for report in found.reports:
-        own = _run_facts(report)
-        variants.append({name: own[name] for name in (*_VARIED, *_TOKENS) if name in own})
+        own = run_facts(report)
+        variants.append({name: own[name] for name in (*_VARIED, *TOKENS) if name in own})
     compared = [name for name in _VARIED if any(each[name] != facts[name] for each in variants)]
     return {**facts, **dict.fromkeys(compared), "compared": compared, "variants": variants}
 
 
-def _run_facts(report: HeadsReport, target: str | None = None) -> dict[str, Any]:
+def run_facts(report: HeadsReport, target: str | None = None) -> dict[str, Any]:
     record = report.record
     facts: dict[str, Any] = {
         "schema": SCHEMA,
@@ -89,7 +87,9 @@ def _varied(report: HeadsReport) -> dict[str, Any]:
     return {"kind": record.kind, "causal": record.causal, "score": record.model.score}
 
 
-def _entries(found: HeadsComparison) -> Iterator[tuple[dict[str, Any], HeadsReport, HeadScores]]:
+def head_entries(
+    found: HeadsComparison,
+) -> Iterator[tuple[dict[str, Any], HeadsReport, HeadScores]]:
     """Yield each head of the first run, once for each run that kept it, without its weights.
 
     If runs are compared, ``variant`` is the index in ``variants``, ``moved`` the share of
@@ -121,7 +121,7 @@ def _head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
     }
 
 
-def _asked(found: HeadsComparison, view: HeadsView) -> dict[str, Any]:
+def asked_facts(found: HeadsComparison, view: HeadsView) -> dict[str, Any]:
     """Return the facts on a requested word or pair; with several runs, a list of them by run."""
     asked: dict[str, list[Any]] = {}
     runs = zip(found.reports, view.words, strict=False)
@@ -161,64 +161,6 @@ def _pair_facts(pair: PairLinks) -> dict[str, Any]:
     return {"directions": directions, **shuffled, "heads": links}
 
 
-def weight_rows(weights: NDArray[np.floating]) -> list[list[float | None]]:
-    """Return weights (query, key) as lists; a number that is not finite becomes None."""
-    rows: list[list[float | None]] = shortest(weights).tolist()
-    if np.isfinite(weights).all():
-        return rows
-    finite = np.isfinite(weights).tolist()
-    return [
-        [value if good else None for value, good in zip(row, marks, strict=True)]
-        for row, marks in zip(rows, finite, strict=True)
-    ]
-
-
-def _encode(value: object) -> str:
-    """Return ASCII JSON: an escape sequence in a token must not reach a terminal."""
-    return json.dumps(value, allow_nan=False)
-
-
-def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
-    """Yield each row of ``weight_rows`` as JSON.
-
-    ``%.9g`` prints a number of at most nine digits as its repr does, in half the time. It cannot
-    print null or the ``.0`` of a whole number: rows with such cells go through ``_encode``.
-    """
-    visible = visible_cells(weights.shape[0], weights.shape[1], causal)
-    special = (weights == np.rint(weights)) | ~np.isfinite(weights)
-    plain = ~np.where(visible, special, weights != 0).any(axis=1)
-    if weights.dtype != np.float32:
-        plain[:] = False
-    seen = visible.sum(axis=1).tolist()
-    for row, short, count in zip(weight_rows(weights), plain.tolist(), seen, strict=True):
-        if short:
-            digits = ", ".join(["%.9g"] * count) % tuple(row[:count])
-            yield f"[{digits}{', 0.0' * (len(row) - count)}]"
-        else:
-            yield _encode(row)
-
-
-def write_heads_json(
-    found: HeadsComparison, stream: SupportsWrite[str], view: HeadsView | None = None
-) -> None:
-    """Write one JSON object, a row of weights at a time: memory may not hold all weights twice.
-
-    ``heads`` holds an entry for each kept head and run, in the order of the first report; weights
-    have the fewest digits that give the same float32. A single run has a line for each row of
-    weights, a comparison a line for each entry.
-    """
-    facts = {**_facts(found), **_asked(found, view or HeadsView())}
-    stream.write(_encode(facts).removesuffix("}") + ', "heads": [')
-    begin, between = ("\n", ",\n") if len(found.reports) == 1 else ("", ", ")
-    for index, (entry, report, scores) in enumerate(_entries(found)):
-        stream.write(f'{"," if index else ""}\n{_encode(entry).removesuffix("}")}, "weights": [')
-        weights = report.weights(scores.layer, scores.head)
-        for place, row in enumerate(_row_texts(weights, report.record.causal)):
-            stream.write((between if place else begin) + row)
-        stream.write("]}")
-    stream.write("\n]}\n")
-
-
 # A table -------------------------------------------------------------------------------------
 
 
@@ -241,7 +183,7 @@ def heads_rows(
                 yield (*place, *words, link.weight, link.chance, link.reached, pair.draws)
         return
     yield ("variant", *_VARIED, *_COLUMNS) if several else _COLUMNS
-    for entry, report, scores in _entries(found):
+    for entry, report, scores in head_entries(found):
         record = report.record
         names = ("variant", *_VARIED, "layer", "head") if several else ("layer", "head")
         start = [entry[name] for name in names]
@@ -289,71 +231,3 @@ def _numbered(texts: tuple[str, ...]) -> list[str]:
     """Return each token as two CSV fields, index and text, with control characters escaped."""
     quoted = [csv_text(text).replace('"', '""') for text in texts]
     return [f'{index},"{text}"' for index, text in enumerate(quoted)]
-
-
-# Arrays --------------------------------------------------------------------------------------
-
-
-def _provenance(found: HeadsComparison) -> str:
-    """Return the JSON document without the weights."""
-    return _encode({**_facts(found), "heads": [entry for entry, _, _ in _entries(found)]})
-
-
-def write_heads_npz(found: HeadsComparison, stream: BinaryIO) -> None:
-    """Write an archive that ``numpy.load`` opens with ``allow_pickle=False``.
-
-    ``weights`` (kept head, query, key) in the order of ``report.heads``; ``layers`` and ``heads``
-    give each one's indices from 0, so that ``weights[(layers == 2) & (heads == 5)]`` is L2H5;
-    ``tokens``, ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``;
-    ``provenance``: the JSON document without the weights. NumPy drops NUL characters at the end
-    of a string: the tokens in ``provenance`` keep them. If runs are compared, the other names end
-    in ``_VARIANT``, such as ``weights_1``.
-    """
-    arrays: dict[str, Any] = {"provenance": np.array(_provenance(found))}
-    for index, report in enumerate(found.reports):
-        end = f"_{index}" if len(found.reports) > 1 else ""
-        facts, heads = _run_facts(report), report.heads
-        arrays |= {
-            f"weights{end}": np.stack([report.weights(each.layer, each.head) for each in heads]),
-            f"layers{end}": np.array([each.layer for each in heads]),
-            f"heads{end}": np.array([each.head for each in heads]),
-        }
-        arrays |= {f"{name}{end}": np.array(facts[name]) for name in _TOKENS if name in facts}
-    np.savez(stream, allow_pickle=False, **arrays)
-
-
-def write_heads_safetensors(found: HeadsComparison, stream: BinaryIO) -> None:
-    """Write a tensor ``layer.N.weights`` (kept head, query, key) for each kept layer.
-
-    Metadata, all JSON: ``heads`` (the head indices of each layer's tensor, by layer), ``tokens``,
-    ``token_ids``, for cross attention also ``key_tokens``, ``key_token_ids``; ``provenance``: the
-    JSON document without the weights. ``schema`` is plain text. If runs are compared, the names
-    begin with ``variant.V.``, ``heads`` is by tensor, and the tokens are in ``provenance``.
-    """
-    from safetensors.numpy import save
-
-    several = len(found.reports) > 1
-    tensors: dict[str, NDArray[np.floating]] = {}
-    heads: dict[str, list[int]] = {}
-    for index, report in enumerate(found.reports):
-        for kept in report.record.layers:
-            name = f"{f'variant.{index}.' if several else ''}layer.{kept.layer}.weights"
-            tensors[name] = np.ascontiguousarray(kept.weights)
-            heads[name if several else str(kept.layer)] = list(kept.heads)
-    facts = {} if several else _run_facts(found.first)
-    metadata = {
-        "schema": SCHEMA,
-        "heads": json.dumps(heads),
-        "provenance": _provenance(found),
-        **{name: json.dumps(facts[name]) for name in _TOKENS if name in facts},
-    }
-    stream.write(save(tensors, metadata=metadata))
-
-
-def array_files(found: HeadsComparison, view: HeadsView | None = None) -> dict[str, Writer]:
-    """Return the functions that write the weights to a file, by the ending of its name."""
-    return {
-        ".csv": text_file(partial(write_heads_csv, found, view=view)),
-        ".npz": partial(write_heads_npz, found),
-        ".safetensors": partial(write_heads_safetensors, found),
-    }

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from attnviz.draw.document import Document
     from attnviz.draw.files import Writer
 
-_NOTABLE = 3
+NOTABLE = 3
+"""The most heads that are shown as full maps."""
 
 
 def heads_report(
@@ -60,8 +61,8 @@ def heads_report(
     sinks = _sinks(record)
     if sort is not None:
         heads = _sorted(heads, sort, smallest_first)
-    ranked = [(entry.layer, entry.head) for entry in heads[:_NOTABLE]]
-    notable = tuple(ranked) if sort is not None else notable_heads(heads, _NOTABLE)
+    ranked = [(entry.layer, entry.head) for entry in heads[:NOTABLE]]
+    notable = tuple(ranked) if sort is not None else notable_heads(heads, NOTABLE)
     if target is None and text and record.kind in ("decoder", "cross"):
         target = joined(record.queries)
     if norms is not None:
@@ -193,7 +194,7 @@ class HeadsComparison(Report):
 
     def write_json(self, stream: SupportsWrite[str]) -> None:
         """Write the object of ``data``, head by head: it may be larger than the memory."""
-        from attnviz.inspect.heads.data import write_heads_json
+        from attnviz.inspect.heads.files import write_heads_json
 
         write_heads_json(self, stream, self.view)
 
@@ -208,7 +209,7 @@ class HeadsComparison(Report):
         return heads_document(self, self.view._replace(explain=explain, hints=hints))
 
     def arrays(self) -> Mapping[str, Writer]:
-        from attnviz.inspect.heads.data import array_files
+        from attnviz.inspect.heads.files import array_files
 
         return array_files(self, self.view)
 

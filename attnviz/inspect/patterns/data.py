@@ -1,4 +1,7 @@
-"""The output of ``attnviz patterns`` for programs: the object of ``--json``, rows of a table."""
+"""The output of ``attnviz patterns`` for programs: the object of ``--json``, rows of a table.
+
+``attnviz diff`` reads the heads of the object back.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 from attnviz.draw.values import json_number, model_facts
 from attnviz.inspect.patterns.records import PatternReport, PatternScores, Probe
 from attnviz.measures.registry import STATISTICS, label_named
+from attnviz.reading import finite, optional, typed
 
 SCHEMA = "attnviz.patterns/1"
 
@@ -38,6 +42,30 @@ def _head(entry: PatternScores) -> dict[str, Any]:
     return found
 
 
+def head_of(facts: Mapping[str, Any]) -> PatternScores:
+    """Return the label, the scores and the intervals of a head that ``patterns_data`` wrote.
+
+    Raises KeyError, TypeError or ValueError for anything else.
+    """
+    ends = {
+        str(name): (finite(low), finite(high))
+        for name, (low, high) in facts["intervals"].items()
+        if low is not None and high is not None
+    }
+    return PatternScores(
+        typed(facts["layer"], int),
+        typed(facts["head"], int),
+        optional(facts["label"], str),
+        _numbers_of(facts["scores"]),
+        _numbers_of(facts.get("base_rate", {})),
+        intervals=ends,
+    )
+
+
+def _numbers_of(facts: Mapping[str, Any]) -> dict[str, float | None]:
+    return {str(name): None if one is None else finite(one) for name, one in facts.items()}
+
+
 def _probe(probe: Probe) -> dict[str, Any]:
     return {
         "name": probe.name,
@@ -62,7 +90,7 @@ def patterns_data(report: PatternReport) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "model": model_facts(report.model),
-        "text": report.text,
+        "text": report.text or None,
         "target": report.target,
         "source": report.source or None,
         "kind": report.kind,

@@ -69,7 +69,7 @@ def patterns_document(
         else (),
         [doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=[(model, True), *((words, False) for words in sizes)],
-        quoted=report.text or "",
+        quoted=report.text,
         finding=finding(report, watch),
         first=partial(_first, report, watch, maps),
     )
@@ -104,7 +104,7 @@ def _same(report: PatternReport) -> Iterator[str]:
         yield from ("--file", report.file)
     if report.target is not None:
         yield from ("--target", _short(report.target))
-    if report.text is not None and not report.file:
+    if report.text and not report.file:
         yield _short(report.text)
 
 
@@ -120,7 +120,7 @@ def _about(report: PatternReport) -> list[doc.Part]:
     words += [] if report.kind == "self" else [(f"{report.kind} attention", False)]
     seed = report.model.seed
     words += [] if seed is None else [(f"seed {seed} of the weights", False)]
-    texts = {"text": report.text, "target": report.target}
+    texts = {"text": report.text or None, "target": report.target}
     return [
         doc.Facts(words),
         *(doc.Quote(name, text, _LEAD) for name, text in texts.items() if text is not None),

@@ -96,10 +96,11 @@ def patterns(
     return replace(
         report,
         notes=notes,
-        text=text,
+        text=text or "",
         target=target if targets else None,
         file=file,
-        probe_files=tuple(map(str, request.probe)),
+        source=", ".join([*([file] if file else []), *map(str, request.probe)]),
+        seed=request.seed,
         watch=None if watch is None else find_label(watch, _labels(sentences or ())),
         stats=request.stats,
         top=request.top,

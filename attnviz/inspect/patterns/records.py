@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw.report import Report
 from attnviz.measures.registry import View
-from attnviz.records import HeadLabel, Kind, ModelInfo, Source, Tokens
+from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance, Source, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -187,7 +187,7 @@ class Control:
 
 
 @dataclass(frozen=True, repr=False)
-class PatternReport(Report):
+class PatternReport(Report, Provenance):
     """The report of ``attnviz patterns``: the one input of every screen and file it writes.
 
     model: the model that was scored.
@@ -202,13 +202,8 @@ class PatternReport(Report):
     untestable: the base rate of each relation that no head could get as a label, because the best
         fixed offset finds it too often.
     control: of the randomly initialised twin; None without one.
-    text: a person's own text as given; None if the probes were scored.
+    text: a person's own text; empty if the probes were scored. file: of the text, or empty.
     target: the decoder's text; None if there is none.
-    file: where the text comes from; empty if it was typed.
-    probe_files: of annotated sentences, in place of those that ship with attnviz.
-    seconds: the time it took.
-    notes: sentences a reader of the result must know.
-    index_base: 0, or 1 for names that start at one; indices inside records start at 0.
     labels_from: where the labels of a person's own text come from; ``none`` for those of probes.
     labels_date: when ``patterns`` stored them; empty for other sources.
     watch: the one label by which heads are ranked, or None.
@@ -226,13 +221,8 @@ class PatternReport(Report):
     not_measured: Mapping[str, str] = field(default_factory=dict)
     untestable: Mapping[str, float] = field(default_factory=dict)
     control: Control | None = None
-    text: str | None = None
     target: str | None = None
     file: str = ""
-    probe_files: tuple[str, ...] = ()
-    seconds: float = 0.0
-    notes: tuple[str, ...] = ()
-    index_base: int = 0
     labels_from: Source = "none"
     labels_date: str = ""
     watch: str | None = None
@@ -247,11 +237,6 @@ class PatternReport(Report):
             raise ValueError(
                 f"labels and thresholds differ: {self.labels}, {tuple(self.thresholds)}"
             )
-
-    @property
-    def source(self) -> str:
-        """Return the files of the text and the probes; empty if typed or built in."""
-        return ", ".join([*([self.file] if self.file else []), *self.probe_files])
 
     def data(self) -> dict[str, Any]:
         from attnviz.inspect.patterns.data import patterns_data
@@ -270,7 +255,7 @@ class PatternReport(Report):
 
     def name(self, layer: int, head: int) -> str:
         """Return a head's name, such as ``L2H5``."""
-        return f"L{layer + self.index_base}H{head + self.index_base}"
+        return self.head_name((layer, head))
 
     @property
     def unknown(self) -> tuple[PatternScores, ...]:

@@ -138,6 +138,7 @@ class WordView:
         lone = set(range(len(tokens))) - {token for word in of_words for token in word}
         marks = [[token] for token in lone if not tokens.special[token]]
         self.units = sorted([*of_words, *marks])
+        self._of_unit = _memberships(len(tokens), self.units)
         self._unit = [self.units.index(list(word)) if word else None for word in pieces or ()]
 
     def find(self, weights: NDArray[np.floating], seen: NDArray[np.bool_]) -> list[FoundPair]:
@@ -146,9 +147,7 @@ class WordView:
         seen: (query, key) which tokens each token sees. A pair whose words do not see each other is
         left out.
         """
-        visible = np.array(
-            [[seen[np.ix_(one, other)].sum() for other in self.units] for one in self.units]
-        )
+        visible = (self._of_unit.T @ seen @ self._of_unit).astype(int)
         by_word = word_weights(weights, self.units)
         every = np.arange(len(self.units))
         by_word[:, every, every] = -1.0
@@ -186,11 +185,17 @@ def word_weights(
 
     words: the tokens of each. The weight to a word is the sum over its tokens, from it the mean.
     """
-    to = np.zeros((weights.shape[-1], len(words)))
-    for word, tokens in enumerate(words):
-        to[list(tokens), word] = 1
+    to = _memberships(weights.shape[-1], words)
     share = to / to.sum(0)
     return np.asarray(share.T @ (weights.astype(np.float64) @ to))
+
+
+def _memberships(tokens: int, words: Sequence[Sequence[int]]) -> NDArray[np.float64]:
+    """Return 1 for each token (row) that belongs to a word (column), else 0."""
+    found = np.zeros((tokens, len(words)))
+    for word, places in enumerate(words):
+        found[list(places), word] = 1
+    return found
 
 
 def relation_base_rate(found: Sequence[FoundPair]) -> float:

@@ -154,7 +154,7 @@ def size_words(report: PatternReport) -> list[str]:
     """Return the number of heads and the number of texts or tokens, in words."""
     found = [counted(len(report.heads), "head")]
     found += [] if report.kind == "self" else [f"{report.kind} attention"]
-    if report.text is not None:
+    if report.text:
         return [*found, counted(report.probes[0].longest, "token")]
     texts = sum(probe.texts for probe in report.probes)
     kinds = dict.fromkeys(_PROBES.get(probe.name, probe.name) for probe in report.probes)
@@ -301,7 +301,7 @@ _END = "A label says what a head attends to, not that it matters: attnviz ablate
 def reading(report: PatternReport, names: Sequence[str]) -> Iterator[str]:
     """Yield how to read the grid and its numbers, then what each label means and who has it."""
     yield from _HOW
-    if report.text is not None:
+    if report.text:
         yield _OWN
     if report.control is not None:
         yield _CONTROL

@@ -70,7 +70,7 @@ def prune_data(report: PruneReport) -> dict[str, Any]:
             for point in report.random
         ],
         "draws": request.draws,
-        "seed": request.seed,
+        "seed": report.seed,
         "pruned": {
             "form": pruned.form,
             "heads": pruned.heads,

@@ -118,7 +118,7 @@ def _about(report: PruneReport) -> list[doc.Part]:
     size = counted(report.tokens, "token")
     if report.texts > 1:
         size = f"{counted(report.texts, 'text')}, {size}"
-    seed = [(f"seed {report.request.seed}", False)] if report.random else []
+    seed = [(f"seed {report.seed}", False)] if report.random else []
     parts: list[doc.Part] = [doc.Facts([*model_words(report.model), (size, False), *seed])]
     if report.texts == 1:
         parts.append(doc.Quote("text", report.text))
@@ -197,7 +197,7 @@ def _grid(report: PruneReport, lines: int = 0, columns: int = 0) -> doc.HeadGrid
     lines, columns: the room for it, 0 for any; if that is too small, a cell per layer.
     """
     turns = {head: turn for turn, head in enumerate(report.removed, start=1)}
-    base, heads = report.request.index_base, range(report.model.heads)
+    base, heads = report.index_base, range(report.model.heads)
     digits = len(str(len(report.steps)))
     across = 4 + len(heads) * (max(digits, len(str(len(heads)))) + 2)
     if lines and (len(report.layers) > lines or across > columns):
@@ -225,12 +225,12 @@ def _layer_grid(report: PruneReport) -> doc.HeadGrid:
     cells = {}
     for place, (layer, count) in enumerate(zip(report.layers, gone, strict=True)):
         share = count / report.model.heads
-        tip = f"L{layer + report.request.index_base}: {count} of {report.model.heads} removed"
+        tip = f"L{layer + report.index_base}: {count} of {report.model.heads} removed"
         tint = doc.Tint(round(60 + 170 * share)) if count else None
         cells[divmod(place, _TEN)] = doc.Cell(share, tint, letter=str(count), tip=tip)
     starts = range(0, len(gone), _TEN)
     return doc.HeadGrid(
-        [f"L{report.layers[start] + report.request.index_base}" for start in starts],
+        [f"L{report.layers[start] + report.index_base}" for start in starts],
         [f"+{place}" for place in range(min(_TEN, len(gone)))],
         cells,
         [("Removed heads", True), (f"of {report.model.heads} in each layer", False)],

@@ -309,16 +309,16 @@ class ScanMeter:
         """Return the mean loss of each removal; store that of the whole model."""
         deltas = np.full((self._texts, len(variants)), np.nan)
         clean = np.full(self._texts, np.nan)
-        for text in range(self._texts):
-            for scores in self._scanner.scan(text, variants, range(len(variants))):
-                if "loss_delta" not in scores.metrics:
-                    raise UsageError(
-                        "this model has no loss to prune by: expected a language-model head, and a "
-                        "mask token where it reads both ways"
-                    )
-                deltas[text, list(scores.variants)] = scores.metrics["loss_delta"]
-                clean[text] = scores.baseline["loss"]
-                self._on_measured(len(scores.variants) / self._texts)
+        wanted = dict.fromkeys(range(self._texts), range(len(variants)))
+        for scores in self._scanner.scan_all(wanted, variants):
+            if "loss_delta" not in scores.metrics:
+                raise UsageError(
+                    "this model has no loss to prune by: expected a language-model head, and a "
+                    "mask token where it reads both ways"
+                )
+            deltas[scores.text, list(scores.variants)] = scores.metrics["loss_delta"]
+            clean[scores.text] = scores.baseline["loss"]
+            self._on_measured(len(scores.variants) / self._texts)
         self._baseline = float(clean.mean())
         losses: list[float] = (clean[:, None] + deltas).mean(0).tolist()
         return losses

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from attnviz.inspect.prune.records import Head, PrunedModel
 from attnviz.models.bundled import Bundled
-from attnviz.models.cut_tensors import CutPlan, Removed, cut_plans
+from attnviz.models.head_plan import CutPlan, Removed, cut_plans
 from attnviz.records import ModelInfo
 
 RELATIVE = ("Llama", "Mistral")

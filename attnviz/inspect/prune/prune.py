@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import compress
+from functools import partial
+from itertools import chain, compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,10 @@ from attnviz.inspect.prune.records import Half, PruneReport, PruneStep
 from attnviz.inspect.prune.request import PruneRequest
 from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model, frame_of, require_number
+from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
-from attnviz.records import Advance, Tokens
+from attnviz.models.pace import seconds
+from attnviz.records import UNWATCHED, Advance, Tokens, Watch
 from attnviz.texts import Texts, encode_texts
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ def prune(
     texts: Texts,
     request: PruneRequest,
     *,
-    advance: Advance = lambda share: None,
+    advance: Watch = UNWATCHED,
 ) -> PruneReport:
     """Remove the least important heads; compare the loss with as many heads removed at random.
 
@@ -67,9 +70,13 @@ def prune(
         empty_layers=request.empty_layers,
         uniform=request.uniform,
     )
-    if not request.until_loss:
-        goal_of(request, bounds, info, 0.0)  # refused before anything is measured
     work = _Work(advance)
+    if not request.until_loss:  # refused before anything is measured
+        work.total = _estimate(bounds, goal_of(request, bounds, info, 0.0), request)
+        advance.expect(
+            f"ranking {bounds.total:,} heads on {len(tokens):,} texts",
+            partial(_seconds, model, halves, work.total),
+        )
     options = ScanOptions(max_memory=request.memory)
     scans = [
         open_scan(model, inputs_of(half, written_targets(model, half)), options) for half in halves
@@ -86,14 +93,14 @@ def prune(
     steps = removal_order(ranking, held_out, bounds, goal, request.method, rerank=request.rerank)
     counts = _spread(len(steps), bounds.round)
     random = random_losses(held_out, bounds, counts, draws=request.draws, seed=request.seed)
-    seconds = time.monotonic() - started
+    took = time.monotonic() - started
     if not steps and request.out is not None:
         raise UsageError(f"{_none(request)}: nothing was written")
     removed = [(step.layer, step.head) for step in steps]
     pruned = store.make(removed)
     notes = dict.fromkeys(note for scan in scans for note in scan.notes)
     return PruneReport(
-        model=replace(info, backend="torch"),
+        model=replace(info, backend="torch") if request.method == "gradient" else info,
         layers=bounds.layers,
         text=texts.texts[0],
         source=texts.source,
@@ -108,7 +115,9 @@ def prune(
         random=random,
         parameters_before=store.parameters,
         pruned=pruned,
-        seconds=seconds,
+        seed=request.seed,
+        seconds=took,
+        index_base=request.index_base,
         notes=(*notes, *_notes(model, request, steps, texts)),
     )
 
@@ -211,6 +220,14 @@ def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float
     if request.rerank:
         ranked = ranked * goal.count - goal.count * (goal.count - 1) // 2 if ranked else 0
     return ranked + 2 * goal.count + request.draws * min(goal.count, _POINTS)
+
+
+def _seconds(model: Model, halves: Sequence[Sequence[Tokens]], removals: float) -> float:
+    """Return about how long so many removals take, each over one half of the texts."""
+    sizes = sizes_of(model)
+    text = sum(map(len, chain.from_iterable(halves))) // sum(map(len, halves))
+    one = sizes.changed(text, sizes.every_head()) / (sizes.layers * sizes.heads)
+    return seconds(model, removals * len(halves[0]) * one, len(halves[0]))
 
 
 def _spread(count: int, together: int) -> list[int]:

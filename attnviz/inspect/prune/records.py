@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.draw.report import Report
 from attnviz.inspect.prune.request import PruneRequest
-from attnviz.records import ModelInfo
+from attnviz.records import ModelInfo, Provenance
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -97,13 +97,11 @@ class PrunedModel:
 
 
 @dataclass(frozen=True, repr=False)
-class PruneReport(Report):
+class PruneReport(Report, Provenance):
     """What ``attnviz prune`` found and did.
 
     model: the whole model.
     layers: the numbers of its layers that have attention.
-    text: the first text, as it was given.
-    source: where the texts come from, in words; empty if the person typed the text.
     texts, tokens: how many were given.
     ranking, held_out: the halves; a single text is cut in two, several are dealt out in turn.
     loss_name: the kind of loss, ``loss`` or ``pseudo-loss``.
@@ -113,14 +111,10 @@ class PruneReport(Report):
     random: the same numbers of heads in random orders, most heads left first.
     parameters_before: of the whole model, tied tensors once.
     pruned: what remains.
-    seconds: of measuring.
-    notes: sentences a reader must know.
     """
 
     model: ModelInfo
     layers: tuple[int, ...]
-    text: str
-    source: str
     texts: int
     tokens: int
     ranking: Half
@@ -132,8 +126,6 @@ class PruneReport(Report):
     random: tuple[RandomLoss, ...]
     parameters_before: int
     pruned: PrunedModel
-    seconds: float
-    notes: tuple[str, ...] = ()
 
     command = "prune"
 
@@ -179,4 +171,4 @@ class PruneReport(Report):
 
     def name(self, layer: int, head: int) -> str:
         """Return a head's name, such as ``L2H5``."""
-        return f"L{layer + self.request.index_base}H{head + self.request.index_base}"
+        return self.head_name((layer, head))

@@ -18,15 +18,8 @@ from torch import Tensor
 from attnviz.errors import LoadError
 from attnviz.inspect.prune.plan import RELATIVE
 from attnviz.models.architecture import resized
-from attnviz.models.cut_tensors import (
-    CutPlan,
-    HeadShape,
-    OutputProjection,
-    Removed,
-    UncutError,
-    cut_plans,
-    cut_tensors,
-)
+from attnviz.models.cut_tensors import HeadShape, OutputProjection, UncutError, cut_tensors
+from attnviz.models.head_plan import CutPlan, Removed, cut_plans
 from attnviz.models.huggingface import public_class
 from attnviz.models.third_party import third_party
 

@@ -26,13 +26,8 @@ from attnviz.inspect.prune.plan import by_layer, cut_record, masked_record
 from attnviz.inspect.prune.records import Head, PrunedModel
 from attnviz.inspect.prune.smaller_model import Smaller, count_parameters, shell_of, smaller_models
 from attnviz.models.bundled import Bundled
-from attnviz.models.cut_tensors import (
-    CutPlan,
-    HeadShape,
-    OutputProjection,
-    Removed,
-    silenced,
-)
+from attnviz.models.cut_tensors import HeadShape, OutputProjection, silenced
+from attnviz.models.head_plan import CutPlan, Removed
 from attnviz.models.huggingface import load_transformers, no_bars
 from attnviz.models.model import Model
 from attnviz.models.third_party import third_party

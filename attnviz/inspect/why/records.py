@@ -15,7 +15,7 @@ from attnviz.draw.report import Report
 from attnviz.engine.attribution.parts import Attribution, HeadKey, PartKind
 from attnviz.errors import UnsupportedError
 from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
-from attnviz.records import HeadLabel, Input, ModelInfo, Tokens
+from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -110,16 +110,13 @@ class ExplainedPrompt:
 
 
 @dataclass(frozen=True, repr=False)
-class WhyReport(Report):
+class WhyReport(Report, Provenance):
     """The report of one run.
 
     model: the model that ran. prompts: at least one; if they do not tally, only one.
     shown: the heads whose write maps were requested. kinds: the attention whose heads are shown.
     labels: of heads that have one. copying: how often each head copies; None if not requested.
-    seed: of the base rate and the bootstrap.
-    source: where the prompts come from, in words; empty if a person typed them.
-    top: heads in the ranking. index_base: 0, or 1 for names that start at one.
-    notes: what a reader must know.
+    top: heads in the ranking.
     """
 
     model: ModelInfo
@@ -128,11 +125,7 @@ class WhyReport(Report):
     kinds: tuple[str, ...] = ("self",)
     labels: Mapping[HeadKey, HeadLabel] = field(default_factory=dict)
     copying: CopyingScores | None = None
-    seed: int = 0
-    source: str = ""
     top: int = 8
-    index_base: int = 0
-    notes: tuple[str, ...] = ()
 
     command = "why"
     lists = ("parts",)

@@ -138,6 +138,7 @@ def why(
     return WhyReport(
         model=model.info,
         prompts=tuple(found),
+        text=found[0].text,
         shown=shown,
         kinds=_kinds(model, found[0].found, request),
         labels={} if request.no_known_labels else _labels(model, found[0].found),

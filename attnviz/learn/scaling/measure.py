@@ -203,7 +203,7 @@ def random_scaling(
             progress((before + share * d_k) / whole)
 
         cases.append(_random_case(d_k, seq, samples, seed, advance))
-    return ScalingReport(tuple(cases), seed, seq, samples)
+    return ScalingReport(tuple(cases), seq, samples, seed=seed)
 
 
 def _random_case(
@@ -299,8 +299,8 @@ def model_scaling(
     cases.sort(key=lambda case: (case.layer or 0, case.head or 0))
     return ScalingReport(
         tuple(cases),
-        seed,
         len(tokens),
+        seed=seed,
         model=model.info,
         notes=notes,
         index_base=index_base,

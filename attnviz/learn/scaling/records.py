@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from attnviz.draw.report import Report
-from attnviz.records import ModelInfo
+from attnviz.records import ModelInfo, Provenance
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -120,29 +120,20 @@ class ScalingCase:
 
 
 @dataclass(frozen=True, repr=False)
-class ScalingReport(Report):
+class ScalingReport(Report, Provenance):
     """The result of ``attnviz scaling``, from which every screen and file is made.
 
     cases: for random queries and keys one for each d_k, smallest first; for a model one for each
         layer or head.
-    seed: of the random numbers.
     keys: number of keys and of queries of a sample; of a model the number of tokens.
     samples: independent draws of each case; 1 for a model.
     model: the model of the queries and keys; None for random ones.
-    text, source: the text that the model read and its origin; empty if typed or random.
-    notes: sentences a reader must know.
-    index_base: 0, or 1 for names that start at one.
     """
 
     cases: tuple[ScalingCase, ...]
-    seed: int
     keys: int
     samples: int = 1
     model: ModelInfo | None = None
-    text: str = ""
-    source: str = ""
-    notes: tuple[str, ...] = ()
-    index_base: int = 0
 
     command = "scaling"
 
@@ -157,10 +148,9 @@ class ScalingReport(Report):
         """Return the name of a case: ``d_k 64``, ``layer 2`` or ``L2H5``."""
         if case.layer is None:
             return f"d_k {case.d_k}"
-        layer = case.layer + self.index_base
         if case.head is None:
-            return f"layer {layer}"
-        return f"L{layer}H{case.head + self.index_base}"
+            return f"layer {case.layer + self.index_base}"
+        return self.head_name((case.layer, case.head))
 
     def data(self) -> dict[str, Any]:
         from attnviz.learn.scaling.data import scaling_data

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import pickle
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
@@ -17,7 +16,7 @@ import torch
 from attnviz.draw.whole_file import whole_file
 from attnviz.errors import LoadError, UsageError
 from attnviz.learn.train.records import CurvePoint
-from attnviz.reading import CORPUS_BYTES, read_bytes
+from attnviz.reading import CORPUS_BYTES, damage, damaged, read_bytes
 
 CARD_FILE = "README.md"
 """The model card, which is written last: a directory with a card holds a finished model."""
@@ -34,17 +33,6 @@ STATE_FILE = "training.pt"
 
 _FORM = 1
 """Version of the stored state; to be raised when ``Trainer.state`` changes."""
-
-_DAMAGE = (
-    RuntimeError,
-    OSError,
-    ValueError,
-    LookupError,
-    EOFError,
-    pickle.UnpicklingError,
-    zipfile.BadZipFile,
-)
-"""Errors of reading a file that is not a valid state or is damaged."""
 
 
 def check_directory(directory: Path, resume: bool) -> None:
@@ -167,7 +155,7 @@ def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any],
             if parts.testzip() is not None:  # torch itself compares no checksums
                 raise zipfile.BadZipFile
         stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except _DAMAGE as error:
+    except damage() as error:
         raise LoadError(f"{str(path)!r} is no state of a training run, or is damaged") from error
     if not isinstance(stored, dict) or {"form", "run", "state", "points"} - stored.keys():
         raise LoadError(f"{str(path)!r} is no state of a training run")
@@ -181,7 +169,8 @@ def read_state(directory: Path, run: Mapping[str, Any]) -> tuple[dict[str, Any],
             f"{str(path)!r} is of another run: its {other}; name what it began with, or another "
             "--out"
         )
-    return stored["state"], [CurvePoint(**point) for point in stored["points"]]
+    with damaged(repr(str(path)), "begin again in another --out"):
+        return stored["state"], [CurvePoint(**point) for point in stored["points"]]
 
 
 def _differences(found: object, wanted: object, name: str = "") -> Iterator[str]:

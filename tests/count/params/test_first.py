@@ -31,6 +31,11 @@ ASKED = {
     "kinds": ("gemma-2-2b", "--per-layer"),
     "models": ("gpt2", "bert-base", "llama-2-7b"),
     "tiny": ("tiny",),
+    "cards": ("llama-2-7b", "--gpu", "all", "--tokens", "4096", "--batch", "8"),
+    "card": ("llama-3-8b", "--gpu", "L4"),
+    "cards for an encoder": ("bert-base", "--gpu", "all"),
+    "cards for several": ("llama-3-8b", "mixtral-8x7b", "--gpu", "H100,4090"),
+    "cards compared": ("llama-3-8b", "--gpu", "T4", "--compare", "dtype=bfloat16,int4"),
 }
 
 

@@ -50,16 +50,46 @@ def permuted(tuned: Any) -> str:
     return str(tuned(lambda tensors: permute_queries(tensors, (1, 2), 0)))
 
 
-def test_a_model_and_itself_are_the_same(run: Any) -> None:
-    found = run("diff", "tiny", "--json").document
+def test_a_model_and_itself_in_other_numbers_have_not_changed(run: Any) -> None:
+    found = run("diff", "tiny", "--dtype-b", "float64", "--json", "-q").document
     assert found["schema"] == "attnviz.diff/1"
-    assert found["model_a"] == found["model_b"]
-    assert (found["kl"], found["same_top"], found["changed"]) == (0, 1, 0)
     assert 0 < found["noise_floor"] < 1e-4
-    assert all(head["js_divergence"] == 0 and not head["changed"] for head in found["heads"])
+    assert (found["same_top"], found["changed"], found["output_changed"]) == (1, 0, 0)
+    assert all(0 < head["js_divergence"] < found["noise_floor"] for head in found["heads"])
     said = run("diff", "tiny", "--dtype-b", "float64", "-q")
     assert "None of 24 heads changed beyond the noise floor of" in said.out
-    assert "Nothing changed: all 24 heads attend and put out the same." in run("diff", "tiny").out
+
+
+SAID = "A and B have the same weights, texts, dtype and backend: nothing was measured"
+
+
+def test_two_sides_that_are_the_same_are_not_measured(
+    run: Any, checkpoint: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = str(checkpoint("llama")), str(tmp_path / "copy")
+    shutil.copytree(first, second)
+    text = ("--text", "the cat sat on the mat")
+    measured = run("diff", first, *text, "--text-b", "the cat sat on the cat", "--json").document
+    with monkeypatch.context() as patched:
+        patched.setattr("attnviz.inspect.diff.live.model_maps", lambda *_: pytest.fail("measured"))
+        for sides in (("tiny",), ("tiny", "tiny"), (first, "--importance"), (first, second)):
+            found = run("diff", *sides, *text, "--json", "-q").document
+            assert found.keys() == measured.keys()
+            assert (found["heads"], found["changed"], found["noise_floor"]) == ([], 0, None)
+            assert found["notes"][-1] == SAID
+            assert (found["text_count"], found["model_b"]["layers"]) == (
+                *(1, found["model_a"]["layers"]),
+            )
+            assert f"{SAID}." in run("diff", *sides, *text).out
+        assert run("diff", first, second, *text, "--save", "a.csv", "--full", "--explain").code == 0
+    for others in (("--backend-b", "torch"), ("--text-b", "the cat sat on the cat")):
+        found = run("diff", first, second, *text, *others, "--json", "-q").document
+        assert found["heads"]
+    file = Path(second) / "model.safetensors"
+    tensors = load_file(file)
+    tensors["model.norm.weight"][0] += 1
+    save_file(tensors, file, {"format": "pt"})
+    assert run("diff", first, second, *text, "--json", "-q").document["heads"]
 
 
 def test_a_changed_head(run: Any, permuted: str, tmp_path: Path) -> None:
@@ -138,7 +168,8 @@ def test_what_is_no_number_is_refused(run: Any, tuned: Any) -> None:
 
 def test_a_repeated_text_counts_once(run: Any, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a b c\n" * 5 + "b c a\n")
-    found = run("diff", "tiny", "--texts", "texts.txt", "--json", "-q").document
+    other = ("--dtype-b", "float64")
+    found = run("diff", "tiny", *other, "--texts", "texts.txt", "--json", "-q").document
     assert found["text_count"] == 2
     assert "4 repeated texts left out" in found["notes"]
 
@@ -204,7 +235,7 @@ REFUSED: dict[tuple[str, ...], tuple[int, str]] = {
     ("cost.json", "tiny", "--text", "Some other words."): (2, "measured over other texts"),
     ("tiny", "./nowhere"): (3, "no directory './nowhere' here"),
     ("tiny", "--dtype-b", "float16"): (2, "computes in float32 or float64, got float16"),
-    ("mha", "--importance"): (2, "predicts no words"),
+    ("mha", "--importance", "--dtype-b", "float32"): (2, "predicts no words"),
     ("tiny", "--kind", "cross"): (2, "has no cross attention"),
 }
 

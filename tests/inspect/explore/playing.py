@@ -13,9 +13,10 @@ from textual.pilot import Pilot
 from attnviz.draw.theme import Theme
 from attnviz.inspect.explore.app import Explorer
 from attnviz.inspect.explore.desk import SideSource
-from attnviz.inspect.explore.dialogs import Field
-from attnviz.inspect.explore.scene import Scene, View
+from attnviz.inspect.explore.field import Field
+from attnviz.inspect.explore.scene import Scene
 from attnviz.inspect.explore.session import LiveSession
+from attnviz.inspect.explore.view import View
 from attnviz.models.bundled import Bundled
 
 SENTENCE = "The cat sat on the mat because it was tired."

@@ -20,7 +20,8 @@ from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UnsupportedError
 from attnviz.inspect.explore import questions
 from attnviz.inspect.explore.desk import SideSource
-from attnviz.inspect.explore.dialogs import KEYS, Field
+from attnviz.inspect.explore.field import Field
+from attnviz.inspect.explore.keys import KEYS
 from attnviz.inspect.explore.map import Size
 from attnviz.inspect.explore.saving import ENDINGS, save_view
 from attnviz.inspect.explore.session import LiveSession
@@ -108,7 +109,7 @@ def test_zoom_and_the_whole_map() -> None:
     sizes = []
 
     async def note(pilot) -> None:
-        sizes.append(app.map_pane.drawn.size)
+        sizes.append(Size.of(app.map_pane.drawn.plan))
 
     play(app, note, "+", note, "plus", note, "+", note, "-", note, "0", note)
     assert sizes[0].zoom > 1

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attnviz.inspect.explore.scene import PALETTE_NAMES, Scene, command_line, places_of, shell_word
+from attnviz.inspect.explore.command import command_line, shell_word
+from attnviz.inspect.explore.scene import PALETTE_NAMES, Scene, places_of
 from attnviz.inspect.explore.session import MODES, LiveSession
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
@@ -137,7 +138,7 @@ def test_the_command_gives_the_view(run: Any, mode: Any) -> None:
     session, removed = LiveSession(Bundled()), frozenset({(0, 2), (1, 1)})
     text = "It's a cat; the cat sat."
     frame = session.frame(text, removed)
-    scene = Scene.of(frame).with_head((3, 1)).with_mode(mode)
+    scene = replace(Scene.of(frame).with_head((3, 1)), mode=mode)
     command, *words = shlex.split(command_line(scene, text))
     found = json.loads(run(*words, "--json").out)
     assert (command, words[0]) == ("attnviz", "heads")

@@ -278,7 +278,7 @@ def test_one_token_and_as_many_as_there_are(tiny):
     one = tiny.frame("")
     assert (len(one.report.record.queries), one.loss, len(one.likely)) == (1, None, 10)
     np.testing.assert_array_equal(one.weights((0, 0)), [[1]])
-    with pytest.raises(UsageError, match="one token"):
+    with pytest.raises(UsageError, match="1 token"):
         tiny.effects("", nothing)
     full = tiny.frame(" cat" * (tiny.context - 1))
     assert full.weights((5, 3)).shape == (tiny.context, tiny.context)

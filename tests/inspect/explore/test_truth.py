@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attnviz.draw.prose import one_line
 from attnviz.draw.theme import Theme
 from attnviz.engine.capture import Choice
 from attnviz.engine.generation import Sampling
-from attnviz.inspect.explore import facts
+from attnviz.inspect.explore import heading
 from attnviz.inspect.explore.desk import SideSource
 from attnviz.inspect.explore.grid import heads_of
 from attnviz.inspect.explore.saved import open_saved
@@ -163,7 +164,7 @@ def test_a_mode_stands_in_the_title_and_at_the_number(key: str, said: str, size)
 @pytest.mark.parametrize("room", range(4, 60))
 def test_a_line_loses_words_from_the_right_alone(room: int) -> None:
     words = [("ablated", "bad"), ("previous token .87", False), ("uniform .18", "faint")]
-    told = "".join(text for text, *_ in facts.parts(words, Theme(), room))
+    told = "".join(text for text, *_ in one_line(words, Theme(), room))
     assert len(told) <= room
     whole = " · ".join(text for text, _ in words)
     assert whole.startswith(told.removesuffix("…").rstrip())
@@ -184,7 +185,8 @@ def test_an_ablated_head_is_dark_and_links_nothing() -> None:
     assert "without L3H1" in other.screen
     assert after.view.dark
     assert not whole.view.dark
-    assert heads_of(after.view).removed == {after.view.scene.head}
+    part = heads_of(after.view).part
+    assert part.crossed == {part.cursor}
 
 
 def light(played) -> float:
@@ -208,10 +210,10 @@ def test_a_pair_of_next_tokens_is_whole_or_not_there() -> None:
     view = play(explorer(), "x").view
     rare = tuple(each._replace(probability=0.001) for each in view.frame.likely)
     none = replace(view, frame=replace(view.frame, likely=rare))
-    said = "".join(text for text, *_ in facts.finding_lines(none, Theme(), 120, 1)[0])
+    said = "".join(text for text, *_ in heading.finding_lines(none, Theme(), 120, 1)[0])
     assert said.endswith(" <.005.")
     both = replace(none, whole=replace(view.whole, likely=rare))
-    said = "".join(text for text, *_ in facts.finding_lines(both, Theme(), 120, 1)[0])
+    said = "".join(text for text, *_ in heading.finding_lines(both, Theme(), 120, 1)[0])
     assert said.endswith("nats/token).")
 
 

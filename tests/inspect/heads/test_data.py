@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from attnviz.inspect.heads.data import (
+from attnviz.inspect.heads.data import heads_rows, write_heads_csv
+from attnviz.inspect.heads.files import (
     array_files,
-    heads_rows,
     weight_rows,
-    write_heads_csv,
     write_heads_json,
     write_heads_npz,
     write_heads_safetensors,

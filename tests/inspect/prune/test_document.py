@@ -58,6 +58,7 @@ def _report(layers: int = 3, heads: int = 5, count: int = 4, **changes: object) 
         random=random,
         parameters_before=1000,
         pruned=PrunedModel("cut", heads - 1, heads - 1, "LlamaForCausalLM", 900, ((0, 1),)),
+        seed=7,
         seconds=0.5,
     )
     return replace(report, **changes)  # type: ignore[arg-type]
@@ -135,9 +136,7 @@ def test_the_grid_says_at_which_step_each_head_was_removed() -> None:
     steps = {place: cell.letter for place, cell in grid.cells.items() if cell.tint is not None}
     assert steps == {(0, 0): "1", (1, 0): "2", (2, 0): "3", (0, 1): "4"}
     assert {cell.letter for cell in grid.cells.values() if cell.tint is None} == {"."}
-    from_one = _part(
-        replace(_report(), request=PruneRequest(fraction=0.3, seed=7, index_base=1)), HeadGrid
-    )
+    from_one = _part(replace(_report(), index_base=1), HeadGrid)
     assert isinstance(from_one, HeadGrid)
     assert (from_one.rows[0], from_one.columns[0]) == ("L1", "H1")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -20,7 +20,13 @@ class _Scanner:
     def __init__(self) -> None:
         self.measured: list[Variant] = []
 
-    def scan(
+    def scan_all(
+        self, wanted: Mapping[int, Sequence[int]], variants: Sequence[Variant]
+    ) -> Iterator[Scores]:
+        for text, some in wanted.items():
+            yield from self._scan(text, variants, some)
+
+    def _scan(
         self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
     ) -> Iterator[Scores]:
         order = list(reversed(wanted))
@@ -36,10 +42,11 @@ class _Scanner:
 
 
 class _Headless:
-    def scan(
-        self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
+    def scan_all(
+        self, wanted: Mapping[int, Sequence[int]], variants: Sequence[Variant]
     ) -> Iterator[Scores]:
-        yield Scores(text, tuple(wanted), {"output_mse": np.zeros(len(wanted))}, {})
+        for text, some in wanted.items():
+            yield Scores(text, tuple(some), {"output_mse": np.zeros(len(some))}, {})
 
     def gradients(self, removed: Collection[tuple[int, int]] = ()) -> dict[tuple[int, int], float]:
         return {}

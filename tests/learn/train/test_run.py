@@ -208,6 +208,14 @@ def test_what_is_no_state_is_said(
         run(texts, recipe, tmp_path, resume=True)
 
 
+def test_a_curve_of_other_points_is_damage(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
+    run(texts, recipe, tmp_path).save_state()
+    stored = torch.load(tmp_path / STATE_FILE, weights_only=True)
+    torch.save({**stored, "points": [{"step": 1, "far": 2}]}, tmp_path / STATE_FILE)
+    with pytest.raises(LoadError, match=r"training.pt. is damaged .*: begin again"):
+        run(texts, recipe, tmp_path, resume=True)
+
+
 def test_a_state_of_another_version_is_said(texts: Texts, recipe: Recipe, tmp_path: Path) -> None:
     run(texts, recipe, tmp_path).save_state()
     stored = torch.load(tmp_path / STATE_FILE, weights_only=True)

@@ -413,8 +413,8 @@ def test_a_narrow_dtype_is_allowed_its_own_rounding(
 def test_a_backend_that_differs_fails(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = NumpyStack._embed
-    monkeypatch.setattr(NumpyStack, "_embed", lambda self, ids: right(self, ids) * 1.01 + 0.01)
+    right = NumpyStack.embed
+    monkeypatch.setattr(NumpyStack, "embed", lambda self, ids: right(self, ids) * 1.01 + 0.01)
     result = run("verify", "--model", str(made(tmp_path, "gpt2")))
     assert result.code == 1
     assert "FAIL  NumPy backend" in result.out

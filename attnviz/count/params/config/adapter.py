@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -95,6 +94,8 @@ class Fields:
         """Return a field that was not asked for, with the one that it resembles; None without
         one.
         """
+        import difflib  # only a config that is read from a file can have misspelt fields
+
         for key in self._config:
             if key not in self._asked:
                 close = difflib.get_close_matches(key, self._asked, n=1, cutoff=_SIMILAR)

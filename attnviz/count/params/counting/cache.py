@@ -156,14 +156,19 @@ class CacheCount(NamedTuple):
     constant_bytes: int
 
 
-def count_cache(spec: ModelSpec, length: Lengths, *, batch: int, dtype: str) -> CacheCount:
-    """Count what all layers of an architecture keep, as ``count_kept`` does."""
+def count_cache(
+    spec: ModelSpec, length: Lengths, *, batch: int, dtype: str, seen: bool = False
+) -> CacheCount:
+    """Count what all layers of an architecture keep, as ``count_kept`` does.
+
+    seen: whether to leave out tokens that are kept although a window hides them from the next one.
+    """
     kept: Counter[tuple[LayerCache, int]] = Counter()
     for stack in spec.stacks:
         if stack.causal:
             for group in stack.groups:
                 for attention in group.layer.attentions:
-                    kept[_kept(attention), length.of(stack)] += group.repeat
+                    kept[_kept(attention, seen), length.of(stack)] += group.repeat
     return count_kept(kept, length, batch=batch, dtype=dtype)
 
 
@@ -206,7 +211,7 @@ def count_kept(
     )
 
 
-def _kept(spec: AttentionSpec) -> LayerCache:
+def _kept(spec: AttentionSpec, seen: bool) -> LayerCache:
     if spec.latent is not None:
         return LayerCache("latent", spec.latent.kv_lora + spec.latent.rope_dim)
     if spec.linear:
@@ -214,7 +219,7 @@ def _kept(spec: AttentionSpec) -> LayerCache:
     values = spec.kv_heads * (spec.head_dim + spec.value_dim)
     if spec.cross:
         return LayerCache("cross", values)
-    if spec.window is not None and not spec.keeps_all:
+    if spec.window is not None and (seen or not spec.keeps_all):
         return LayerCache("sliding", values, spec.window)
     return LayerCache("full", values)
 
@@ -312,8 +317,8 @@ def longest_context(
         length = lengths(spec, tokens, source_tokens)
         return count_cache(spec, length, batch=batch, dtype=cache_dtype or dtype).bytes
 
-    settled = _settled(spec)
-    by_memory = _longest(cache, room, settled)
+    settled = settled_length(spec)
+    by_memory = largest(cache, room, settled)
     tokens = by_memory
     binds: Literal["memory", "positions", "nothing"] = "memory"
     if by_memory is None or (limit is not None and limit <= by_memory):
@@ -332,7 +337,7 @@ def longest_context(
     )
 
 
-def _settled(spec: ModelSpec) -> int:
+def settled_length(spec: ModelSpec) -> int:
     """Return a length at which every sliding window is full."""
     windows = (
         attention.window or 1
@@ -343,16 +348,19 @@ def _settled(spec: ModelSpec) -> int:
     return max(windows, default=1)
 
 
-def _longest(cache: Callable[[int], int], room: int, settled: int) -> int | None:
-    """Return the largest n with ``cache(n) <= room``; None if it fits and no longer grows."""
-    if cache(1) > room:
+def largest(needed: Callable[[int], int], room: int, settled: int) -> int | None:
+    """Return the largest n with ``needed(n) <= room``; None if it no longer grows and fits.
+
+    settled: a number from which on it has stopped growing, if it ever does.
+    """
+    if needed(1) > room:
         return 0
-    if cache(settled) <= room and cache(settled) == cache(2 * settled + 1):
+    if needed(settled) <= room and needed(settled) == needed(2 * settled + 1):
         return None
     fits, too_many = 1, 2
-    while cache(too_many) <= room:
+    while needed(too_many) <= room:
         fits, too_many = too_many, 2 * too_many
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
-        fits, too_many = (middle, too_many) if cache(middle) <= room else (fits, middle)
+        fits, too_many = (middle, too_many) if needed(middle) <= room else (fits, middle)
     return fits

@@ -113,6 +113,11 @@ class CostReport(NamedTuple):
         """Return the bytes of weights, buffers and cache together."""
         return self.weight_bytes + self.buffer_bytes + self.cache.bytes
 
+    def at(self, tokens: int) -> Lengths:
+        """Return another length, whose source is as long unless its own length was given."""
+        source = None if self.source_tokens == self.tokens else self.source_tokens
+        return lengths(self.spec, tokens, source)
+
 
 def count_cost(
     spec: ModelSpec,

@@ -1,0 +1,171 @@
+"""A text's run through a stack, and rows that begin in it where something is changed.
+
+Before its first change a row is the text itself, so that it begins in that layer, and of a causal
+stack with that token: keys and values before it are the text's own.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attnviz.attention.functional import causal_mask
+from attnviz.attention.numpy_attention import NumpyAttention
+from attnviz.attention.numpy_stack import NumpyStack
+
+Floats = NDArray[np.floating]
+
+Edit = Callable[[str, int, Floats], Floats]
+"""Given a sort of values, the layer and the values (row, token, head, dim), returns those to go on
+with. Of a ``pattern`` they are (row, query, head, key); a key/value head has one key and value;
+``residual`` and ``mlp`` have one head. Those of ``output`` may be changed in place."""
+
+_BEFORE = frozenset({"residual", "query", "key", "value", "pattern"})
+"""What is changed before the heads put out anything."""
+
+
+class GrowingRun:
+    """The run of a text, or of texts of one length, through a stack.
+
+    ids: (token,) or (text, token). keep: the sorts to keep next to ``residual`` and ``output``.
+    tokens: how many a text has. end: the residual (text, token, width) after the last layer.
+    bytes: of what it holds.
+    held: by sort and layer what the run holds, as ``Edit`` has it.
+    Raises UsageError as ``NumpyStack.logits``.
+    """
+
+    def __init__(self, stack: NumpyStack, ids: ArrayLike, keep: Collection[str] = ()) -> None:
+        self._stack = stack
+        self.held: dict[tuple[str, int], Floats] = {}
+        sorts = {"residual", "output", *keep}
+        rows = stack.embed(stack.checked(np.atleast_2d(ids)))
+        self.tokens = kept = rows.shape[1]
+        for layer in range(stack.shape.layers):
+            attention = stack.attention(layer)
+            rows = _whole(self._keep, "residual", layer, rows)
+            outputs = self._outputs(layer, attention, rows, self._keep, sorts=sorts, kept=kept)
+            rows = self._after(layer, attention, rows, outputs, edit=self._keep, sorts=sorts)
+        self.end = rows
+        self.bytes = sum(values.nbytes for values in self.held.values())
+
+    def each(self) -> list[GrowingRun]:
+        """Return the run of each text."""
+        found = []
+        for text in range(len(self.end)):
+            run = copy(self)
+            run.held = {place: held[text : text + 1] for place, held in self.held.items()}
+            run.end = self.end[text : text + 1]
+            run.bytes = self.bytes // len(self.end)
+            found.append(run)
+        return found
+
+    def ends(
+        self,
+        firsts: Sequence[int],
+        edited: Mapping[int, Collection[str]],
+        edit: Edit,
+        *,
+        start: int = 0,
+        last: int | None = None,
+    ) -> Floats:
+        """Return the residuals (row, token, width) after the last layer of one text with changes.
+
+        firsts: for each row the layer of its first change, ascending. edited: the sorts that are
+        changed in each layer. start: the first token at which anything is changed; 0 unless the
+        stack is causal, and ``key`` and ``value`` were kept. last: how many of the last tokens are
+        returned; None for all.
+        """
+        stack, count, tokens = self._stack, len(firsts), self.tokens
+        start = 0 if last is None else min(start, tokens - last)
+        own = self.held["residual", 0]
+        rows = np.empty((count, tokens - start, own.shape[-1]), own.dtype)
+        begun = 0
+        for layer in range(firsts[0], stack.shape.layers):
+            attention, sorts = stack.attention(layer), edited.get(layer, ())
+            new, kept = bisect_right(firsts, layer), rows.shape[1]
+            if last is not None and layer == stack.shape.layers - 1:
+                kept = last
+            rows[begun:new] = self.held["residual", layer][:, start:, 0]
+            if "residual" in sorts:
+                rows[:new] = _whole(edit, "residual", layer, rows[:new])
+            ours = self.held["output", layer].swapaxes(1, 2)[:, :, tokens - kept :]
+            outputs = np.empty((new, *ours.shape[1:]), own.dtype)
+            attending = new if _BEFORE.intersection(sorts) else begun
+            outputs[attending:] = ours
+            if attending:
+                outputs[:attending] = self._outputs(
+                    layer, attention, rows[:attending], edit, sorts=sorts, kept=kept
+                )
+            after = self._after(
+                layer, attention, rows[:new, -kept:], outputs, edit=edit, sorts=sorts
+            )
+            if kept < rows.shape[1]:
+                return after
+            rows[:new], begun = after, new
+        return rows
+
+    def _keep(self, what: str, layer: int, values: Floats) -> Floats:
+        self.held[what, layer] = values
+        return values
+
+    def _outputs(
+        self,
+        layer: int,
+        attention: NumpyAttention,
+        rows: Floats,
+        edit: Edit,
+        *,
+        sorts: Collection[str],
+        kept: int,
+    ) -> Floats:
+        """Return the heads' outputs (row, head, token, dim) of the last ``kept`` tokens."""
+        start, groups = self.tokens - rows.shape[1], attention.shape.groups
+        read = self._stack.read(layer, rows)
+        query, *pair = attention.heads_of(read, read, read, np.arange(start, self.tokens))
+        if "query" in sorts:
+            query = edit("query", layer, query.swapaxes(1, 2)).swapaxes(1, 2)
+        for at, what in enumerate(("key", "value")):
+            if what in sorts:
+                shared = edit(what, layer, pair[at][:, ::groups].swapaxes(1, 2))
+                pair[at] = np.repeat(shared.swapaxes(1, 2), groups, 1)
+            if start:
+                ours = np.repeat(self.held[what, layer][:, :start].swapaxes(1, 2), groups, 1)
+                past = np.broadcast_to(ours, (len(rows), *ours.shape[1:]))
+                pair[at] = np.concatenate([past, pair[at]], 2)
+        mask = None
+        if attention.causal:
+            mask = causal_mask(kept, self.tokens, rows, attention.window)
+        change = partial(_crossed, edit, layer) if "pattern" in sorts else None
+        key, value = pair
+        return attention.attend(query[:, :, -kept:], key, value, mask, change)[0]
+
+    def _after(
+        self,
+        layer: int,
+        attention: NumpyAttention,
+        rows: Floats,
+        outputs: Floats,
+        *,
+        edit: Edit,
+        sorts: Collection[str],
+    ) -> Floats:
+        """Return the residual after a layer, given what its heads put out."""
+        if "output" in sorts:
+            outputs = edit("output", layer, outputs.swapaxes(1, 2)).swapaxes(1, 2)
+        attended = attention.joined(outputs)
+        if "mlp" not in sorts:
+            return self._stack.after_layer(layer, rows, attended)
+        return self._stack.after_layer(layer, rows, attended, partial(_whole, edit, "mlp", layer))
+
+
+def _whole(edit: Edit, what: str, layer: int, rows: Floats) -> Floats:
+    return edit(what, layer, rows[:, :, None])[:, :, 0]
+
+
+def _crossed(edit: Edit, layer: int, weights: Floats) -> Floats:
+    return edit("pattern", layer, weights.swapaxes(1, 2)).swapaxes(1, 2)

@@ -1,0 +1,181 @@
+"""Shows which cards hold a model, how much they hold, and what bounds their speed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attnviz.count.params.cases import Case
+from attnviz.count.params.counting.cost import CostReport
+from attnviz.count.params.counting.serving import CardFit
+from attnviz.count.params.words import beyond, bytes_text, count, counted, run_words
+from attnviz.draw.document import Column, Facts, Note, Part, Row, Table
+
+_MOST_NAMED = 4
+_MOST_CASES = 6
+_KEEPS = {
+    "fits": 9,
+    "free": 8,
+    "max batch": 7,
+    "max tokens": 7,
+    "tok/s ≤": 8,
+    "each ≤": 6,
+    "bound by": 4,
+    "at max batch ≤": 2,
+    "prefill ≥": 3,
+    "pass ≥": 8,
+    "memory": 1,
+}
+_WORDS = ("fits", "bound by")
+"""The columns without numbers."""
+
+
+def card_finding(cases: Sequence[Case]) -> str:
+    """Return which cards hold the model, or for several cases how many cards hold each."""
+    cost, gpus = cases[0].cost, cases[0].gpus
+    assert cost is not None
+    if len(cases) == 1:
+        return (_of_one(gpus[0]) if len(gpus) == 1 else _of_several(gpus)) + beyond(cost)
+    kept, joint = (cases, " · ") if len(cases) <= _MOST_CASES else ([cases[0], cases[-1]], " … ")
+    if len(gpus) == 1:
+        verdicts = [f"{_name(case)} {_verdict(case.gpus[0])}" for case in kept]
+        return f"On {gpus[0].card.name}: {joint.join(verdicts)}."
+    held = [f"{_name(case)} {sum(fit.fits for fit in case.gpus)}" for case in kept]
+    return f"Cards that hold it, of {len(gpus)}: {joint.join(held)}."
+
+
+def _name(case: Case) -> str:
+    return " ".join(case.values) or case.name
+
+
+def _of_one(fit: CardFit) -> str:
+    need, speed = f"needs {bytes_text(fit.need.total)} of {bytes_text(fit.card.memory)}", ""
+    if not fit.fits:
+        by_size = f"; {count(fit.cards)} such cards have the room" if fit.cards else ""
+        return f"Does not fit on one {fit.card.name}: {need}{by_size}."
+    if fit.decode is not None:
+        each = f" ({_rate(fit.decode.each)} each)" if fit.decode.batch > 1 else ""
+        speed = f"; at most {_rate(fit.decode.tokens_per_second)} tokens/s{each}"
+    return f"Fits on {fit.card.name}: {need}{speed}."
+
+
+def _of_several(gpus: Sequence[CardFit]) -> str:
+    need, holding = f"Needs {bytes_text(gpus[0].need.total)}", [fit for fit in gpus if fit.fits]
+    if len(gpus) <= _MOST_NAMED:
+        return f"{need}: {' · '.join(f'{fit.card.name} {_verdict(fit)}' for fit in gpus)}."
+    if not holding:
+        return f"{need}: none of {len(gpus)} cards holds it alone."
+    which = f"the smallest {min(holding, key=lambda fit: fit.card.memory).card.name}"
+    fastest = max(holding, key=lambda fit: fit.decode.each if fit.decode is not None else 0)
+    which += f", the fastest {fastest.card.name}" * (fastest.decode is not None)
+    many = "all" if len(holding) == len(gpus) else f"{len(holding)} of"
+    return f"{need}: {many} {len(gpus)} cards hold it, {which}."
+
+
+def _verdict(fit: CardFit) -> str:
+    """Return ✓, or ✗ and how many such cards would have the room."""
+    return "✓" if fit.fits else f"✗ {count(fit.cards)}×" if fit.cards else "✗"
+
+
+def _rate(number: float) -> str:
+    """Return tokens a second in about three digits."""
+    return count(round(number)) if number >= 100 else f"{number:.3g}"
+
+
+def card_table(cases: Sequence[Case], options: Sequence[str], every: bool) -> Table:
+    """Return a table with a row for each card, or for each case and card.
+
+    options: the compared options. every: whether all cards were asked for; then those that hold the
+        model come first, and among the others the largest.
+    """
+    names = options or [""] * (len(cases) > 1)
+    found = [
+        ((*(case.values or [case.name] * len(names)), fit.card.name), _cells(fit, case.cost), fit)
+        for case in cases
+        if case.cost is not None
+        for fit in (_ordered(case.gpus) if every else case.gpus)
+    ]
+    titles = [title for title in _KEEPS if any(cells.get(title) for _, cells, _ in found)]
+    columns = [Column(name, right=bool(options)) for name in names]
+    columns += [
+        Column("card", right=False),
+        *(Column(title, title not in _WORDS, keep=_KEEPS[title]) for title in titles),
+    ]
+    rows = [
+        Row(
+            [*named, *(cells.get(title, "") for title in titles)],
+            tones={len(named): "good" if fit.fits else "bad"},
+        )
+        for named, cells, fit in found
+    ]
+    return Table(columns, rows, lead=len(names) + 1, least=3)
+
+
+def _ordered(gpus: Sequence[CardFit]) -> Sequence[CardFit]:
+    return [fit for fit in gpus if fit.fits] + [fit for fit in reversed(gpus) if not fit.fits]
+
+
+def _cells(fit: CardFit, cost: CostReport) -> dict[str, str]:
+    """Return the cells of a card by their titles; a column without any text is left out."""
+    decode, full, causal = fit.decode, fit.full, cost.spec.main.causal
+    none = "–" if causal else ""
+    return {
+        "fits": _verdict(fit),
+        "free": "-" * (not fit.fits) + bytes_text(abs(fit.free)),
+        "max batch": _most(fit.batch),
+        "max tokens": _most(fit.context),
+        "tok/s ≤": none if decode is None else _rate(decode.tokens_per_second),
+        "each ≤": "" if cost.batch == 1 else none if decode is None else _rate(decode.each),
+        "bound by": "" if decode is None else decode.bound,
+        "at max batch ≤": none if full is None else _rate(full.tokens_per_second),
+        "prefill ≥" if causal else "pass ≥": _seconds(fit.prefill) if fit.fits else "–",
+        "memory": bytes_text(fit.card.memory),
+    }
+
+
+def _most(number: int | None) -> str:
+    return "any" if number is None else count(number) if number else "none"
+
+
+def _seconds(seconds: float) -> str:
+    """Return a time in three digits: ``464 ms``, ``2.19 s``."""
+    unit, size = next(one for one in (("s", 1), ("ms", 1e-3), ("µs", 0)) if seconds >= one[1])
+    return f"{seconds / (size or 1e-6):,.3g} {unit}"
+
+
+def card_notes(cases: Sequence[Case]) -> list[Part]:
+    """Return what must stand next to the table: what is needed, and cautions."""
+    need, gpus = cases[0].gpus[0].need, cases[0].gpus
+    sizes = {name.replace("cache", "KV cache"): getattr(need, name) for name in need._fields[1:]}
+    words = [(f"{name} {bytes_text(size)}", False) for name, size in sizes.items() if size]
+    parts: list[Part] = [Facts(words, tone="faint")] if len(cases) == 1 else []
+    split = any(not fit.fits and fit.cards for case in cases for fit in case.gpus)
+    by_size = "; ✗ 2×: two such cards have the room" * split
+    parts.append(Note(f"Bounds at the vendor's peak rates{by_size}."))
+    return [*parts, *map(Note, _cautions([c.cost for c in cases if c.cost is not None], gpus))]
+
+
+def _cautions(costs: Sequence[CostReport], gpus: Sequence[CardFit]) -> Iterator[str]:
+    limits = {cost.spec.main.max_positions for cost in costs}
+    limit = min((limit for limit in limits if limit is not None), default=None)
+    if limit is not None and any((fit.context or limit) > limit for fit in gpus):
+        ends = f"the model's positions end at {count(limit)}"
+        yield f"max tokens: by memory; {'positions may end earlier' if len(limits) > 1 else ends}."
+    lacking = [fit.card.name for fit in gpus if "bfloat16" not in fit.card.flops]
+    if lacking and any(cost.dtype == "bfloat16" for cost in costs):
+        yield f"{', '.join(lacking)}: no bfloat16, taken as float16."
+
+
+def card_explanation(cost: CostReport, fit: CardFit) -> tuple[str, ...]:
+    """Return how the table of cards is counted, in plain words."""
+    return (
+        "cards: one fits if its memory holds weights, cache, activations, logits and overhead of "
+        f"{run_words(cost)}. A vendor's 80 GB are 80 GiB = 85.9 GB, less what driver and ECC take.",
+        "max batch, max tokens: the most sequences of this length, and the longest of these "
+        "sequences, that still fit.",
+        f"activations: one layer's numbers for the {counted(fit.need.step, 'token')} that pass at "
+        "once (--chunk), without attention weights.",
+        "tok/s ≤, each ≤: a step writes one token of each sequence. It takes at least its bytes "
+        "(weights, of experts those that even routing uses, and cache) / bandwidth, and its "
+        "operations / rate. Real programs are slower, as kernels and sampling take time.",
+        "prefill ≥: the operations of all prompts / rate, without sparsity.",
+    )

@@ -1,0 +1,185 @@
+"""The part of one head's map around a cursor, as large as there is room, and where its cells are.
+
+Cells have the colours and glyphs of every other map; those next to the cursor stand out a little.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.segment import Segment
+
+from attnviz.draw.axes import Axes
+from attnviz.draw.blocks import BOLD, DIM, Line, text_line
+from attnviz.draw.heatmap import row_label
+from attnviz.draw.labels import fit, width
+from attnviz.draw.maps import Fit, Place, cell_lines, cell_steps
+from attnviz.draw.provenance import share
+from attnviz.draw.scale import coarse_steps
+from attnviz.draw.theme import Theme
+
+_LONGEST_NAME = 12
+_WRITTEN = 4
+"""The columns of a cell from which on it has its weight in it, such as ``.07``."""
+
+
+@dataclass(frozen=True)
+class MapPart:
+    """A map of which as much is drawn as fits, with a cursor.
+
+    weights: (query, key); NaN where there is none. axes: their labels.
+    cursor: the query and key whose cell, row and column stand out.
+    corner: the first query and key to draw; it moves if the cursor would not be seen.
+    limit: of values of either sign, where colours are full; 0 for weights.
+    """
+
+    weights: NDArray[np.floating]
+    axes: Axes
+    cursor: Place
+    corner: Place
+    limit: float = 0.0
+
+    def ends_on_diagonal(self, plan: Fit, lines: int, columns: int) -> bool:
+        """Return whether all of a causal map fits with the tokens at the ends of its rows."""
+        names = self.axes.queries
+        ends = (plan.wide * (place + 1) + 1 + width(name) for place, name in enumerate(names))
+        return (
+            self.axes.diagonal
+            and plan.wide > 1
+            and plan.tall * len(names) <= lines
+            and max(ends, default=0) <= columns
+        )
+
+    def gutter(self, columns: int) -> int:
+        """Return how many of the columns the numbers and tokens at the left take."""
+        names = min(max(map(width, self.axes.queries), default=0), _LONGEST_NAME)
+        return min(names + self.axes.digits + 2, columns // 2)
+
+
+class MapPicture(NamedTuple):
+    """The lines of a part of a map, and where its cells are.
+
+    left, top: the column and the line of the first cell. corner: its query and key.
+    plan: how cells are drawn. shape: how many queries and keys the map has.
+    whole: whether all of the map is drawn.
+    """
+
+    lines: list[Line]
+    left: int
+    top: int
+    corner: Place
+    plan: Fit
+    shape: tuple[int, ...]
+    whole: bool
+
+    def cell_at(self, column: int, line: int) -> Place | None:
+        """Return the query and key that are drawn there, or None if no cell is."""
+        if column < self.left or line < self.top:
+            return None
+        row = (line - self.top) // self.plan.tall * self.plan.rows
+        query = self.corner.query + row * self.plan.factors[0]
+        key = self.corner.key + (column - self.left) // self.plan.wide * self.plan.factors[1]
+        inside = query < self.shape[0] and key < self.shape[1]
+        return Place(query, key) if inside else None
+
+
+def map_part(part: MapPart, plan: Fit, theme: Theme, lines: int, columns: int) -> MapPicture:
+    """Return as much of a map around its cursor as so many lines and columns hold.
+
+    The tokens stand on the diagonal if the whole map fits so; else they stand at the left, and the
+    key of the cursor above its column.
+    """
+    axes = part.axes
+    gutter = 0 if part.ends_on_diagonal(plan, lines, columns) else part.gutter(columns)
+    top = min(gutter, 1)
+    steps = cell_steps(part.weights, plan.factors, axes.causal, part.limit)
+    seen = (lines - top) // plan.tall * plan.rows, (columns - gutter) // plan.wide
+    lit = [at // by for at, by in zip(part.cursor, plan.factors, strict=True)]
+    start = [at // by for at, by in zip(part.corner, plan.factors, strict=True)]
+    first = Place(*map(_first_seen, start, lit, seen, steps.shape))
+    corner = Place(first.query * plan.factors[0], first.key * plan.factors[1])
+    here = Place(lit[0] - first.query, lit[1] - first.key)
+    shown = steps[first.query :, first.key :][: max(seen[0], 1), : max(seen[1], 1)]
+
+    def text(row: int, column: int) -> str:
+        if plan.wide < _WRITTEN and row != here.query and column != here.key:
+            return ""
+        weight = float(part.weights[corner.query + row, corner.key + column])
+        return _short_value(weight, plan.wide, part.limit)
+
+    drawn: list[Line] = []
+    if gutter:
+        drawn.append(_name_above(part, gutter + here.key * plan.wide, columns, theme))
+    written = plan.factors == (1, 1) and plan.wide > 1
+    coarse = coarse_steps(theme.palette)[shown] if theme.coarse else shown
+    for line, cells in enumerate(cell_lines(coarse, plan, theme, text if written else None, here)):
+        query = corner.query + line // plan.tall * plan.rows * plan.factors[0]
+        named = line % plan.tall == (plan.tall - 1) // 2
+        if gutter:
+            label = _name_at_left(part, query, plan, gutter, theme)
+            drawn.append([label if named else Segment(" " * gutter), *cells])
+        else:
+            label_at_end = _name_at_end(part, query, theme) if named else []
+            drawn.append([*cells[: query + 1], *label_at_end])
+    return MapPicture(
+        lines=drawn,
+        left=gutter,
+        top=top,
+        corner=corner,
+        plan=plan,
+        shape=part.weights.shape,
+        whole=shown.shape == steps.shape,
+    )
+
+
+def _first_seen(corner: int, place: int, seen: int, total: int) -> int:
+    """Return the first cell to draw: the corner, or another if the cursor would not be seen.
+
+    The map then moves by a quarter of what is seen, not with every step of the cursor.
+    """
+    seen = max(seen, 1)
+    if not corner <= place < corner + seen:
+        corner = place - seen // 4 if place < corner else place - seen + 1 + seen // 4
+    return max(min(corner, total - seen), 0)
+
+
+def _short_value(value: float, wide: int, limit: float) -> str:
+    """Return a weight as ``.53``, in fewer than four columns as ``.5``; empty if it rounds to 0."""
+    size = abs(value)
+    if wide < _WRITTEN:
+        return "" if size < 0.05 else "1." if size >= 0.95 else f"{size:.1f}"[1:]
+    if size < 0.005:
+        return ""
+    sign = "-" if value < 0 else "+"
+    return sign + share(size) if limit and wide > _WRITTEN else share(size)
+
+
+def _name_above(part: MapPart, column: int, columns: int, theme: Theme) -> Line:
+    """Return the number and the token of the cursor's key in the line above its column."""
+    sign = "v" if theme.ascii else "▾"
+    name = f"{part.cursor.key} {part.axes.keys[part.cursor.key]}"
+    if column + width(f"{sign} {name}") <= columns:
+        return text_line(" " * column, (f"{sign} {name}", theme.accent()))
+    before = fit(name, min(width(name), column - 1))
+    return text_line(" " * (column - 1 - width(before)), (f"{before} {sign}", theme.accent()))
+
+
+def _name_at_left(part: MapPart, query: int, plan: Fit, gutter: int, theme: Theme) -> Segment:
+    """Return the number and the token at the left of a line, which begins with ``query``.
+
+    If the cursor's query shares the line, they are those of the cursor.
+    """
+    here = query <= part.cursor.query < query + plan.rows * plan.factors[0]
+    shown = part.cursor.query if here else query
+    label = row_label(part.axes, shown, gutter - part.axes.digits - 2, True, theme)
+    return Segment(fit(label, gutter), theme.accent() if here else DIM)
+
+
+def _name_at_end(part: MapPart, query: int, theme: Theme) -> Line:
+    """Return a token at the end of its row, on the diagonal."""
+    style = BOLD if query == part.cursor.key else DIM
+    style = theme.accent() if query == part.cursor.query else style
+    return text_line(" ", (part.axes.queries[query], style))

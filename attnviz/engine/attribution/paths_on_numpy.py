@@ -1,0 +1,144 @@
+"""Direct path patching in NumPy: changes of the residual stream go through norms that are held.
+
+Two plain passes record what each norm was given, what each head put out and what each feed-forward
+added. Then the difference of the two runs goes along the residual stream of the corrupt one, next
+to it what single heads wrote: each norm is a linear map there, and so is each projection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.attention.functional import merge_heads, project
+from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.patching import PathRead, What
+from attnviz.errors import UsageError
+from attnviz.records import Tokens
+
+Floats = NDArray[np.floating]
+
+_INPUTS: tuple[What, What, What] = ("query", "key", "value")
+
+
+def numpy_path_reads(
+    stack: NumpyStack, clean: Tokens, corrupt: Tokens, senders: Sequence[HeadKey]
+) -> list[PathRead]:
+    """Return what later heads read, as ``Backend.path_reads``."""
+    for kind, layer, head in senders:
+        known = 0 <= layer < stack.shape.layers and 0 <= head < stack.shape.heads
+        if kind != "self" or not known:
+            raise UsageError(f"no {kind} head {head} in layer {layer} that writes to a logit")
+    runs = _RecordedRun(stack, clean), _RecordedRun(stack, corrupt)
+    stack.finite = stack.finite and all(run.finite for run in runs)
+    return list(_reads(*runs, senders))
+
+
+class _RecordedRun(NumpyStack):
+    """One pass over one text, and the linear maps that its norms are while they are held.
+
+    embedded: the residual before the first layer. reads: what the attention of each layer read.
+    given: what each norm was given. outputs: of the heads of each layer, (head, token, dim).
+    fed: what each feed-forward added.
+    """
+
+    def __init__(self, stack: NumpyStack, tokens: Tokens) -> None:
+        super().__init__(stack.shape, {}, stack.dtype)
+        self.tensors = stack.tensors
+        self.given: dict[str, Floats] = {}
+        self.reads: list[Floats] = []
+        self.outputs: list[Floats] = []
+        self.fed: list[Floats] = []
+        end = self.run_outputs(tokens.ids, lambda at, weights, found: self.outputs.append(found))
+        self.finite = bool(np.isfinite(end).all())
+
+    def moved(self, name: str, change: Floats) -> Floats:
+        """Return what a change of its input adds to a norm's output, at the scale of this run."""
+        given = self.given[name]
+        if self.shape.norm == "layer":
+            given = given - np.mean(given, axis=-1, keepdims=True)
+            change = change - np.mean(change, axis=-1, keepdims=True)
+        square = np.mean(given * given, axis=-1, keepdims=True)
+        scale = np.sqrt(square + self.dtype.type(self.shape.norm_eps))
+        moved: Floats = change / scale * self._gain(name)
+        return moved
+
+    def embedded_since(self, clean: _RecordedRun) -> Floats:
+        """Return what the embedding of the clean run adds to this one's residual."""
+        if "embedding_norm" not in self.given:
+            return clean.embedded - self.embedded
+        name = "embedding_norm"
+        change = self.moved(name, clean.given[name] - self.given[name])
+        weight = self.tensors.optional("embedding_projection.weight")
+        return change if weight is None else project(change, weight)
+
+    def embed(self, ids: NDArray[np.integer], start: int = 0) -> Floats:
+        self.embedded = super().embed(ids, start)
+        return self.embedded
+
+    def read(self, layer: int, residual: Floats) -> Floats:
+        self.reads.append(super().read(layer, residual))
+        return self.reads[-1]
+
+    def _norm(self, name: str, residual: Floats) -> Floats:
+        self.given[name] = residual
+        return super()._norm(name, residual)
+
+    def _feed_forward(self, layer: int, read: Floats) -> Floats:
+        self.fed.append(super()._feed_forward(layer, read))
+        return self.fed[-1]
+
+
+def _reads(
+    clean: _RecordedRun, corrupt: _RecordedRun, senders: Sequence[HeadKey]
+) -> Iterator[PathRead]:
+    """Yield what each layer reads, and what of its difference the changes before it make.
+
+    The first of the changes is all that was written, each next one is what a sender wrote.
+    """
+    after = corrupt.shape.order == "after"
+    embedded = corrupt.embedded_since(clean)
+    change = np.zeros((1 + len(senders), *embedded.shape), embedded.dtype)
+    change[0] = embedded
+    for layer in range(corrupt.shape.layers):
+        name, attention = f"layers.{layer}", corrupt.attention(layer)
+        entering = change if after else corrupt.moved(f"{name}.attention_norm", change)
+        before = {key: row for row, key in enumerate(senders, 1) if key[1] < layer}
+        for what, own, other, moved in zip(
+            _INPUTS,
+            attention.inputs(clean.reads[layer]),
+            attention.inputs(corrupt.reads[layer]),
+            attention.moved_inputs(corrupt.reads[layer], entering),
+            strict=True,
+        ):
+            found, parts = _by_token(own), _by_token(moved)
+            yield PathRead(
+                kind="self",
+                layer=layer,
+                what=what,
+                clean=found,
+                difference=found - _by_token(other),
+                whole=parts[0],
+                alone={key: parts[row] for key, row in before.items()},
+            )
+        written = clean.outputs[layer] - corrupt.outputs[layer]
+        put_out = np.zeros((len(change), *written.shape), written.dtype)
+        put_out[0] = written
+        for row, (_, at, head) in enumerate(senders, 1):
+            if at == layer:
+                put_out[row, head] = written[head]
+        change = change + project(merge_heads(put_out), attention.output_weight)
+        if after:
+            change = corrupt.moved(f"{name}.attention_norm", change)
+        change[0] += clean.fed[layer] - corrupt.fed[layer]
+        if after:
+            change = corrupt.moved(f"{name}.feed_norm", change)
+
+
+def _by_token(heads: Floats) -> NDArray[np.float64]:
+    """Return (..., token, head, dim) of (..., head, token, dim)."""
+    found: NDArray[np.float64] = np.moveaxis(heads, -3, -2).astype(np.float64)
+    return found

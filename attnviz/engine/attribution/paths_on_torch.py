@@ -1,0 +1,99 @@
+"""Direct path patching of a running torch model: its pass is linear in all that it writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnviz.engine.attribution.on_torch import calls_of, lost
+from attnviz.engine.attribution.parts import HeadKey
+from attnviz.engine.attribution.residual_pass import Jacobian, Leaf, ResidualPass
+from attnviz.engine.hook_points import LostTrackError
+from attnviz.engine.patchable import PatchableModel, Untouched, run_pass
+from attnviz.engine.patching import PathRead
+from attnviz.records import Input
+
+
+def torch_path_reads(
+    model: PatchableModel, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
+) -> list[PathRead]:
+    """Return what later heads read, as ``Backend.path_reads``."""
+    calls = calls_of(model, senders)
+    with model.hook_points.borrowed():
+        pair = _Pair(model, _follow(model, clean), _follow(model, corrupt))
+    return pair.reads(calls)
+
+
+def _follow(model: PatchableModel, given: Input) -> ResidualPass:
+    flow = ResidualPass(model, Untouched(), reading=True)
+    try:
+        with flow.following():
+            run_pass(model, given, None)
+    except LostTrackError as error:
+        raise lost(model) from error
+    return flow
+
+
+class _Pair:
+    """Both passes. What was read in the corrupt one is q = J z of all that was written, z."""
+
+    def __init__(self, model: PatchableModel, clean: ResidualPass, corrupt: ResidualPass) -> None:
+        self._model = model
+        self._clean = clean
+        self._leaves = corrupt.leaves
+        if list(map(_kind_of, clean.leaves)) != list(map(_kind_of, corrupt.leaves)):
+            raise lost(model)  # not the same parts write to both
+        self._change = [
+            (one.value - other.value).detach()
+            for one, other in zip(clean.leaves, corrupt.leaves, strict=True)
+        ]
+        self._read = {place: q for place, q in corrupt.read.items() if q.requires_grad}
+        leaves = [leaf.value for leaf in self._leaves]
+        self._jacobian = Jacobian(list(self._read.values()), leaves)
+
+    def reads(self, calls: Mapping[HeadKey, int]) -> list[PathRead]:
+        """Return what was read, and the parts of the heads whose attention calls are given."""
+        whole = self._jacobian.moved(dict(enumerate(self._change)))
+        alone = {sender: self._alone(sender[2], call) for sender, call in calls.items()}
+        found = []
+        for at, ((number, what), corrupt) in enumerate(self._read.items()):
+            moved = whole[at]
+            if moved is None:
+                continue
+            point, clean = (
+                self._model.hook_points.found[number],
+                _wide(self._clean.read[number, what]),
+            )
+            parts = {sender: part[at] for sender, part in alone.items()}
+            found.append(
+                PathRead(
+                    kind=point.kind,
+                    layer=point.layer,
+                    what=what,
+                    clean=clean,
+                    difference=clean - _wide(corrupt),
+                    whole=_wide(moved),
+                    alone={key: _wide(part) for key, part in parts.items() if part is not None},
+                )
+            )
+        return found
+
+    def _alone(self, head: int, call: int) -> Sequence[Tensor | None]:
+        """Return how one head of an attention call alone moves what was read."""
+        at = next(at for at, leaf in enumerate(self._leaves) if leaf.point == call)
+        change = torch.zeros_like(self._change[at])
+        change[:, :, head] = self._change[at][:, :, head]
+        return self._jacobian.moved({at: change})
+
+
+def _wide(tensor: Tensor) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = tensor.detach()[0].double().cpu().numpy()
+    return found
+
+
+def _kind_of(leaf: Leaf) -> tuple[object, ...]:
+    return leaf.kind, leaf.layer, leaf.point, leaf.value.shape

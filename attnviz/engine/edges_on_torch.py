@@ -1,0 +1,88 @@
+"""Edges that are cut in a running torch model, whose scores are edited before the softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnviz.engine.ablation import check_heads
+from attnviz.engine.edges import CutPass, Edges, Heads
+from attnviz.engine.hook_points import HookedCall, LostTrackError
+from attnviz.engine.patchable import PatchableModel
+from attnviz.engine.plain_pass import ends_alike, not_its_own
+from attnviz.records import Input
+
+
+@contextmanager
+def cutting(model: PatchableModel, heads: Heads, edges: Edges, given: Input) -> Iterator[None]:
+    """While this is open, passes of the borrowed ``model`` over ``given`` run without the edges.
+
+    heads: those in which they are cut. Raises UsageError for a head that does not exist, and while
+    it runs UnsupportedError where an edge cannot be cut.
+    """
+    check_heads(model, heads)
+    by_layer: dict[int, list[int]] = {}
+    for layer, head in heads:
+        by_layer.setdefault(layer, []).append(head)
+    pairs = torch.tensor(sorted(set(edges)), dtype=torch.long, device=model.device).reshape(-1, 2)
+
+    def hide(point: HookedCall, queries: int, keys: int) -> Tensor | None:
+        if point.kind != model.kind or point.layer not in by_layer:
+            return None
+        hidden = torch.zeros(point.heads, queries, keys, dtype=torch.bool, device=pairs.device)
+        for head in by_layer[point.layer]:
+            hidden[head, pairs[:, 0], pairs[:, 1]] = True
+        return hidden
+
+    with model.hook_points.hiding(hide, given):
+        yield
+
+
+class TorchCutter:
+    """A torch model; see ``Cutter``."""
+
+    def __init__(self, model: PatchableModel) -> None:
+        self._model = model
+        self.name = type(model.root).__name__
+        self.predicts = model.head is not None
+        self.mask_id = model.mask_id
+
+    def check(self, given: Input) -> None:
+        heads = self._model.heads
+        every = [(layer, head) for layer in heads for head in range(heads[layer])]
+        with self._opened():
+            plain, edited = (self._run(given, chosen, ()) for chosen in ((), every))
+            if not ends_alike(self._model.root, edited, plain, exact=False):
+                raise not_its_own(self._model.root, "it ends in other numbers")
+
+    def run(
+        self, passes: Iterable[CutPass], heads: Heads, edges: Edges
+    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        with self._opened():
+            for given, places, words in passes:
+                logs = self._run(given, heads, edges)
+                lost = -logs[[place for place, _ in words], [word for _, word in words]]
+                yield logs[list(places)].cpu().numpy(), lost.cpu().numpy()
+
+    def _run(self, given: Input, heads: Heads, edges: Edges) -> Tensor:
+        """Log-probabilities (token, word), float64."""
+        if not heads:
+            logits = self._model.run(given)
+        else:
+            try:
+                with cutting(self._model, heads, edges, given):
+                    logits = self._model.run(given)
+            except LostTrackError as error:
+                raise not_its_own(self._model.root, str(error)) from error
+        assert logits is not None
+        return logits[0].double().log_softmax(-1)
+
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        with torch.inference_mode(), self._model.hook_points.borrowed():
+            yield

@@ -1,0 +1,32 @@
+"""Torch models that are opened for a scan or for patching."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnviz.engine.effects import ScanOptions
+from attnviz.engine.patchable import PatchableModel
+from attnviz.engine.patching import Pair, PatchOptions
+from attnviz.engine.scan.on_torch import TorchRunner
+from attnviz.engine.scan.patching import Patching
+from attnviz.engine.scan.scan import Scan
+from attnviz.engine.scan.slopes import Slopes
+from attnviz.records import Input
+
+
+def torch_scan(
+    model: PatchableModel,
+    inputs: Sequence[Input],
+    options: ScanOptions,
+    references: Sequence[Input],
+) -> Scan:
+    """Return a torch model ready to be scanned; see ``Scan``."""
+    runner = TorchRunner(model, inputs[0], options.positions, options.max_memory)
+    return Scan(runner, inputs, options, references)
+
+
+def torch_patching(model: PatchableModel, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
+    """Return a torch model ready to be patched; see ``Patching``."""
+    runner = TorchRunner(model, pairs[0].corrupt, "last", options.max_memory)
+    estimate = Slopes(runner).estimated if options.method == "gradient" else None
+    return Patching(runner, pairs, options, estimate)

@@ -1,0 +1,244 @@
+"""Runs a stack in NumPy with changes: rows in blocks that a cache holds, each block to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.attention.growing import GrowingRun
+from attnviz.engine.effects import Variant
+from attnviz.engine.patching import WHOLE_LAYER, What
+from attnviz.engine.replacing import Change, Held, Point, Replace
+from attnviz.engine.scan.room import Room, room_for
+from attnviz.engine.scan.runner import Ends, Replacing
+from attnviz.engine.scan.unembedding_numpy import NumpyUnembedding
+from attnviz.models.memory import free_memory
+from attnviz.models.pool import spread
+from attnviz.models.stack_model import StackModel
+from attnviz.models.threads import workers
+from attnviz.records import Input, Kind
+
+if TYPE_CHECKING:  # torch only where needed
+    from attnviz.engine.patchable import PatchableModel
+
+Floats = NDArray[np.floating]
+
+_BLOCK = 256
+"""Tokens of a block of rows: its numbers inside a layer stay in a cache."""
+
+_TOKENS = 1 << 15
+"""Of a pass, all rows counted."""
+
+_KNOWN = 1 << 25
+"""Bytes of the runs of other texts that are kept."""
+
+_ROUNDINGS = 8
+"""Of the same values in texts that are run together."""
+
+_UNLIKE = 8.0
+"""What takes the place of an ablated head in a trial: far from anything that a head puts out."""
+
+_PROBE = 5
+"""Tokens of a trial."""
+
+_PAST: frozenset[What] = frozenset({"key", "value"})
+
+_Found = TypeVar("_Found")
+
+
+class NumpyRunner:
+    """A stack that runs with changes in NumPy; see ``SiteRunner``.
+
+    in_torch: opens the model for gradients. max_memory: bytes that a pass may hold; None for a
+    share of what is free. texts: those that will be run, to run those of one length together.
+    """
+
+    kind: Kind = "self"
+    threaded = True
+
+    def __init__(
+        self,
+        model: StackModel,
+        in_torch: Callable[[], PatchableModel],
+        max_memory: int | None,
+        texts: Collection[Input] = (),
+    ) -> None:
+        self._model = model
+        self._stack = model.stack
+        self.rounding = _ROUNDINGS * float(np.finfo(model.stack.dtype).eps)
+        self.in_torch = in_torch
+        self._max_memory = max_memory
+        self._waiting = dict.fromkeys(texts)
+        self.notes: list[str] = []
+        self._runs: dict[Input, tuple[frozenset[What], GrowingRun]] = {}
+        self._lock = Lock()
+        self._rooms: dict[int, Room] = {}
+        free = free_memory()
+        if free is not None:  # each block of rows needs every tensor again
+            self._stack.tensors.keep(free // 4)
+
+    @property
+    def heads(self) -> Mapping[int, int]:
+        return dict.fromkeys(range(self._stack.shape.layers), self._stack.shape.heads)
+
+    @property
+    def name(self) -> str:
+        return self._model.info.architecture
+
+    @property
+    def mask_id(self) -> int | None:
+        return self._model.mask_id
+
+    @property
+    def causal(self) -> bool:
+        return self._model.causal
+
+    @cached_property
+    def read_out(self) -> NumpyUnembedding | None:
+        return NumpyUnembedding(*self._stack.unembedding) if self._model.has_head else None
+
+    def open(self) -> AbstractContextManager[Any]:
+        return np.errstate(over="ignore", invalid="ignore")
+
+    def size(self, given: Input, wanted: int) -> int:
+        tokens = len(given.ids)
+        if tokens not in self._rooms:
+            self._rooms[tokens] = self._room(tokens)
+        fits, wished = self._rooms[tokens].ablations, max(1, _TOKENS // tokens)
+        return wished if fits is None else min(wished, fits)
+
+    def ordered(self, changes: Sequence[Change]) -> list[int]:
+        return sorted(range(len(changes)), key=lambda at: changes[at].layers[0])
+
+    def attempt(self, given: Input, changes: int, found: Callable[[], _Found]) -> _Found:
+        return found()
+
+    def outputs(self, given: Input) -> Held:
+        return self.held(given, frozenset({"output"}))
+
+    def ends(
+        self,
+        given: Input,
+        changes: Sequence[Change],
+        replaced: Replacing,
+        *,
+        last: int | None = None,
+        starts: Sequence[int] = (),
+    ) -> Ends:
+        tokens = len(given.ids)
+        first = starts if self.causal and last and any(starts) else [0] * len(changes)
+        run = self._run(given, _PAST if any(first) else frozenset())
+        last = None if last is None else min(last, tokens)
+        ends = np.empty((1 + len(changes), *run.end[0, -(last or 0) :].shape), run.end.dtype)
+        ends[0] = run.end[0, -(last or 0) :]
+
+        def go_on(block: list[int]) -> None:
+            block.sort(key=lambda at: changes[at].layers[0])
+            some = [changes[at] for at in block]
+            edits = replaced(dict(enumerate(some)))
+
+            def edit(what: Any, layer: int, rows: Floats) -> Floats:
+                edited: Floats = edits.edit_rows(Point(self.kind, what, layer), rows, 0)
+                return edited
+
+            sorts: dict[int, set[What]] = {}
+            for site in (site for change in some for site in change.sites):
+                sorts.setdefault(site.layer, set()).add(site.what)
+            ends[[1 + at for at in block]] = run.ends(
+                [change.layers[0] for change in some],
+                sorts,
+                edit,
+                start=min(first[at] for at in block),
+                last=last,
+            )
+
+        work = self._model.sizes.changed(tokens, [each.layers[0] for each in changes], 0)
+        spread(go_on, _blocks(changes, first, tokens), work)
+        hidden = self._stack.hidden(ends)
+        read = None if self.read_out is None else self._stack.unembedded(hidden)
+        return Ends(hidden, read)
+
+    def is_no_op(self, variant: Variant) -> bool:
+        shape = self._stack.shape
+        probe = Input.of_ids(range(min(_PROBE, shape.context, shape.vocabulary)))
+        held = self.outputs(probe).items()
+        unlike = {place: np.full((1, *values.shape[1:]), _UNLIKE) for place, values in held}
+        ends = self.ends(probe, [variant], lambda rows: Replace(self.kind, rows, unlike))
+        return bool(np.array_equal(*ends.hidden))
+
+    def sites(self, what: frozenset[What]) -> Mapping[What, Mapping[int, int]]:
+        shape = self._stack.shape
+        counts = {"key": shape.kv_heads, "value": shape.kv_heads, **dict.fromkeys(WHOLE_LAYER, 1)}
+        return {
+            each: dict.fromkeys(range(shape.layers), counts.get(each, shape.heads))
+            for each in sorted(what)
+        }
+
+    def plain(self, given: Input) -> Ends:
+        hidden = self._stack.hidden(self._run(given, _PAST).end)
+        return Ends(hidden, None if self.read_out is None else self._stack.unembedded(hidden))
+
+    def held(self, given: Input, what: frozenset[What]) -> Held:
+        run = self._run(given, what)
+        return {
+            (each, layer): run.held[each, layer][0]
+            for layer in range(self._stack.shape.layers)
+            for each in what
+        }
+
+    def _run(self, given: Input, keep: frozenset[What]) -> GrowingRun:
+        """Return the run of a text; those of the last texts are known."""
+        with self._lock:
+            kept, run = self._runs.pop(given, (frozenset[What](), None))
+            texts = self._together(given)
+        found = {given: run}
+        if run is None or not keep - {"residual", "output"} <= kept:
+            kept |= keep
+            runs = GrowingRun(self._stack, [text.ids for text in texts], kept).each()
+            found = dict(reversed(list(zip(texts, runs, strict=True))))
+            run = runs[0]
+            self._stack.finite = self._stack.finite and bool(np.isfinite(run.end).all())
+        with self._lock:
+            self._runs |= {text: (kept, each) for text, each in found.items() if each is not None}
+            for text in list(self._runs)[: -max(2, _KNOWN // run.bytes)]:
+                del self._runs[text]
+        return run
+
+    def _together(self, given: Input) -> list[Input]:
+        """Return a text, and others of its length that wait to be run."""
+        if given not in self._waiting:
+            return [given]
+        tokens = len(given.ids)
+        alike = [text for text in self._waiting if len(text.ids) == tokens and text != given]
+        texts = [given, *alike[: _BLOCK // tokens]]
+        for text in texts:
+            del self._waiting[text]
+        return texts
+
+    def _room(self, tokens: int) -> Room:
+        sizes, itemsize = self._model.sizes, self._stack.dtype.itemsize
+        threads = workers()
+        texts = 1 if self._max_memory is not None else threads
+        inside = sizes.numbers_inside(tokens, max(1, _BLOCK // tokens))
+        fixed = int(threads * inside + texts * sizes.numbers_kept(tokens)) * itemsize
+        if self.read_out is not None:
+            fixed += texts * self.read_out.bytes_for(tokens)
+        row = texts * 4 * tokens * sizes.width * itemsize
+        return room_for(row, fixed, None, self._max_memory, tokens)
+
+
+def _blocks(changes: Sequence[Change], first: Sequence[int], tokens: int) -> Collection[list[int]]:
+    """Return the changes' indices in blocks: those that begin alike together."""
+    order = sorted(range(len(changes)), key=lambda at: (first[at], changes[at].layers[0]))
+    blocks = []
+    while order:
+        size = max(1, _BLOCK // (tokens - first[order[0]]))
+        blocks.append(order[:size])
+        order = order[size:]
+    return blocks

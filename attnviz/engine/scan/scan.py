@@ -1,0 +1,337 @@
+"""Scans texts: chunks of ablations, each chunk in one pass; the same for every backend.
+
+Ablating head h of layer L changes nothing before layer L, so one forward pass carries many
+ablations and the answer is that of ablating them one at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.attention.functional import Array, namespace
+from attnviz.engine.ablation import check_heads, mean_outputs, resampled
+from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Variant
+from attnviz.engine.observer import to_numpy
+from attnviz.engine.predicted import require_two, words_to_mask
+from attnviz.engine.replacing import Held, Replace
+from attnviz.engine.scan.runner import ENDING, Ends, Runner
+from attnviz.models.pool import in_turn
+from attnviz.records import Input
+
+
+class Scan:
+    """A model that is ready to be scanned.
+
+    runner: runs it.
+    inputs: the texts. references: those that values come from where heads are not set to zero.
+    notes: sentences about how the scan was done; more may come while it runs.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        inputs: Sequence[Input],
+        options: ScanOptions,
+        references: Sequence[Input],
+    ) -> None:
+        self._runner = runner
+        self._inputs = inputs
+        self._options = options
+        self._references = references
+        self._mean: Held | None = None
+        self.notes = runner.notes
+
+    @property
+    def heads(self) -> Mapping[int, int]:
+        """Return the number of heads of each layer that has the chosen kind of attention."""
+        return self._runner.heads
+
+    def scan(
+        self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
+    ) -> Iterator[Scores]:
+        """Measure the ``wanted`` ones of ``variants`` over one text, a chunk at a time."""
+        runner, given = self._runner, self._inputs[text]
+        for variant in variants:
+            check_heads(runner, variant.heads)
+        order = [wanted[at] for at in runner.ordered([variants[at] for at in wanted])]
+        with runner.open():
+            replacements = self._replacements(given)
+            size = runner.size(given, len(wanted))
+        for start in range(0, len(order), size):
+            chosen = order[start : start + size]
+            some = [variants[at] for at in chosen]
+            # Opened for each chunk: between them the caller's own code runs.
+            with runner.open():
+                chunks = [
+                    runner.attempt(
+                        given,
+                        len(some),
+                        partial(_scored, runner, self._options, given, some, values=each),
+                    )
+                    for each in replacements
+                ]
+            yield self._piece(text, tuple(chosen), chunks)
+
+    def scan_all(
+        self, wanted: Mapping[int, Sequence[int]], variants: Sequence[Variant]
+    ) -> Iterator[Scores]:
+        """Measure for each text the ``wanted`` ones of ``variants``, text by text in this order."""
+
+        def measured(text: int) -> Iterable[Scores]:
+            return self.scan(text, variants, wanted[text])
+
+        if self._runner.threaded and self._options.max_memory is None:
+            yield from chain.from_iterable(in_turn(lambda text: list(measured(text)), wanted))
+        else:  # what a single text may hold is all that there is
+            yield from chain.from_iterable(map(measured, wanted))
+
+    def gradients(
+        self,
+        ablated: Collection[tuple[int, int]] = (),
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> dict[tuple[int, int], float]:
+        """Return the first-order importance of each (layer, head) over all texts.
+
+        ablated: heads that are ablated already. See ``gradient_importance``; UsageError for a model
+        without a loss.
+        """
+        check_heads(self._runner, ablated)
+        model = self._runner.in_torch()
+        from attnviz.engine.gradient import gradient_importance  # torch only where needed
+
+        replacements = None
+        if self._options.mode == "mean":
+            with self._runner.open():
+                replacements = self._means()
+        return gradient_importance(
+            model,
+            self._inputs,
+            replacements=replacements,
+            ablated=ablated,
+            on_progress=on_progress,
+        )
+
+    def _means(self, tokens: int | None = None) -> Held:
+        return mean_outputs(self._runner.outputs, self._runner.kind, self._references, tokens)
+
+    def _replacements(self, given: Input) -> Sequence[Held | None]:
+        options, runner = self._options, self._runner
+        if options.mode == "zero":
+            return [None]
+        if options.mode == "resample":
+            draws, fitted = resampled(
+                runner.outputs,
+                runner.kind,
+                given,
+                self._references,
+                draws=options.draws,
+                seed=options.seed,
+            )
+            note = (
+                "reference texts that were longer than a text were cut to its length, shorter ones "
+                "were left out"
+            )
+            if fitted and note not in self.notes:
+                self.notes.append(note)
+            return draws
+        if options.per_position:
+            # The text's own length decides which positions are needed.
+            by_decoder = runner.kind in ("decoder", "cross")
+            return [self._means(len(given.predicted if by_decoder else given.ids))]
+        if self._mean is None:
+            self._mean = self._means()
+        return [self._mean]
+
+    def _piece(self, text: int, variants: tuple[int, ...], chunks: Sequence[_Chunk]) -> Scores:
+        first = chunks[0]
+        stacked = {
+            name: np.stack([chunk.metrics[name] for chunk in chunks]) for name in first.metrics
+        }
+        errors: dict[Metric, NDArray[np.float64]] = {}
+        if len(chunks) > 1:
+            root = np.sqrt(len(chunks))
+            errors = {name: drawn.std(0, ddof=1) / root for name, drawn in stacked.items()}
+        tokens = None
+        losses = [chunk.token_losses for chunk in chunks if chunk.token_losses is not None]
+        if self._options.token_losses and losses:
+            tokens = np.stack(losses).mean(0)
+        metrics = {name: drawn.mean(0) for name, drawn in stacked.items()}
+        return Scores(text, variants, metrics, first.baseline, errors, tokens)
+
+
+# One chunk ------------------------------------------------------------------------------------
+
+_CHUNK = 16_000_000
+"""Bytes of differences that are formed at once."""
+
+_ALMOST_NOTHING = {8: 1e-9, 4: 3e-5, 2: 2e-2}
+"""Of the largest hidden state, by the bytes of a number: a smaller difference may be rounding
+alone, and is looked into."""
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """What some ablations cost over one text.
+
+    metrics: (ablation,) each. token_losses: (ablation, token), NaN where none is predicted.
+    """
+
+    metrics: dict[Metric, NDArray[np.float64]]
+    baseline: dict[str, float]
+    token_losses: NDArray[np.float64] | None
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One pass, and the positions at which its predictions are compared with the clean ones.
+
+    at: counted from the end. wanted: the token that each position is to predict, -1 where none is
+    known. counted: whether a position counts for what needs no known token.
+    """
+
+    given: Input
+    at: tuple[int, ...]
+    wanted: tuple[int, ...]
+    counted: tuple[bool, ...]
+
+
+def _scored(
+    runner: Runner,
+    options: ScanOptions,
+    given: Input,
+    variants: Sequence[Variant],
+    values: Held | None,
+) -> _Chunk:
+    """Return what ``ordered`` ablations cost, all in one pass where the model allows it.
+
+    Raises UsageError for a text that is too short for a loss.
+    """
+    directions = options.seed if options.control else None
+    replaced = partial(Replace, runner.kind, values=values, directions=directions)
+    last = ENDING if options.positions == "last" and runner.causal else None
+    plain = answer = runner.ends(given, variants, replaced, last=last)
+    metrics, near = _output_metrics(plain.hidden, options.positions)
+    no_op = [at for at in near if runner.is_no_op(variants[at])]
+    asked, read_out = _asked(runner, given, options.positions), runner.read_out
+    baseline: dict[str, float] = {}
+    tokens: NDArray[np.float64] | None = None
+    if read_out is not None and asked:
+        tokens = np.full((len(variants), len(given.predicted)), np.nan)
+        found = []
+        for each in asked:
+            if each.given != given:
+                answer = runner.ends(each.given, variants, replaced)
+            rows = _read(answer)[:, list(each.at)]
+            one = read_out.compare(rows[0], rows[1:], each.wanted)
+            known, counted = np.array(each.wanted) >= 0, np.array(each.counted)
+            # What is no number where one is wanted stays in the mean.
+            found.append(
+                (
+                    one.loss[known],
+                    one.loss_delta[:, known],
+                    one.kl[:, counted],
+                    one.flips[:, counted],
+                )
+            )
+            tokens[:, np.array(each.at)[known] + runner.causal] = one.loss_delta[:, known]
+        loss, *others = (np.concatenate(part, -1, dtype=float) for part in zip(*found, strict=True))
+        baseline["loss"] = float(loss.mean())
+        names: tuple[Metric, ...] = ("loss_delta", "kl", "flip_rate")
+        metrics |= {name: part.mean(1) for name, part in zip(names, others, strict=True)}
+        if options.pair is not None:
+            ends = _ends(plain, answer, asked, given, runner.mask_id)
+            changes = [read_out.logit_difference(rows[0], rows[1:], *options.pair) for rows in ends]
+            baseline["logit_diff"] = float(np.mean([before for before, _ in changes]))
+            metrics["logit_diff"] = np.mean([change for _, change in changes], 0)
+        tokens[no_op] *= 0  # NaN stays
+    for measured in metrics.values():
+        measured[no_op] = 0
+    return _Chunk(metrics, baseline, tokens)
+
+
+def _asked(runner: Runner, given: Input, positions: Positions) -> list[_Asked]:
+    """Return the passes whose predictions are compared; empty if there is nothing to predict."""
+    read, mask = given.predicted.ids, runner.mask_id
+    length = len(read)
+    if runner.read_out is None:
+        return []
+    if runner.causal:
+        require_two(given)
+        at = range(-length, 0) if positions == "all" else range(-ENDING, 0)
+        wanted = (*read[1:], -1)
+        counted = tuple(positions == "all" or position == -1 for position in at)
+        return [_Asked(given, tuple(at), tuple(wanted[position] for position in at), counted)]
+    if mask is None:
+        return []
+    words = words_to_mask(given, mask)
+    return [
+        _Asked(given.masked(position, mask), (position - length,), (read[position],), (True,))
+        for position in (words if positions == "all" else words[-1:])
+    ]
+
+
+def _read(ends: Ends) -> Array:
+    assert ends.read is not None
+    return ends.read
+
+
+def _ends(
+    plain: Ends, last: Ends, asked: Sequence[_Asked], given: Input, mask: int | None
+) -> list[Array]:
+    """Return the rows (1 + ablation, width) from which answer and foil are read: at the text's end.
+
+    A masked model answers where the text itself holds its mask token, otherwise in place of the
+    last word.
+    """
+    if asked[-1].given == given:
+        return [_read(plain)[:, -1]]
+    holes = [at for at, token in enumerate(given.ids) if token == mask]
+    if holes:
+        return [_read(plain)[:, at] for at in holes]
+    return [_read(last)[:, asked[-1].at[-1]]]
+
+
+def _output_metrics(
+    hidden: Array, positions: Positions
+) -> tuple[dict[Metric, NDArray[np.float64]], list[int]]:
+    """Return mean squared difference and 1 − cosine of hidden states (1 + ablation, token, width).
+
+    Also the ablations whose difference may be rounding alone.
+    """
+    xp, read = namespace(hidden), slice(-1 if positions == "last" else None, None)
+    clean = _wide(hidden[0])
+    unit, size = _unit(clean[read]), max(1, _CHUNK // (4 * math.prod(clean.shape)))
+    least = _ALMOST_NOTHING[hidden.dtype.itemsize] * float(xp.max(xp.abs(clean)))
+    squares, cosines, largest = [], [], []
+    for start in range(1, len(hidden), size):
+        ablated = _wide(hidden[start : start + size])
+        change = ablated - clean
+        largest.append(to_numpy(xp.max(xp.abs(change), axis=(1, 2))))
+        squares.append(to_numpy(xp.mean(xp.square(change[:, read]), axis=(1, 2))))
+        # Half the squared distance of unit vectors is one minus their cosine, without cancelling.
+        apart = xp.sum(xp.square(_unit(ablated[:, read]) - unit), axis=-1)
+        cosines.append(to_numpy(xp.mean(apart, axis=1) / 2))
+    metrics: dict[Metric, NDArray[np.float64]] = {
+        "output_mse": np.concatenate(squares, dtype=float),
+        "output_cosine": np.concatenate(cosines, dtype=float),
+    }
+    return metrics, np.flatnonzero(np.concatenate(largest) <= least).tolist()
+
+
+def _unit(rows: Array) -> Array:
+    xp = namespace(rows)
+    norm = xp.sqrt(xp.sum(xp.square(rows), axis=-1, keepdims=True))
+    return rows / xp.where(norm == 0, xp.ones_like(norm), norm)
+
+
+def _wide(rows: Array) -> Array:
+    return (
+        namespace(rows).astype(rows, namespace(rows).float32) if rows.dtype.itemsize < 4 else rows
+    )

@@ -1,0 +1,90 @@
+"""Patches estimated to first order, by torch: one pass forward and back, whatever their number.
+
+Nanda 2023, "Attribution Patching: Activation Patching At Industrial Scale".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnviz.engine.hook_points import HookedCall
+from attnviz.engine.patchable import Untouched
+from attnviz.engine.patching import Patch, PatchMetric, What
+from attnviz.engine.replacing import values_of
+from attnviz.engine.scan.on_torch import TorchRunner
+from attnviz.engine.scan.patching import Measured, PatchWork
+from attnviz.records import Kind
+
+
+class Slopes:
+    """Estimates patches of a torch model."""
+
+    def __init__(self, runner: TorchRunner) -> None:
+        self._runner = runner
+
+    def estimated(self, work: PatchWork, patches: Sequence[Patch]) -> Measured:
+        """Return the metrics of patches: M + ⟨∂M/∂z, z of the other run − z⟩ over their sites."""
+        runner, zeros = self._runner, _Zeros(self._runner.kind, work.what)
+        with runner.open(learning=True):
+            logits = runner.logits_alone(work.base.given, work.base.position, work.what, zeros)
+            return _first_order(work, patches, logits.double(), zeros.added)
+
+
+def _first_order(
+    work: PatchWork,
+    patches: Sequence[Patch],
+    logits: Tensor,
+    zeros: dict[tuple[What, int], Tensor],
+) -> Measured:
+    scores = logits.log_softmax(-1)
+    clean = torch.from_numpy(work.clean.logits).to(logits.device).log_softmax(-1)
+    measures: dict[PatchMetric, Tensor] = {
+        "log_prob": scores[work.answer],
+        "kl": (clean.exp() * (clean - scores)).sum(),
+    }
+    if work.foil is not None:
+        measures["logit_diff"] = logits[work.answer] - logits[work.foil]
+    found: Measured = {}
+    for name, value in measures.items():
+        slope = torch.autograd.grad(
+            value, list(zeros.values()), retain_graph=True, allow_unused=True
+        )
+        of = {
+            place: torch.zeros_like(zero[0]) if each is None else each[0]
+            for (place, zero), each in zip(zeros.items(), slope, strict=True)
+        }
+        changes = [
+            sum(
+                float(
+                    (values_of(of, site) * (values_of(work.held, site) - values_of(work.own, site)))
+                    .double()
+                    .sum()
+                )
+                for site in patch.sites
+            )
+            for patch in patches
+        ]
+        found[name] = work.plain(work.base)[name] + np.array(changes)
+    return found
+
+
+class _Zeros(Untouched):
+    """Adds zeros to what a run holds, by which something can be differentiated.
+
+    added: these zeros, by sort and layer (1, token, head, dim).
+    """
+
+    def __init__(self, kind: Kind, what: Collection[What]) -> None:
+        self._kind = kind
+        self._what = what
+        self.added: dict[tuple[What, int], Tensor] = {}
+
+    def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
+        if point.kind != self._kind or point.what not in self._what:
+            return outputs
+        zeros = self.added[point.what, point.layer] = torch.zeros_like(outputs, requires_grad=True)
+        return outputs + zeros

@@ -1,0 +1,150 @@
+"""The top of the screen in words: the model, the text, and what was found about its heads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from rich.segment import Segment
+
+from attnviz.draw.blocks import BOLD, DIM, Line
+from attnviz.draw.labels import at_blanks, token_labels, visible, width
+from attnviz.draw.prose import cut_at_word, one_line
+from attnviz.draw.provenance import named, shape_words, share, size_words
+from attnviz.draw.theme import Theme, Tone
+from attnviz.engine.head_run import Head
+from attnviz.engine.likely import Likely
+from attnviz.engine.removals import Effects
+from attnviz.inspect.explore.grid import moved_attention
+from attnviz.inspect.explore.scene import Scene
+from attnviz.inspect.explore.session import Frame, model_name, two_models
+from attnviz.inspect.explore.view import View, Written
+from attnviz.inspect.heads.finding import finding
+from attnviz.inspect.heads.report import HeadsView, compare_heads
+from attnviz.records import Tokens
+
+ROUNDED = 0.005
+"""The smallest share that does not round to zero."""
+
+
+def heading(view: View, theme: Theme, room: int) -> Line:
+    """Return the model, the size of the text, how well it is predicted, then the text itself."""
+    report = view.shown.report
+    info, record = report.record.model, view.record
+    short = replace(info, name=model_name(info))
+    words: list[tuple[str, Tone | bool]] = [*named(short), (shape_words(info), False)]
+    prompt = ""
+    if view.written is not None and view.written.at:
+        prompt = "prompt "
+        size = len(report.record.queries)
+        words.append((f"{size} + {len(record.queries) - size} tokens", False))
+    else:
+        words.append((size_words(record), False))
+    if record.kind != "self":
+        words.append((f"{record.kind} attention", False))
+    if view.shown.loss is not None:
+        words.append((f"{prompt}loss {view.shown.loss:.3f} nats/token", False))
+    line = one_line(words, theme, room)
+    left = room - Segment.get_line_length(line) - width(theme.dot)
+    text = visible(" ".join(view.shown.text.split()), theme.encoding)
+    if left >= 16 and text:
+        shown = text if width(text) <= left else cut_at_word(text, left, theme)
+        line += [Segment(theme.dot, DIM), Segment(shown, DIM)]
+    return line
+
+
+def finding_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
+    """Return the finding in at most so many lines: as many whole sentences as they hold."""
+    sentences = [theme.spell(sentence) for sentence in _answer(view)]
+    while sentences:
+        lines = at_blanks(f"{'. '.join(sentences)}.", room, "", theme.ellipsis)
+        if len(lines) <= rows or len(sentences) == 1:
+            return [[Segment(line, BOLD)] for line in lines[:rows]]
+        sentences.pop()
+    return []
+
+
+def _answer(view: View) -> list[str]:
+    """Return the sentences of the finding, the most important first, without full stops."""
+    if view.written is not None:
+        return [_progress(view, view.written)]
+    if view.scene.removed:
+        return _of_removed(view)
+    if view.other is not None:
+        return _of_two(view, view.other)
+    return _of_heads(view.shown).removesuffix(".").split(". ")
+
+
+def _of_removed(view: View) -> list[str]:
+    scene, frame, whole, effects = view.scene, view.frame, view.whole, view.effects
+    said = f"Without {removed_names(scene)}"
+    if frame.loss is not None and whole.loss is not None:
+        change = frame.loss - whole.loss
+        said += f": loss {whole.loss:.3f} → {frame.loss:.3f} ({change:+.3f} nats/token)"
+    elif effects is not None and len(scene.removed) == 1:
+        (head,) = scene.removed
+        said += f": {effect_words(effects, head)}" if head in effects.values else ""
+    both = [each.likely[0] for each in (whole, frame) if each.likely]
+    if len(both) < 2 or all(each.probability < ROUNDED for each in both):
+        return [said]
+    return [said, f"Next {likely_words(both[0])} → {likely_words(both[1])}"]
+
+
+def removed_names(scene: Scene) -> str:
+    """Return the names of the heads that are ablated."""
+    return ", ".join(map(scene.name, sorted(scene.removed)))
+
+
+@lru_cache(maxsize=4)
+def _of_heads(frame: Frame) -> str:
+    return finding(compare_heads([frame.report]), HeadsView())
+
+
+def _of_two(view: View, other: Frame) -> list[str]:
+    models = [frame.report.record.model for frame in (view.frame, other)]
+    where = [f" in {model_name(info)}" if two_models(view.frame, other) else "" for info in models]
+    losses = [frame.loss for frame in (view.frame, other) if frame.loss is not None]
+    said = [f"N{view.unlike[1:]}"] if view.unlike else []
+    if len(losses) == 2:
+        said.append(f"Loss {losses[0]:.3f}{where[0]} and {losses[1]:.3f}{where[1]} nats/token")
+    moved = moved_attention(view.frame, other)
+    if moved:
+        most = max(moved, key=lambda head: moved[head])
+        mean = sum(moved.values()) / len(moved)
+        said.append(
+            f"{share(mean)} of a head's attention moves on average, most in "
+            f"{view.scene.name(most)} ({share(moved[most])})"
+        )
+    return said or ["Two texts of as many tokens, compared by position"]
+
+
+def _progress(view: View, written: Written) -> str:
+    sampling, removed = written.sampling, view.frame.removed
+    state = (
+        "writes"
+        if written.running and not written.paused
+        else "paused"
+        if written.running
+        else "done"
+    )
+    chosen = (
+        f"temperature {sampling.temperature:g}, seed {sampling.seed}"
+        if sampling.temperature
+        else "greedy"
+    )
+    without = f" without {removed_names(view.scene)}" if removed else ""
+    return f"Generating{without}, {state}: token {written.at} of {len(written.steps)}, {chosen}"
+
+
+def likely_words(likely: Likely) -> str:
+    """Return a token and its probability, such as ``“The” .07``."""
+    chance = "<.005" if likely.probability < ROUNDED else share(likely.probability)
+    (label,) = token_labels(Tokens((0,), (likely.text,), (False,)))
+    return f"“{label}” {chance}"
+
+
+def effect_words(effects: Effects, head: Head) -> str:
+    """Return what the removal of a head changes, and its rank among all heads."""
+    rank = effects.ranking().index(head) + 1
+    unit = "nats/token" if effects.metric == "loss_delta" else "output MSE"
+    return f"{effects.values[head]:+.3f} {unit}, {rank} of {len(effects.values)}"

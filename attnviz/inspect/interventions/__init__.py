@@ -1,0 +1,1 @@
+"""Change a running model and measure what follows: ``ablate``, ``patch`` and ``path``."""

@@ -1,0 +1,101 @@
+"""Answers ``ablate``: how much the loss rises without each head, over one text or many."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+
+from attnviz.engine.capture import capture
+from attnviz.engine.known_labels import known_labels
+from attnviz.errors import UnsupportedError
+from attnviz.inspect.interventions.ablate.job import AblationJob
+from attnviz.inspect.interventions.ablate.records import AblationReport
+from attnviz.inspect.interventions.ablate.request import AblateRequest
+from attnviz.inspect.interventions.ablate.scan import AblationStudy
+from attnviz.measures.one_text import head_scores
+from attnviz.measures.words import joined
+from attnviz.models.model import Model
+from attnviz.models.resolve import reckoned_tokens
+from attnviz.records import UNWATCHED, HeadsReport, Watch
+from attnviz.resume import ResumeFile
+from attnviz.texts import Texts
+
+_SCHEMA = "attnviz.ablate-resume/1"
+
+_ALL_MAPS = 64_000_000
+_SOME_MAPS = 512_000_000
+"""Bytes of maps up to which those of all ablated heads, or of the ranked ones, are kept."""
+
+
+def reckoned(texts: Texts, request: AblateRequest) -> int | None:
+    """Return about how many tokens a model reads for these texts; None if torch must run it."""
+    return sum(map(reckoned_tokens, texts.texts)) if request.how == "exact" else None
+
+
+def ablate(
+    model: Model,
+    texts: Texts,
+    request: AblateRequest,
+    *,
+    followed: int = 0,
+    advance: Watch = UNWATCHED,
+) -> AblationReport:
+    """Ablate each head and measure how much the loss rises.
+
+    followed: how many heads at the top of the ranking also get their change of loss by token over
+    the first text, which a further small scan measures.
+
+    The report of a run that Ctrl-C ended holds what was measured until then; ``complete`` is False.
+    Raises UsageError for heads, texts or tokens that do not fit the model, UnsupportedError if its
+    heads cannot be ablated, LoadError for a damaged resume file, KeyboardInterrupt if nothing was
+    measured.
+    """
+    job, path = AblationJob.prepare(model, texts, request), request.resume
+    with ResumeFile(path, _SCHEMA, job.identity()) if path else nullcontext() as file:
+        study = AblationStudy(job, file)
+        study.measure(advance)
+    report = study.report()
+    if followed:
+        report = study.followed(report, followed)
+    return replace(
+        report,
+        source=texts.source,
+        target=_target(report, request),
+        patterns=_patterns(report, model, ignored=request.no_known_labels),
+    )
+
+
+def _target(report: AblationReport, request: AblateRequest) -> str | None:
+    """Return what the decoder read with the first text, as given or as the model wrote it."""
+    if not report.targets:
+        return None
+    return request.target if request.target is not None else joined(report.targets[0])
+
+
+def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsReport | None:
+    """Return the attention of the ablated heads over the first text, or only of the ranked ones.
+
+    ignored: leave out labels that were measured before.
+    """
+    wanted = {head for effect in report.effects for head in effect.variant.heads}
+    wanted |= set(report.gradients)
+    queries = (report.targets if report.kind in ("decoder", "cross") else report.texts)[0]
+    one = 4 * len(queries) * len(report.texts[0])
+    if one * len(wanted) > _ALL_MAPS:
+        order = report.ranking()
+        ranked = {effect.variant.heads[0] for effect in (*order.matter, *order.harm)}
+        wanted = ranked or set(report.by_gradient[: report.top])
+    if not wanted or one * len(wanted) > _SOME_MAPS:
+        return None
+    heads: dict[int, set[int]] = {}
+    for layer, head in wanted:
+        heads.setdefault(layer, set()).add(head)
+    target = report.targets[0] if report.targets else None
+    try:
+        record = capture(model, report.texts[0], kind=report.kind, target=target, heads=heads)
+    except UnsupportedError:  # what its heads cost is known all the same
+        return None
+    # What these notes say of the text has no place among those of a scan.
+    record = replace(record, model=replace(record.model, notes=()))
+    scores = head_scores(record, known_labels(model, record.kind, ignored=ignored))
+    return HeadsReport(record, scores, (), True, report.index_base)

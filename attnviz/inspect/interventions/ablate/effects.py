@@ -1,0 +1,98 @@
+"""From the pieces of a scan to one effect for each ablation: the means over texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from attnviz.engine.effects import METRICS, Metric, Scores, Variant
+from attnviz.inspect.interventions.ablate.records import Effect
+from attnviz.inspect.interventions.means import Mean, intervals, p_values
+
+_Parts = Mapping[int, Sequence[tuple[Scores, int]]]
+"""For each ablation the pieces that have it, in the order of the texts, and its place in each."""
+
+_Key = tuple[int, Metric]
+
+
+def mean_baseline(pieces: Iterable[Scores]) -> dict[str, float]:
+    """Return the numbers of the model with every head: the mean over the texts of the pieces."""
+    by_text = {piece.text: piece.baseline for piece in pieces}
+    names = dict.fromkeys(name for baseline in by_text.values() for name in baseline)
+    return {
+        name: float(np.mean([b[name] for b in by_text.values() if name in b])) for name in names
+    }
+
+
+def ablation_effects(
+    pieces: Iterable[Scores],
+    variants: Sequence[Variant],
+    seed: int,
+    control: Iterable[Scores] = (),
+) -> tuple[Effect, ...]:
+    """Return an effect for each ablation that any piece has, in the order of ``variants``.
+
+    An ablation is measured over the texts whose pieces have it. control: pieces of the control,
+    whose means are the base rates.
+    """
+    parts = _parts(pieces)
+    measured = _values(parts)
+    bases = {key: float(np.mean(values)) for key, values in _values(_parts(control)).items()}
+    found: dict[_Key, Mean] = {}
+    for texts in {len(values) for values in measured.values()}:
+        # Ablations that are measured over equally many texts share the draws of their intervals.
+        keys = [key for key, values in measured.items() if len(values) == texts]
+        columns = np.array([measured[key] for key in keys]).T
+        chances: dict[_Key, float | None] = {}
+        for name in {name for _, name in keys if METRICS[name].signed}:
+            tried = [at for at, key in enumerate(keys) if key[1] == name]
+            columns_of = np.array([measured[keys[at]] for at in tried]).T
+            chances |= zip((keys[at] for at in tried), p_values(columns_of, seed), strict=True)
+        for key, value, ends in zip(
+            keys, columns.mean(axis=0).tolist(), intervals(columns, seed), strict=True
+        ):
+            found[key] = Mean(
+                value,
+                ends,
+                chances.get(key),
+                bases.get(key),
+                _error(parts, key),
+                METRICS[key[1]].signed,
+            )
+    return tuple(
+        Effect(
+            variants[index],
+            len(own),
+            {name: found[index, name] for name in METRICS if (index, name) in found},
+            tuple(piece.token_losses[at] for piece, at in own if piece.token_losses is not None),
+        )
+        for index, own in sorted(parts.items())
+    )
+
+
+def _parts(pieces: Iterable[Scores]) -> _Parts:
+    parts: dict[int, list[tuple[Scores, int]]] = {}
+    for piece in sorted(pieces, key=lambda piece: piece.text):
+        for place, index in enumerate(piece.variants):
+            parts.setdefault(index, []).append((piece, place))
+    return parts
+
+
+def _values(parts: _Parts) -> dict[_Key, list[float]]:
+    """Return the values over texts of each ablation and metric that all of its texts have."""
+    return {
+        (index, name): [piece.metrics[name][at] for piece, at in own]
+        for index, own in parts.items()
+        for name in METRICS
+        if all(name in piece.metrics for piece, _ in own)
+    }
+
+
+def _error(parts: _Parts, key: _Key) -> float | None:
+    """Return the standard error of a mean over texts, if every text has one over its draws."""
+    index, name = key
+    drawn = [piece.errors[name][at] for piece, at in parts[index] if name in piece.errors]
+    if len(drawn) < len(parts[index]):
+        return None
+    return float(np.sqrt(np.square(drawn).sum()) / len(drawn))

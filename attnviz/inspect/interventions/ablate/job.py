@@ -1,0 +1,355 @@
+"""Read, encode and check everything that an ablation scan needs, before the first pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from attnviz.draw.provenance import counted
+from attnviz.draw.signed import Place
+from attnviz.engine.backend import backend_of
+from attnviz.engine.capture import Choice, attention_kind, written_targets
+from attnviz.engine.effects import ScanOptions, Unit, Variant
+from attnviz.engine.scan.run import Scan, inputs_of, open_scan
+from attnviz.engine.selection import choose_heads
+from attnviz.errors import UsageError
+from attnviz.inspect.interventions.ablate.request import AblateRequest
+from attnviz.inspect.interventions.ablate.words import UNITS
+from attnviz.inspect.interventions.study import model_identity
+from attnviz.measures.bootstrap import copies_note
+from attnviz.models.model import Model, NumpyModel
+from attnviz.models.operations import sizes_of
+from attnviz.models.own import OwnAttention
+from attnviz.models.pace import seconds
+from attnviz.records import Advance, Kind, ModelInfo, Tokens, Watch
+from attnviz.resume import digest, texts_digest
+from attnviz.texts import Texts, answer_and_foil, encode_texts, texts_of
+
+_DRAWS = 4
+"""The number of other texts that stand in for each text if ``--draws`` is not given."""
+
+_BARE = re.compile(r"[-\d,\s*]+")
+
+
+@dataclass(frozen=True)
+class AblationJob:
+    """One ablation scan, ready to run.
+
+    written: the texts that are measured, as they were given.
+    texts, targets: the tokens of the texts; targets only for an encoder–decoder.
+    references, reference_targets: the texts that replacement values come from; empty if the
+        replacement is zero. reference_words: the same in words; None for zero.
+    variants: the ablations. pair: answer and foil as (id, text), or None.
+    notes: sentences on what was done to the texts.
+    """
+
+    model: Model
+    request: AblateRequest
+    kind: Kind
+    written: tuple[str, ...]
+    texts: tuple[Tokens, ...]
+    targets: tuple[Tokens, ...]
+    references: tuple[Tokens, ...]
+    reference_targets: tuple[Tokens, ...]
+    reference_words: str | None
+    variants: tuple[Variant, ...]
+    pair: tuple[tuple[int, str], tuple[int, str]] | None
+    options: ScanOptions
+    notes: tuple[str, ...] = ()
+
+    @property
+    def info(self) -> ModelInfo:
+        """Return the model, with the backend that measures it: torch for gradients alone."""
+        info = self.model.info
+        return replace(info, backend="torch") if self.request.how == "gradient" else info
+
+    @classmethod
+    def prepare(
+        cls,
+        model: Model,
+        texts: Texts,
+        request: AblateRequest,
+    ) -> AblationJob:
+        """Return the job for a request, with everything encoded and checked.
+
+        Raises UsageError for heads, texts or tokens that do not fit the model.
+        """
+        truncate = request.truncate
+        choice = Choice(kind=request.kind, target=request.target, truncate=truncate)
+        kind = attention_kind(model, Choice(kind=choice.kind))
+        two_stacks = "decoder" in model.kinds
+        if choice.target is not None and (not two_stacks or len(texts.texts) > 1):
+            why = "has one stack and writes none" if not two_stacks else "is to read several texts"
+            raise UsageError(f"--target is the text of one decoder: {model.info.name!r} {why}")
+        least = 1 if two_stacks or isinstance(model, OwnAttention) else 2
+        tokens = encode_texts(model, texts, truncate, least)
+        references, words = _references(model, texts, tokens, request)
+        targets = written_targets(model, tokens, choice)
+        reference_targets = written_targets(model, references, choice)
+        kept = sorted({text.ids: at for at, text in reversed([*enumerate(tokens)])}.values())
+        copies = copies_note(len(tokens) - len(kept), len(tokens), "texts")
+        notes = (*model.notes_for(max(tokens, key=len)), *copies)
+        if request.mode == "resample":
+            decoder = kind in ("decoder", "cross")
+            able, left_out = _with_partners(
+                targets if decoder else tokens, reference_targets if decoder else references
+            )
+            kept = sorted(set(kept) & set(able))
+            notes += left_out
+        answer, foil = answer_and_foil(model, request.answer, request.foil)
+        pair = None if answer is None or foil is None else (answer, foil)
+        options = ScanOptions(
+            mode=request.mode,
+            positions=request.positions,
+            pair=(pair[0][0], pair[1][0]) if pair else None,
+            draws=(request.draws or _DRAWS) if request.mode == "resample" else 1,
+            seed=request.seed,
+            token_losses=request.by_token,
+            max_memory=request.memory,
+        )
+        tokens = tuple(tokens[place] for place in kept)
+        targets = tuple(targets[place] for place in kept) if targets else ()
+        heads = None
+        if not isinstance(model, NumpyModel):  # all of its layers have; to ask would bring torch
+            heads = open_scan(model, inputs_of(tokens[:1], targets[:1]), kind=kind).heads
+            if len(heads) < model.info.layers and kind == "self":
+                notes += (
+                    f"{len(heads)} of {model.info.layers} layers have attention heads: the others "
+                    "have none to remove",
+                )
+        return cls(
+            model=model,
+            request=request,
+            kind=kind,
+            written=tuple(texts.texts[place] for place in kept),
+            texts=tokens,
+            targets=targets,
+            references=references,
+            reference_targets=reference_targets,
+            reference_words=words,
+            variants=choose_ablations(request, model.info, heads),
+            pair=pair,
+            options=options,
+            notes=notes,
+        )
+
+    @cached_property
+    def operations(self) -> tuple[float, ...]:
+        """Return for each text how many operations one ablation takes on average."""
+        sizes = sizes_of(self.model)
+        layers = [variant.layer for variant in self.variants]
+        hidden = self.info.architecture.endswith("MaskedLM")  # each word is hidden in its turn
+        return tuple(
+            (1 + hidden * len(text))
+            * self.options.draws
+            * sizes.changed(len(text), layers)
+            / max(len(layers), 1)
+            for text in self.texts
+        )
+
+    def expected(self, watch: Watch, share: float) -> None:
+        """Say what is measured exactly, and how long that takes.
+
+        share: of all that is done, what the ablations are.
+        """
+        texts = len(self.texts)
+        units = counted(len(self.variants), UNITS[self.request.unit])
+        total = sum(self.operations) * len(self.variants) / share
+        watch.expect(
+            f"ablating {units}" + (f" × {texts:,} texts" if texts > 1 else ""),
+            lambda: seconds(self.model, total, texts if texts > 1 else len(self.variants)),
+        )
+
+    def scan(self, control: bool = False) -> Scan:
+        """Return the model and its texts, ready to be scanned.
+
+        control: take off random directions instead of heads.
+        Raises UnsupportedError if the heads of the architecture cannot be removed.
+        """
+        losses = self.options.token_losses and not control
+        return open_scan(
+            self.model,
+            inputs_of(self.texts, self.targets),
+            replace(self.options, control=control, token_losses=losses),
+            kind=self.kind,
+            references=inputs_of(self.references, self.reference_targets),
+        )
+
+    def drawn(self) -> list[int]:
+        """Return the indices of the texts in random order, for a time budget that may run out.
+
+        The first text stays first, because it is the one that is shown.
+        """
+        rest = np.random.default_rng(self.options.seed).permutation(len(self.texts) - 1) + 1
+        return [0, *rest.tolist()]
+
+    def gradients(
+        self, advance: Advance, texts: Sequence[int], enough: Callable[[], bool] = lambda: False
+    ) -> dict[Place, float]:
+        """Return the first-order importance of each head to ablate, mean over the texts.
+
+        texts: their indices. enough: called after each text; True leaves out the texts after it.
+        Raises UsageError for a model without a loss.
+        """
+        if isinstance(self.model, OwnAttention):
+            raise UsageError(
+                f"{self.model.info.name!r} predicts no words: without a loss there is no gradient; "
+                "choose --method exact"
+            )
+        from attnviz.engine.gradient import gradient_importance  # torch only where needed
+
+        inputs = inputs_of(self.texts, self.targets)
+        asked = {head for variant in self.variants for head in variant.heads}
+        found = gradient_importance(
+            backend_of(self.model).open_patchable(self.kind, inputs[0]),
+            [inputs[text] for text in texts],
+            on_progress=lambda done, total: advance(done / total),
+            enough=enough,
+        )
+        return {head: score for head, score in found.items() if head in asked}
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return everything that the results depend on, to be compared with a resume file's."""
+        options = self.options
+        heads = [variant.heads for variant in self.variants]
+        return {
+            **model_identity(self.model),
+            "texts": texts_digest((*self.texts, *self.targets)),
+            "kind": self.kind,
+            "removals": f"{len(heads)} ({digest(heads)})",
+            "mode": options.mode,
+            "reference": texts_digest((*self.references, *self.reference_targets)),
+            "draws": options.draws,
+            "seed": options.seed,
+            "positions": options.positions,
+            "answer_and_foil": list(options.pair) if options.pair else None,
+            "token_losses": options.token_losses,
+            "method": self.request.how,
+        }
+
+
+def _references(
+    model: Model,
+    texts: Texts,
+    tokens: tuple[Tokens, ...],
+    request: AblateRequest,
+) -> tuple[tuple[Tokens, ...], str | None]:
+    """Return the tokens of the texts that replacement values come from, and their description."""
+    mode, reference = request.mode, texts_of(request.reference)
+    if mode == "zero":
+        return (), None
+    if reference is None:
+        if len(texts.texts) > 1:
+            other = "another of " if mode == "resample" else ""
+            return tokens, f"{other}the {len(tokens)} measured texts"
+        return tokens, "the measured text itself"
+    place = f"the reference {reference.source}: "
+    encoded = encode_texts(model, reference, request.truncate, 1, place)
+    return encoded, f"{len(encoded)} text{'s' * (len(encoded) != 1)} of {reference.source}"
+
+
+def _with_partners(
+    tokens: Sequence[Tokens], references: Sequence[Tokens]
+) -> tuple[Sequence[int], tuple[str, ...]]:
+    """Return the texts that another text is long enough to replace, and a note on the others.
+
+    If there is no such text, all are returned: the scan then says what is missing.
+    """
+    kept = [
+        place
+        for place, text in enumerate(tokens)
+        if any(len(other) >= len(text) and other.ids != text.ids for other in references)
+    ]
+    left = len(tokens) - len(kept)
+    if not kept or not left:
+        return range(len(tokens)), ()
+    verb = "was" if left == 1 else "were"
+    return kept, (
+        f"{left} of {len(tokens)} texts {verb} left out: no other text is as long, so that none "
+        "can stand in",
+    )
+
+
+def choose_ablations(
+    request: AblateRequest, info: ModelInfo, found: Mapping[int, int] | None = None
+) -> tuple[Variant, ...]:
+    """Return an ablation for each chosen head, key/value head or layer, or one for all together.
+
+    found: the number of heads of each layer that has any; None if all layers have.
+    A bare ``--head 3`` names a head of every layer; these heads are also ablated together.
+    Raises UsageError for a head that the model does not have.
+    """
+    heads = dict.fromkeys(range(info.layers), info.heads) if found is None else found
+    together = request.together
+    chosen = _chosen(request, request.head, info, heads)
+    if chosen is None:
+        if together:
+            raise UsageError("--together ablates the chosen heads at once: add --head or --layer")
+        chosen = {layer: frozenset(range(count)) for layer, count in heads.items()}
+    units = _units(chosen, request.unit, info)
+    if together:
+        return (Variant(tuple(sorted({head for unit in units for head in unit}))),)
+    singles = tuple(Variant(unit) for unit in units)
+    return (*singles, *_across_layers(request, info, heads))
+
+
+def _chosen(
+    request: AblateRequest, typed: Sequence[str], info: ModelInfo, heads: Mapping[int, int]
+) -> Mapping[int, frozenset[int]] | None:
+    """Return the heads of each layer that ``typed`` names, or None if nothing is chosen.
+
+    A choice for every layer leaves out layers that have no heads.
+    """
+    layers, base = request.layer, request.index_base
+    chosen = choose_heads(layers, typed, info.layers, info.heads, base)
+    if chosen is None or layers is not None or not all(map(_BARE.fullmatch, typed)):
+        return chosen
+    return {layer: some for layer, some in chosen.items() if layer in heads}
+
+
+def _units(
+    chosen: Mapping[int, frozenset[int]], unit: Unit, info: ModelInfo
+) -> list[tuple[tuple[int, int], ...]]:
+    """Return the heads (layer, head) of each ablation; a unit is ablated as a whole."""
+    group = {"head": 1, "kv-head": max(info.heads // info.kv_heads, 1), "layer": info.heads}[unit]
+    if unit == "kv-head" and info.heads % info.kv_heads:
+        raise UsageError(
+            f"--unit kv-head: {info.heads} heads do not share {info.kv_heads} "
+            "key/value heads evenly"
+        )
+    found = {
+        (layer, head // group): tuple(
+            (layer, member) for member in range(head // group * group, (head // group + 1) * group)
+        )
+        for layer in sorted(chosen)
+        for head in sorted(chosen[layer])
+    }
+    return list(found.values())
+
+
+def _across_layers(
+    request: AblateRequest, info: ModelInfo, heads: Mapping[int, int]
+) -> list[Variant]:
+    """Return an ablation of all layers at once for each head that was named without a layer."""
+    if request.unit != "head":
+        return []
+    bare = [typed for typed in request.head if _BARE.fullmatch(typed) and "*" not in typed]
+    if not bare:
+        return []
+    chosen = _chosen(request, bare, info, heads) or {}
+    if len(chosen) < 2:
+        return []
+    where = "every layer" if len(chosen) == len(heads) else f"layers {request.layer}"
+    named = sorted(frozenset[int]().union(*chosen.values()))
+    return [
+        Variant(
+            tuple((layer, head) for layer in sorted(chosen)),
+            f"head {head + request.index_base} of {where}",
+        )
+        for head in named
+    ]

@@ -1,0 +1,254 @@
+"""The report of ``attnviz ablate``: the effect of each ablation, their ranking, their names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.numbers import NumberScale
+from attnviz.draw.report import Report
+from attnviz.draw.signed import Place
+from attnviz.engine.effects import (
+    METRICS,
+    Method,
+    Metric,
+    MetricInfo,
+    Mode,
+    Positions,
+    Unit,
+    Variant,
+)
+from attnviz.inspect.interventions.means import NOT_MEASURED, Mean
+from attnviz.inspect.interventions.shown import place_name
+from attnviz.records import NO_LABEL, HeadLabel, HeadsReport, Kind, ModelInfo, Provenance, Tokens
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
+
+_MOST_LISTED = 4
+"""The most heads that the name of a joint ablation lists."""
+
+_LETTERS: Mapping[Unit, str] = {"head": "H", "kv-head": "KV", "layer": ""}
+"""What stands before the number of each unit in its name."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one ablation costs, over one text or as the mean over several.
+
+    texts: the number of texts.
+    means: the mean of each metric that the model and the texts have. Its base rate is what it
+        costs to remove a random direction of equal norm instead.
+    token_losses: (tokens,) for each text as in ``Scores``; empty if it was not asked for.
+    """
+
+    variant: Variant
+    texts: int = 1
+    means: Mapping[Metric, Mean] = field(default_factory=dict)
+    token_losses: tuple[NDArray[np.floating], ...] = ()
+
+    @property
+    def head(self) -> Place | None:
+        """Return the head that was ablated; None if it was several."""
+        return self.variant.heads[0] if len(self.variant.heads) == 1 else None
+
+    def value(self, name: Metric) -> float:
+        """Return the mean of a metric as a number; NaN if the model does not have it."""
+        return self.means.get(name, NOT_MEASURED).value
+
+    def shown(self, name: Metric) -> Mean:
+        """Return the mean of a metric in the unit that is shown, such as percent."""
+        return self.means.get(name, NOT_MEASURED).times(METRICS[name].factor)
+
+
+class Ranking(NamedTuple):
+    """Both ends of the order by a metric: ablations that matter most, and heads that do harm."""
+
+    matter: tuple[Effect, ...]
+    harm: tuple[Effect, ...]
+
+
+def scale_of(effects: Sequence[Effect], name: Metric) -> NumberScale:
+    """Return the scale on which the values of one metric are written for these effects."""
+    values = (effect.shown(name).value for effect in effects)
+    return NumberScale.over(values, METRICS[name].signed, METRICS[name].percent)
+
+
+@dataclass(frozen=True, repr=False)
+class AblationReport(Report, Provenance):
+    """The result of one ablation run, and the choices that it was made with.
+
+    model: where the numbers come from.
+    kind: the attention whose heads were ablated.
+    texts: the tokens of each text; of an encoder–decoder what its encoder read.
+    effects: of every ablation that was measured, in the order in which they were asked for.
+    targets: the decoder's tokens of each text; empty for other models.
+    mode, unit, method, positions: how heads were ablated and what was measured.
+    metric: the metric that ranks and colours.
+    baseline: the numbers of the model with every head, mean over the texts; ``loss`` in nats per
+        token.
+    gradients: first-order importance |dL/dξ| of each (layer, head), mean over the texts; empty
+        if it was not asked for.
+    rank_correlation: Spearman's, between ``gradients`` and the exact metric; None unless both ran.
+    reference: what the replacement values come from, in words; None for zero.
+    draws: the number of other texts that stood in for each text.
+    texts_wanted: the number of texts to scan; more than ``texts`` if the scan was interrupted.
+    target: what a decoder read with the first text; not yet safe for a terminal.
+    answer, foil: the tokens whose logits are compared; not yet safe for a terminal.
+    patterns: the attention of the ranked heads over the first text, for their labels and small
+        maps; None if it was not observed.
+    top: heads in the ranking.
+    by_token: show where in the first text the ablations hurt.
+    """
+
+    model: ModelInfo
+    kind: Kind
+    texts: tuple[Tokens, ...]
+    effects: tuple[Effect, ...]
+    targets: tuple[Tokens, ...] = ()
+    mode: Mode = "zero"
+    unit: Unit = "head"
+    method: Method = "exact"
+    positions: Positions = "all"
+    metric: Metric = "loss_delta"
+    baseline: Mapping[str, float] = field(default_factory=dict)
+    gradients: Mapping[Place, float] = field(default_factory=dict)
+    rank_correlation: float | None = None
+    reference: str | None = None
+    draws: int = 1
+    texts_wanted: int = 1
+    target: str | None = None
+    answer: str | None = None
+    foil: str | None = None
+    patterns: HeadsReport | None = None
+    top: int = 8
+    by_token: bool = False
+
+    command = "ablate"
+    lists = ("heads", "together")
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.interventions.ablate.data import ablation_data
+
+        return ablation_data(self)
+
+    def rows(self) -> Iterator[tuple[object, ...]]:
+        from attnviz.inspect.interventions.ablate.data import ablation_rows
+
+        return iter(ablation_rows(self))
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.interventions.ablate.document import ablation_document
+
+        return ablation_document(self, explain=explain, hints=hints)
+
+    @property
+    def ranked_by(self) -> MetricInfo:
+        """Return the metric that ranks and colours."""
+        return METRICS[self.metric]
+
+    @property
+    def singles(self) -> list[Effect]:
+        """Return the ablations that have a place in the map."""
+        return [effect for effect in self.effects if self.cell(effect.variant) is not None]
+
+    @property
+    def joint(self) -> list[Effect]:
+        """Return the ablations of several heads together, which have no cell in the map."""
+        return [effect for effect in self.effects if self.cell(effect.variant) is None]
+
+    @cached_property  # asked for by every ablation
+    def labels(self) -> Mapping[Place, HeadLabel]:
+        """Return the label of each observed head that has one."""
+        heads = self.patterns.heads if self.patterns is not None else ()
+        return {
+            (scores.layer, scores.head): scores.label
+            for scores in heads
+            if scores.label is not NO_LABEL
+        }
+
+    @property
+    def ranks(self) -> bool:
+        """Return whether the order of the heads means something.
+
+        It does with several texts, which give intervals, and trained weights.
+        """
+        bounded = any(effect.shown(self.metric).interval for effect in self.effects)
+        return bounded and self.model.weights != "random"
+
+    @property
+    def by_gradient(self) -> list[Place]:
+        """Return every head with a gradient, the most important first."""
+        return sorted(self.gradients, key=lambda head: -self.gradients[head])
+
+    def ranking(self, top: int | None = None) -> Ranking:
+        """Return the ``top`` ablations that matter most, and half as many that do significant harm.
+
+        If the order means nothing, return those with the largest effects of either sign. Effects
+        that are not finite are left out.
+        """
+        top = self.top if top is None else top
+        metric = self.ranked_by
+        found = [(effect.value(self.metric) * metric.matters, effect) for effect in self.singles]
+        found = [each for each in found if math.isfinite(each[0])]
+        found = [each for each in found if each[0] or not metric.signed]
+        if not self.ranks:
+            found.sort(key=lambda each: -abs(each[0]))
+            return Ranking(tuple(effect for _, effect in found[:top]), ())
+        found.sort(key=lambda each: -each[0])
+        matter = [effect for value, effect in found if value >= 0]
+        harm = [
+            effect
+            for value, effect in reversed(found)
+            if value < 0 and effect.shown(self.metric).significant
+        ]
+        return Ranking(tuple(matter[:top]), tuple(harm[: (top + 1) // 2]))
+
+    def metrics_aside(self, effects: Sequence[Effect] | None = None) -> list[Metric]:
+        """Return the further metrics that have a column in the table of these effects."""
+        shown = self.effects if effects is None else effects
+        return [
+            name
+            for name, metric in METRICS.items()
+            if metric.aside and name != self.metric and any(name in e.means for e in shown)
+        ]
+
+    def cell(self, variant: Variant) -> Place | None:
+        """Return an ablation's place in the map: its layer and head, key/value head, or 0.
+
+        None if the heads that were ablated together are not one unit of the report.
+        """
+        layer, head = variant.heads[0]
+        heads = variant.in_layer(layer)
+        if len(variant.layers) > 1 or variant.name is not None:
+            return None
+        if self.unit == "layer":
+            return (layer, 0) if len(heads) == self.model.heads else None
+        if self.unit == "kv-head":
+            group = self.model.heads // self.model.kv_heads
+            whole = tuple(range(head, head + group))
+            return (layer, head // group) if heads == whole and head % group == 0 else None
+        return (layer, head) if len(heads) == 1 else None
+
+    def column(self, column: int) -> str:
+        """Return the name over a column of the map."""
+        letters = _LETTERS[self.unit]
+        return f"{letters}{column + self.index_base}" if letters else "layer"
+
+    def name(self, variant: Variant) -> str:
+        """Return such as ``L2H5``, ``L2KV1``, ``L2``, or the names of heads that went together."""
+        place = self.cell(variant)
+        if place is not None:
+            return place_name(place, _LETTERS[self.unit], self.index_base)
+        if variant.name is not None:
+            return variant.name
+        names = [self.head_name(head) for head in variant.heads]
+        if len(names) <= _MOST_LISTED:
+            return " ".join(names)
+        return f"{' '.join(names[: _MOST_LISTED - 1])} and {len(names) - _MOST_LISTED + 1} more"

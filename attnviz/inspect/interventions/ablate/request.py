@@ -1,0 +1,161 @@
+"""The options of ``ablate``, and which of them do not go together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnviz.engine.effects import METRICS, Method, Metric, Mode, Positions, Unit
+from attnviz.errors import UsageError
+from attnviz.options import (
+    Budget,
+    HeadChoice,
+    IndexBase,
+    Kind,
+    Known,
+    Options,
+    Seed,
+    Truncation,
+    flag,
+    option,
+    read_budget,
+    read_bytes,
+)
+from attnviz.texts import Texts, texts_of
+
+*_OTHERS, _LAST = [name for name in METRICS if name != "loss_delta"]
+
+
+@dataclass(frozen=True)
+class _WrittenText(Kind):
+    """Which attention to use of a model that has several, and what its decoder writes."""
+
+    target: str | None = option(
+        "TEXT",
+        "Text that an encoder–decoder is to write (default: its own greedy output).",
+        words=True,
+    )
+
+
+@dataclass(frozen=True)
+class _Ablation(Options, panel="What is ablated"):
+    """Which heads are ablated, and what takes their place."""
+
+    together: bool = flag("Ablate the chosen heads all at once, not one at a time.")
+    unit: Unit = option("UNIT", "Ablate by head, kv-head (heads that share it) or layer.", "head")
+    mode: Mode = option(
+        "MODE",
+        "An ablated head's output becomes zero, its mean over the reference, or that of another "
+        "text (resample).",
+        "zero",
+    )
+    reference: Path | Texts | None = option(
+        "FILE", "Take mean and resample from these texts (default: the measured texts)."
+    )
+    draws: int | None = option("N", "Resample from so many other texts for each (4).", min=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reference is not None and self.mode == "zero":
+            raise UsageError(
+                "--reference is what mean and resample draw from: add --mode mean or resample"
+            )
+        if self.draws is not None and self.mode != "resample":
+            raise UsageError("--draws counts the texts of a resample: add --mode resample")
+        object.__setattr__(self, "reference", texts_of(self.reference, "--reference"))
+
+
+@dataclass(frozen=True)
+class _Measure(Options, panel="What is measured"):
+    """What is measured, and how."""
+
+    metric: Metric | None = option(
+        "METRIC",
+        f"Rank and colour by loss_delta (default), {', '.join(_OTHERS)} or {_LAST}.",
+    )
+    answer: str | None = option(
+        "TOKEN", "Measure, with --foil, the change of logit(answer) - logit(foil).", words=True
+    )
+    foil: str | None = option("TOKEN", "The other token: see --answer.", words=True)
+    positions: Positions = option(
+        "WHICH", "Count all predictions, or the last one of each text only.", "all"
+    )
+    method: Method | None = option(
+        "METHOD",
+        "exact, gradient (first-order estimate, one backward pass) or budget (gradient "
+        "pre-ranking, top measured).",
+    )
+    budget: str | None = option("AMOUNT", "Limit --method budget: 30s, 5m, or 20 heads.")
+    max_memory: str | None = option(
+        "SIZE", "Limit the memory of the scan, such as 2GB (default: a share of what is free)."
+    )
+    resume: Path | None = option(
+        "FILE", "Keep the result of each finished text there, and go on where a run ended."
+    )
+
+    @property
+    def how(self) -> Method:
+        """Return the method; ``budget`` if only a budget was given."""
+        return self.method or ("budget" if self.budget is not None else "exact")
+
+    @property
+    def amount(self) -> Budget | None:
+        """Return the limit of ``--method budget``; None if there is none."""
+        return read_budget(self.budget) if self.budget is not None else None
+
+    @property
+    def memory(self) -> int | None:
+        """Return the most bytes that a scan may use; None for a share of the free memory."""
+        return read_bytes(self.max_memory) if self.max_memory is not None else None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.answer is None) != (self.foil is None):
+            missing = "--foil" if self.foil is None else "--answer"
+            raise UsageError(f"a logit difference needs both --answer and --foil: add {missing}")
+        if self.metric == "logit_diff" and self.answer is None:
+            raise UsageError("--metric logit_diff compares two tokens: add --answer and --foil")
+        _ = self.memory, self.amount  # a value that cannot be read is refused now
+        if self.how == "budget" and self.budget is None:
+            raise UsageError(
+                "--method budget needs --budget: a time such as 30s or a number of heads such as 20"
+            )
+        if self.budget is not None and self.how != "budget":
+            raise UsageError(f"--budget is for --method budget, not {self.how}")
+
+
+@dataclass(frozen=True)
+class _View(Options, panel="View"):
+    """How much is shown."""
+
+    by_token: bool = flag("Show the text coloured by Δ loss of each token.")
+    top: int = option("N", "List so many heads in the ranking.", 8, min=1)
+
+
+@dataclass(frozen=True)
+class AblateRequest(
+    Truncation, _WrittenText, HeadChoice, _Ablation, _Measure, _View, Known, IndexBase, Seed
+):
+    """All options of an ablation scan.
+
+    Raises UsageError for options that do not go together.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        how = self.how
+        if how == "exact":
+            return
+        if self.unit != "head" or self.together:
+            raise UsageError(
+                f"--method {how} ranks single heads: leave out --together and --unit, or choose "
+                "--method exact"
+            )
+        if how == "gradient" and (self.mode != "zero" or self.resume is not None):
+            option = "--mode" if self.mode != "zero" else "--resume"
+            raise UsageError(f"--method gradient ablates nothing: {option} is for exact or budget")
+        if self.metric not in (None, "loss_delta"):
+            raise UsageError(
+                f"--method {how} ranks by the gradient of the loss: --metric {self.metric} is "
+                "for --method exact"
+            )

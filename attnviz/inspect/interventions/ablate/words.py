@@ -1,0 +1,309 @@
+"""The sentences of ``attnviz ablate``: provenance, finding, caveats, explanation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from attnviz.draw.document import Facts, Part, Quote, Words
+from attnviz.draw.provenance import counted, listed, model_words
+from attnviz.engine.effects import METRICS
+from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.means import Mean
+from attnviz.inspect.interventions.shown import incomplete
+
+UNITS = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
+
+_AS_MUCH = 0.8
+"""The share of a head's effect from which a random direction is said to do as much."""
+
+_NAMED = 3
+"""The most heads that the finding names."""
+
+
+def heading(report: AblationReport) -> Words:
+    """Return what was measured: the model, the ablation, the texts, in one line."""
+    shape = counted(report.model.layers * report.model.heads, "head")
+    parts = [shape, _scan_facts(report)[0], _size(report)]
+    loss = report.baseline.get("loss")
+    if loss is not None:
+        parts.append(f"{_loss_name(report)} {loss:.3f} nats")
+    return [(report.model.name, True), *((part, False) for part in parts)]
+
+
+def _size(report: AblationReport) -> str:
+    size = counted(sum(map(len, report.texts)), "token")
+    if report.targets:
+        size += f" and {sum(map(len, report.targets)):,} of the target"
+    many = report.texts_wanted != 1
+    return f"{counted(len(report.texts), 'text')}, {size}" if many else size
+
+
+# The finding ---------------------------------------------------------------------------------
+
+
+def finding(report: AblationReport) -> str:
+    """Return the answer in a sentence, with no more in it than the texts can carry."""
+    if not report.complete:
+        lead = incomplete(len(report.texts), report.texts_wanted, "text", "ablations")
+        return lead + _finding(report)
+    return _finding(report)
+
+
+def _finding(report: AblationReport) -> str:
+    if report.model.weights == "random":
+        return "Random weights: differences are noise, not a ranking."
+    if report.ranks:
+        return _ranking_words(report)
+    if not report.effects:
+        names = listed([report.head_name(head) for head in report.by_gradient[:_NAMED]])
+        lead = "1 text: an anecdote. " * (len(report.texts) == 1)
+        return f"{lead}Largest gradients: {names}; an estimate, nothing was ablated."
+    order = report.ranking(1).matter or tuple(report.effects[:1])
+    best = f"{report.name(order[0].variant)}: {effect_words(report, order[0])}"
+    if len(report.texts) == 1:
+        lead = "1 text: an anecdote, not a ranking."
+    else:
+        lead = f"{len(report.texts)} texts are too few for intervals: not a ranking."
+    if len(report.effects) == 1:
+        return f"{lead} Without {best}."
+    return f"{lead} Largest change: {best.replace(':', '')}."
+
+
+def _ranking_words(report: AblationReport) -> str:
+    metric, tried = report.ranked_by, len(report.effects)
+    if tried == 1:
+        effect = report.effects[0]
+        found = f"Without {report.name(effect.variant)}: {effect_words(report, effect)}"
+        ends = _interval(report, effect)
+        unclear = ", which includes 0" if effect.shown(report.metric).unclear else ""
+        return f"{found}, 95% interval {ends}{unclear}."
+    order = report.ranking(tried)
+    if not metric.signed:
+        return f"{metric.title} is largest without {_largest(report, order.matter[:_NAMED])}."
+    units = f"{tried} {UNITS[report.unit]}s"
+    by_loss = report.metric == "loss_delta"
+    unit = UNITS[report.unit]
+    clear = [effect for effect in order.matter if effect.shown(report.metric).significant]
+    first = clear[:_NAMED]
+    if not first and not order.harm:
+        return f"No significant effect among {units}."
+    matter = f"No {unit} clearly matters"
+    if first:
+        names = listed([report.name(effect.variant) for effect in first], "or")
+        rises = "the loss rises" if by_loss else "the answer's lead falls"
+        how = "most" if order.matter[: len(first)] == tuple(first) else "clearly"
+        matter = f"Without {names} {rises} {how}"
+    if order.harm:
+        names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
+        less = "the loss falls" if by_loss else "the lead grows"
+        return f"{matter}; {less} without {names} (significant among {units})."
+    none = f"no {unit}" if ablates_every(report) else f"none of these {len(report.singles)}"
+    return f"{matter}; {none} is clearly harmful."
+
+
+def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
+    """Return the names of the first heads, and whether random directions do as much.
+
+    It is for metrics that are never below zero.
+    """
+    names = listed([report.name(effect.variant) for effect in first])
+    known = [effect.means[report.metric] for effect in first]
+    if any(one.base_rate is None or one.base_rate < _AS_MUCH * one.value for one in known):
+        return names
+    return f"{names}, but as large for random directions of equal norm"
+
+
+def effect_words(report: AblationReport, effect: Effect) -> str:
+    """Write an effect such as ``+0.441 nats/token`` or ``KL 0.31 nats/token``."""
+    metric = report.ranked_by
+    value = _three_digits(effect.shown(report.metric).value, metric.signed)
+    shown = f"{value}{' ' * (not metric.percent)}{metric.unit}".rstrip()
+    return shown if report.metric == "loss_delta" else f"{metric.label} {shown}"
+
+
+def _interval(report: AblationReport, effect: Effect) -> str:
+    ends = effect.shown(report.metric).interval or ()
+    return f"[{', '.join(_three_digits(end, True) for end in ends)}]"
+
+
+def _three_digits(value: float, signed: bool) -> str:
+    """Write three digits with their trailing zeros, such as ``+0.470``; zero has no sign."""
+    return f"{value or 0.0:{'+' * (signed and value != 0)}#.3g}".rstrip(".")
+
+
+# Provenance ----------------------------------------------------------------------------------
+
+
+def about(report: AblationReport) -> list[Part]:
+    """Return what a reader needs to repeat the run: model, texts, ablation, baseline."""
+    kind = [] if report.kind == "self" else [f"{report.kind} attention"]
+    drawn = report.mode == "resample" or len(report.texts) > 1 or report.model.seed is not None
+    seed = [f"seed {report.seed}"] * drawn
+    facts = [(fact, False) for fact in (*kind, _size(report), *seed)]
+    many = report.texts_wanted != 1
+    parts: list[Part] = [
+        Facts([*model_words(report.model), *facts]),
+        Quote("texts" if many else "text", f"the first: {report.text}" if many else report.text),
+    ]
+    if report.target is not None:
+        parts.append(Quote("target", report.target))
+    if report.source:
+        told = report.source.startswith(f"{report.texts_wanted} ")
+        lead = f"{counted(report.texts_wanted, 'text')} from " if many and not told else ""
+        parts.append(Facts([(lead + report.source, False)], lead=7))
+    return [*parts, Facts([(fact, False) for fact in _scan_facts(report)])]
+
+
+def _scan_facts(report: AblationReport) -> list[str]:
+    facts = {
+        "exact": [_ablation(report), _amount(report)],
+        "budget": [_ablation(report), f"gradient pre-ranking, top {len(report.effects)} measured"],
+        "gradient": ["first-order estimate by gradient", "no head is ablated"],
+    }[report.method]
+    if report.positions == "last":
+        facts.append("last prediction of each text only")
+    loss, name = report.baseline.get("loss"), _loss_name(report)
+    if loss is not None:
+        facts.append(f"{name} {loss:.3f} nats/token with every head")
+        facts += ["each word masked in turn"] * (name != "loss")
+    if report.answer is not None and report.foil is not None:
+        asked = f'answer "{report.answer}" against foil "{report.foil}"'
+        before = report.baseline.get("logit_diff")
+        facts.append(asked if before is None else f"{asked}: {before:+.3f} logits")
+    return facts
+
+
+def _loss_name(report: AblationReport) -> str:
+    """Return the name of the loss, which is a pseudo-loss if each word is masked in turn."""
+    seen = report.patterns
+    masked = seen is not None and not seen.record.causal and not report.targets
+    return "pseudo-loss" if masked else "loss"
+
+
+def _amount(report: AblationReport) -> str:
+    count = len(report.singles)
+    if not count:
+        return "heads ablated together"
+    every = "all " * (count > 1 and ablates_every(report))
+    return f"{every}{counted(count, UNITS[report.unit])} measured"
+
+
+def ablates_every(report: AblationReport) -> bool:
+    """Return whether all heads of the model, or all of its units, were ablated one at a time."""
+    info = report.model
+    in_a_layer = {"head": info.heads, "kv-head": info.kv_heads, "layer": 1}[report.unit]
+    return len(report.singles) == in_a_layer * info.layers
+
+
+def _ablation(report: AblationReport) -> str:
+    if report.mode == "zero":
+        return "zero ablation"
+    reference = f" over {report.reference}" if report.reference else ""
+    if report.mode == "mean":
+        return f"mean ablation{reference}"
+    return f"resample ablation{reference}, up to {counted(report.draws, 'draw')}"
+
+
+def map_title(report: AblationReport, brief: bool = False) -> str:
+    """Return ``Loss increase when one head is ablated (Δ nats/token)``; brief: ``Δ loss, nats``."""
+    metric = report.ranked_by
+    if report.method == "gradient":
+        return "First-order importance of each head (gradient estimate)"
+    if brief:
+        return f"{metric.label}, {metric.unit.removesuffix('/token')}".removesuffix(", ")
+    unit = f" ({'Δ ' * (report.metric == 'loss_delta')}{metric.unit})" if metric.unit else ""
+    title = f"{metric.title} when one {UNITS[report.unit]} is ablated{unit}"
+    return f"{title}, where measured" if report.method == "budget" else title
+
+
+def ranking_titles(report: AblationReport) -> tuple[str, str]:
+    """Return the titles of the tables of heads that matter and of heads that do harm."""
+    if len(report.singles) == 1:
+        return f"{report.ranked_by.title} without it", ""
+    if not report.ranks:
+        texts = "random weights" if report.model.weights == "random" else "these texts only"
+        return f"Largest changes, {'this text only' if len(report.texts) == 1 else texts}", ""
+    if report.metric == "logit_diff":
+        return "The answer's lead falls most without", "The answer's lead grows without"
+    if report.metric == "loss_delta":
+        return "Loss increases most without", "Loss decreases without"
+    return f"{report.ranked_by.title} is largest without", ""
+
+
+def caveats(report: AblationReport) -> list[str]:
+    """Return sentences on what the numbers cannot say."""
+    found = []
+    values = [each.means.get(report.metric, Mean(0.0)).value for each in report.effects]
+    lost = sum(not math.isfinite(value) for value in values)
+    first = report.effects[0].means.values() if report.effects else ()
+    if lost:
+        found.append(
+            f"no numbers: {counted(lost, 'ablation')} overflowed and stay blank"
+            f"{report.model.overflow_advice}."
+        )
+    if report.method == "gradient":
+        found.append(
+            "estimate: the gradient is a first-order estimate of a small change of a head, not "
+            "what its ablation costs; --method exact measures that."
+        )
+    if report.method == "budget":
+        found.append(
+            f"measured: {len(report.effects)} of {counted(len(report.gradients), 'head')}, those "
+            "that the gradient ranks highest."
+        )
+    if report.rank_correlation is not None:
+        found.append(
+            f"rank correlation of gradient and exact, {len(report.effects)} ablations: "
+            f"{report.rank_correlation:+.2f}; the gradient is approximate."
+        )
+    if any(one.interval is not None for one in first):
+        found.append(
+            f"interval: 95%, bootstrap-t over {counted(len(report.texts), 'text')}, 2,000 draws; "
+            "paired differences to the model with every head."
+        )
+    if len(report.effects) > 1 and any(one.adjusted is not None for one in first):
+        tried = len(report.effects)
+        found.append(
+            f"correction: {tried} ablations are tried, and {0.05 * tried:.1f} intervals would "
+            "exclude 0 by chance alone. Named first, or called harmful, is only what is "
+            "significant among all: bootstrap-t over the texts, largest |t|, p at most .05."
+        )
+    if any(effect.shown(report.metric).base_rate is not None for effect in report.effects):
+        found.append("random dir.: ablates a random direction of equal norm instead of the head.")
+    return found
+
+
+def explanation(report: AblationReport) -> list[str]:
+    """Return how to read the map and the ranking, with this report's own strongest head."""
+    metric = report.ranked_by
+    said = [
+        "How to read this: a head is ablated, the model reads the same text again, and what "
+        "becomes worse is what the head was for. Every number is a difference to the model with "
+        "every head.",
+        f"{metric.label}: {metric.meaning}.",
+    ]
+    if report.metric == "loss_delta":
+        said.append(
+            "nats/token: the loss is how surprised the model is by each next token. +0.69 nats "
+            "means that tokens have become half as likely, on average."
+        )
+    for best in report.ranking(1).matter:
+        said.append(f"here: without {report.name(best.variant)}, {effect_words(report, best)}.")
+    if report.labels:
+        said.append(
+            "label: what the head does with nothing ablated, as attnviz heads names it, with the "
+            "score of its evidence; “on text” stands beside what only describes this text."
+        )
+    said += [
+        *(f"{METRICS[name].label}: {METRICS[name].meaning}." for name in report.metrics_aside()),
+        "A head that costs nothing alone may still matter: another head can stand in for it. "
+        "--together ablates several at once. And what a text does not need, it cannot show: "
+        "many texts (--texts) separate signal from noise.",
+    ]
+    if report.mode == "zero":
+        said.append(
+            "zero ablation: an output of zero is one that the model has never met; --mode mean "
+            "puts the head's mean in its place, which stays in distribution."
+        )
+    return said

@@ -1,0 +1,247 @@
+"""Pairs of prompts as tokens that correspond to each other, and the pairs of a control."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from attnviz.draw.labels import token_labels
+from attnviz.engine.patching import Direction, Pair
+from attnviz.errors import UsageError
+from attnviz.inspect.interventions.prompts import PromptPairs, Prompts
+from attnviz.models.model import Model, TwoStackModel
+from attnviz.records import Input, Tokens
+
+_T = TypeVar("_T")
+
+Align = Literal["start", "end"]
+"""The end from which the part in which two prompts differ is aligned."""
+
+_MOST_SHOWN = 4
+"""The most tokens that a message shows of the part in which two prompts differ."""
+
+
+@dataclass(frozen=True)
+class TokenPair:
+    """Two encoded prompts.
+
+    places: for each token of ``corrupt`` the token of ``clean`` that it corresponds to, -1 for
+        none; None if all correspond one by one.
+    target: what the decoder has written so far; None for a model with one stack.
+    """
+
+    clean: Tokens
+    corrupt: Tokens
+    places: tuple[int, ...] | None = None
+    target: Tokens | None = None
+
+    @property
+    def engine(self) -> Pair:
+        """Return the pair as the engine takes it."""
+        inputs = Input(self.clean, self.target), Input(self.corrupt, self.target)
+        return Pair(*inputs, self.places)
+
+    @property
+    def matches(self) -> tuple[tuple[int, int], ...]:
+        """Return the tokens (clean, corrupt) that correspond to each other."""
+        places = range(len(self.corrupt)) if self.places is None else self.places
+        return tuple((place, at) for at, place in enumerate(places) if place >= 0)
+
+    @property
+    def changed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the tokens of the clean and of the corrupt prompt that differ from the other's."""
+        same = [
+            (place, at)
+            for place, at in self.matches
+            if self.clean.ids[place] == self.corrupt.ids[at]
+        ]
+        kept = [set(side) for side in zip(*same, strict=True)] or [set(), set()]
+        both = zip((self.clean, self.corrupt), kept, strict=True)
+        clean, corrupt = (
+            tuple(at for at in range(len(tokens)) if at not in some) for tokens, some in both
+        )
+        return clean, corrupt
+
+
+def encode_pair(
+    model: Model, prompts: Prompts, align: Align | None, target: Tokens | None
+) -> TokenPair:
+    """Return the tokens of a pair and how they correspond: one by one, or as ``align`` says.
+
+    Raises UsageError for prompts that are equal or too long, and for unequal lengths without
+    ``align``.
+    """
+    clean, corrupt = model.encode(prompts.clean), model.encode(prompts.corrupt)
+    for tokens in (clean, corrupt):
+        if model.context is not None and len(tokens) > model.context:
+            raise UsageError(
+                f"a prompt has {len(tokens):,} tokens, {model.info.name!r} takes at most "
+                f"{model.context:,}: shorten it"
+            )
+    if clean.ids == corrupt.ids:
+        raise UsageError("the two prompts are the same tokens: there is no difference to carry")
+    if len(clean) == len(corrupt):
+        return TokenPair(clean, corrupt, target=target)
+    begin, end = _shared(clean, corrupt)
+    if align is None:
+        raise UsageError(
+            f"the prompts have {len(clean)} and {len(corrupt)} tokens, expected equally many; they "
+            f"differ in {_against(clean, corrupt, begin, end)}: choose words of as many tokens, or "
+            "add --align start"
+        )
+    if not end:
+        raise UsageError(
+            "--align needs a last token that both prompts share, these end in "
+            + _against(clean, corrupt, begin, end)
+        )
+    if target is not None:
+        raise UsageError("--align is for models of one stack: choose prompts of equal length")
+    return TokenPair(clean, corrupt, _places(len(clean), len(corrupt), begin, end, align))
+
+
+def _shared(clean: Tokens, corrupt: Tokens) -> tuple[int, int]:
+    """Return the number of tokens that two prompts share at their start, and at their end."""
+    least = min(len(clean), len(corrupt))
+    begin = 0
+    while begin < least and clean.ids[begin] == corrupt.ids[begin]:
+        begin += 1
+    end = 0
+    while end < least - begin and clean.ids[-1 - end] == corrupt.ids[-1 - end]:
+        end += 1
+    return begin, end
+
+
+def _places(clean: int, corrupt: int, begin: int, end: int, align: Align) -> tuple[int, ...]:
+    """Return the place in ``clean`` of each token of ``corrupt``, -1 for none.
+
+    clean, corrupt: the numbers of tokens; begin, end: how many both share at their ends.
+    """
+    within = [length - begin - end for length in (clean, corrupt)]
+    both, more = min(within), within[1] - min(within)
+    ahead = 0 if align == "start" else within[0] - both
+    middle = list(range(begin + ahead, begin + ahead + both))
+    spare = [-1] * more
+    middle = middle + spare if align == "start" else spare + middle
+    return (*range(begin), *middle, *range(clean - end, clean))
+
+
+def _against(clean: Tokens, corrupt: Tokens, begin: int, end: int) -> str:
+    """Return the tokens in which two prompts differ, such as ``Tom | . (clean), Ann (corrupt)``."""
+    sides = []
+    for name, tokens in (("clean", clean), ("corrupt", corrupt)):
+        differ = token_labels(tokens)[begin : len(tokens) - end]
+        shown = [*differ[:_MOST_SHOWN], *["…"] * (len(differ) > _MOST_SHOWN)]
+        sides.append(f"{' | '.join(shown) or 'nothing'} ({name})")
+    return ", ".join(sides)
+
+
+def fitting(
+    given: PromptPairs, places: Sequence[int], make: Callable[[int], _T]
+) -> tuple[dict[int, _T], list[str]]:
+    """Return what ``make`` returns for each pair that fits, by its index, and a note on the others.
+
+    make: raises UsageError for a pair that does not fit. Raises UsageError if none fits.
+    """
+    found: dict[int, _T] = {}
+    failures = []
+    for place in places:
+        try:
+            found[place] = make(place)
+        except UsageError as error:
+            if not given.lines:
+                raise
+            failures.append(f"{given.place(place)}{error}")
+    if not found:
+        raise UsageError(f"none of {len(places)} pairs can be measured; {failures[0]}")
+    if not failures:
+        return found, []
+    left = f"{len(failures)} of {len(places)} pairs left out; {failures[0]}"
+    return found, [left]
+
+
+def decoder_text(model: Model, text: str | None) -> Tokens | None:
+    """Return what the decoder has written so far: its start token and ``text``, if given.
+
+    Returns None for a model with one stack; raises UsageError if it was given a text.
+    """
+    if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
+        if text is not None:
+            raise UsageError(
+                f"--target is the text of a decoder: {model.info.name!r} has one stack"
+            )
+        return None
+    return model.encode_target(text or "")
+
+
+# The control ---------------------------------------------------------------------------------
+
+
+class ControlPairs(NamedTuple):
+    """Pairs whose source has nothing to do with the pair that they are compared with.
+
+    pairs: (index of the measured pair, the pair of the control). drawn: the number of controls that
+    have random tokens as their source because no other pair fits.
+    """
+
+    pairs: tuple[tuple[int, TokenPair], ...]
+    drawn: int
+
+
+def control_pairs(
+    model: Model, pairs: Sequence[TokenPair], direction: Direction, draws: int, seed: int
+) -> ControlPairs:
+    """Return a control for each pair, or ``draws`` controls for a single one.
+
+    The source is the clean prompt for ``denoise``, the corrupt one for ``noise``. A control takes
+    it from a pair of as many tokens whose differing tokens are others; if there is none, the tokens
+    that differ are drawn at random from the vocabulary.
+    """
+    generator = np.random.default_rng(seed)
+    found, drawn = [], 0
+    for place, pair in enumerate(pairs):
+        others = generator.permutation(len(pairs)).tolist()
+        fit = [other for other in others if _replaces(pair, pairs[other], direction)][:draws]
+        for number in range(draws if len(pairs) == 1 else 1):
+            if number < len(fit):
+                source = _source(pairs[fit[number]], direction)
+            else:
+                source, drawn = _randomised(model, pair, direction, generator), drawn + 1
+            found.append((place, _with_source(pair, source, direction)))
+    return ControlPairs(tuple(found), drawn)
+
+
+def _source(pair: TokenPair, direction: Direction) -> Tokens:
+    return pair.clean if direction == "denoise" else pair.corrupt
+
+
+def _with_source(pair: TokenPair, source: Tokens, direction: Direction) -> TokenPair:
+    if direction == "denoise":
+        return replace(pair, clean=source)
+    return replace(pair, corrupt=source)
+
+
+def _replaces(pair: TokenPair, other: TokenPair, direction: Direction) -> bool:
+    """Return whether another pair's source can serve as a control of this pair.
+
+    It can if it has other tokens wherever this pair's prompts differ.
+    """
+    own, others = _source(pair, direction), _source(other, direction)
+    if other is pair or pair.places is not None or len(own) != len(others):
+        return False
+    return all(own.ids[at] != others.ids[at] for at in pair.changed[0])
+
+
+def _randomised(
+    model: Model, pair: TokenPair, direction: Direction, generator: np.random.Generator
+) -> Tokens:
+    own = _source(pair, direction)
+    vocabulary = model.vocabulary()
+    places = pair.changed[0 if direction == "denoise" else 1]
+    drawn = generator.choice(vocabulary.plain, len(places)).tolist()
+    ids, texts = list(own.ids), list(own.texts)
+    for place, number, text in zip(places, drawn, vocabulary.texts(drawn), strict=True):
+        ids[place], texts[place] = number, text
+    return Tokens(tuple(ids), tuple(texts), own.special)

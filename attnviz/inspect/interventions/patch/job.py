@@ -1,0 +1,355 @@
+"""Read, encode and check everything that patching needs, before the first patch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from attnviz.draw.provenance import counted
+from attnviz.draw.signed import Place
+from attnviz.engine.capture import Choice, attention_kind
+from attnviz.engine.patching import (
+    WHOLE_LAYER,
+    Patch,
+    PatchMethod,
+    PatchOptions,
+    Site,
+)
+from attnviz.engine.scan.run import Patching, open_patching
+from attnviz.engine.scan.runner import ENDING
+from attnviz.engine.selection import choose_heads
+from attnviz.errors import UnsupportedError, UsageError
+from attnviz.inspect.interventions.pairs import (
+    TokenPair,
+    control_pairs,
+    decoder_text,
+    encode_pair,
+    fitting,
+)
+from attnviz.inspect.interventions.patch.records import AskedToken
+from attnviz.inspect.interventions.patch.request import At, PatchRequest
+from attnviz.inspect.interventions.patch.words import WHAT
+from attnviz.inspect.interventions.prompts import PromptPairs, Prompts
+from attnviz.inspect.interventions.study import model_identity
+from attnviz.measures.bootstrap import copies_note
+from attnviz.models.model import Model, require_number
+from attnviz.models.operations import sizes_of
+from attnviz.models.own import OwnAttention
+from attnviz.models.pace import seconds
+from attnviz.records import UNWATCHED, Kind, Tokens, Watch
+from attnviz.resume import digest
+from attnviz.texts import single_token
+
+_DRAWS = 8
+"""The number of random sources of the control if there is a single pair."""
+
+_LEAST_DIFFERENCE = {"logit_diff": 0.1, "log_prob": 0.1, "kl": 0.01}
+"""The least difference between two runs, in logits or nats: a share of less says nothing."""
+
+MOST_FOLLOWED = 4
+"""Heads whose tokens are patched one by one where nobody chose heads."""
+
+_ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+_ROUNDINGS = 4
+"""Two runs must also differ by so many times the rounding error of the largest logit."""
+
+
+@dataclass(frozen=True)
+class AskedPair:
+    """A pair of prompts to measure, or one that serves as its control.
+
+    index: the engine's index of the pair. of: for a control, the index of the measured pair.
+    tokens: both prompts. position: of the token in the base run that predicts.
+    answer, foil: the tokens whose probabilities are compared; the foil is None if there is none.
+    """
+
+    index: int
+    of: int
+    tokens: TokenPair
+    position: int
+    answer: AskedToken
+    foil: AskedToken | None
+
+
+@dataclass(frozen=True)
+class PatchJob:
+    """Everything that patching needs, ready to run.
+
+    text: the first pair's clean prompt, as it was given. wanted: the number of pairs given.
+    asked: the pairs to measure; the first one is shown. controls: pairs that have the source of
+    another pair. drawn: the number of controls whose source is random tokens.
+    places: the places that are patched one by one. together: the heads that are patched at once.
+    threshold: the least difference of the metric between two runs for which shares are shown.
+    patching: the model, ready to be measured. opened: returns the same for another method.
+    """
+
+    model: Model
+    request: PatchRequest
+    kind: Kind
+    text: str
+    source: str
+    wanted: int
+    asked: tuple[AskedPair, ...]
+    controls: tuple[AskedPair, ...]
+    drawn: int
+    places: tuple[Place, ...]
+    together: tuple[Place, ...]
+    threshold: float
+    notes: tuple[str, ...]
+    patching: Patching
+    opened: Callable[[PatchMethod], Patching]
+
+    @property
+    def base(self) -> Tokens:
+        """Return the prompt of the first pair's base run, which the patches change."""
+        tokens = self.asked[0].tokens
+        return tokens.clean if self._side == 0 else tokens.corrupt
+
+    @property
+    def _side(self) -> int:
+        """Return 0 if the clean run is the base run, 1 if the corrupt run is."""
+        return 0 if self.request.direction == "noise" else 1
+
+    @property
+    def group(self) -> int:
+        """Return the number of query heads that a patched head serves."""
+        site = self.patching.sites(self.request.what)[0]
+        return max(len(self.patching.served(site)), 1)
+
+    def patches(self, asked: AskedPair) -> list[Patch]:
+        """Return the patches of one pair: one for each place, then one for ``together``."""
+        tokens = self._tokens(asked, self.request.where)
+        singles = [Patch((self._site(place, tokens),)) for place in self.places]
+        if not self.together:
+            return singles
+        return [*singles, Patch(tuple(self._site(place, tokens) for place in self.together))]
+
+    def by_token(self, places: Sequence[Place]) -> tuple[list[int], list[Patch]]:
+        """Return the tokens of the first pair to patch, and a patch for each token and place.
+
+        In a causal model nothing differs before the first token that differs; it is left out.
+        """
+        pair, side = self.asked[0].tokens, self._side
+        tokens = sorted(match[side] for match in pair.matches)
+        if self.kind == "self" and self.asked[0].position == len(self.base) - 1:
+            first = min(pair.changed[side], default=0)
+            tokens = [token for token in tokens if token >= first]
+        return tokens, [Patch((self._site(at, (token,)),)) for token in tokens for at in places]
+
+    def _site(self, place: Place, tokens: tuple[int, ...] | None) -> Site:
+        return Site(
+            self.request.what,
+            place[0],
+            None if self.request.what in WHOLE_LAYER else place[1],
+            tokens,
+        )
+
+    def _tokens(self, asked: AskedPair, at: At) -> tuple[int, ...] | None:
+        if at == "all":
+            return None
+        if at == "last":
+            return (asked.position,)
+        possible = {match[self._side] for match in asked.tokens.matches}
+        found = tuple(at for at in asked.tokens.changed[self._side] if at in possible)
+        if not found:
+            raise UsageError("--at changed: no token of one prompt stands against one of the other")
+        return found
+
+    def identity(self) -> Mapping[str, Any]:
+        """Return everything that the results depend on, to be compared with a resume file's."""
+        request = self.request
+        runs = [
+            [*_ids(one.tokens), one.answer.id, one.foil.id if one.foil is not None else None]
+            for one in (*self.asked, *self.controls)
+        ]
+        return {
+            **model_identity(self.model),
+            "kind": self.kind,
+            "what": self.request.what,
+            "direction": request.direction,
+            "pairs": f"{len(self.asked)} ({digest(runs)})",
+            "at": self.request.where,
+            "sites": f"{len(self.places)} ({digest([self.places, self.together])})",
+        }
+
+
+def _ids(pair: TokenPair) -> list[Any]:
+    target = pair.target.ids if pair.target is not None else None
+    return [pair.clean.ids, pair.corrupt.ids, pair.places, target]
+
+
+def prepare(
+    model: Model, given: PromptPairs, request: PatchRequest, watch: Watch = UNWATCHED
+) -> PatchJob:
+    """Return the job for a request, with everything encoded and checked.
+
+    watch: is given what will be done, before any prompt is run.
+
+    A pair of a file that does not fit the model's tokens is left out, with a note. Raises
+    UsageError if no pair is left, UnsupportedError for a model that predicts nothing.
+    """
+    if isinstance(model, OwnAttention):
+        raise UnsupportedError(
+            f"{model.info.name!r} is attention alone: there is no prediction that a patch could "
+            "change; choose a language model"
+        )
+    kind = attention_kind(model, Choice(kind=request.kind))
+    target = decoder_text(model, request.target)
+    align, direction = request.align, request.direction
+    encoded, left_out = fitting(
+        given,
+        range(len(given.prompts)),
+        lambda place: encode_pair(model, given.prompts[place], align, target),
+    )
+    single = {(pair.clean.ids, pair.corrupt.ids): place for place, pair in encoded.items()}
+    kept = sorted(single.values())  # a copy is no new evidence
+    tokens = [encoded[place] for place in kept]
+    controls = control_pairs(model, tokens, direction, _DRAWS, request.seed)
+    engine = [pair.engine for pair in (*tokens, *(pair for _, pair in controls.pairs))]
+
+    def opened(method: PatchMethod) -> Patching:
+        options = PatchOptions(direction, method, max_memory=request.memory)
+        return open_patching(model, engine, options, kind=kind)
+
+    patching = opened("exact")
+    places, together = _chosen(patching, request, model)
+    _announce(watch, model, request, tokens, len(controls.pairs), places=places)
+    index = {place: number for number, place in enumerate(kept)}
+    asked, unasked = fitting(
+        given,
+        kept,
+        lambda place: _asked(
+            model, patching, index[place], tokens[index[place]], given.prompts[place], request
+        ),
+    )
+    measured = {one.index: one for one in asked.values()}
+    copies = len(encoded) - len(kept)
+    return PatchJob(
+        model=model,
+        request=request,
+        kind=kind,
+        text=given.prompts[next(iter(asked))].clean,
+        source=given.source,
+        wanted=len(given.prompts),
+        asked=tuple(measured.values()),
+        controls=tuple(
+            replace(measured[number], index=len(tokens) + at, tokens=pair)
+            for at, (number, pair) in enumerate(controls.pairs)
+            if number in measured
+        ),
+        drawn=controls.drawn,
+        places=places,
+        together=together,
+        threshold=_threshold(model, patching, request),
+        notes=(*left_out, *copies_note(copies, len(encoded), "pairs"), *unasked),
+        patching=patching,
+        opened=opened,
+    )
+
+
+def _announce(
+    watch: Watch,
+    model: Model,
+    request: PatchRequest,
+    pairs: Sequence[TokenPair],
+    controls: int,
+    *,
+    places: Sequence[Place],
+) -> None:
+    """Say what is patched, and about how long that takes."""
+    units = counted(len(places), "layer" if request.what in WHOLE_LAYER else "head")
+    many = f" × {len(pairs):,} pairs" if len(pairs) > 1 else ""
+
+    def expected() -> float:
+        sizes = sizes_of(model)
+        runs = [
+            sizes.changed(len(pair.corrupt), [layer for layer, _ in places], ENDING)
+            for pair in pairs
+        ]
+        controlled = request.method != "gradient" and request.metric != "kl"
+        rounds = float(len(pairs) * (2 if request.method == "both" else 1))
+        rounds += controls * controlled
+        rounds += request.each_token * len(pairs[0].corrupt) * MOST_FOLLOWED / len(places)
+        return seconds(model, rounds * sum(runs) / len(runs), len(places))
+
+    watch.expect(f"patching {WHAT[request.what]} of {units}{many}", expected)
+
+
+def _asked(
+    model: Model,
+    patching: Patching,
+    index: int,
+    pair: TokenPair,
+    prompts: Prompts,
+    request: PatchRequest,
+) -> AskedPair:
+    clean, corrupt = patching.predictions(index)
+    for plain in (clean, corrupt):
+        require_number("logit", float(plain.logits[plain.top]), model.info)
+    base = clean if request.direction == "noise" else corrupt
+    words = []
+    for option, typed, top in (
+        ("--answer", request.answer or prompts.answer, clean.top),
+        ("--foil", request.foil or prompts.foil, corrupt.top),
+    ):
+        given = None if typed is None else AskedToken(*single_token(model, typed, option))
+        words.append(given or AskedToken(top, model.vocabulary().texts([top])[0]))
+    answer, foil = words
+    if answer.id != foil.id:
+        return AskedPair(index, index, pair, base.position, answer, foil)
+    if request.metric != "logit_diff":
+        return AskedPair(index, index, pair, base.position, answer, None)
+    if answer.id != clean.top or answer.id != corrupt.top:
+        raise UsageError(
+            f"answer and foil are the same token, {answer.text!r}: name two that differ with "
+            "--answer and --foil"
+        )
+    missing = "--foil" if request.answer or prompts.answer else "--answer and --foil"
+    raise UsageError(f"both prompts predict {answer.text!r}: nothing to compare, add {missing}")
+
+
+def _chosen(
+    patching: Patching, request: PatchRequest, model: Model
+) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
+    """Return the places that are patched one by one, and those that are patched together.
+
+    A chosen head stands for the key/value head that it reads if keys or values are patched.
+    Raises UsageError for a head that the model does not have.
+    """
+    what, base = request.what, request.index_base
+    every = [(site.layer, site.head or 0) for site in patching.sites(what)]
+    layers, heads = model.info.layers, 1 if what in WHOLE_LAYER else model.info.heads
+    counts, queries = patching.heads(what), patching.queries
+
+    def named(chosen: Mapping[int, frozenset[int]] | None) -> list[Place]:
+        if chosen is None:
+            return []
+        group = {layer: max(queries.get(layer, 1) // count, 1) for layer, count in counts.items()}
+        group |= dict.fromkeys(counts if what in WHOLE_LAYER else (), 1)
+        wanted = {
+            (layer, head // group[layer])
+            for layer, some in chosen.items()
+            if layer in group
+            for head in some
+        }
+        return [place for place in every if place in wanted]
+
+    singles = named(choose_heads(request.layer, request.head, layers, heads, base)) or every
+    together = request.together
+    joint = named(choose_heads(None, together, layers, heads, base)) if together else []
+    if len(joint) == 1:
+        raise UsageError("--together patches heads at once: name two or more")
+    both = set(singles) | set(joint)
+    return tuple(place for place in every if place in both), tuple(joint)
+
+
+def _threshold(model: Model, patching: Patching, request: PatchRequest) -> float:
+    """Return the least difference of the metric between two runs for which shares are shown."""
+    least = _LEAST_DIFFERENCE[request.metric]
+    if request.metric == "kl":
+        return least
+    largest = max(float(np.abs(each.logits).max()) for each in patching.predictions(0))
+    return max(least, _ROUNDINGS * _ROUNDING.get(model.info.dtype, 0.0) * largest)

@@ -1,0 +1,209 @@
+"""The report of ``attnviz patch``: the effect of each patch, their order, their names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.report import Report
+from attnviz.draw.signed import Place
+from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
+from attnviz.inspect.interventions.means import NOT_MEASURED, Mean
+from attnviz.inspect.interventions.pairs import TokenPair
+from attnviz.inspect.interventions.patch.request import Asked as Method
+from attnviz.inspect.interventions.patch.request import At
+from attnviz.inspect.interventions.shown import place_name
+from attnviz.records import HeadLabel, Kind, ModelInfo, Provenance
+
+if TYPE_CHECKING:
+    from attnviz.draw.document import Document
+
+
+class AskedToken(NamedTuple):
+    """A token whose logit is measured. text: not yet safe for a terminal."""
+
+    id: int
+    text: str
+
+
+class PatchMetricInfo(NamedTuple):
+    """How a metric is called, and the difference that a patch carries a share of."""
+
+    name: str
+    unit: str
+    carried: str
+
+
+METRICS: Mapping[PatchMetric, PatchMetricInfo] = {
+    "logit_diff": PatchMetricInfo("logit(answer) − logit(foil)", "logits", "the logit difference"),
+    "log_prob": PatchMetricInfo("log p(answer)", "nats", "the difference in log probability"),
+    "kl": PatchMetricInfo("KL from the clean prediction", "nats", "the KL divergence"),
+}
+
+
+@dataclass(frozen=True)
+class PairRuns:
+    """One pair and the metric of its two runs without a patch.
+
+    answer, foil: the tokens whose logits are compared; the foil is None if the metric has none.
+    """
+
+    tokens: TokenPair
+    answer: AskedToken
+    foil: AskedToken | None
+    clean_metric: float
+    corrupt_metric: float
+
+
+@dataclass(frozen=True)
+class PatchEffect:
+    """What one patch does, mean over pairs.
+
+    places: what is patched, one place or several together: (layer, head), (layer, key/value head),
+        or (layer, 0) of what a layer has once.
+    metric: of the patched run. change: its difference to the metric of the base run.
+    share: the effect, which is ``change`` as a share of the difference between the two runs; NaN if
+        it is not shown. Its base rate is the effect of a source that has nothing to do with the
+        pair; its p-value is that of the difference to the base rate.
+    q: the q-value of Benjamini and Hochberg for the same difference; NaN if it was not requested.
+    gradient: the first-order estimate of the effect; NaN if it was not requested.
+    """
+
+    places: tuple[Place, ...]
+    metric: float
+    change: float
+    share: Mean = NOT_MEASURED
+    q: float = math.nan
+    gradient: float = math.nan
+
+    @property
+    def carries(self) -> bool:
+        """Return whether the effect is above its base rate, given how many patches were tried."""
+        return self.share.significant and self.share.value > (self.share.base_rate or 0.0)
+
+
+@dataclass(frozen=True)
+class TokenEffects:
+    """The effects of patching each token of one pair by itself.
+
+    places: the columns. tokens: the rows, as positions in the base prompt.
+    predicts: the position that predicts, or that is masked. values: (token, place), effects or
+        changes of the metric, whichever the report shows.
+    """
+
+    places: tuple[Place, ...]
+    tokens: tuple[int, ...]
+    predicts: int
+    values: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if self.values.shape != (len(self.tokens), len(self.places)):
+            raise ValueError(f"expected a value for each token and place, got {self.values.shape}")
+
+
+@dataclass(frozen=True, repr=False)
+class PatchReport(Report, Provenance):
+    """The result of one run of patching, and the choices that it was made with.
+
+    pairs: the pairs that were measured; the first one is shown.
+    effects: of every single patch, in the order of the grid. together: of heads patched at once.
+    by_token: the effects by token; None if they were not requested.
+    clean_metric, corrupt_metric: of the runs without a patch, mean over pairs.
+    ratio: whether effects are shares of the difference between the runs. If not, the runs hardly
+        differ, ``why`` says how little, and the changes of the metric are shown.
+    control: the sources of the base rate, in words; empty if there is none.
+    group: the number of query heads that share a patched head, which is 1 except for keys and
+        values of grouped heads.
+    rank_correlation: of gradient and exact effects; None unless both were requested.
+    text: the first clean prompt as it was given. source: where the pairs come from, in words.
+    labels: of heads, from the model card or from ``patterns``.
+    """
+
+    model: ModelInfo
+    kind: Kind
+    pairs: tuple[PairRuns, ...]
+    what: What
+    direction: Direction
+    at: At
+    metric: PatchMetric
+    method: Method
+    effects: tuple[PatchEffect, ...]
+    together: PatchEffect | None
+    by_token: TokenEffects | None
+    clean_metric: float
+    corrupt_metric: float
+    ratio: bool
+    why: str
+    control: str
+    group: int = 1
+    rank_correlation: float | None = None
+    labels: Mapping[Place, HeadLabel] = field(default_factory=dict)
+    pairs_wanted: int = 1
+    top: int = 8
+    fdr: bool = False
+
+    command = "patch"
+    lists = ("heads", "by_token", "pairs")
+
+    def data(self) -> dict[str, Any]:
+        from attnviz.inspect.interventions.patch.data import patch_data
+
+        return patch_data(self)
+
+    def rows(self) -> Iterable[tuple[object, ...]]:
+        from attnviz.inspect.interventions.patch.data import patch_rows
+
+        return patch_rows(self)
+
+    def document(self, *, explain: bool = False, hints: bool = False) -> Document:
+        from attnviz.inspect.interventions.patch.document import patch_document
+
+        return patch_document(self, explain=explain, hints=hints)
+
+    @property
+    def whole_layers(self) -> bool:
+        """Return whether a layer has one patch instead of one for each head."""
+        return self.what in WHOLE_LAYER
+
+    @property
+    def ranks(self) -> bool:
+        """Return whether the order of the heads means something: shares that have intervals."""
+        return self.ratio and any(each.share.interval is not None for each in self.effects)
+
+    def mean(self, effect: PatchEffect) -> Mean:
+        """Return what is shown of an effect: its gradient, its share, or the metric's change."""
+        if self.method == "gradient":
+            return Mean(effect.gradient)
+        return effect.share if self.ratio else Mean(effect.change)
+
+    def shown(self, effect: PatchEffect) -> float:
+        """Return the value of ``mean``."""
+        return self.mean(effect).value
+
+    def ranking(self, top: int | None = None) -> list[PatchEffect]:
+        """Return the patches with the largest finite effects of either sign."""
+        found = [each for each in self.effects if math.isfinite(self.shown(each))]
+        found.sort(key=lambda each: -abs(self.shown(each)))
+        return found[: self.top if top is None else top]
+
+    def column(self, column: int) -> str:
+        """Return the name over a column of the grid."""
+        letters = self._letters
+        return f"{letters}{column + self.index_base}" if letters else self.what
+
+    def name(self, place: Place) -> str:
+        """Return such as ``L2H5``, ``L2KV1`` or ``L2``."""
+        return place_name(place, self._letters, self.index_base)
+
+    @property
+    def _letters(self) -> str:
+        return "" if self.whole_layers else "H" if self.group == 1 else "KV"
+
+    def names(self, effect: PatchEffect) -> str:
+        """Return the names of everything that is patched at once."""
+        return " ".join(map(self.name, effect.places))

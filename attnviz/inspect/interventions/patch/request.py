@@ -1,0 +1,211 @@
+"""The options of ``patch`` and ``path``, and which of them do not go together."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from attnviz.engine.patching import WHOLE_LAYER, Direction, PatchMetric, What
+from attnviz.errors import UsageError
+from attnviz.inspect.interventions.prompts import PromptPairs, given_pairs
+from attnviz.options import (
+    HeadChoice,
+    IndexBase,
+    Kind,
+    Known,
+    Options,
+    Seed,
+    argument,
+    flag,
+    option,
+    read_bytes,
+    spelled_heads,
+)
+
+At = Literal["all", "last", "changed"]
+"""The tokens to patch: all, the one that predicts, or those in which the prompts differ."""
+
+Asked = Literal["exact", "gradient", "both"]
+"""Whether effects are measured, estimated to first order, or both."""
+
+
+@dataclass(frozen=True)
+class _PromptPair(Options):
+    """Two prompts, or many pairs."""
+
+    clean: str | None = argument(
+        "[CLEAN]",
+        "Prompt that shows the behaviour, in quotes (default: 40 built-in pairs).",
+        words=True,
+    )
+    corrupt: str | None = argument(
+        "[CORRUPT]", "The same prompt with another answer, of as many tokens.", words=True
+    )
+    pairs: Path | PromptPairs | None = option(
+        "FILE",
+        "Many pairs: JSON lines or CSV with clean, corrupt and, if wanted, answer and foil; - "
+        "reads standard input.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pairs: Any = self.pairs
+        if isinstance(pairs, str | os.PathLike):
+            object.__setattr__(self, "pairs", Path(pairs))
+        elif pairs is not None and not isinstance(pairs, PromptPairs):
+            object.__setattr__(self, "pairs", given_pairs(pairs))
+
+
+@dataclass(frozen=True)
+class _PromptChoice(_PromptPair):
+    """Prompts that may differ in length."""
+
+    align: Literal["start", "end"] | None = option(
+        "END",
+        "Take prompts of unequal length: align what they share, and what differs from its start "
+        "or end.",
+    )
+
+
+@dataclass(frozen=True)
+class _Patching(Options, panel="What is patched"):
+    """What is exchanged between the two runs."""
+
+    what: What = option(
+        "WHAT",
+        "Patch each head's output, query, key, value or pattern (attention weights); or each "
+        "layer's mlp or residual stream.",
+        "output",
+    )
+    direction: Direction = option(
+        "DIRECTION",
+        "denoise (clean activations into the corrupt run) or noise (the other way).",
+        "denoise",
+    )
+    at: At | None = option(
+        "TOKENS", "Patch at all tokens (default), the last one, or those that changed."
+    )
+    by_token: bool = flag("Patch each token by itself, for the chosen or the strongest heads.")
+    together: tuple[str, ...] = option(
+        "HEADS", "Also patch these heads all at once, such as L1H0,L1H2.", ()
+    )
+
+
+@dataclass(frozen=True)
+class _Measure(Options, panel="What is measured"):
+    """What is measured, and how."""
+
+    metric: PatchMetric = option(
+        "METRIC",
+        "logit_diff (answer - foil), log_prob (of the answer) or kl (from the clean prediction).",
+        "logit_diff",
+    )
+    answer: str | None = option(
+        "TOKEN", "The right token (default: what the clean prompt predicts).", words=True
+    )
+    foil: str | None = option(
+        "TOKEN", "The wrong token (default: what the corrupt prompt predicts).", words=True
+    )
+    method: Asked = option(
+        "METHOD", "exact, gradient (first-order estimate, one backward pass) or both.", "exact"
+    )
+    fdr: bool = flag("Add Benjamini-Hochberg q-values over pairs.")
+    max_memory: str | None = option(
+        "SIZE", "Limit the memory of the scan, such as 2GB (default: a share of what is free)."
+    )
+    resume: Path | None = option(
+        "FILE", "Keep the result of each finished pair there, and go on where a run ended."
+    )
+
+    @property
+    def memory(self) -> int | None:
+        """Return the most bytes that a pass may use; None for a share of the free memory."""
+        return read_bytes(self.max_memory) if self.max_memory is not None else None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.memory  # what cannot be read is refused now
+        if "" in (self.answer, self.foil):
+            raise UsageError("--answer or --foil is empty: expected one token")
+        if self.foil is not None and self.metric != "logit_diff":
+            raise UsageError(f"--foil is for --metric logit_diff, not {self.metric}")
+
+
+@dataclass(frozen=True)
+class _View(Options, panel="View"):
+    """How much is shown."""
+
+    top: int = option("N", "List so many heads in the ranking.", 8, min=1)
+
+
+@dataclass(frozen=True)
+class PatchRequest(
+    _PromptChoice, _Patching, HeadChoice, _Measure, Kind, _View, Known, IndexBase, Seed
+):
+    """All options of patching.
+
+    Raises UsageError for options that do not go together.
+    """
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "together", spelled_heads(self.together))
+        super().__post_init__()
+        what = self.what
+        whole = what in WHOLE_LAYER
+        one = self.clean is not None
+        if whole and (self.head or self.together):
+            named = "--head" if self.head else "--together"
+            raise UsageError(f"--what {what} has no heads: leave out {named}, or choose --layer")
+        if self.by_token and not one:
+            raise UsageError("--by-token shows the tokens of one pair: give CLEAN and CORRUPT")
+        if self.by_token and self.at is not None:
+            raise UsageError("--by-token patches each token by itself: leave out --at")
+        if self.fdr and one:
+            raise UsageError("--fdr needs many pairs to have a p-value at all: add --pairs FILE")
+        if self.method != "exact" and (what != "output" or self.by_token):
+            option = f"--what {what}" if what != "output" else "--by-token"
+            raise UsageError(f"--method {self.method} estimates heads' outputs: not {option}")
+        if not one and (self.answer is not None or self.foil is not None):
+            raise UsageError("--answer and --foil are of one pair: write them into the file")
+
+    @property
+    def chooses_heads(self) -> bool:
+        """Return whether heads or layers were chosen."""
+        return bool(self.head) or self.layer is not None
+
+    @property
+    def each_token(self) -> bool:
+        """Return whether each token is patched by itself, as in whole layers of one pair."""
+        one, whole = self.clean is not None, self.what in WHOLE_LAYER
+        return self.by_token or (one and whole and self.at is None)
+
+    @property
+    def where(self) -> At:
+        """Return the tokens that are patched together.
+
+        By default only the last token of a residual stream: all of its tokens carry everything.
+        """
+        return self.at or ("last" if self.what == "residual" else "all")
+
+
+@dataclass(frozen=True)
+class _Sender(Options):
+    """The head whose later readers are looked for."""
+
+    sender: str = argument("HEAD", "The head that later heads read from, such as L0H0.", ...)
+
+
+@dataclass(frozen=True)
+class _Into(Options):
+    """Which input of the later heads is looked at."""
+
+    into: Literal["query", "key", "value"] | None = option(
+        "WHAT", "Into their queries, keys or values alone (default: all three)."
+    )
+
+
+@dataclass(frozen=True)
+class PathRequest(_Sender, _PromptPair, _Into, _View, IndexBase, Seed):
+    """All options of the paths from one head."""

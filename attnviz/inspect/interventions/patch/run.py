@@ -1,0 +1,367 @@
+"""Measure the patches of a job pair by pair, and compute their effects over the pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.draw.signed import Place
+from attnviz.engine.known_labels import known_labels
+from attnviz.engine.patching import WHOLE_LAYER, Patch, PatchMetric, PatchScores
+from attnviz.engine.scan.run import Patching
+from attnviz.inspect.interventions.means import Ends, Mean, intervals, p_values
+from attnviz.inspect.interventions.patch.job import MOST_FOLLOWED, AskedPair, PatchJob
+from attnviz.inspect.interventions.patch.records import (
+    METRICS,
+    PairRuns,
+    PatchEffect,
+    PatchReport,
+    TokenEffects,
+)
+from attnviz.inspect.interventions.study import Metrics, Series, Study, progress
+from attnviz.measures.bootstrap import (
+    LEAST_TEXTS,
+    benjamini_hochberg,
+    few_note,
+    sign_flip_p,
+    spearman,
+)
+from attnviz.reading import finite
+from attnviz.records import Watch
+from attnviz.resume import ResumeFile
+
+_PATCHES, _CONTROL, _TOKENS, _GRADIENT = "patches", "control", "tokens", "gradient"
+"""The parts in a resume file."""
+
+
+class PatchSeries(Series[PatchScores]):
+    """The patches of some pairs.
+
+    asked: the pairs. patches: returns the patches of a pair. patching: the model, ready to be
+    measured.
+    """
+
+    changed, noun, nouns, text = "patches", "patch", "patches", "pair"
+
+    def __init__(
+        self,
+        name: str,
+        study: PatchStudy,
+        asked: Sequence[AskedPair],
+        patching: Patching,
+        patches: Callable[[AskedPair], Sequence[Patch]],
+    ) -> None:
+        self._asked = {one.index: one for one in asked}
+        self._patching, self._patches, self._metric = patching, patches, study.job.request.metric
+        super().__init__(name, len(patches(asked[0])), max(self._asked) + 1, study.file)
+
+    def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, PatchScores]]:
+        for pair, changes in missing.items():
+            asked = self._asked[pair]
+            foil = asked.foil.id if asked.foil is not None else None
+            found = self._patching.patch(pair, self._patches(asked), changes, asked.answer.id, foil)
+            yield from ((pair, piece) for piece in found)
+
+    def details(self, piece: PatchScores) -> dict[str, Any]:
+        return {"clean": dict(piece.clean), "corrupt": dict(piece.corrupt)}
+
+    def rebuild(
+        self, text: int, changes: tuple[int, ...], metrics: Metrics, kept: Any
+    ) -> PatchScores:
+        clean, corrupt = ({**kept[run]} for run in ("clean", "corrupt"))
+        if self._metric not in metrics.keys() & clean.keys() & corrupt.keys():
+            raise ValueError(f"there is no {self._metric}")
+        finite(clean[self._metric]), finite(corrupt[self._metric])
+        return PatchScores(text, changes, metrics, clean, corrupt)
+
+    def values(self, asked: AskedPair) -> NDArray[np.float64]:
+        """Return the metric of each patch (patch,) of a pair; NaN if it was not measured."""
+        found = np.full(self.count, np.nan)
+        for scores in self.pieces.get(asked.index, ()):
+            found[list(scores.patches)] = scores.metrics[self._metric]
+        return found
+
+    def plain(self, asked: AskedPair) -> tuple[float, float]:
+        """Return the metric of the clean run and of the corrupt run of a pair."""
+        scores = self.pieces[asked.index][0]
+        return scores.clean[self._metric], scores.corrupt[self._metric]
+
+
+class PatchStudy(Study):
+    """What was measured of a patch job.
+
+    series: what was measured, by part. followed: the places that were patched token by token.
+    """
+
+    def __init__(self, job: PatchJob, file: ResumeFile | None) -> None:
+        super().__init__(file)
+        self.job = job
+        self.series: dict[str, PatchSeries] = {}
+        self.notes: list[str] = []
+        self.followed: tuple[Place, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return self._part not in self.series or not self.series[self._part].pieces
+
+    @property
+    def _part(self) -> str:
+        """Return the part that the report is about."""
+        return _GRADIENT if self.job.request.method == "gradient" else _PATCHES
+
+    def run(self, watch: Watch) -> None:
+        """Measure the estimates, the patches, single tokens and the control, as requested."""
+        job, method = self.job, self.job.request.method
+        each = len(job.places) + bool(job.together)
+        controls = job.controls if method != "gradient" and job.request.metric != "kl" else ()
+        rounds = len(job.asked) * (2 if method == "both" else 1) + len(controls)
+        total = each * rounds + job.request.each_token * len(job.base) * MOST_FOLLOWED
+        add = progress(total, watch)
+
+        def measure(
+            part: str,
+            asked: Sequence[AskedPair],
+            patching: Patching = job.patching,
+            patches: Callable[[AskedPair], Sequence[Patch]] = job.patches,
+            some: Sequence[int] = (),
+        ) -> None:
+            series = self.series[part] = PatchSeries(part, self, asked, patching, patches)
+            series.cover(some or range(series.count), [one.index for one in asked], add)
+
+        if method != "exact":
+            estimated = job.opened("gradient")
+            measure(_GRADIENT, job.asked, estimated)
+            self.notes += estimated.notes
+        if method == "gradient":
+            return
+        measure(_PATCHES, job.asked)
+        if job.request.each_token:
+            self.followed = self._strongest_places()
+            measure(_TOKENS, job.asked[:1], patches=lambda one: job.by_token(self.followed)[1])
+        if controls:
+            # One pair has many sources and no p-value, which would need all patches.
+            some = self._strongest() if len(job.asked) == 1 else ()
+            measure(_CONTROL, controls, some=some)
+        self.notes += job.patching.notes
+
+    def _strongest(self) -> list[int]:
+        """Return the patches that the ranking shows, and the patch of heads together."""
+        job = self.job
+        shown = {effect.places for effect in self.report().ranking()}
+        singles = [number for number, place in enumerate(job.places) if (place,) in shown]
+        return [*singles, len(job.places)] if job.together else singles
+
+    def _strongest_places(self) -> tuple[Place, ...]:
+        """Return the places to patch token by token: those that were chosen, or the strongest."""
+        job = self.job
+        if job.request.chooses_heads or job.request.what in WHOLE_LAYER:
+            return job.places
+        return tuple(sorted(each.places[0] for each in self.report().ranking(MOST_FOLLOWED)))
+
+    # What was found ----------------------------------------------------------------------------
+
+    def report(self) -> PatchReport:
+        """Return the report of the finished pairs, or of a part of one if none is finished."""
+        job, request, series = self.job, self.job.request, self.series[self._part]
+        places: list[tuple[Place, ...]] = [(place,) for place in job.places]
+        places += [job.together] if job.together else []
+        direction = request.direction
+        measured = [one for one in job.asked if one.index in series.pieces]
+        rows = np.array([series.values(one) for one in measured])
+        whole = np.isfinite(rows).all(axis=1) | (np.arange(len(rows)) == 0)
+        kept = [one for one, each in zip(measured, whole, strict=True) if each]
+        clean, corrupt = np.array([series.plain(one) for one in kept]).T
+        ends = (clean, corrupt) if direction == "noise" else (corrupt, clean)
+        runs = Runs(*ends, rows[whole], self._control(kept, len(places)))
+        close = too_close(runs, job.threshold, request.seed)
+        found = effects(runs, places, not close, request.fdr, request.seed)
+        correlation = None
+        if request.method != "exact":
+            found, correlation = self._with_gradients(kept, runs, found, not close)
+        controlled = request.metric != "kl" and np.isfinite(runs.control).any()
+        return PatchReport(
+            model=job.model.info,
+            kind=job.kind,
+            pairs=tuple(
+                PairRuns(one.tokens, one.answer, one.foil, *metrics)
+                for one, *metrics in zip(kept, clean.tolist(), corrupt.tolist(), strict=True)
+            ),
+            what=request.what,
+            direction=direction,
+            at=request.where,
+            metric=request.metric,
+            method=request.method,
+            effects=found[: len(job.places)],
+            together=found[-1] if job.together else None,
+            by_token=self._by_token(runs, not close),
+            clean_metric=float(clean.mean()),
+            corrupt_metric=float(corrupt.mean()),
+            ratio=not close,
+            why=_why(close, job.threshold, request.metric, runs.difference),
+            control=_control_words(job) if controlled else "",
+            group=job.group,
+            rank_correlation=correlation,
+            labels=self._labels(),
+            text=job.text,
+            source=job.source,
+            pairs_wanted=job.wanted,
+            seed=request.seed,
+            seconds=self.seconds,
+            notes=(*job.notes, *self.notes, *few_note(len(kept), "pairs")),
+            complete=self.complete,
+            top=request.top,
+            fdr=request.fdr,
+            index_base=request.index_base,
+        )
+
+    def _control(self, kept: Sequence[AskedPair], count: int) -> NDArray[np.float64]:
+        """Return (pair, patch): the mean over the control's sources for each pair."""
+        found, series = np.full((len(kept), count), np.nan), self.series.get(_CONTROL)
+        for row, one in enumerate(kept):
+            own = [each for each in self.job.controls if each.of == one.index]
+            if own and series is not None:
+                found[row] = np.mean([series.values(each) for each in own], axis=0)
+        return found
+
+    def _with_gradients(
+        self, kept: Sequence[AskedPair], runs: Runs, found: tuple[PatchEffect, ...], ratio: bool
+    ) -> tuple[tuple[PatchEffect, ...], float | None]:
+        """Return the effects with their estimates, and the rank correlation of both for heads."""
+        estimates = np.array([self.series[_GRADIENT].values(one) for one in kept])
+        values = shares(runs, estimates) if ratio else estimates - runs.base[:, None]
+        means = values.mean(axis=0).tolist()
+        if self.job.request.method == "gradient":
+            both = [
+                PatchEffect(each.places, math.nan, math.nan, gradient=value)
+                for each, value in zip(found, means, strict=True)
+            ]
+            return tuple(both), None
+        both = [replace(one, gradient=value) for one, value in zip(found, means, strict=True)]
+        known = [each for each in both[: len(self.job.places)] if math.isfinite(each.share.value)]
+        exact = [each.share.value for each in known]
+        return tuple(both), spearman([each.gradient for each in known], exact)
+
+    def _by_token(self, runs: Runs, ratio: bool) -> TokenEffects | None:
+        series = self.series.get(_TOKENS)
+        if series is None:
+            return None
+        tokens, _ = self.job.by_token(self.followed)
+        values = series.values(self.job.asked[0])
+        first = Runs(runs.base[:1], runs.source[:1], values[None], values[None])
+        shown = shares(first, values[None])[0] if ratio else values - runs.base[0]
+        grid = shown.reshape(len(tokens), len(self.followed))
+        return TokenEffects(self.followed, tuple(tokens), self.job.asked[0].position, grid)
+
+    def _labels(self) -> Mapping[Place, Any]:
+        if self.job.request.what in WHOLE_LAYER or self.job.group > 1:
+            return {}
+        job = self.job
+        known = known_labels(job.model, job.kind, ignored=job.request.no_known_labels)
+        return {} if known is None else known.named()
+
+
+# From metrics to effects ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The metric over pairs.
+
+    base, source: (pair,) of the runs without a patch. patched: (pair, patch).
+    control: (pair, patch) with a source that has nothing to do with the pair; NaN if not measured.
+    """
+
+    base: NDArray[np.float64]
+    source: NDArray[np.float64]
+    patched: NDArray[np.float64]
+    control: NDArray[np.float64]
+
+    @property
+    def difference(self) -> float:
+        """Return the mean over pairs of source − base."""
+        return float((self.source - self.base).mean())
+
+
+def shares(runs: Runs, patched: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return values (pair, patch) whose mean is the effect and whose spread is its uncertainty.
+
+    The effect is the ratio of two means, R = Σ(patched − base) / Σ(source − base), so that a pair
+    whose runs hardly differ counts little; of one pair it is P of Wang et al. 2022. Each pair's
+    value is R + (x − R·y) / mean y, with x and y its numerator and denominator (the linearised
+    ratio estimator, Cochran 1977, section 6.3).
+    """
+    change = patched - runs.base[:, None]
+    apart = (runs.source - runs.base)[:, None]
+    ratio = change.mean(axis=0) / apart.mean()
+    found: NDArray[np.float64] = ratio + (change - ratio * apart) / apart.mean()
+    return found
+
+
+def too_close(runs: Runs, threshold: float, seed: int) -> Ends | bool:
+    """Return whether the runs differ too little for shares of their difference.
+
+    If the confidence interval of the difference includes zero, its ends are returned instead.
+    """
+    if not math.isfinite(runs.difference):
+        return True
+    (ends,) = intervals((runs.source - runs.base)[:, None], seed)
+    if ends is not None and ends[0] <= 0 <= ends[1]:
+        return ends
+    return abs(runs.difference) < threshold
+
+
+def effects(
+    runs: Runs, places: Sequence[tuple[Place, ...]], ratio: bool, fdr: bool, seed: int
+) -> tuple[PatchEffect, ...]:
+    """Return an effect for each patch, in the order of ``places``.
+
+    ratio: whether there are shares. fdr: add q-values.
+    """
+    metric = runs.patched.mean(axis=0).tolist()
+    change = (runs.patched - runs.base[:, None]).mean(axis=0).tolist()
+    made = list(map(PatchEffect, places, metric, change))
+    if not ratio:
+        return tuple(made)
+    own, control = shares(runs, runs.patched), shares(runs, runs.control)
+    above = np.where(np.isfinite(control), own - control, own)
+    q = np.full(len(places), math.nan)
+    if fdr and len(own) >= LEAST_TEXTS:
+        q = benjamini_hochberg(sign_flip_p(above, seed))
+    found = map(
+        Mean,
+        own.mean(axis=0).tolist(),
+        [None if ends is None or math.isnan(ends[0]) else ends for ends in intervals(own, seed)],
+        [None if p is None or math.isnan(p) else p for p in p_values(above, seed)],
+        [None if math.isnan(base) else base for base in control.mean(axis=0).tolist()],
+    )
+    return tuple(
+        replace(each, share=share, q=value)
+        for each, share, value in zip(made, found, q.tolist(), strict=True)
+    )
+
+
+# In words ------------------------------------------------------------------------------------
+
+
+def _why(close: Ends | bool, threshold: float, metric: PatchMetric, difference: float) -> str:
+    """Return why there are no shares; empty if there are."""
+    if not math.isfinite(difference):
+        return "the metric of the plain runs is no number"
+    unit = METRICS[metric].unit
+    apart = f"clean and corrupt are {difference:+.2g} {unit} apart"
+    if isinstance(close, tuple):
+        return f"{apart} over the pairs, 95% CI [{close[0]:+.2g}, {close[1]:+.2g}]"
+    return f"{apart}, less than {threshold:.2g}" if close else ""
+
+
+def _control_words(job: PatchJob) -> str:
+    if not job.drawn:
+        return "the source of another pair"
+    if job.drawn == len(job.controls):
+        return "random tokens where the source differs"
+    return f"the source of another pair, for {job.drawn} of them random tokens"

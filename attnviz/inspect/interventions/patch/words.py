@@ -1,0 +1,336 @@
+"""The sentences of ``attnviz patch``: provenance, finding, caveats, explanation."""
+
+from __future__ import annotations
+
+from attnviz.draw.document import Facts, Part, Words
+from attnviz.draw.labels import token_label
+from attnviz.draw.provenance import counted, model_words
+from attnviz.inspect.interventions.patch.records import (
+    METRICS,
+    AskedToken,
+    PatchEffect,
+    PatchReport,
+    TokenEffects,
+)
+from attnviz.inspect.interventions.shown import incomplete
+from attnviz.measures.bootstrap import LEAST_TEXTS
+from attnviz.records import Tokens
+
+WHAT = {
+    "output": "head outputs",
+    "query": "queries",
+    "key": "keys",
+    "value": "values",
+    "pattern": "attention patterns",
+    "mlp": "MLP outputs",
+    "residual": "residual stream",
+}
+_AT = {"all": "", "last": " at the last token", "changed": " at the tokens that differ"}
+
+_NAMED = 2
+"""The most heads that the finding names."""
+
+_MOST = 0.5
+"""The share from which a token carries most of the difference."""
+
+
+def heading(report: PatchReport) -> Words:
+    """Return what was measured: the model, what was patched into what, how much, in one line."""
+    tokens = f"{len(report.pairs[0].tokens.corrupt)} tokens"
+    pairs = report.source if report.source.endswith("built-in pairs") else pair_count(report)
+    parts = [_patched(report), _amount(report), pairs if report.pairs_wanted > 1 else tokens]
+    return [(report.model.name, True), *((part, False) for part in parts)]
+
+
+def pair_count(report: PatchReport) -> str:
+    """Write the number of pairs that were measured."""
+    return counted(len(report.pairs), "pair")
+
+
+def _patched(report: PatchReport) -> str:
+    arrow = "clean → corrupt" if report.direction == "denoise" else "corrupt → clean"
+    at = " by token" if report.by_token is not None and report.whole_layers else _AT[report.at]
+    return f"{WHAT[report.what]}{at}, {arrow}"
+
+
+def _amount(report: PatchReport) -> str:
+    return counted(len(report.effects), _unit(report))
+
+
+def _unit(report: PatchReport) -> str:
+    return "layer" if report.whole_layers else "key/value head" if report.group > 1 else "head"
+
+
+# The finding ---------------------------------------------------------------------------------
+
+
+def finding(report: PatchReport) -> str:
+    """Return the answer in a sentence, with no more in it than the pairs can carry."""
+    lead = ""
+    if not report.complete:
+        lead = incomplete(len(report.pairs), report.pairs_wanted, "pair", "patches")
+    if report.model.weights == "random":
+        lead += "Random weights: "
+        return lead + _of_random(report)
+    return lead + _finding(report)
+
+
+def _of_random(report: PatchReport) -> str:
+    if not report.ratio:
+        return f"nothing carries a difference: {report.why}."
+    if report.ranks and not any(effect.carries for effect in report.effects):
+        return "nothing carries more than its base rate."
+    return "what carries the difference here tells nothing of a trained model."
+
+
+def _finding(report: PatchReport) -> str:
+    if not report.ratio:
+        return f"{report.why[0].upper()}{report.why[1:]}: no shares."
+    carried = METRICS[report.metric].carried
+    lead = "1 pair: an anecdote. " if len(report.pairs) == 1 else ""
+    inside = "In it, " if len(report.pairs) == 1 else ""
+    if report.metric != "kl" and report.clean_metric < report.corrupt_metric:
+        lead += "The clean prompt favours the answer less than the corrupt one does. "
+    if 1 < len(report.pairs) < LEAST_TEXTS:
+        lead += f"{len(report.pairs)} pairs are too few for intervals. "
+    if report.method == "gradient":
+        best = [f"{report.names(e)} {percent(e.gradient)}" for e in report.ranking(_NAMED)]
+        return f"{lead}Largest estimates: {' and '.join(best)}; nothing was patched."
+    if report.together is not None:
+        total = sum(_alone(report, report.together))
+        names, share = report.names(report.together), percent(report.together.share.value)
+        return (
+            f"{lead}{inside}{names} together carry {share} of {carried}; "
+            f"singly they add up to {percent(total)}."
+        )
+    tokens = report.by_token
+    if report.what == "residual" and tokens is not None and tokens.predicts in tokens.tokens:
+        return lead + _moves(report, tokens)
+    named = [each for each in report.ranking(len(report.effects)) if report.shown(each) > 0]
+    based = [each for each in named if each.share.base_rate is not None]
+    if report.ranks or based:
+        named = [each for each in named if each.carries] if report.ranks else based
+        named = [each for each in named if not each.share.value <= (each.share.base_rate or 0.0)]
+        if not named:
+            return f"{lead}None of {_amount(report)} carries more of {carried} than its base rate."
+    if not named:
+        return f"{lead}No {_unit(report)} that was patched carries any of {carried}."
+    first, *others = named[:_NAMED]
+    if first.share.value > 1:
+        apart = abs(report.clean_metric - report.corrupt_metric)
+        carried += f" of {apart:.2g} {METRICS[report.metric].unit}"
+    mlp = f"{'t' if inside else 'T'}he MLP of " if report.what == "mlp" else ""
+    said = f"{inside}{mlp}{report.names(first)} carries {percent(first.share.value)} of {carried}"
+    if tokens is not None:
+        return f"{lead}{said}{_at_token(report, first)}."
+    said += _base(first, True)
+    more = [f", {report.names(e)} {percent(e.share.value)}{_base(e)}" for e in others]
+    (most, *_) = report.ranking(1)
+    if most.share.value < 0 and not report.ranks:
+        more = [f"; {report.names(most)} opposes it ({percent(most.share.value)})"]
+    return f"{lead}{said}{''.join(more)}."
+
+
+def _base(effect: PatchEffect, named: bool = False) -> str:
+    base = effect.share.base_rate
+    return "" if base is None else f" ({'base rate ' * named}{percent(base)})"
+
+
+def _at_token(report: PatchReport, best: PatchEffect) -> str:
+    """Return what the strongest patch carries at its strongest token alone."""
+    found = report.by_token
+    if found is None or best.places[0] not in found.places:
+        return _base(best, True)
+    column = found.values[:, found.places.index(best.places[0])]
+    at = int(abs(column).argmax())
+    return f", at {token_name(report, found.tokens[at])} alone {percent(float(column[at]))}"
+
+
+def _moves(report: PatchReport, found: TokenEffects) -> str:
+    """Return the first layer in which the token that predicts carries most of the difference."""
+    values = found.values[found.tokens.index(found.predicts)].tolist()
+    reached = next((at for at, value in enumerate(values) if value >= _MOST), None)
+    name = f"{token_name(report, found.predicts)}, which predicts,"
+    if reached is None:
+        return f"In no layer does {name} carry half of the difference."
+    layer = report.name(found.places[reached])
+    return f"On entering {layer}, {name} carries {percent(values[reached])}."
+
+
+def token_name(report: PatchReport, token: int) -> str:
+    """Write a token of the base run's prompt and its position."""
+    return f"“{token_label(base_tokens(report).texts[token])}” ({token})"
+
+
+def base_tokens(report: PatchReport) -> Tokens:
+    """Return the prompt of the first pair's base run, which the patches change."""
+    pair = report.pairs[0].tokens
+    return pair.clean if report.direction == "noise" else pair.corrupt
+
+
+def percent(value: float) -> str:
+    """Write a share such as ``61%``."""
+    return f"{100 * value:.0f}%".replace("-0%", "0%")
+
+
+def _alone(report: PatchReport, joint: PatchEffect) -> list[float]:
+    single = {effect.places[0]: report.shown(effect) for effect in report.effects}
+    return [single[place] for place in joint.places]
+
+
+# Provenance ----------------------------------------------------------------------------------
+
+
+def about(report: PatchReport) -> list[Part]:
+    """Return what a reader needs to repeat the run: model, pairs, patches."""
+    kind = [] if report.kind == "self" else [f"{report.kind} attention"]
+    facts = [*kind, pair_count(report), *[report.source] * bool(report.source)]
+    facts += [f"seed {report.seed}"]
+    methods = {
+        "exact": "exact",
+        "gradient": "first-order estimate by gradient (attribution patching)",
+        "both": "exact, beside the first-order estimate",
+    }
+    return [
+        Facts([*model_words(report.model), *((fact, False) for fact in facts)]),
+        Facts(
+            [(_patched(report), False), (_amount(report), False), (methods[report.method], False)]
+        ),
+    ]
+
+
+def runs(report: PatchReport) -> Facts:
+    """Return the metric of both runs without a patch."""
+    metric, pair = METRICS[report.metric], report.pairs[0]
+    name = metric.name
+    if len(report.pairs) == 1 and report.metric != "kl":
+        name = name.replace("answer", quoted(pair.answer))
+        name = name.replace("foil", quoted(pair.foil)) if pair.foil is not None else name
+    over = f", mean of {pair_count(report)}" if len(report.pairs) > 1 else ""
+    numbers = f"clean {report.clean_metric:+.2f}, corrupt {report.corrupt_metric:+.2f}"
+    return Facts([(f"M = {name}{over}: {numbers}", False)])
+
+
+def base_rate(report: PatchReport) -> list[Part]:
+    """Return a line on what the base rate is; empty if there is none."""
+    if report.metric == "kl" and report.method != "gradient":
+        return [Facts([("no base rate with --metric kl: logit_diff and log_prob have one", False)])]
+    if not report.control or not report.ratio or report.by_token is not None:
+        return []
+    side = "clean" if report.direction == "denoise" else "corrupt"
+    control = report.control.partition(",")[0].replace("source", f"{side} prompt")
+    return [Facts([(f"base rate: the same patch with {control}", False)])]
+
+
+def quoted(word: AskedToken) -> str:
+    """Return a token in quotes."""
+    return f"“{token_label(word.text)}”"
+
+
+def grid_title(report: PatchReport, brief: bool = False) -> str:
+    """Return the title of the grid of all patches."""
+    metric = METRICS[report.metric]
+    if report.method == "gradient":
+        return "Estimated effect" + " of patching each head (gradient)" * (not brief)
+    if not report.ratio:
+        return f"Δ M, {metric.unit}" if brief else f"Change of M = {metric.name} by each patch"
+    if brief:
+        return "effect"
+    each = "layer" if report.whole_layers else "head"
+    return f"Effect of patching each {each}: share of {metric.carried} (1 = all of it)"
+
+
+def token_title(report: PatchReport) -> str:
+    """Return the title of the grid of tokens."""
+    share = "effect" if report.ratio else f"Δ M, {METRICS[report.metric].unit}"
+    what = WHAT[report.what]
+    return f"{what[0].upper()}{what[1:]} patched at one token alone ({share})"
+
+
+def joint_words(report: PatchReport, joint: PatchEffect) -> str:
+    """Write what heads carry together, and the sum of what each carries alone."""
+    total, found = sum(_alone(report, joint)), report.shown(joint)
+    if not report.ratio:
+        unit = METRICS[report.metric].unit
+        return f"together {found:+.3f} {unit}, sum of single patches {total:+.3f}"
+    between = f"interactions {percent(found - total)}"
+    return f"together {percent(found)}, sum of single patches {percent(total)}, {between}"
+
+
+def caveats(report: PatchReport) -> list[str]:
+    """Return sentences on what the numbers cannot say."""
+    found = []
+    if not report.ratio:
+        found.append(
+            f"no shares: {report.why}; a share of so little would be noise, and the changes of the "
+            "metric are shown."
+        )
+    if report.control and report.ratio:
+        found.append(
+            f"base rate: the same patch with {report.control}; what it does too is not about the "
+            "right prompt."
+        )
+    if report.ranks:
+        tried = len(report.effects)
+        found.append(
+            f"interval: 95%, bootstrap-t over {pair_count(report)}, 2,000 draws, of the ratio of "
+            "means."
+        )
+        found.append(
+            f"named first: what is above its base rate with p at most .05 among all {tried}, by "
+            "bootstrap-t over the pairs, largest |t|."
+        )
+    if report.fdr:
+        found.append(
+            "q: Benjamini & Hochberg, over the patches, of the p of effect − base rate by sign "
+            "flips of the pairs."
+        )
+    if report.rank_correlation is not None:
+        found.append(
+            f"rank correlation of gradient and exact effects: {report.rank_correlation:+.2f}."
+        )
+    if report.group > 1:
+        found.append(
+            f"shared: {report.group} query heads read each key/value head, and are patched "
+            "together with it."
+        )
+    if len(report.effects) > 1 and report.method != "gradient":
+        found.append(
+            "single patches contain interactions: effects need not add up to 1, and a head that "
+            "another one can replace may show none; --together patches several at once."
+        )
+    return found
+
+
+def explanation(report: PatchReport) -> list[str]:
+    """Return how to read it, with this report's own strongest head."""
+    one, other = ("clean", "corrupt") if report.direction == "denoise" else ("corrupt", "clean")
+    metric = METRICS[report.metric]
+    said = [
+        f"How to read this: both prompts run once. Then the {other} prompt runs again, and at one "
+        f"place it is given what the {one} run had there; all that follows is computed anew "
+        "(activation patching; Vig et al. 2020, Meng et al. 2022, Wang et al. 2022).",
+        f"effect: how far that moves {metric.name} from the {other} run to the {one} run, "
+        f"(M_patched − M_{other}) / (M_{one} − M_{other}): 0 is no effect, 1 all of the "
+        "difference; below 0 it moves away. Over several pairs it is the ratio of both means.",
+    ]
+    for best in report.ranking(1):
+        said.append(f"here: {report.names(best)} has {_value(report, best)}.")
+    if report.control:
+        said.append(
+            "base rate: much of an effect can come from taking the other prompt's words away, "
+            "whatever is put in their place; only what exceeds the base rate is about the right "
+            "words."
+        )
+    if report.labels:
+        said.append("label: what the head attends to, as attnviz patterns measures it.")
+    said.append(
+        "denoise shows what is enough to bring the answer back, noise what is needed to keep it; "
+        "the two need not agree. One pair is an anecdote: --pairs takes many."
+    )
+    return said
+
+
+def _value(report: PatchReport, effect: PatchEffect) -> str:
+    value = report.shown(effect)
+    return f"{value:+.2f}" + f" {METRICS[report.metric].unit}" * (not report.ratio)

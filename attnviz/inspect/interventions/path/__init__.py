@@ -1,0 +1,1 @@
+"""``attnviz path``: which later heads read straight from one head."""

@@ -1,0 +1,173 @@
+"""The document of ``attnviz path``: what reads from a head, in three grids and a ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnviz.draw import document as doc
+from attnviz.draw.grid import full_width
+from attnviz.draw.numbers import NumberScale
+from attnviz.draw.provenance import counted, model_words, named, notes_group
+from attnviz.draw.signed import signed_scale
+from attnviz.engine.patching import What
+from attnviz.inspect.interventions.patch.words import WHAT, percent
+from attnviz.inspect.interventions.path.path import INTO, Listener, PathReport
+from attnviz.inspect.interventions.shown import base_rates, effect_grid, effect_table
+from attnviz.measures.words import joined
+
+_GAP = 3
+_LEAST_ROWS = 3
+_NAMED = 2
+
+_LEAST = 0.005
+"""The least share that the finding names: less is written as 0%."""
+
+_METHOD = (
+    "direct path, norms held: what the sender writes reaches the later head along the residual "
+    "stream alone, with each norm scaled as in the corrupt run; paths through heads and MLPs "
+    "between are not in it"
+)
+_EXPLANATION = (
+    "How to read this: both prompts run once. What a head writes differs between them, and so do "
+    "the queries, keys and values of the heads behind it (path patching, Wang et al. 2022, "
+    "Goldowsky-Dill et al. 2023; here to first order).",
+    "share: of what differs in a later head's queries (keys, values) between the prompts, how much "
+    "comes straight from this head: Σ⟨Δq_sender, Δq⟩ / Σ‖Δq‖² over tokens. The shares of all that "
+    "writes before add up to 1, but for what the norms' own change does.",
+    "other heads: the mean share of the other heads of the sender's layer.",
+    "explained: the shares of all that writes before it, added up; far from 1 the approximation is "
+    "poor. differs: the norm of the difference over the norm in the clean run.",
+    "A head that is listened to need not matter to the answer: attnviz patch measures that.",
+)
+
+
+def path_document(
+    report: PathReport, *, explain: bool = False, hints: bool = False
+) -> doc.Document:
+    """Return the document of a report, with its first screen."""
+    info, tokens = report.model, report.pairs[0].clean
+    facts = [counted(len(report.pairs), "pair"), *[report.source] * bool(report.source)]
+    about: list[doc.Part] = [
+        doc.Facts([*model_words(info), *((fact, False) for fact in facts)]),
+        doc.Quote("clean", report.text, 8),
+        doc.Quote("corrupt", joined(report.pairs[0].corrupt), 8),
+    ]
+    shown = [into for into in INTO if _of(report, into)]
+    grids = [path_grid(report, into) for into in shown]
+    bar = signed_scale(_scale(report.listeners), "share", "share")
+    kind = f" {WHAT[report.into]}" if report.into else ""
+    return doc.Document(
+        f"what reads from a head of {info.name}",
+        f"What reads from {report.name(report.sender)} of {info.name}",
+        [
+            doc.Group(about),
+            notes_group((*info.notes, *report.notes), tokens),
+            doc.Group([doc.Note(_METHOD, 100)]),
+            doc.Group([*grids[:-1], grids[-1]._replace(scale=bar)], beside=doc.Beside(0, _GAP)),
+            doc.Group([path_table(report, report.top)]),
+            doc.Group([path_table(report, len(report.listeners))], full=True),
+        ],
+        [doc.Say(text, 100) for text in _EXPLANATION] if explain else (),
+        [doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
+        heading=[
+            *named(info),
+            (f"what{kind} of later heads take from {report.name(report.sender)}", False),
+            (report.source or counted(len(report.pairs), "pair"), False),
+        ],
+        quoted=report.text if len(report.pairs) == 1 else "",
+        finding=finding(report),
+        first=lambda columns, lines: first_groups(report, columns),
+    )
+
+
+def first_groups(report: PathReport, columns: int) -> list[doc.Group]:
+    """Return the first screen: the grid of the strongest input, as many others as fit, the ranking.
+
+    columns: the width of the screen.
+    """
+    strongest = report.listeners[0].into
+    order = [strongest, *(into for into in INTO if into != strongest and _of(report, into))]
+    grids: list[doc.HeadGrid] = []
+    width = -_GAP
+    for into in order:
+        grid = path_grid(report, into)
+        width += max(full_width(grid), len(grid.title[0][0])) + _GAP
+        if grids and width > columns:
+            break
+        grids.append(grid)
+    table = path_table(report, len(report.listeners))._replace(least=_LEAST_ROWS)
+    held = doc.Note("direct path to first order, norms held: --explain")
+    return [doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group([table]), doc.Group([held])]
+
+
+def _hints(report: PathReport, explained: bool) -> list[str]:
+    best = report.listeners[0]
+    hints = [f"--into {best.into}"] if report.into is None else []
+    hints.append("attnviz patch measures what carries the answer")
+    return hints + ["--explain"] * (not explained)
+
+
+# Words ---------------------------------------------------------------------------------------
+
+
+def finding(report: PathReport) -> str:
+    """Return which heads read most from the sender, with what, and the base rate."""
+    sender = report.name(report.sender)
+    lead = "1 pair: an anecdote. In it, " if len(report.pairs) == 1 else ""
+    if report.model.weights == "random":
+        lead = "Random weights: "
+    above = [one for one in report.listeners if one.share.value >= _LEAST and not one.share.unclear]
+    if not above:
+        return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}."
+    first, *more = [one for one in above if one.into == above[0].into][:_NAMED]
+    said = f"{sender} makes {percent(first.share.value)} of what differs in {_owned(report, first)}"
+    said += "".join(f", {percent(one.share.value)} in {_owned(report, one, False)}" for one in more)
+    others = first.share.base_rate
+    rest = "" if others is None else f"; other heads {percent(others)}"
+    return f"{lead}{said}{rest}."
+
+
+def _owned(report: PathReport, one: Listener, whole: bool = True) -> str:
+    return f"{report.name(one.place, one.into)}'s" + f" {WHAT[one.into]}" * whole
+
+
+# Grid and ranking ----------------------------------------------------------------------------
+
+
+def _of(report: PathReport, into: What) -> list[Listener]:
+    return [one for one in report.listeners if one.into == into]
+
+
+def _scale(listeners: Sequence[Listener]) -> NumberScale:
+    return NumberScale.over(one.share.value for one in listeners)
+
+
+def path_grid(report: PathReport, into: What) -> doc.HeadGrid:
+    """Return a grid of the sender's share in one input of every later head; all have one scale."""
+    found = _of(report, into)
+    grid = effect_grid(
+        {one.place: one.share for one in found},
+        _scale(report.listeners),
+        f"share of their {WHAT[into]}",
+        lambda column: f"{report.letter(into)}{column + report.index_base}",
+        base=report.index_base,
+    )
+    return grid._replace(title=grid.title[:1])
+
+
+def path_table(report: PathReport, most: int) -> doc.Table:
+    """Return a row for each listener: share, interval, share of other heads, explained, differs."""
+    scale, shown = _scale(report.listeners), report.listeners[:most]
+    found = [one.share for one in shown]
+    return effect_table(
+        "",
+        [f"{report.name(one.place, one.into)} {one.into}" for one in shown],
+        found,
+        scale,
+        [
+            (f"share{scale.times}", [scale.text(one.value) for one in found]),
+            base_rates("other heads", found, scale),
+            ("explained", [f"{one.explained:.2f}" for one in shown]),
+            ("differs", [percent(one.moved) for one in shown]),
+        ],
+    )

@@ -1,0 +1,93 @@
+"""Read pairs of prompts from the command line, a file or Python code, or take the built-in ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from attnviz.errors import UsageError
+from attnviz.reading import PACKAGED
+from attnviz.texts import read_rows
+
+_BUILT_IN = PACKAGED / "probes" / "pairs.jsonl"
+_NEEDED, _ALLOWED = ("clean", "corrupt"), ("answer", "foil")
+
+
+class Prompts(NamedTuple):
+    """Two prompts as they were given, and the words that are expected after each."""
+
+    clean: str
+    corrupt: str
+    answer: str | None = None
+    foil: str | None = None
+
+
+class PromptPairs(NamedTuple):
+    """The pairs of prompts of a run.
+
+    prompts: at least one pair. source: where they come from, in words; empty if they were typed.
+    lines: the line of each pair in its file; empty if there is no file.
+    """
+
+    prompts: tuple[Prompts, ...]
+    source: str = ""
+    lines: tuple[int, ...] = ()
+
+    @property
+    def built_in(self) -> bool:
+        """Return whether these are the built-in pairs."""
+        return self.source.endswith("built-in pairs")
+
+    def place(self, index: int) -> str:
+        """Return how a message names a pair: nothing, or ``pair 3 (line 4): ``."""
+        return f"pair {index + 1} (line {self.lines[index]}): " if self.lines else ""
+
+
+def read_pairs(
+    clean: str | None, corrupt: str | None, file: Path | PromptPairs | None
+) -> PromptPairs:
+    """Return the pair of CLEAN and CORRUPT, those of ``--pairs``, or the built-in ones.
+
+    Raises UsageError if two sources are given or a prompt is missing, LoadError as ``read_rows``.
+    """
+    if file is not None:
+        if clean is not None:
+            raise UsageError("expected one source of prompts: CLEAN and CORRUPT, or --pairs")
+        if isinstance(file, PromptPairs):  # of Python code
+            return file
+        found = read_rows(file, "--pairs", _NEEDED, _ALLOWED)
+        return PromptPairs(tuple(map(_prompts, found.rows)), found.source, found.lines)
+    if clean is None:
+        found = read_rows(_BUILT_IN, "--pairs", _NEEDED, _ALLOWED)
+        count = len(found.rows)
+        return PromptPairs(tuple(map(_prompts, found.rows)), f"{count} built-in pairs", found.lines)
+    if corrupt is None:
+        raise UsageError(
+            'expected two prompts: attnviz patch "CLEAN" "CORRUPT", or --pairs FILE for many'
+        )
+    for name, text in (("CLEAN", clean), ("CORRUPT", corrupt)):
+        if not text.strip():
+            raise UsageError(f"{name} is empty: expected at least one word")
+    return PromptPairs((Prompts(clean, corrupt),))
+
+
+def given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
+    """Return the pairs that Python code gave; UsageError for anything else."""
+    made = []
+    for row in rows:
+        if not isinstance(row, Mapping) or not {*_NEEDED} <= {*row} <= {*_NEEDED, *_ALLOWED}:
+            raise UsageError(
+                "expected mappings with clean, corrupt and, if wanted, answer and foil; got "
+                f"{row!r:.60}"
+            )
+        if not all(isinstance(text, str) and text.strip() for text in row.values()):
+            raise UsageError(f"expected texts of at least one word, got {row!r:.60}")
+        made.append(_prompts(row))
+    if not made:
+        raise UsageError("expected at least one pair, got none")
+    return PromptPairs(tuple(made), "", tuple(range(1, len(made) + 1)))
+
+
+def _prompts(row: Mapping[str, str]) -> Prompts:
+    return Prompts(row["clean"], row["corrupt"], row.get("answer"), row.get("foil"))

@@ -1,0 +1,105 @@
+"""How effects are shown: a grid of places, and a table with a row for each effect.
+
+Both are the same for ablations, patches and paths; each adds columns of its own to the table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from attnviz.draw import document as doc
+from attnviz.draw.numbers import NumberScale
+from attnviz.draw.provenance import counted, label_title
+from attnviz.draw.signed import Place, interval_text, layer_grid, ranked_table
+from attnviz.inspect.interventions.means import Mean
+from attnviz.records import HeadLabel
+
+Cells = tuple[str | doc.Column, Sequence[str]]
+"""A column of a table and its cells."""
+
+
+def place_name(place: Place, letters: str, base: int) -> str:
+    """Return such as ``L2H5`` or ``L2KV1``; without letters the name of the layer, ``L2``.
+
+    base: 0, or 1 for names that start at one.
+    """
+    layer = f"L{place[0] + base}"
+    return f"{layer}{letters}{place[1] + base}" if letters else layer
+
+
+def effect_grid(
+    found: Mapping[Place, Mean],
+    scale: NumberScale,
+    title: str,
+    column: Callable[[int], str],
+    *,
+    base: int,
+    blank: Iterable[Place] = (),
+    bar: doc.Scale | None = None,
+) -> doc.HeadGrid:
+    """Return a grid with a cell for each place; grey if its confidence interval includes zero.
+
+    Values that are not finite have no cell. The other parameters are those of ``layer_grid``.
+    """
+    known = {place: one for place, one in found.items() if math.isfinite(one.value)}
+    return layer_grid(
+        {place: one.value for place, one in known.items()},
+        scale,
+        title,
+        column,
+        base=base,
+        unclear={place for place, one in known.items() if one.unclear},
+        blank=blank,
+        bar=bar,
+    )
+
+
+def effect_table(
+    title: str,
+    names: Sequence[str],
+    found: Sequence[Mean],
+    scale: NumberScale,
+    columns: Sequence[Cells],
+) -> doc.Table:
+    """Return a row for each effect: a bar, its value, its interval or standard error, the rest.
+
+    columns: the value as it is written, then those behind the interval; a column without any
+    filled cell is left out. Rows whose interval includes zero are grey.
+    """
+    doubt: Cells = ("95% interval", [interval_text(one.interval, scale) for one in found])
+    if not any(doubt[1]):
+        plain = NumberScale(scale.limit, False, scale.percent)
+        doubt = ("std error", [number(one.error, plain) for one in found])
+    values, grey = [one.value for one in found], [one.unclear for one in found]
+    return ranked_table(title, names, values, scale, [columns[0], doubt, *columns[1:]], grey)
+
+
+def number(value: float | None, scale: NumberScale) -> str:
+    """Write a number; empty if it was not measured."""
+    return "" if value is None or math.isnan(value) else scale.text(value)
+
+
+def base_rates(title: str, found: Sequence[Mean], scale: NumberScale) -> Cells:
+    """Return the column of the base rates."""
+    return title, [number(one.base_rate, scale) for one in found]
+
+
+def label_column(
+    labels: Mapping[Place, HeadLabel],
+    heads: Iterable[Place | None],
+    write: Callable[[HeadLabel], str],
+) -> Cells:
+    """Return the column of the labels of heads; None stands for several heads."""
+    known = [labels.get(head) if head is not None else None for head in heads]
+    cells = ["" if label is None else write(label) for label in known]
+    return doc.Column(label_title(labels.values()), right=False), cells
+
+
+def incomplete(done: int, wanted: int, noun: str, changes: str) -> str:
+    """Return the first words of the finding of an interrupted run.
+
+    done, wanted: texts or pairs, each called ``noun``. changes: such as ``ablations``.
+    """
+    share = f"{done} of {counted(wanted, noun)}" if wanted > 1 else f"a part of the {changes}"
+    return f"Incomplete, {share}. "

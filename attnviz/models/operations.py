@@ -1,0 +1,137 @@
+"""How many operations a run takes, counted from the sizes of the model.
+
+The choice of a backend and of threads, the time that is announced and the progress all count here.
+An operation is an addition or a multiplication in a product of matrices; what is done to single
+numbers, such as an exponential, is counted as the operations that take as long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # parameters are counted and threads are chosen without NumPy
+    from attnviz.attention.stack_shape import StackShape
+    from attnviz.models.model import Model
+
+_SINGLE = 100.0
+"""Operations of a product in whose time a function of one number is computed (about 1 ns)."""
+
+
+@dataclass(frozen=True)
+class ModelSizes:
+    """The sizes of a model that its operations are counted from.
+
+    matrices: numbers in the matrices of one layer; reading: in those of queries, keys and values.
+    width: of the residual. mixed: width of all heads' outputs together.
+    vocabulary: words that logits are computed of; 0 without a language model's head.
+    """
+
+    layers: int
+    heads: int
+    matrices: float
+    reading: float
+    width: int
+    mixed: int
+    vocabulary: int
+
+    @property
+    def weights(self) -> float:
+        """Return how many numbers the matrices of all layers have."""
+        return self.layers * self.matrices
+
+    def every_head(self) -> Iterator[int]:
+        """Yield the layer of each head."""
+        for layer in range(self.layers):
+            yield from repeat(layer, self.heads)
+
+    def forward(self, tokens: int) -> float:
+        """Return the operations of all layers over a text."""
+        return self.layers * self._layer(tokens)
+
+    def read_out(self, tokens: int) -> float:
+        """Return the operations of the logits of so many tokens, and of comparing them."""
+        return tokens * self.vocabulary * (2.0 * self.width + 5 * _SINGLE)
+
+    def changed(self, tokens: int, layers: Iterable[int], read: int | None = None) -> float:
+        """Return the operations of a text and of changes to it, each a row from its layer on.
+
+        layers: for each change the layer where it begins. read: of how many tokens the logits are
+            compared; None for all.
+        """
+        begins = Counter(layers)
+        rows = 1
+        total = 0.0
+        for layer in range(self.layers):
+            total += rows * self._layer(tokens)
+            # A row's attention in its first layer is that of the text, up to its output.
+            total += begins[layer] * (self._layer(tokens) - self._attention(tokens))
+            rows += begins[layer]
+        return total + rows * self.read_out(tokens if read is None else read)
+
+    def numbers_kept(self, tokens: int) -> float:
+        """Return how many numbers the run of a text holds that changes begin in."""
+        return 4.0 * self.layers * tokens * self.width
+
+    def numbers_inside(self, tokens: int, rows: int) -> float:
+        """Return how many numbers a layer makes at once of so many rows of a text."""
+        single = rows * tokens * (8.0 * self.width + 8 * self.mixed + 2 * self._inner)
+        return single + 2.0 * rows * self.heads * tokens**2
+
+    @property
+    def _inner(self) -> float:
+        """Return about how wide a feed-forward block is inside."""
+        return (self.matrices - self.reading) / (2.0 * self.width)
+
+    def _layer(self, tokens: int) -> float:
+        single = tokens * (2 * self._inner + 14.0 * self.width) * _SINGLE
+        products = 2.0 * tokens * (self.matrices - self.reading)
+        return products + single + self._attention(tokens)
+
+    def _attention(self, tokens: int) -> float:
+        """Return the operations of queries, keys, values, weights and what they mix."""
+        cells = float(tokens) * tokens
+        return 2.0 * tokens * self.reading + cells * (4.0 * self.mixed + 5 * self.heads * _SINGLE)
+
+
+def sizes_of(model: Model) -> ModelSizes:
+    """Return the sizes of a model: its own, or those of its info if it has none."""
+    sizes = getattr(model, "sizes", None)
+    if isinstance(sizes, ModelSizes):
+        return sizes
+    info = model.info
+    width = info.heads * info.head_dim
+    return ModelSizes(
+        layers=info.layers,
+        heads=info.heads,
+        matrices=12.0 * width**2,
+        reading=3.0 * width**2,
+        width=width,
+        mixed=width,
+        vocabulary=0,
+    )
+
+
+def sizes_of_stack(
+    shape: StackShape, roles: Mapping[str, tuple[int, ...]], predicts: bool
+) -> ModelSizes:
+    """Return the sizes of a stack with tensors of these shapes.
+
+    roles: the shape of a tensor by its role; a tensor that holds several roles is named once.
+    predicts: whether it has a language model's head.
+    """
+    inside = sum(math.prod(size) for role, size in roles.items() if role.startswith("layers."))
+    (width,) = roles["layers.0.attention_norm.weight"]
+    return ModelSizes(
+        layers=shape.layers,
+        heads=shape.heads,
+        matrices=inside / shape.layers,
+        reading=(shape.heads + 2.0 * shape.kv_heads) * shape.head_dim * width,
+        width=width,
+        mixed=shape.heads * shape.head_dim,
+        vocabulary=roles["tokens.weight"][0] if predicts else 0,
+    )

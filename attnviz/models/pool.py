@@ -1,0 +1,185 @@
+"""Deals tasks out to several threads, each with a BLAS of one thread.
+
+Threads that share a small matrix product wait for each other; threads that each have a text, or
+rows, of their own do not. The calling thread works too, so that Ctrl-C reaches it at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import copy_context
+from threading import Condition, Thread, local
+from typing import Any, Generic, TypeVar
+
+from attnviz.models.threads import blas_alone, workers
+
+_Task = TypeVar("_Task")
+_Found = TypeVar("_Found")
+
+_WORTH = 5e8
+"""Operations of which a thread is sooner done alone than it wakes another (about 5 ms)."""
+
+_thread = local()
+"""Of a thread that does a task: ``inside``, its pool and how many tasks it is within."""
+
+
+class _StoppedError(Exception):
+    """Nobody waits any more for what a thread works on."""
+
+
+def spread(
+    run: Callable[[_Task], _Found], tasks: Iterable[_Task], operations: float = _WORTH
+) -> list[_Found]:
+    """Return what ``run`` returns for each task; see ``in_turn``."""
+    return list(in_turn(run, tasks, operations))
+
+
+def in_turn(
+    run: Callable[[_Task], _Found], tasks: Iterable[_Task], operations: float = _WORTH
+) -> Iterator[_Found]:
+    """Yield what ``run`` returns for each task, in the order of the tasks, from several threads.
+
+    run: NumPy code that may run in several threads at once; what it raises is raised in the task's
+        turn, and the tasks after it are given up. Tasks that it deals out itself are shared by the
+        same threads.
+    operations: of all tasks together, as ``models.operations`` counts them.
+    """
+    given = list(tasks)
+    pool, depth = getattr(_thread, "inside", (None, 0))
+    if len(given) < 2 or operations < _WORTH or workers() == 1:
+        for task in given:
+            if pool is not None:
+                pool.check()
+            yield run(task)
+    elif pool is not None:
+        yield from pool.results(_Batch(run, given, depth))
+    else:
+        with _Pool().open() as pool:
+            yield from pool.results(_Batch(run, given, depth))
+
+
+class _Batch(Generic[_Task, _Found]):
+    """Tasks that were dealt out at once.
+
+    depth: how many tasks it lies within. waiting: those that nobody has begun. count: of all.
+    found, failed: what came of the others.
+    """
+
+    def __init__(self, run: Callable[[_Task], _Found], tasks: list[_Task], depth: int) -> None:
+        self.depth = depth
+        self.waiting = deque(enumerate(tasks))
+        self.count = len(tasks)
+        self.found: dict[int, _Found] = {}
+        self.failed: dict[int, Exception] = {}
+        self._run = run
+        # Another thread has not the context of this one, such as NumPy's ways with overflow.
+        self._context = copy_context()
+
+    def is_done(self, place: int) -> bool:
+        return place in self.found or place in self.failed
+
+    def do(self, place: int, task: _Task) -> None:
+        """Do a task; an error is kept for the one who waits for the result."""
+        with _Kept(self.failed, place):
+            self.found[place] = self._context.copy().run(self._run, task)
+
+    def result(self, place: int) -> _Found:
+        if place in self.failed:
+            raise self.failed[place]
+        return self.found.pop(place)
+
+
+class _Kept:
+    """Keeps the error that ends a block."""
+
+    def __init__(self, failed: dict[int, Exception], place: int) -> None:
+        self._failed, self._place = failed, place
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, Exception):
+            self._failed[self._place] = error
+        return isinstance(error, Exception)
+
+
+class _Pool:
+    """The threads that share all tasks of one outermost call, the one that calls included."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._batches: list[_Batch[Any, Any]] = []
+        self._threads: list[Thread] = []
+        self._stopped = False
+
+    @contextmanager
+    def open(self) -> Iterator[_Pool]:
+        """Let the threads work until the block ends, however it ends."""
+        with blas_alone():
+            try:
+                yield self
+            finally:
+                with self._changed:
+                    self._stopped = True
+                    self._changed.notify_all()
+                for thread in self._threads:
+                    thread.join()
+
+    def check(self) -> None:
+        """Raise an error if nobody waits any more for what this thread works on."""
+        if self._stopped:
+            raise _StoppedError
+
+    def results(self, batch: _Batch[_Task, _Found]) -> Iterator[_Found]:
+        """Yield the results of a batch in order; this thread does tasks of it as well."""
+        with self._changed:
+            self._batches.append(batch)
+            waiting = sum(len(each.waiting) for each in self._batches)
+            while len(self._threads) + 1 < workers(waiting):
+                self._threads.append(Thread(target=self._work, daemon=True))
+                self._threads[-1].start()
+            self._changed.notify_all()
+        try:
+            for place in range(batch.count):
+                while not batch.is_done(place):
+                    self.check()
+                    self._step(batch, place)
+                yield batch.result(place)
+        finally:
+            with self._changed:
+                self._batches.remove(batch)
+
+    def _work(self) -> None:
+        while not self._stopped:
+            self._step()
+
+    def _step(self, own: _Batch[Any, Any] | None = None, wanted: int = 0) -> None:
+        """Do a task of the batch ``own`` or of one within, or of any; wait if there is none.
+
+        wanted: the task of ``own`` whose result is awaited.
+        """
+        with self._changed:
+            batch = next((each for each in self._batches[::-1] if _may_do(own, each)), None)
+            if batch is None:
+                if not self._stopped and (own is None or not own.is_done(wanted)):
+                    self._changed.wait()
+                return
+            place, task = batch.waiting.popleft()
+        before = getattr(_thread, "inside", (None, 0))
+        _thread.inside = self, batch.depth + 1
+        try:
+            batch.do(place, task)
+        finally:
+            _thread.inside = before
+        with self._changed:
+            self._changed.notify_all()
+
+
+def _may_do(own: _Batch[Any, Any] | None, other: _Batch[Any, Any]) -> bool:
+    """Return whether one who waits for ``own`` may do a task of another batch meanwhile.
+
+    Each lies deeper than the one before, so that tasks do not pile up on a thread.
+    """
+    return bool(other.waiting) and (own is None or other is own or other.depth > own.depth)

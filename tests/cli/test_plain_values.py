@@ -1,0 +1,74 @@
+"""Plain values are converted as Typer converts them, which needs pydantic, but without it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+import typer
+
+from attnviz.cli.app import COMMANDS
+from attnviz.cli.groups import _NOT_PLAIN, _converted
+from tests.test_import_hygiene import SENTENCE, imported
+
+TYPED = ["7", "-1", "+1", "0", "007", "99999999999999999999", "1_000", "1.5", "1e3", "٣", " 5 ", ""]
+TYPED += ["x", "tiny", "true", "cpu", "auto", "Viridis", "viridis", "never", "é"]
+
+
+def parameters() -> list[Any]:
+    """Every parameter of every command, as Typer declares it."""
+    found = []
+    for name in COMMANDS:
+        command = typer.main.get_command(getattr(import_module(f"attnviz.cli.{name}"), name))
+        found += [pytest.param(command, one, id=f"{name} {one.name}") for one in command.params]
+    return found
+
+
+def values(one: Any) -> list[Any]:
+    """What a person may type, and the default; of a parameter that may be repeated, tuples."""
+    several = one.multiple or one.nargs == -1
+    typed = [*((each,) for each in TYPED), ("7", "x"), ()] if several else TYPED
+    return [*typed, one.default, None]
+
+
+@pytest.mark.parametrize(("command", "one"), parameters())
+def test_a_plain_value_is_what_typer_makes_of_it(command: Any, one: Any) -> None:
+    context = command.make_context("attnviz", [], resilient_parsing=True)
+    convert, one.callback, one.required = type(one).process_value, None, False
+    for value in values(one):
+        found = _converted(one, value)
+        if found is _NOT_PLAIN:
+            continue
+        expected = convert(one, context, value)
+        if isinstance(found, tuple):
+            found, expected = list(found), list(expected)
+        assert (found, type(found)) == (expected, type(expected)), value
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["params", "--d-model", "4096", "--heads", "32", "--json"],
+        ["params", "llama-2-70b", "--tokens", "4096", "--memory", "160GB"],
+        ["heads", SENTENCE, "--head", "L1H1", "--palette", "grey", "--index-base", "1"],
+    ],
+)
+def test_plain_values_need_no_pydantic(arguments: list[str]) -> None:
+    packages, _ = imported(*arguments)
+    assert "typer" in packages
+    assert "pydantic" not in packages
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--tokens", "x"], "Invalid value for '--tokens': Input should be a valid integer"),
+        (["--palette", "green"], "'green' is not one of 'viridis', 'magma', 'blues', 'grey'"),
+    ],
+)
+def test_typer_reports_what_is_no_value(arguments: list[str], said: str) -> None:
+    command = typer.main.get_command(import_module("attnviz.cli.params").params)
+    with pytest.raises(typer.TyperException) as caught:
+        command.main(["gpt2", *arguments], standalone_mode=False)
+    assert said in caught.value.format_message()

@@ -1,0 +1,135 @@
+"""Parts of a map and of a grid around a cursor: what is drawn where, and where a click lands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+from rich.segment import Segment
+
+from attnviz.draw.axes import Axes
+from attnviz.draw.blocks import Line
+from attnviz.draw.grid_part import GridCell, GridPart, GridPicture, draw_part
+from attnviz.draw.map_part import MapPart, MapPicture, map_part
+from attnviz.draw.maps import Fit, Place
+from attnviz.draw.palette import Tint
+from attnviz.draw.theme import Theme
+
+PLAIN = Theme(colour=False)
+COLOUR = Theme()
+
+
+def weights(count: int) -> np.ndarray:
+    found = np.tril(np.random.default_rng(0).random((count, count)))
+    return found / found.sum(-1, keepdims=True)
+
+
+def part(count: int, cursor: Place, corner: Place | None = None) -> MapPart:
+    names = [f"w{place}" for place in range(count)]
+    return MapPart(weights(count), Axes(names, names, causal=True), cursor, corner or Place(0, 0))
+
+
+def text_of(line: Line) -> str:
+    return "".join(segment.text for segment in line)
+
+
+def styles_at(line: Line, column: int) -> Segment:
+    """The character at a column, with its style."""
+    for segment in line:
+        if column < cell_len(segment.text):
+            return Segment(segment.text[column], segment.style)
+        column -= cell_len(segment.text)
+    raise AssertionError("nothing is there")
+
+
+PLANS = [
+    Fit(1, True, (3, 3)),
+    Fit(1, False, (4, 4)),
+    Fit(2, False, (1, 1)),
+    Fit(4, False, (1, 1), 2),
+]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+@pytest.mark.parametrize("cursor", [Place(0, 0), Place(17, 5), Place(39, 39)], ids=str)
+def test_the_cursor_is_seen_and_a_click_on_it_finds_it(plan: Fit, cursor: Place) -> None:
+    picture: MapPicture = map_part(part(40, cursor), plan, COLOUR, 14, 40)
+    assert len(picture.lines) <= 14
+    assert all(cell_len(text_of(line)) <= 40 for line in picture.lines)
+    accents = {COLOUR.accent().color, COLOUR.accent(ground=True).bgcolor}
+    found = set()
+    for y in range(picture.top, len(picture.lines)):
+        for x in range(picture.left, 40):
+            place = picture.cell_at(x, y)
+            if place is None:
+                continue
+            style = styles_at(picture.lines[y] + [Segment(" " * 40)], x).style
+            if style is not None and accents & {style.color, style.bgcolor}:
+                found.add(place)
+    # Two rows share a line: then a click finds the upper one.
+    near = [abs(each[0] - cursor[0]) < 2 * plan.factors[0] for each in found]
+    assert found
+    assert all(near)
+    assert all(each[1] == cursor[1] // plan.factors[1] * plan.factors[1] for each in found)
+
+
+def test_outside_of_the_map_no_cell_is_found() -> None:
+    picture = map_part(part(6, Place(2, 1)), Fit(2, False, (1, 1)), PLAIN, 10, 60)
+    assert picture.whole
+    assert picture.left == 0  # the tokens stand on the diagonal
+    assert [picture.cell_at(0, 0), picture.cell_at(11, 5)] == [Place(0, 0), Place(5, 5)]
+    assert [picture.cell_at(12, 5), picture.cell_at(0, 6), picture.cell_at(-1, 0)] == [None] * 3
+
+
+@pytest.mark.parametrize("wide", [1, 2, 4])
+def test_rows_stay_as_long_as_their_cells_whatever_they_say(wide: int) -> None:
+    plan = Fit(wide, False, (1, 1), max(wide // 2, 1))
+    picture = map_part(part(30, Place(20, 7)), plan, PLAIN, 12, 24)
+    lengths = {cell_len(text_of(line)) for line in picture.lines[1:]}
+    assert lengths == {picture.left + min(30, (24 - picture.left) // wide) * wide}
+
+
+def grid(rows: int, columns: int, cursor: tuple[int, int]) -> GridPart:
+    cells = {
+        (row, column): GridCell(("prev .85", "prev", "P"), Tint(200), 0.85)
+        for row in range(rows)
+        for column in range(columns)
+    }
+    names = [f"L{row}" for row in range(rows)], [f"H{column}" for column in range(columns)]
+    return GridPart(*names, cells, cursor, {(0, 0)})
+
+
+@pytest.mark.parametrize("theme", [COLOUR, PLAIN])
+@pytest.mark.parametrize("cursor", [(0, 3), (15, 7), (31, 0)])
+@pytest.mark.parametrize("lines", [8, 16, 40])
+def test_the_row_of_the_cursor_is_drawn_and_clicks_find_its_cells(
+    theme: Theme, cursor: tuple[int, int], lines: int
+) -> None:
+    shown = grid(32, 8, cursor)
+    picture: GridPicture = draw_part(shown, theme, lines, 60, focused=True)
+    assert len(picture.lines) <= lines
+    assert all(cell_len(text_of(line)) <= 60 for line in picture.lines)
+    found = {
+        place: (x, y)
+        for y in range(len(picture.lines))
+        for x in range(60)
+        if (place := picture.cell_at(x, y)) is not None
+    }
+    row = cursor[0] - cursor[0] % picture.shared
+    x, y = found[row, cursor[1]]
+    assert picture.lines[y][0].text.split()[0] == f"L{cursor[0]}"
+    assert picture.left <= x < picture.left + 8 * picture.wide
+    assert picture.cell_at(picture.left - 1, y) is None
+    assert picture.cell_at(x, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"), [(80, "prev .85"), (48, "prev"), (19, "P"), (3 + 8 * 3, "P")]
+)
+def test_a_cell_has_its_longest_text_that_fits(columns: int, said: str) -> None:
+    shown = grid(2, 8, (0, 1))
+    picture = draw_part(shown, COLOUR, 10, columns, focused=False)
+    below = text_of(picture.lines[2])
+    assert below[picture.left :][: picture.wide].strip() == said
+    assert "×" in text_of(picture.lines[1])[picture.left :][: picture.wide]
+    assert shown.widths() == (3 + 9 * 8, 3 + 5 * 8, 3 + 2 * 8, 3 + 8)

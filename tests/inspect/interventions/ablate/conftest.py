@@ -1,0 +1,147 @@
+"""Scans of made-up numbers, small enough to read back whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.draw.terminal import terminal_block
+from attnviz.draw.theme import Theme
+from attnviz.engine.effects import METRICS, Metric, Variant
+from attnviz.inspect.interventions.ablate.document import ablation_document
+from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.means import Mean
+from attnviz.measures.one_text import head_scores, notable_heads
+from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
+
+TEXT = "Old Tom saw Ann, and Ann saw Tom."
+PIECES = ("<s>", "Old", " Tom", " saw", " A", "nn", ",", " and", " A", "nn", " saw", " Tom", ".")
+LAYERS, HEADS = 3, 5
+
+
+ASIDE: tuple[Metric, ...] = ("kl", "flip_rate", "output_mse", "output_cosine")
+
+
+def tokens_of(texts: Sequence[str]) -> Tokens:
+    ids = {text: 100 + place for place, text in enumerate(dict.fromkeys(texts))}
+    special = tuple(text == "<s>" for text in texts)
+    return Tokens(tuple(ids[text] for text in texts), tuple(texts), special)
+
+
+def attention(info: ModelInfo, tokens: Tokens) -> HeadsReport:
+    rng = np.random.default_rng(3)
+    count = len(tokens)
+    layers = []
+    for layer in range(info.layers):
+        raw = np.tril(rng.dirichlet(np.full(count, 0.3), (info.heads, count)) + 1e-4)
+        weights = (raw / raw.sum(-1, keepdims=True)).astype(np.float32)
+        layers.append(LayerWeights(layer, tuple(range(info.heads)), weights))
+    record = AttentionRecord(info, "self", True, tokens, tokens, tuple(layers))
+    scores = head_scores(record)
+    return HeadsReport(record, scores, notable_heads(scores, 3), False)
+
+
+def made_effect(
+    variant: Variant,
+    values: Mapping[Metric, float],
+    *,
+    texts: int = 1,
+    intervals: Mapping[Metric, tuple[float, float]] = MappingProxyType({}),
+    adjusted: Mapping[Metric, float] = MappingProxyType({}),
+    bases: Mapping[Metric, float] = MappingProxyType({}),
+    errors: Mapping[Metric, float] = MappingProxyType({}),
+    token_losses: tuple[Any, ...] = (),
+) -> Effect:
+    """An effect of these values by metric, and of what else is known of each."""
+    means = {
+        name: Mean(
+            value,
+            intervals.get(name),
+            adjusted.get(name),
+            bases.get(name),
+            errors.get(name),
+            METRICS[name].signed,
+        )
+        for name, value in values.items()
+    }
+    return Effect(variant, texts, means, token_losses)
+
+
+def with_loss(effect: Effect, **fields: Any) -> Effect:
+    """An effect with other fields of its loss delta's estimate."""
+    loss = replace(effect.means["loss_delta"], **fields)
+    return replace(effect, means={**effect.means, "loss_delta": loss})
+
+
+def effect_of(variant: Variant, rng: np.random.Generator, texts: int, tokens: int) -> Effect:
+    """Made-up costs; the loss delta is the mean of those by token, so that screens agree."""
+    by_token = np.concatenate([[np.nan], rng.normal(0.05, 0.3, tokens - 1) ** 3])
+    delta = float(by_token[1:].mean())
+    values = dict(zip(ASIDE, rng.uniform(0, (0.5, 1, 0.3, 0.1)).tolist(), strict=True))
+    intervals: dict[Metric, tuple[float, float]] = {
+        "loss_delta": (delta - 0.004, delta + 0.003),
+        "kl": (values["kl"] - 0.01, values["kl"] + 0.02),
+    }
+    return made_effect(
+        variant,
+        {"loss_delta": delta, **values},
+        texts=texts,
+        intervals=intervals if texts >= 5 else {},
+        adjusted={"loss_delta": 0.03 if abs(delta) > 0.01 else 0.5} if texts > 5 else {},
+        token_losses=(by_token,) * texts,
+    )
+
+
+def make_report(
+    *,
+    layers: int = LAYERS,
+    heads: int = HEADS,
+    pieces: Sequence[str] = PIECES,
+    texts: int = 1,
+    variants: Sequence[Variant] | None = None,
+    kv_heads: int | None = None,
+    patterns: bool = True,
+    **fields: Any,
+) -> AblationReport:
+    """A scan of every head, or of ``variants``; the other names are fields of the report."""
+    rng = np.random.default_rng(11)
+    info = ModelInfo(
+        "made", "0123456789abcdef", "None", "float32", layers, heads, kv_heads or heads, 8
+    )
+    tokens = tokens_of(pieces)
+    if variants is None:
+        variants = [Variant(((layer, head),)) for layer in range(layers) for head in range(heads)]
+    effects = tuple(effect_of(variant, rng, texts, len(tokens)) for variant in variants)
+    made = AblationReport(
+        info,
+        "self",
+        (tokens,) * texts,
+        effects,
+        baseline={"loss": 3.25},
+        text=TEXT,
+        texts_wanted=texts,
+        patterns=attention(info, tokens) if patterns else None,
+    )
+    return replace(made, **fields)
+
+
+@pytest.fixture(scope="session")
+def scans() -> Callable[..., AblationReport]:
+    """Makes reports of made-up numbers."""
+    return make_report
+
+
+def drawn(report: AblationReport, theme: Theme, room: int, explain: bool = False) -> str:
+    """The screen of a report, without its colours."""
+    return terminal_block(ablation_document(report, explain=explain), theme, room).plain
+
+
+@pytest.fixture(scope="session")
+def screen() -> Callable[..., str]:
+    """``screen(report, theme, room, explain=False)``: what a terminal shows."""
+    return drawn

@@ -1,0 +1,204 @@
+"""What a scan says on the screen: whole, at fixed widths, and what each part of it tells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.draw.document import Group, HeadGrid, Maps, Part, Table
+from attnviz.draw.labels import width
+from attnviz.draw.theme import Theme
+from attnviz.engine.effects import Variant
+from attnviz.inspect.interventions.ablate.document import ablation_document
+from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+
+from .conftest import made_effect
+
+PLAIN = Theme("viridis", colour=False)
+ASCII = Theme("viridis", colour=False, ascii=True, encoding="ascii")
+JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
+THREE = [*(Variant(((layer, 3),)) for layer in range(3)), JOINT]
+GRADIENTS = {(layer, head): (layer + 2 * head) / 700 for layer in range(3) for head in range(5)}
+
+Scans = Callable[..., AblationReport]
+Screen = Callable[..., str]
+
+CASES: dict[str, tuple[dict[str, Any], int, Theme]] = {
+    "all_80": ({}, 80, PLAIN),
+    "all_120": ({"source": "a.txt"}, 120, PLAIN),
+    "all_200": ({"layers": 4, "heads": 19}, 200, PLAIN),
+    "narrow_40": ({"by_token": True}, 40, PLAIN),
+    "ascii_80": ({"by_token": True}, 80, ASCII),
+    "chosen_80": ({"variants": THREE}, 80, PLAIN),
+    "by_token_100": ({"variants": THREE, "by_token": True, "top": 1}, 100, PLAIN),
+    "explained_100": ({}, 100, PLAIN),
+    "many_texts_120": (
+        {"texts": 6, "mode": "mean", "reference": "the 6 measured texts", "source": "six.txt"},
+        120,
+        PLAIN,
+    ),
+    "many_heads_80": ({"layers": 2, "heads": 47, "patterns": False}, 80, PLAIN),
+    "kl_80": ({"metric": "kl"}, 80, PLAIN),
+    "flips_80": ({"metric": "flip_rate"}, 80, PLAIN),
+    "gradient_80": ({"variants": [], "method": "gradient", "gradients": GRADIENTS}, 80, PLAIN),
+    "budget_80": (
+        {
+            "variants": [Variant(((2, 4),)), Variant(((1, 4),)), Variant(((0, 4),))],
+            "method": "budget",
+            "rank_correlation": 0.5,
+            "gradients": GRADIENTS,
+        },
+        80,
+        PLAIN,
+    ),
+    "incomplete_80": ({"texts": 2, "complete": False, "texts_wanted": 7}, 80, PLAIN),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(
+    name: str, scans: Scans, screen: Screen, golden: Callable[[str, str], None]
+) -> None:
+    fields, room, theme = CASES[name]
+    golden(name, screen(scans(**fields), theme, room, explain=name.startswith("explained")))
+
+
+@pytest.mark.parametrize("room", [20, 33, 47, 80, 120, 200])
+@pytest.mark.parametrize("colour", [True, False])
+def test_no_line_is_too_wide(scans: Scans, screen: Screen, room: int, colour: bool) -> None:
+    report = scans(
+        variants=[Variant(((0, head),)) for head in range(5)] + [JOINT],
+        texts=5,
+        by_token=True,
+        source="a/very/long/path/of/texts.jsonl",
+        notes=("a note of some length that has to be broken where the screen ends",),
+    )
+    for line in screen(report, Theme("viridis", colour=colour), room, explain=True).splitlines():
+        assert width(line) <= room, line
+
+
+def test_tokens_and_names_cannot_act_on_the_terminal(scans: Scans, screen: Screen) -> None:
+    evil = "\x1b[31m[/]\x9b\u202e"
+    told = dict.fromkeys(("source", "text", "answer", "foil", "reference"), evil)
+    report = scans(
+        pieces=("<s>", evil, "\n", " \u200b"), by_token=True, mode="mean", notes=(evil,), **told
+    )
+    named = made_effect(Variant(((0, 1), (1, 1)), evil), {"loss_delta": 0.1})
+    shown = screen(replace(report, effects=(*report.effects, named)), PLAIN, 90)
+    assert not {"\x1b", "\x9b", "\u202e", "\u200b"} & set(shown)
+
+
+def parts(report: AblationReport) -> list[Part]:
+    """The parts of the document, however deep they stand."""
+
+    def inside(group: Group) -> list[Part]:
+        return [
+            part
+            for member in group.parts
+            for part in (inside(member) if isinstance(member, Group) else [member])
+        ]
+
+    return [part for group in ablation_document(report).groups for part in inside(group)]
+
+
+def test_the_longest_bar_is_the_largest_value(scans: Scans) -> None:
+    table, *_ = (part for part in parts(scans()) if isinstance(part, Table))
+    sizes = [abs(row.bar[0]) for row in table.rows if row.bar]
+    limits = {row.bar[1] for row in table.rows if row.bar}
+    assert limits == {max(sizes)}
+    assert sizes[0] == max(sizes)
+
+
+def test_the_map_and_every_table_hold_every_ablation(scans: Scans) -> None:
+    report = scans()
+    drawn = parts(report)
+    (cells,) = (part.cells for part in drawn if isinstance(part, HeadGrid))
+    assert len(cells) == len(report.effects)
+    for effect in report.effects:
+        cell, value = cells[effect.variant.heads[0]], effect.value("loss_delta")
+        assert (cell.strength > 0) == (value > 0) == (cell.text[0] == "+")
+        assert f"{value:.6g}" in cell.tip
+    table = [part for part in drawn if isinstance(part, Table)][-1]
+    for row, effect in zip(table.rows, report.effects, strict=True):
+        assert row.cells[0] == report.name(effect.variant)
+        assert float(row.cells[1]) == pytest.approx(effect.shown("loss_delta").value, abs=6e-5)
+        shown = [effect.shown(name).value for name in report.metrics_aside()]
+        said = [float(cell.rstrip("%")) for cell in row.cells[3:]]
+        assert said == pytest.approx(shown, abs=0.6)
+
+
+def test_ablations_that_ask_for_it_have_their_text_coloured(scans: Scans) -> None:
+    assert len([part for part in parts(scans()) if isinstance(part, Maps)]) == 1
+    *_, text = (part for part in parts(scans(by_token=True)) if isinstance(part, Maps))
+    assert len(text.maps) == 4
+    for shown in text.maps:
+        assert shown.weights.shape == (1, 13)
+        assert np.nanmax(np.abs(shown.weights)) <= shown.limit
+
+
+def test_together_says_what_the_parts_add_up_to(scans: Scans, screen: Screen) -> None:
+    report = scans(variants=THREE)
+    total = sum(effect.value("loss_delta") for effect in report.effects[:3])
+    found = re.search(
+        r"head 3 of every layer: sum of single ablations ([+-][\d.]+)",
+        screen(report, PLAIN, 100),
+    )
+    assert found is not None
+    assert float(found[1]) == pytest.approx(total, abs=0.00006)
+
+
+def with_values(report: AblationReport, *changed: Effect, **fields: Any) -> AblationReport:
+    return replace(report, effects=changed, **fields)
+
+
+def test_no_loss_by_token_is_said(scans: Scans, screen: Screen) -> None:
+    report = scans(by_token=True)
+    bare = (made_effect(e.variant, {"output_mse": e.value("output_mse")}) for e in report.effects)
+    said = screen(with_values(report, *bare, metric="output_mse"), PLAIN, 100)
+    assert "no loss for each token" in said
+
+
+def test_the_control_and_the_errors_have_their_columns(scans: Scans, screen: Screen) -> None:
+    report = scans(mode="resample", draws=3, reference="another text")
+    effects = [
+        made_effect(
+            e.variant,
+            {"loss_delta": e.value("loss_delta")},
+            bases={} if place else {"loss_delta": 0.0042},
+            errors={"loss_delta": 0.0011},
+        )
+        for place, e in enumerate(report.effects)
+    ]
+    said = screen(with_values(report, *effects), PLAIN, 120)
+    row = next(line for line in said.splitlines() if line.startswith("L0H0 "))
+    assert "0.0011" in row
+    assert "+0.0042" in row
+    assert "std error" in said
+    assert "random direction of equal norm" in said
+
+
+def test_what_is_no_number_stays_blank_and_is_told(scans: Scans, screen: Screen) -> None:
+    report = scans(by_token=True)
+    odd = {0: float("nan"), 1: float("inf"), 2: float("-inf")}
+    effects = [
+        made_effect(
+            e.variant,
+            {"loss_delta": odd.get(place, e.value("loss_delta"))},
+            token_losses=(np.full(13, np.inf),),
+        )
+        for place, e in enumerate(report.effects)
+    ]
+    broken = with_values(report, *effects)
+    said = screen(broken, PLAIN, 100)
+    assert "no numbers: 3 ablations overflowed" in said
+    assert "nan" not in said
+    assert "inf" not in said
+    order = broken.ranking(99)
+    assert len(order.matter) == 12
+    lost = [made_effect(e.variant, {"loss_delta": float("nan")}) for e in effects]
+    assert "none, no ablation changes" in screen(with_values(report, *lost), PLAIN, 100)

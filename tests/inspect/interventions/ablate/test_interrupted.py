@@ -1,0 +1,157 @@
+"""Killed or interrupted at any moment, a scan loses nothing that it has finished."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pyte
+import pytest
+
+from ....conftest import POSIX, Start, interrupted
+
+COUNT = 32
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    lines = [
+        f"Text {n}: Mary saw John, and John saw {'Mary ' * (1 + n % 3)}\n" for n in range(COUNT)
+    ]
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def pieces(path: Path) -> int:
+    """Whole lines behind the first."""
+    return max(path.read_bytes().count(b"\n") - 1, 0) if path.exists() else 0
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    for _ in range(6000):
+        if condition():
+            return
+        assert process.poll() is None, "the scan ended before it could be stopped"
+        time.sleep(0.005)
+    raise AssertionError("the scan did not get there")
+
+
+def test_killed_three_times_and_resumed(
+    run: Any,
+    program: Sequence[str],
+    environment: dict[str, str],
+    texts: Path,
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "scan.jsonl"
+    arguments = ("ablate", "--texts", str(texts), "--resume", str(path), "--json", "--quiet")
+    for enough in (2, 5, 12):
+        process = subprocess.Popen(
+            [*program, *arguments],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        wait_for(lambda enough=enough: pieces(path) >= enough, process)
+        process.kill()
+        process.communicate()
+        assert pieces(path) >= enough
+    before = pieces(path)
+    resumed = run(*arguments).document
+    done = [json.loads(line) for line in path.read_text(encoding="ascii").splitlines()[1:]]
+    removals = [entry["text"] for entry in done if entry["part"] == "removals"]
+    assert removals == list(range(COUNT))  # nothing was measured twice
+    assert len(done) > before
+    whole = run("ablate", "--texts", str(texts), "--json", "--quiet").document
+    for document in (resumed, whole):
+        document.pop("seconds")
+    assert resumed == whole
+    again = run(*arguments).document
+    again.pop("seconds")
+    assert again == whole
+
+
+@POSIX
+def test_ctrl_c_shows_what_is_done(
+    program: Sequence[str], environment: dict[str, str], texts: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "scan.jsonl"
+    process = subprocess.Popen(
+        [*program, "ablate", "--texts", str(texts), "--resume", str(path), "--width", "100"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    wait_for(lambda: pieces(path) >= 4, process)
+    process.send_signal(signal.SIGINT)
+    out, err = (stream.decode() for stream in process.communicate(timeout=60))
+    assert process.returncode == 130
+    assert "Incomplete, " in out
+    assert f"of {COUNT} texts" in out
+    assert "Largest changes" in out
+    assert "goes on where this one ended" in err
+    assert err.endswith("attnviz: interrupted\n")
+    assert "Traceback" not in err
+    assert pieces(path) >= 4
+
+
+def test_ctrl_c_before_anything_is_done(start: Start) -> None:
+    child = start("ablate", "-")
+    time.sleep(1)
+    assert interrupted(child).replace("^C", "").split() == ["attnviz:", "interrupted"]
+
+
+def shown(
+    program: Sequence[str],
+    environment: dict[str, str],
+    columns: int,
+    *arguments: str,
+    **variables: str,
+) -> tuple[pyte.Screen, str]:
+    """The screen that a finished run leaves in a terminal, and all that was written to it."""
+    child = pexpect.spawn(
+        program[0],
+        [*program[1:], "ablate", *arguments],
+        env=environment | {"TERM": "xterm-256color", "COLORTERM": "truecolor"} | variables,
+        dimensions=(60, columns),
+        timeout=60,
+        encoding="utf-8",
+    )
+    output = child.read()
+    child.wait()
+    assert child.exitstatus == 0, output
+    screen = pyte.Screen(columns, 200)
+    pyte.Stream(screen).feed(output)
+    return screen, output
+
+
+@POSIX
+def test_a_real_terminal(program: Sequence[str], environment: dict[str, str], texts: Path) -> None:
+    screen, output = shown(program, environment, 120, "--texts", str(texts))
+    lines = [line.rstrip() for line in screen.display]
+    text = "\n".join(lines)
+    assert "ablating heads" in output  # the bar
+    assert "ablating heads" not in text  # gone at the end
+    assert lines[0].startswith("tiny · 24 heads · zero ablation")
+    assert "95% interval" in text
+    row = next(y for y, line in enumerate(lines) if line.startswith("L0 "))
+    backgrounds = {screen.buffer[row][x].bg for x in range(120)} - {"default"}
+    assert len(backgrounds) >= 3
+    inks = {screen.buffer[row][x].fg for x in range(4, 30)} - {"default"}
+    assert inks <= {"ffffff", "000000"}
+
+
+def test_a_terminal_without_colour(program: Sequence[str], environment: dict[str, str]) -> None:
+    screen, _ = shown(program, environment, 80, "--head", "3", NO_COLOR="1")
+    cells = [cell for line in screen.buffer.values() for cell in line.values()]
+    assert {cell.fg for cell in cells} | {cell.bg for cell in cells} == {"default"}
+    text = "\n".join(screen.display)
+    assert "▀" not in text
+    assert {"░", "█"} <= set(text)

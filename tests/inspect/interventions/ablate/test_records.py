@@ -1,0 +1,188 @@
+"""Order and names of ablations, and what a report gives to programs."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import get_args
+
+from attnviz.draw.theme import Theme
+from attnviz.draw.values import write_object
+from attnviz.engine.effects import METRICS, Metric, Variant
+from attnviz.inspect.interventions.ablate.data import ablation_data, ablation_rows
+from attnviz.inspect.interventions.ablate.records import AblationReport
+
+from .conftest import made_effect, with_loss
+
+JOINT = Variant(((0, 3), (1, 3), (2, 3)), "head 3 of every layer")
+
+Scans = Callable[..., AblationReport]
+
+
+def test_every_metric_has_its_row() -> None:
+    assert tuple(METRICS) == get_args(Metric)
+
+
+def of_many_texts(report: AblationReport, adjusted: float) -> AblationReport:
+    """The same with intervals and p values; those of heads 0 include zero."""
+    effects = []
+    for effect in report.effects:
+        value = effect.value("loss_delta")
+        wide = 2 * abs(value) if effect.variant.heads[0][1] == 0 else abs(value) / 2
+        ends = (value - wide, value + wide)
+        effects.append(with_loss(effect, interval=ends, adjusted=adjusted))
+    return replace(report, effects=tuple(effects))
+
+
+def test_one_text_is_no_ranking(scans: Scans) -> None:
+    report = scans()
+    order = report.ranking(99)
+    sizes = [abs(effect.value("loss_delta")) for effect in order.matter]
+    assert not report.ranks
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(sizes) == len(report.effects)
+    assert min(effect.value("loss_delta") for effect in order.matter) < 0
+    assert not order.harm
+
+
+def test_harm_must_be_significant_among_all(scans: Scans) -> None:
+    report = of_many_texts(scans(texts=6), adjusted=0.04)
+    assert report.ranks
+    order = report.ranking(99)
+    matter = [effect.value("loss_delta") for effect in order.matter]
+    harm = [effect.value("loss_delta") for effect in order.harm]
+    assert matter == sorted(matter, reverse=True)
+    assert min(matter) > 0
+    assert harm == sorted(harm)
+    assert max(harm) < 0
+    assert 0 not in {effect.variant.heads[0][1] for effect in order.harm}
+    assert {e.variant.heads[0][1] for e in order.matter if e.shown("loss_delta").unclear} == {0}
+    assert not of_many_texts(report, adjusted=0.06).ranking(99).harm
+
+
+def test_random_weights_have_no_ranking(scans: Scans) -> None:
+    report = of_many_texts(scans(texts=6), adjusted=0.01)
+    noise = replace(report, model=replace(report.model, weights="random"))
+    assert not noise.ranks
+    assert not noise.ranking(99).harm
+
+
+def test_the_ranking_is_cut(scans: Scans) -> None:
+    assert len(scans(top=3).ranking().matter) == 3
+    order = of_many_texts(scans(texts=6, top=3), adjusted=0.01).ranking()
+    assert (len(order.matter), len(order.harm)) == (3, 2)
+
+
+def test_a_metric_without_sign_has_no_harm(scans: Scans) -> None:
+    order = scans(metric="kl").ranking(99)
+    assert len(order.matter) == 15
+    assert not order.harm
+
+
+def test_what_speaks_for_the_answer_comes_first(scans: Scans) -> None:
+    report = scans(metric="logit_diff", texts=6)
+    effects = tuple(
+        made_effect(
+            effect.variant,
+            {"logit_diff": float(place - 4)},
+            intervals={"logit_diff": (place - 4.5, place - 3.5)},
+            adjusted={"logit_diff": 0.01},
+        )
+        for place, effect in enumerate(report.effects)
+    )
+    order = replace(report, effects=effects).ranking(2)
+    assert [effect.value("logit_diff") for effect in order.matter] == [-4.0, -3.0]
+    assert [effect.value("logit_diff") for effect in order.harm] == [10.0]
+
+
+def test_names_by_unit(scans: Scans) -> None:
+    report = scans(heads=6, kv_heads=2)
+    whole = Variant(tuple((1, head) for head in range(6)))
+    group = Variant(((2, 3), (2, 4), (2, 5)))
+    groups, layers = replace(report, unit="kv-head"), replace(report, unit="layer")
+    assert report.name(Variant(((1, 4),))) == "L1H4"
+    assert replace(report, index_base=1).name(Variant(((1, 4),))) == "L2H5"
+    assert (groups.name(group), groups.cell(group)) == ("L2KV1", (2, 1))
+    assert (layers.name(whole), layers.cell(whole)) == ("L1", (1, 0))
+    assert report.cell(whole) is None
+    assert report.name(group) == "L2H3 L2H4 L2H5"
+    assert report.name(whole) == "L1H0 L1H1 L1H2 and 3 more"
+
+
+def written(report: AblationReport) -> str:
+    stream = io.StringIO()
+    write_object(ablation_data(report), stream, AblationReport.lists)
+    return stream.getvalue()
+
+
+def test_json_is_the_data(scans: Scans) -> None:
+    report = scans(
+        variants=[Variant(((0, 3),)), Variant(((1, 3),)), JOINT], texts=5, gradients={(0, 3): 0.5}
+    )
+    text = written(report)
+    assert text.isascii()
+    assert json.loads(text) == ablation_data(report)
+
+
+def test_json_has_the_fields_that_programs_rely_on(scans: Scans) -> None:
+    report = scans(texts=5, by_token=True)
+    data = ablation_data(report)
+    assert next(iter(data)) == "schema"
+    assert data["schema"] == "attnviz.ablate/1"
+    assert data["model"]["layers"] == 3
+    assert data["tokens"] == list(report.texts[0].texts)
+    assert data["token_ids"] == list(report.texts[0].ids)
+    assert (data["mode"], data["metric"]) == ("zero", "loss_delta")
+    assert data["baseline"] == {"loss": 3.25}
+    for entry, effect in zip(data["heads"], report.effects, strict=True):
+        assert (entry["layer"], entry["head"]) == effect.variant.heads[0]
+        for name in METRICS:
+            one = effect.means.get(name)
+            assert entry[name] == (None if one is None else one.value)
+        assert [entry["ci_low"], entry["ci_high"]] == entry["intervals"]["loss_delta"]
+        assert entry["ci_low"] < entry["loss_delta"] < entry["ci_high"]
+        assert entry["token_loss_deltas"][0][0] is None
+        assert entry["trait"]["score"] <= 1
+        assert "adjusted_p" not in entry
+    assert "token_loss_deltas" not in ablation_data(scans())["heads"][0]
+    for entry in ablation_data(of_many_texts(report, adjusted=0.25))["heads"]:
+        assert entry["adjusted_p"] == 0.25
+    for entry in ablation_data(scans(texts=4))["heads"]:
+        assert (entry["ci_low"], entry["ci_high"], entry["intervals"]) == (None, None, {})
+
+
+def test_json_has_no_infinity(scans: Scans) -> None:
+    endless = made_effect(Variant(((0, 0),)), {"loss_delta": float("inf"), "kl": float("nan")})
+    entry = json.loads(written(replace(scans(), effects=(endless,))))["heads"][0]
+    assert (entry["loss_delta"], entry["kl"]) == (None, None)
+
+
+def test_json_of_gradients_alone(scans: Scans) -> None:
+    report = scans(variants=[], method="gradient", gradients={(0, 1): 0.5, (1, 0): 0.25})
+    heads = ablation_data(report)["heads"]
+    assert [(h["layer"], h["head"], h["gradient"]) for h in heads] == [(0, 1, 0.5), (1, 0, 0.25)]
+
+
+def test_the_screen_shows_the_numbers_of_the_json(scans: Scans, screen: Callable[..., str]) -> None:
+    report = scans()
+    shown = screen(report, Theme("viridis", colour=False), 120)
+    for entry in ablation_data(report)["heads"]:
+        assert f"{entry['loss_delta']:+.3f}".replace("0.", ".") in shown
+
+
+def test_rows_hold_every_ablation_and_what_was_only_estimated(scans: Scans) -> None:
+    report = scans(
+        variants=[Variant(((0, 3),)), JOINT], texts=5, gradients={(0, 3): 0.5, (1, 1): 2.0}
+    )
+    header, *rows = ablation_rows(report)
+    single, joint, hint = (dict(zip(header, row, strict=True)) for row in rows)
+    effect = report.effects[0]
+    assert (single["name"], single["layer"], single["head"]) == ("L0H3", 0, 3)
+    assert single["loss_delta"] == effect.value("loss_delta")
+    assert (single["ci_low"], single["ci_high"]) == effect.means["loss_delta"].interval
+    assert single["gradient"] == 0.5
+    assert joint["removed"] == "L0H3 L1H3 L2H3"
+    assert (joint["layer"], joint["head"], joint["gradient"]) == (None, None, None)
+    assert (hint["name"], hint["loss_delta"], hint["gradient"]) == ("L1H1", None, 2.0)

@@ -1,0 +1,174 @@
+"""What is said and drawn: the finding, first screens that fit, numbers that are the report's."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.draw.labels import width
+from attnviz.draw.terminal import first_screen, terminal_block
+from attnviz.draw.theme import Theme
+from attnviz.draw.values import write_object
+from attnviz.inspect.interventions.means import Mean
+from attnviz.inspect.interventions.patch.data import patch_data, patch_rows
+from attnviz.inspect.interventions.patch.document import first_groups, patch_document, token_grid
+from attnviz.inspect.interventions.patch.records import PatchEffect, PatchReport
+from attnviz.inspect.interventions.patch.words import finding
+
+SIZES = ((80, 24), (120, 40), (200, 60))
+PLAIN = Theme("viridis", colour=False)
+
+Reports = Callable[..., PatchReport]
+Golden = Callable[[str, str], None]
+
+
+def shown(report: PatchReport, columns: int, lines: int, theme: Theme = PLAIN) -> list[str]:
+    document = patch_document(report, hints=True)._replace(first=partial(first_groups, report))
+    return first_screen(document, theme, columns, lines - 1).plain.splitlines()
+
+
+JOINT = PatchEffect(((0, 0), (0, 1)), 1.6, 5.6, Mean(0.7, base_rate=0.2))
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("colour", [True, False])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"pairs": 40},
+        {"together": JOINT},
+        {"by_token": True},
+        {"what": "residual", "by_token": True, "layers": 12},
+        {"what": "mlp", "layers": 48},
+        {"layers": 12, "heads": 12, "pairs": 40},
+        {"layers": 32, "heads": 32},
+        {"ratio": False, "why": "clean and corrupt differ by +0.01 logits, less than 0.1"},
+        {"method": "both", "pairs": 6, "fdr": True},
+    ],
+)
+def test_it_fits(
+    reports: Reports, fields: dict[str, Any], size: tuple[int, int], colour: bool
+) -> None:
+    report = reports(**fields)
+    lines = shown(report, *size, Theme("viridis", colour=colour))
+    assert len(lines) < size[1]
+    assert max(map(width, lines)) <= size[0]
+    assert lines[0].startswith("made · ")
+    assert " ".join(lines[1:4]).startswith(finding(report))
+    assert any("clean +4.00, corrupt -4.00" in line for line in lines)
+    assert lines[-1].endswith("--full: everything")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_golden(
+    reports: Reports, size: tuple[int, int], golden: Callable[[str, str], None]
+) -> None:
+    cases: dict[str, dict[str, Any]] = {
+        "one": {},
+        "many": {"pairs": 40},
+        "tokens": {"by_token": True, "what": "residual"},
+    }
+    for name, fields in cases.items():
+        lines = shown(reports(**fields), *size)
+        golden(f"first_{name}_{size[0]}", "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({}, "1 pair: an anecdote. In it, L0H0 carries 60% of the logit difference (base rate "
+             "20%), L0H1 30% (10%)."),
+        ({"pairs": 40}, "L0H0 carries 60% of the logit difference (base rate 20%), L0H1 30% "
+                        "(10%)."),
+        ({"pairs": 3}, "3 pairs are too few for intervals. L0H0 carries 60% of the logit "
+                       "difference (base rate 20%), L0H1 30% (10%)."),
+        ({"pairs": 6, "metric": "kl", "index_base": 1},
+         "L1H1 carries 60% of the KL divergence (base rate 20%), L1H2 30% (10%)."),
+        ({"together": JOINT}, "1 pair: an anecdote. In it, L0H0 L0H1 together carry 70% of the "
+                              "logit difference; singly they add up to 90%."),
+        ({"pairs": 9, "complete": False, "pairs_wanted": 40},
+         "Incomplete, 9 of 40 pairs. L0H0 carries"),
+        ({"what": "mlp"}, "1 pair: an anecdote. In it, the MLP of L0 carries 60% of"),
+        ({"what": "residual", "by_token": True},
+         "1 pair: an anecdote. On entering L1, “Tom” (7), which predicts, carries 50%."),
+        ({"by_token": True}, "1 pair: an anecdote. In it, L0H0 carries 60% of the logit diff"),
+        ({"corrupt_metric": 5.0}, "1 pair: an anecdote. The clean prompt favours the answer less "
+                                  "than the corrupt one does. In it, L0H0 carries 60% of"),
+        ({"effects": (PatchEffect(((0, 0),), 4.0, 8.0, Mean(2.2)),), "corrupt_metric": 3.45},
+         "1 pair: an anecdote. In it, L0H0 carries 220% of the logit difference of 0.55 logits."),
+        ({"ratio": False, "why": "clean and corrupt differ by 0 logits"},
+         "Clean and corrupt differ by 0 logits: no shares."),
+    ],
+)  # fmt: skip
+def test_findings(reports: Reports, fields: dict[str, Any], said: str) -> None:
+    assert finding(reports(**fields)).startswith(said)
+
+
+def with_shares(report: PatchReport, **fields: Any) -> tuple[PatchEffect, ...]:
+    """The effects of a report with other fields of their shares."""
+    return tuple(replace(e, share=replace(e.share, **fields)) for e in report.effects)
+
+
+def test_what_no_pair_supports_is_not_found(reports: Reports) -> None:
+    report = reports(pairs=40)
+    unsure = replace(report, effects=with_shares(report, adjusted=0.4))
+    said = "None of 12 heads carries more of the logit difference than its base rate."
+    one = reports()
+    below = with_shares(one, base_rate=0.9)
+    assert finding(replace(one, effects=below)) == f"1 pair: an anecdote. {said}"
+    assert finding(unsure) == said
+    against = reports(effects=(PatchEffect(((0, 0),), -9.0, -5.0, Mean(-0.6)),))
+    said = "No head that was patched carries any of the logit difference."
+    assert finding(against).endswith(said)
+
+
+def test_random_weights_are_said_to_be_random(reports: Reports) -> None:
+    info = replace(reports().model, weights="random")
+    many = reports(pairs=40, model=info)
+    flat = with_shares(many, adjusted=0.4)
+    assert finding(replace(many, effects=flat)) == (
+        "Random weights: nothing carries more than its base rate."
+    )
+    close = replace(many, ratio=False, why="clean and corrupt differ by 0 logits")
+    assert finding(close).startswith("Random weights: nothing carries a difference: clean and")
+    assert "tells nothing of a trained model" in finding(reports(model=info))
+
+
+def test_a_grid_of_tokens_keeps_those_that_carry_most(reports: Reports) -> None:
+    report = reports(by_token=True)
+    found = report.by_token
+    assert found is not None
+    (whole,), (few,) = token_grid(report), token_grid(report, 2)
+    assert [name.split(" (")[1] for name in whole.rows] == [f"{at})" for at in range(2, 8)]
+    sizes = np.abs(found.values).max(axis=1)
+    kept = sorted(np.argsort(-sizes)[:2].tolist())
+    assert list(few.rows) == [whole.rows[row] for row in kept]
+    assert few.title[1][0] == f"4 other tokens: at most {np.sort(sizes)[-3]:.2g}"
+
+
+def test_numbers_are_the_same_on_every_outlet(reports: Reports) -> None:
+    report = reports(pairs=40, together=JOINT, index_base=1)
+    data = patch_data(report)
+    screen = terminal_block(patch_document(report, explain=True), PLAIN, 100).plain
+    assert data["heads"][0]["name"] == "L0H0"
+    assert "L1H1" in screen
+    assert "L0" not in screen
+    for entry, effect in zip(data["heads"], report.effects, strict=True):
+        assert entry["effect"] == effect.share.value
+        assert (entry["ci_low"], entry["ci_high"]) == effect.share.interval
+    for effect in report.ranking():
+        assert f"{effect.share.value:+.3f}" in screen
+    rows = list(patch_rows(report))
+    assert [row[4] for row in rows[1:]] == [e.share.value for e in (*report.effects, JOINT)]
+    stream = io.StringIO()
+    write_object(patch_data(report), stream, report.lists)
+    assert json.loads(stream.getvalue()) == data
+    assert rows[0][:4] == ("name", "layer", "head", "pairs")

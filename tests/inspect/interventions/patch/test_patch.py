@@ -1,0 +1,345 @@
+"""``attnviz patch`` as a pipe and as a program see it: on the bundled model and on small ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz
+from attnviz.attention.torch_decoder import TorchDecoder
+from attnviz.cli.outlet import Outlet
+from attnviz.draw.labels import width
+from attnviz.inspect.interventions.patch.run import PatchSeries
+from attnviz.models.bundled import Bundled
+
+from ..make_pairs import made
+
+CLEAN = "The old doctor knew Robert Harris well. Every Sunday Mary and Robert"
+CORRUPT = CLEAN.replace("Harris", "Carr")
+ASKED = (CLEAN, CORRUPT, "--answer", "Harris", "--foil", "Carr")
+INDUCTION = {"L1H0", "L1H2", "L1H3"}
+
+
+@pytest.fixture
+def patch(run: Any) -> Callable[..., Any]:
+    """The JSON object of ``attnviz patch ARGUMENTS --json``."""
+    return lambda *arguments: run("patch", *arguments, "--json", "-q").document
+
+
+def strongest(document: Any, count: int) -> list[str]:
+    order = sorted(document["heads"], key=lambda entry: -entry["effect"])
+    return [entry["name"] for entry in order[:count]]
+
+
+# What it finds -------------------------------------------------------------------------------
+
+
+def test_the_built_in_pairs_find_the_induction_heads(run: Any) -> None:
+    """On top, above the base rate, and by far; the model prefers the right word eighty times."""
+    result = run("patch", "--json", "-q", "--fdr")
+    found = result.document
+    assert found["schema"] == "attnviz.patch/1"
+    assert set(strongest(found, 2)) == {"L1H0", "L1H2"}
+    assert set(strongest(found, 3)) == INDUCTION
+    assert (found["pair_count"], found["ratio"], found["reason"]) == (40, True, None)
+    assert all(p["clean"]["metric"] > 0.5 > -0.5 > p["corrupt"]["metric"] for p in found["pairs"])
+    for entry in found["heads"]:
+        assert entry["ci_low"] < entry["effect"] < entry["ci_high"]
+        assert entry["effect"] == pytest.approx(
+            (entry["metric"] - found["corrupt"]["metric"])
+            / (found["clean"]["metric"] - found["corrupt"]["metric"])
+        )
+        if entry["name"] in ("L1H0", "L1H2"):
+            assert entry["carries"]
+            assert entry["base_rate"] < 0.7 * entry["effect"]
+            assert max(entry["adjusted_p"], entry["q"]) < 0.01
+        elif entry["name"] not in INDUCTION:
+            assert not entry["carries"]
+            assert abs(entry["effect"]) < 0.03
+
+
+def test_random_weights_carry_nothing() -> None:
+    found = attnviz.patch(Bundled(seed=3), layer="0-2")
+    assert found.finding.startswith("Random weights: nothing carries")
+    assert found.to_dict()["ratio"] is False
+    assert all(entry["effect"] is None for entry in found.to_dict()["heads"])
+
+
+def loop(what: str, place: tuple[int, int], tokens: list[int] | None = None) -> float:
+    """M after a patch of one head of the corrupt run, by hooks and slices of the plain decoder."""
+    model = Bundled()
+    decoder = TorchDecoder.from_llama(model.checkpoint.config, model.checkpoint.tensors).eval()
+    answer, foil = (model.encode(f" {word}").ids[1] for word in ("Harris", "Carr"))
+    layer, head = place
+    module = decoder.layers[layer].self_attn.output_projection
+    kept: dict[str, torch.Tensor] = {}
+
+    def swap(module: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        if "clean" not in kept:
+            kept["clean"] = args[0].clone()
+            return args
+        changed = args[0].clone()
+        columns = slice(head * model.info.head_dim, (head + 1) * model.info.head_dim)
+        rows = slice(None) if tokens is None else tokens
+        changed[:, rows, columns] = kept["clean"][:, rows, columns]
+        return (changed,)
+
+    handle = module.register_forward_pre_hook(swap)
+    with torch.inference_mode():
+        decoder(torch.tensor([model.encode(CLEAN).ids]))
+        logits = decoder(torch.tensor([model.encode(CORRUPT).ids]))[0, -1]
+    handle.remove()
+    return float(logits[answer] - logits[foil])
+
+
+def test_it_is_what_a_hook_on_the_model_measures(patch: Callable[..., Any]) -> None:
+    found = patch(*ASKED, "--head", "L1H2,L3H1")
+    for entry in found["heads"]:
+        by_hand = loop("output", (entry["layer"], entry["head"]))
+        assert entry["metric"] == pytest.approx(by_hand, abs=1e-4)
+    last = patch(*ASKED, "--head", "L1H2", "--at", "last")["heads"][0]
+    assert last["metric"] == pytest.approx(loop("output", (1, 2), [13]), abs=1e-4)
+
+
+def test_noise_goes_the_other_way(patch: Callable[..., Any]) -> None:
+    """The same numbers as denoise with the prompts, and answer and foil, exchanged."""
+    noise = patch(*ASKED, "--direction", "noise")
+    other = patch(CORRUPT, CLEAN, "--answer", "Carr", "--foil", "Harris")
+    for one, two in zip(noise["heads"], other["heads"], strict=True):
+        assert one["effect"] == pytest.approx(two["effect"], abs=1e-6)
+        assert one["metric"] == pytest.approx(-two["metric"], abs=1e-5)
+
+
+def test_tokens_one_by_one(patch: Callable[..., Any]) -> None:
+    """Heads that copy do so at the last token; the stream moves there in two layers."""
+    heads = patch(*ASKED, "--by-token", "--head", "L1H0,L1H2")["by_token"]
+    assert {entry["index"] for entry in heads} == set(range(6, 14))
+    for entry in heads:
+        assert (entry["effect"] > 0.2) == (entry["index"] == 13)
+    stream = patch(*ASKED, "--what", "residual")
+    cells = {(entry["index"], entry["layer"]): entry["effect"] for entry in stream["by_token"]}
+    assert all(entry["head"] is None for entry in stream["by_token"])
+    assert (cells[6, 0], cells[13, 0]) == (pytest.approx(1, abs=1e-4), pytest.approx(0, abs=1e-4))
+    assert cells[6, 5] < 0.1
+    assert cells[13, 5] > 0.9
+
+
+def test_together(patch: Callable[..., Any]) -> None:
+    found = patch(*ASKED, "--together", "L1H0,L1H2,L1H3", "--head", "L0H0")
+    joint = found["together"]
+    assert joint["heads"] == [[1, 0], [1, 2], [1, 3]]
+    assert joint["effect"] > 0.9
+    assert [entry["name"] for entry in found["heads"]] == ["L0H0", "L1H0", "L1H2", "L1H3"]
+
+
+def test_gradient_beside_exact(patch: Callable[..., Any]) -> None:
+    both, alone = patch(*ASKED, "--method", "both"), patch(*ASKED, "--method", "gradient")
+    assert both["rank_correlation"] > 0.5
+    for one, two in zip(both["heads"], alone["heads"], strict=True):
+        assert one["gradient"] == pytest.approx(two["gradient"], rel=1e-5, abs=1e-6)
+        assert two["effect"] is None
+
+
+@pytest.mark.parametrize("metric", ["log_prob", "kl"])
+def test_other_metrics(patch: Callable[..., Any], metric: str) -> None:
+    found = patch(CLEAN, CORRUPT, "--metric", metric, "--layer", "1")
+    ends = found["corrupt"]["metric"], found["clean"]["metric"]
+    assert (found["clean"]["metric"] == pytest.approx(0, abs=1e-6)) == (metric == "kl")
+    for entry in found["heads"]:
+        assert entry["effect"] == pytest.approx((entry["metric"] - ends[0]) / (ends[1] - ends[0]))
+        assert (entry["base_rate"] is None) == (metric == "kl")
+
+
+@pytest.mark.parametrize("what", ["query", "key", "value", "pattern"])
+def test_shared_heads_are_patched_as_one(
+    patch: Callable[..., Any], checkpoint: Any, what: str
+) -> None:
+    model = ("--model", str(checkpoint("llama")), "--answer", "cat", "--foil", "mat")
+    found = patch("the cat sat", "the mat sat", *model, "--what", what)
+    names = [entry["name"] for entry in found["heads"]]
+    shared = what in ("key", "value")
+    assert names[:2] == (["L0KV0", "L0KV1"] if shared else ["L0H0", "L0H1"])
+    assert len(names) == 2 * (2 if shared else 6)
+    assert found["query_heads_per_head"] == (3 if shared else 1)
+    chosen = patch("the cat sat", "the mat sat", *model, "--what", what, "--head", "L1H4")
+    assert [entry["name"] for entry in chosen["heads"]] == ["L1KV1" if shared else "L1H4"]
+
+
+def test_prompts_of_unequal_length(patch: Callable[..., Any]) -> None:
+    longer = CLEAN.replace("Harris", "Fisher Brown")
+    found = patch(CLEAN, longer, "--answer", "Harris", "--foil", "Fisher", "--align", "start")
+    assert set(strongest(found, 2)) == {"L1H0", "L1H2"}
+    assert len(found["corrupt"]["tokens"]) == len(found["clean"]["tokens"]) + 1
+
+
+def test_an_encoder_decoder(patch: Callable[..., Any], checkpoint: Any) -> None:
+    words = ("the cat sat", "the mat sat", "--model", str(checkpoint("t5")))
+    for kind in ("encoder", "decoder", "cross"):
+        found = patch(*words, "--kind", kind, "--target", "the", "--metric", "log_prob",
+                      "--answer", "cat")  # fmt: skip
+        assert found["kind"] == kind
+
+
+# What stays the same, and what it says --------------------------------------------------------
+
+
+def test_a_run_that_was_cut_goes_on(patch: Callable[..., Any], run: Any, tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in list(made())[:6]))
+    kept = tmp_path / "kept.jsonl"
+    asked = ("--pairs", str(pairs), "--head", "L1H0,L1H2", "--resume", str(kept))
+    whole = patch(*asked)
+    lines = kept.read_bytes().splitlines(keepends=True)
+    kept.write_bytes(b"".join(lines[:5]) + lines[5][:20])
+    again = patch(*asked)
+    assert again | {"seconds": 0} == whole | {"seconds": 0}
+    assert len(kept.read_bytes().splitlines()) == len(lines)
+    assert "its direction is denoise" in run("patch", *asked, "--direction", "noise").err
+    kept.write_bytes(lines[0] + b'{"part": "patches", "text": 0, "result": {"patches": 3}}\n')
+    refusal = run("patch", *asked)
+    assert (refusal.code, "is damaged" in refusal.err) == (3, True)
+
+
+def test_what_is_done_when_interrupted_is_shown(run: Any, monkeypatch: Any) -> None:
+    measured, calls = PatchSeries.measure, iter(range(9))
+
+    def measure(self: PatchSeries, *arguments: Any) -> Any:
+        if next(calls) == 6:
+            raise KeyboardInterrupt
+        return measured(self, *arguments)
+
+    monkeypatch.setattr(PatchSeries, "measure", measure)
+    with pytest.raises(KeyboardInterrupt):
+        run("patch", "--head", "L1H0", "--json", "-q")
+    calls = iter(range(9))
+    shown: list[Any] = []
+    monkeypatch.setattr(Outlet, "show", lambda outlet, report: shown.append(report))
+    with pytest.raises(KeyboardInterrupt):
+        run("patch", "--head", "L1H0", "-q")
+    (found,) = shown
+    assert found.document().finding.startswith("Incomplete, 6 of 40 pairs. L1H0 carries")
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (120, 40), (200, 60)])
+def test_first_screens_fit(run: Any, checkpoint: Any, columns: int, lines: int) -> None:
+    size = {"COLUMNS": str(columns), "LINES": str(lines)}
+    korean = (
+        "고양이가 책상 위에 앉아 있다 그리고 고양이가",
+        "고양이가 의자 위에 앉아 있다 그리고 고양이가",
+    )
+    for options in (
+        ASKED,
+        (*ASKED, "--by-token"),
+        (*ASKED, "--what", "residual"),
+        (*korean, "--align", "start", "--answer", "a", "--foil", "b"),
+        ("the cat sat", "the mat sat", "--model", str(checkpoint("gpt2")), "--metric", "kl"),
+    ):
+        result = run("patch", *options, "--no-full", env=size)
+        assert result.code == 0, result.err
+        assert len(result.lines) < lines
+        assert max(map(width, result.lines)) <= columns
+        assert result.lines[1]
+
+
+def test_every_file(run: Any, tmp_path: Path) -> None:
+    names = [f"p{ending}" for ending in (".json", ".csv", ".md", ".txt", ".html", ".svg")]
+    asked = [word for name in names for word in ("--save", name)]
+    result = run("patch", *ASKED, *asked, "--index-base", "1", "--explain")
+    assert result.code == 0
+    assert "How to read this" in result.out
+    assert "L2H3" in result.out
+    assert (
+        (tmp_path / "p.csv").read_text().splitlines()[0].startswith("name,layer,head,pairs,effect")
+    )
+    assert json.loads((tmp_path / "p.json").read_text())["heads"][6]["name"] == "L1H2"
+    for name in names[2:]:
+        assert "Harris" in (tmp_path / name).read_text(encoding="utf-8")
+
+
+def test_from_python(patch: Callable[..., Any]) -> None:
+    found = attnviz.patch("tiny", CLEAN, CORRUPT, answer="Harris", foil="Carr", head=(1, 2))
+    assert (
+        found.to_dict()["heads"][0]["effect"]
+        == patch(*ASKED, "--head", "L1H2")["heads"][0]["effect"]
+    )
+    several = attnviz.patch(pairs=list(made())[:5], head="L1H0,L1H2")
+    assert np.mean([row["effect"] for row in several.to_dicts()]) > 0.2
+    assert several.to_dict()["heads"][0]["ci_low"] is not None
+
+
+# What is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((CLEAN,), 2, "expected two prompts"),
+        ((CLEAN, " "), 2, "CORRUPT is empty"),
+        ((CLEAN, CLEAN), 2, "the same tokens: there is no difference to carry"),
+        ((CLEAN, CLEAN.replace("Harris", "Zebrany")), 2,
+         "the prompts have 14 and 17 tokens, expected equally many; they differ in Harris (clean), "
+         "Z | e | br | any (corrupt): choose words"),
+        ((CLEAN, CLEAN + " Carr", "--align", "end"), 2, "--align needs a last token that both"),
+        ((CLEAN, CORRUPT, "--answer", "Eleanor"), 2, "is 4 tokens here (' E' 'le' 'an' 'or')"),
+        ((CLEAN, CORRUPT, "--answer", ""), 2, "--answer or --foil is empty"),
+        ((CLEAN, CORRUPT, "--answer", "Carr", "--foil", "Carr"), 2, "are the same token, ' Carr'"),
+        (("A cat sat on", "A dog sat on"), 2, "both prompts predict ' the': nothing to compare"),
+        ((*ASKED, "--model", "mha"), 5, "'mha' is attention alone"),
+        ((*ASKED, "--pairs", "f"), 2, "expected one source of prompts"),
+        ((*ASKED, "--head", "L9H0"), 2, "no layer 9"),
+        ((*ASKED, "--together", "L1H0"), 2, "name two or more"),
+        ((*ASKED, "--what", "mlp", "--head", "1"), 2, "--what mlp has no heads: leave out --head"),
+        ((*ASKED, "--by-token", "--at", "last"), 2, "leave out --at"),
+        ((*ASKED, "--fdr"), 2, "--fdr needs many pairs"),
+        ((*ASKED, "--what", "key", "--method", "gradient"), 2, "not --what key"),
+        ((*ASKED, "--metric", "kl"), 2, "--foil is for --metric logit_diff, not kl"),
+        ((*ASKED, "--target", "a"), 2, "--target is the text of a decoder"),
+        (("--by-token",), 2, "--by-token shows the tokens of one pair"),
+        (("--answer", "a"), 2, "are of one pair"),
+        (("--pairs", "gone"), 3, "cannot read gone"),
+    ],
+)  # fmt: skip
+def test_refused(
+    refused: Callable[..., str], arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    assert said in refused(code, "patch", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "said"),
+    [
+        ("", 2, "--pairs pairs.jsonl is empty: expected rows with clean and corrupt"),
+        ('{"clean": "a b", "corrupt": "a c"}\n{"clean": \n', 3, "pairs.jsonl line 2 is no JSON"),
+        (
+            '{"clean": "a", "corrupt": "b", "wrong": "c"}\n',
+            2,
+            "line 1 has 'wrong': expected answer",
+        ),
+        (
+            '{"clean": "a", "corrupt": "a"}\n',
+            2,
+            "none of 1 pairs can be measured; pair 1 (line 1): ",
+        ),
+    ],
+)
+def test_bad_files(refused: Any, tmp_path: Path, content: str, code: int, said: str) -> None:
+    (tmp_path / "pairs.jsonl").write_text(content)
+    assert said in refused(code, "patch", "--pairs", "pairs.jsonl")
+
+
+def test_pairs_that_do_not_fit_are_left_out_and_counted(patch: Any, tmp_path: Path) -> None:
+    rows = [*list(made())[:3], {"clean": "the cat", "corrupt": "the Zebrany"}, next(made())]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = patch("--pairs", "pairs.jsonl", "--head", "L1H0")
+    assert found["pair_count"] == 3
+    assert found["heads"][0]["ci_low"] is None
+    notes = " ".join(found["notes"])
+    assert "1 of 5 pairs left out; pair 4 (line 4): the prompts have" in notes
+    assert "1 of 4 pairs is a copy of another and left out" in notes
+    assert "3 pairs are too few" in notes
