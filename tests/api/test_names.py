@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import attnviz
+from attnviz.cli.app import COMMANDS
 
 HEAVY = {"torch", "transformers", "huggingface_hub", "keras", "matplotlib"}
 
@@ -70,6 +71,11 @@ def test_types_are_declared_for_every_name() -> None:
     (declared,) = (node for node in tree.body if isinstance(node, ast.If))
     names = {alias.name for node in declared.body for alias in node.names}
     assert names | {"__version__"} == set(attnviz.__all__)
+
+
+def test_every_command_has_its_function() -> None:
+    """A page of the manual is read, and an app is used: neither makes a report."""
+    assert set(COMMANDS) - {"docs", "explore"} <= set(attnviz.__all__)
 
 
 def test_a_wrong_argument_is_a_value_error() -> None:
