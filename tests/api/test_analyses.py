@@ -210,6 +210,7 @@ def test_files(run: Any, tmp_path: Path) -> None:
         (lambda: attnviz.ablate(texts=5), UsageError, "expected a text or several, got 5"),
         (lambda: attnviz.ablate(texts=b"a b"), UsageError, "expected a text or several"),
         (lambda: attnviz.patterns(None), UsageError, "expected the name of a model"),
+        (lambda: attnviz.patterns(3), UsageError, "transformers model, got an int: hand"),
         (lambda: attnviz.params(), UsageError, "expected a shape or a model"),
     ],
 )
@@ -231,5 +232,5 @@ def test_a_function_goes_to_another_process(name: str) -> None:
 
 
 def test_a_loaded_model_needs_its_tokenizer(model: Any) -> None:
-    with pytest.raises(UsageError, match="needs its tokenizer"):
+    with pytest.raises(UsageError, match="needs its tokenizer to read a text: give tokenizer="):
         attnviz.rollout(model, text="the cat")

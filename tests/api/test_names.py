@@ -81,3 +81,14 @@ def test_every_command_has_its_function() -> None:
 def test_a_wrong_argument_is_a_value_error() -> None:
     assert issubclass(attnviz.errors.UsageError, ValueError)
     assert issubclass(attnviz.errors.UsageError, attnviz.errors.AttnvizError)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("tiny", "<attnviz.Model tiny: 6 layers × 4 heads>"),
+        ("mha", "<attnviz.Model mha: 1 layer × 8 heads>"),
+    ],
+)
+def test_a_session_shows_a_loaded_model(name: str, shown: str) -> None:
+    assert repr(attnviz.load(name)) == shown
