@@ -62,10 +62,10 @@ def finding(report: DiffReport) -> str:
         return f"Nothing changed: all {total} attend and put out the same."
     if report.texts < LEAST_TEXTS:
         texts = "One text" if report.texts == 1 else f"Only {report.texts} texts"
-        return f"{_described(report, best)}, the most of {total}. {texts}: not tested."
+        return f"{texts}: no head is tested. Largest difference: {_described(report, best)}."
     if not any(change.differs for change in report.changes):
         return f"None of {total} changed by more than rounding does ({floor_text(report)})."
-    return f"{some} changed by more than rounding. {_described(report, best)}, the most."
+    return f"{some} changed by more than rounding does, most {_described(report, best)}."
 
 
 def _described(report: DiffReport, change: HeadChange) -> str:
@@ -74,10 +74,10 @@ def _described(report: DiffReport, change: HeadChange) -> str:
         change.changed or not change.output > change.js
     )
     if change.output > change.js:
-        parts.append(f"output {bits(change.output)} apart (1 - cosine)")
+        parts.append(f"output {bits(change.output)}, 1 - cosine")
     parts += ["attends as before"] * (change.output_changed and not change.changed)
-    does = "" if change.a.label is change.b.label is None else f"{did_and_does(change)}; "
-    return f"{report.pair_name(change)}: {does}{', '.join(parts)}"
+    does = "" if change.a.label is change.b.label is None else f": {did_and_does(change)}"
+    return f"{report.pair_name(change)}{does} ({', '.join(parts)})"
 
 
 def earliest(report: DiffReport) -> str:
