@@ -86,8 +86,8 @@ def test_golden(
     [
         ({}, "L0H0 carries 60% of the logit difference (base rate "
              "20%), L0H1 30% (10%)."),
-        ({"pairs": 40}, "L0H0 carries 60% of the logit difference (20% from an unrelated prompt), L0H1 30% "
-                        "(10%)."),
+        ({"pairs": 40}, "L0H0 carries 60% of the logit difference (20% from an unrelated "
+                        "prompt), L0H1 30% (10%)."),
         ({"pairs": 3}, "3 pairs are too few for intervals. L0H0 carries 60% of the logit "
                        "difference (20% from an unrelated prompt), L0H1 30% (10%)."),
         ({"pairs": 6, "metric": "kl", "index_base": 1},
@@ -120,7 +120,10 @@ def with_shares(report: PatchReport, **fields: Any) -> tuple[PatchEffect, ...]:
 def test_what_no_pair_supports_is_not_found(reports: Reports) -> None:
     report = reports(pairs=40)
     unsure = replace(report, effects=with_shares(report, adjusted=0.4))
-    said = "None of 12 heads carries more of the logit difference than from an unrelated prompt. One pair."
+    said = (
+        "None of 12 heads carries more of the logit difference than from an unrelated prompt. "
+        "One pair."
+    )
     one = reports()
     below = with_shares(one, base_rate=0.9)
     assert finding(replace(one, effects=below)) == f"{said}"
