@@ -84,10 +84,10 @@ def test_golden(
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "L0H0 carries 60% of the logit difference (base rate "
-             "20%), L0H1 30% (10%)."),
-        ({"pairs": 40}, "L0H0 carries 60% of the logit difference (20% from an unrelated "
-                        "prompt), L0H1 30% (10%)."),
+        ({}, "L0H0 carries 60% of the logit difference (20% from an unrelated prompt), "
+             "L0H1 30% (10%). One pair."),
+        ({"pairs": 40}, "L0H0 carries 60% of the logit difference (20% from an "
+                        "unrelated prompt), L0H1 30% (10%)."),
         ({"pairs": 3}, "3 pairs are too few for intervals. L0H0 carries 60% of the logit "
                        "difference (20% from an unrelated prompt), L0H1 30% (10%)."),
         ({"pairs": 6, "metric": "kl", "index_base": 1},
@@ -120,13 +120,10 @@ def with_shares(report: PatchReport, **fields: Any) -> tuple[PatchEffect, ...]:
 def test_what_no_pair_supports_is_not_found(reports: Reports) -> None:
     report = reports(pairs=40)
     unsure = replace(report, effects=with_shares(report, adjusted=0.4))
-    said = (
-        "None of 12 heads carries more of the logit difference than from an unrelated prompt. "
-        "One pair."
-    )
+    said = "None of 12 heads carries more of the logit difference than from an unrelated prompt."
     one = reports()
     below = with_shares(one, base_rate=0.9)
-    assert finding(replace(one, effects=below)) == f"{said}"
+    assert finding(replace(one, effects=below)) == f"{said} One pair."
     assert finding(unsure) == said
     against = reports(effects=(PatchEffect(((0, 0),), -9.0, -5.0, Mean(-0.6)),))
     said = "No head that was patched carries any of the logit difference."
@@ -138,7 +135,7 @@ def test_random_weights_are_said_to_be_random(reports: Reports) -> None:
     many = reports(pairs=40, model=info)
     flat = with_shares(many, adjusted=0.4)
     assert finding(replace(many, effects=flat)) == (
-        "Random weights: nothing carries more than from an unrelated prompt. One pair."
+        "Random weights: nothing carries more than its base rate."
     )
     close = replace(many, ratio=False, why="clean and corrupt differ by 0 logits")
     assert finding(close).startswith("Random weights: nothing carries a difference: clean and")
