@@ -114,7 +114,8 @@ def heads(
 ) -> HeadsComparison:
     """Show where each head of a model attends over a text; ``capture`` gives only the weights.
 
-    model, tokenizer: see ``capture``. compare_mask, score: only for the model name ``mha``.
+    model, tokenizer: see ``capture``. kind, score: one, or several with commas to compare them.
+    sort: the name of a score. compare_mask, score: only for the model name ``mha``.
     The options are those of ``attnviz heads``; see ``HeadsRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
@@ -173,7 +174,8 @@ def cut(
     words = read_edge(edge) if isinstance(edge, str) else edge
     if (read := text_or_none(text)) is None:
         raise UsageError('expected a text: attnviz.cut("tiny", "The cat sat.", "sat→cat")')
-    opened = open_given(model, tokenizer, for_tokens(reckoned(read)))
+    tokens, runs = reckoned(read)
+    opened = open_given(model, tokenizer, for_tokens(tokens, texts=runs))
     return cut_report(opened, read, words, choice)
 
 

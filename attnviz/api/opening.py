@@ -130,6 +130,22 @@ def open_given(
     return model
 
 
+def named_or_loaded(models: Sequence[AnyModel], tokenizer: Any) -> list[str | Model]:
+    """Return each model as its name, or loaded; the same model once.
+
+    Raises UsageError for a tokenizer next to nothing but names, and what ``open_given`` raises.
+    """
+    if tokenizer is not None and all(isinstance(each, str | os.PathLike) for each in models):
+        raise UsageError("tokenizer is for a loaded model: a name brings its own")
+    found: dict[int, str | Model] = {}
+    for each in models:
+        if isinstance(each, str | os.PathLike):
+            found[id(each)] = os.fspath(each)
+        elif id(each) not in found:
+            found[id(each)] = open_given(each, tokenizer)
+    return [found[id(each)] for each in models]
+
+
 def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
     """Return a function that loads a model by name to run a text and ``tokens`` more tokens."""
     from attnviz.models.resolve import reckoned_tokens
@@ -137,11 +153,13 @@ def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
     return for_tokens(reckoned_tokens(text) + tokens)
 
 
-def for_tokens(tokens: int | None, *, changed: bool = False) -> Callable[[str], Model]:
+def for_tokens(
+    tokens: int | None, *, texts: int = 1, changed: bool = False
+) -> Callable[[str], Model]:
     """Return a function that loads a named model to run about so many tokens.
 
-    tokens, changed: see ``LoadOptions``.
+    tokens, texts, changed: see ``LoadOptions``.
     """
     from attnviz.models.resolve import LoadOptions, load
 
-    return lambda name: load(name, LoadOptions(tokens=tokens, changed=changed))
+    return lambda name: load(name, LoadOptions(tokens=tokens, texts=texts, changed=changed))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.draw.report import EVERY
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.request import HeadsRequest, ViewOptions
 from attnviz.options import Options, option
@@ -52,7 +53,7 @@ class _Cut(Options, panel="An edge cut"):
 class HeadsOutput(shared.Output):
     """The common output options, with files of arrays."""
 
-    save: tuple[Path, ...] = shared.saved(f"{shared.EVERY} .npz .safetensors")
+    save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz .safetensors")
 
 
 @command(EXAMPLES)
@@ -114,7 +115,8 @@ def _cut(
     if unused:
         raise UsageError(f"--cut measures what an edge does, without maps: leave out {unused[0]}")
     ((_, choice),) = requested_runs(request)
-    model = outlet.load(name, replace(options, tokens=reckoned(text)))
+    tokens, texts = reckoned(text)
+    model = outlet.load(name, replace(options, tokens=tokens, texts=texts))
     with outlet.advancing("cutting the edge") as advance:
         report = cut_report(model, text, words, choice, advance)
     outlet.show(report)
