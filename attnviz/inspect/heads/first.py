@@ -51,6 +51,9 @@ _SHORT_TEXT = 40
 
 _INDENT, _CELL, _FULL_CELL = 3, 5, 10
 _MOST_MAPS, _LEGEND = 6, 2
+_WIDE_TITLE = 28
+"""The columns of the title of a map, ``L0H0 · previous token .85`` and a gap."""
+
 _WIDE_SCALE, _NARROW_SCALE = 62, 28
 _SCALE = doc.WEIGHTS._replace(after="colour: √weight")
 _SHORT_SCALE = doc.Scale([(0.0, "0"), (0.5, ".25"), (1.0, "1")], after="√weight")
@@ -267,6 +270,7 @@ def _examples(found: HeadsComparison, view: HeadsView, room: int, lines: int) ->
         wide = least if record.causal else least + 2 * keys
         tall = queries + (1 if record.causal else 2)
         beside = max((room + _BETWEEN) // (wide + _BETWEEN), 1)
+        tall += room // beside < _WIDE_TITLE  # the title takes two lines
         down = min((lines + 1) // (tall + 1), max(_MOST_MAPS // beside, 1))
         if down and least <= room:
             maps = _maps(report, places[: beside * down], view)
