@@ -1,11 +1,9 @@
 """attnviz: see where each attention head of a transformer looks, in the terminal.
 
-From Python: ``capture(model, text)`` and ``heatmap(weights, tokens)`` give maps to look at;
-``why``, ``patterns``, ``ablate``, ``patch``, ``path``, ``rollout``, ``diff``, ``check``,
-``params``, ``prune``, ``scaling``, ``verify``, ``sweep`` and ``train`` are the commands of these
-names; ``load`` loads a model once for all of them; ``generate`` writes on, step by step;
-``scaled_dot_product_attention`` and ``MultiHeadAttention`` are the mechanism itself. Each is
-imported when it is first asked for, so that ``import attnviz`` costs nothing.
+From Python: every command that makes a report is a function of its name, and ``load`` loads a
+model once for all of them; ``capture(model, text)`` and ``heatmap(weights, tokens)`` give maps to
+look at; ``scaled_dot_product_attention`` and ``MultiHeadAttention`` are the mechanism itself. Each
+is imported when it is first asked for, so that ``import attnviz`` costs nothing.
 """
 
 from importlib import import_module
@@ -13,47 +11,33 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AttentionResult",
-    "HeadMaps",
-    "MultiHeadAttention",
-    "Report",
-    "__version__",
-    "ablate",
-    "capture",
-    "check",
-    "cut",
-    "diff",
-    "errors",
-    "generate",
-    "heads",
-    "heatmap",
-    "load",
-    "params",
-    "patch",
-    "path",
-    "patterns",
-    "prune",
-    "rollout",
-    "scaled_dot_product_attention",
-    "scaling",
-    "sweep",
-    "train",
-    "verify",
-    "why",
-]
-
 if TYPE_CHECKING:
-    from attnviz import errors
-    from attnviz.api.changing import ablate, check, diff, patch, path, prune
-    from attnviz.api.counting import params, scaling, sweep, train, verify
-    from attnviz.api.looking import capture, cut, generate, heads, patterns, rollout, why
-    from attnviz.api.opening import load
-    from attnviz.attention.module import MultiHeadAttention
-    from attnviz.draw.report import Report
-    from attnviz.inspect.heads.head_maps import HeadMaps
-    from attnviz.inspect.heads.heatmap import heatmap
-    from attnviz.learn.mechanism import AttentionResult, scaled_dot_product_attention
+    from attnviz import errors as errors
+    from attnviz.api.changing import ablate as ablate
+    from attnviz.api.changing import check as check
+    from attnviz.api.changing import diff as diff
+    from attnviz.api.changing import patch as patch
+    from attnviz.api.changing import path as path
+    from attnviz.api.changing import prune as prune
+    from attnviz.api.counting import params as params
+    from attnviz.api.counting import scaling as scaling
+    from attnviz.api.counting import sweep as sweep
+    from attnviz.api.counting import train as train
+    from attnviz.api.counting import verify as verify
+    from attnviz.api.looking import capture as capture
+    from attnviz.api.looking import cut as cut
+    from attnviz.api.looking import generate as generate
+    from attnviz.api.looking import heads as heads
+    from attnviz.api.looking import patterns as patterns
+    from attnviz.api.looking import rollout as rollout
+    from attnviz.api.looking import why as why
+    from attnviz.api.opening import load as load
+    from attnviz.attention.module import MultiHeadAttention as MultiHeadAttention
+    from attnviz.draw.report import Report as Report
+    from attnviz.inspect.heads.head_maps import HeadMaps as HeadMaps
+    from attnviz.inspect.heads.heatmap import heatmap as heatmap
+    from attnviz.learn.mechanism import AttentionResult as AttentionResult
+    from attnviz.learn.mechanism import scaled_dot_product_attention as scaled_dot_product_attention
 
 _MODULES = {
     "attnviz.api.changing": ("ablate", "check", "diff", "patch", "path", "prune"),
@@ -66,7 +50,11 @@ _MODULES = {
     "attnviz.inspect.heads.heatmap": ("heatmap",),
     "attnviz.learn.mechanism": ("AttentionResult", "scaled_dot_product_attention"),
 }
-"""The public names by the module that has them."""
+"""The public names by the module that has them; editors and type checkers read them above."""
+
+__all__ = sorted(
+    ["__version__", "errors", *(name for names in _MODULES.values() for name in names)]
+)
 
 
 def __getattr__(name: str) -> object:

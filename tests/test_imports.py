@@ -21,11 +21,13 @@ GROUND = {"records", "errors", "reading", "options", "interrupts"}
 
 SHARED = {"measures", "attention", "models", "engine", "draw", "texts", "resume", "cli"} | GROUND
 
-INSPECT = {
-    *("heads", "rollout", "explore", "generate", "why", "patterns", "prune"),
-    *("interventions", "diff", "check"),
+GROUPS = ("inspect", "count", "learn")
+"""The folders that only hold capabilities."""
+
+CAPABILITIES = {
+    *("docs", "mechanism"),
+    *(path.parent.name for group in GROUPS for path in ROOT.glob(f"{group}/*/__init__.py")),
 }
-CAPABILITIES = INSPECT | {"params", "scaling", "verify", "sweep", "train", "docs"}
 
 MAY_IMPORT = {
     "__main__": {"cli"},
@@ -51,9 +53,6 @@ MAY_IMPORT = {
     "api": CAPABILITIES | SHARED,
 }
 """What each folder may import beside itself; a capability another one only as it stands here."""
-
-GROUPS = ("inspect", "count", "learn")
-"""The folders that only hold capabilities."""
 
 LIBRARIES = {
     "api": {"numpy", "rich"},

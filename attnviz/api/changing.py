@@ -7,8 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.opening import for_tokens, in_own_modes, open_given, text_or_none
-from attnviz.errors import UsageError
+from attnviz.api.opening import (
+    for_tokens,
+    in_own_modes,
+    named_or_loaded,
+    open_given,
+    text_or_none,
+)
 from attnviz.options import spelled_head
 from attnviz.texts import built_in_texts, texts_of
 
@@ -24,7 +29,6 @@ if TYPE_CHECKING:
     from attnviz.inspect.interventions.path.path import PathReport
     from attnviz.inspect.prune.records import PruneReport
     from attnviz.inspect.prune.request import Importance
-    from attnviz.models.model import Model
     from attnviz.records import Kind
 
 
@@ -239,36 +243,11 @@ def diff(
     from attnviz.inspect.diff.sides import both_sides
     from attnviz.models.resolve import LoadOptions
 
-    request, other = DiffRequest.of(given), a if b is None else b
-    named = [isinstance(side, str | os.PathLike) for side in (a, other)]
-    if tokenizer is not None and all(named):
-        raise UsageError("tokenizer is for a loaded model: a name brings its own")
+    request = DiffRequest.of(given)
+    one, other = named_or_loaded([a, a if b is None else b], tokenizer)
     options = LoadOptions(device=device, dtype=dtype, backend=backend, revision=revision, seed=seed)
-    if (not any(named) and options != LoadOptions(seed=seed)) or (
-        not named[1] and request.named_condition()
-    ):
-        raise UsageError(
-            "device, dtype, backend and revision are for a model that is loaded by its name: this "
-            "one is loaded"
-        )
-    if texts_b is not None and texts is None:
-        raise UsageError("texts_b is what b reads in place of texts: give texts as well")
-
-    def side_of(side: AnyModel) -> str | Model:
-        if isinstance(side, str | os.PathLike):
-            return os.fspath(side)
-        return open_given(side, tokenizer)
-
-    first = side_of(a)
-    second = first if other is a else side_of(other)
-    sides = both_sides(
-        request,
-        first,
-        second,
-        options,
-        texts=texts_of(texts) or built_in_texts(),
-        texts_b=texts_of(texts_b),
-    )
+    read, read_b = texts_of(texts), texts_of(texts_b)
+    sides = both_sides(request, one, other, options, texts=read, texts_b=read_b)
     return question.diff(*sides, request)
 
 
@@ -295,33 +274,8 @@ def check(
     """
     given = locals()
     from attnviz.inspect.check import check as question
-    from attnviz.inspect.check.ci import write_junit
-    from attnviz.inspect.check.measure import CheckedModel
     from attnviz.inspect.check.request import CheckRequest
-    from attnviz.inspect.patterns.probes import reckoned_probe_tokens
-    from attnviz.models.resolve import LoadOptions, load
 
-    request, path = CheckRequest.of(given), Path(file)
-    also = [] if junit is None else [Path(junit)]
-    rules = question.rules_of(path, request, also)
-    if model is None:
-        model = (rules.model if rules is not None else None) or question.BUILT_IN
-    if isinstance(model, str | os.PathLike):
-        name, loaded = os.fspath(model), None
-    else:
-        loaded = open_given(model, tokenizer)
-        name = loaded.info.name
-
-    def opening(name: str) -> Model:
-        return load(name, LoadOptions(seed=seed, tokens=reckoned_probe_tokens(None, None)))
-
-    checked = CheckedModel(
-        name,
-        lambda: open_given(model, tokenizer, opening) if loaded is None else loaded,
-        question.counted(name, loaded),
-        seed,
-    )
-    report = question.check(checked, path, request, rules)
-    if junit is not None:
-        write_junit(Path(junit), report)
-    return report
+    (checked,) = [None] if model is None else named_or_loaded([model], tokenizer)
+    request, written = CheckRequest.of(given), None if junit is None else Path(junit)
+    return question.check_file(checked, Path(file), request, junit=written, seed=seed)

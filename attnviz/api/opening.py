@@ -130,6 +130,22 @@ def open_given(
     return model
 
 
+def named_or_loaded(models: Sequence[AnyModel], tokenizer: Any) -> list[str | Model]:
+    """Return each model as its name, or loaded; the same model once.
+
+    Raises UsageError for a tokenizer next to nothing but names, and what ``open_given`` raises.
+    """
+    if tokenizer is not None and all(isinstance(each, str | os.PathLike) for each in models):
+        raise UsageError("tokenizer is for a loaded model: a name brings its own")
+    found: dict[int, str | Model] = {}
+    for each in models:
+        if isinstance(each, str | os.PathLike):
+            found[id(each)] = os.fspath(each)
+        elif id(each) not in found:
+            found[id(each)] = open_given(each, tokenizer)
+    return [found[id(each)] for each in models]
+
+
 def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
     """Return a function that loads a model by name to run a text and ``tokens`` more tokens."""
     from attnviz.models.resolve import reckoned_tokens

@@ -86,7 +86,6 @@ def diff(
     from attnviz.inspect.diff import diff as question
     from attnviz.inspect.diff.sides import both_sides
     from attnviz.models.resolve import LoadOptions
-    from attnviz.texts import built_in_texts
 
     outlet = open_outlet(output)
     for other, own in (("text_b", "text"), ("texts_b", "texts")):
@@ -98,7 +97,7 @@ def diff(
         sides.a,
         sides.a if sides.b is None else sides.b,
         LoadOptions(**vars(loading), seed=request.seed),
-        texts=_read(texts.text, texts.texts) or built_in_texts(),
+        texts=_read(texts.text, texts.texts),
         texts_b=_read(texts_b.text_b, texts_b.texts_b),
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.draw.report import EVERY
 from attnviz.inspect.generate.request import GenerateRequest
 from attnviz.options import argument, option
 
@@ -49,7 +50,7 @@ class _Model(shared.ModelName):
 class _Output(shared.Output):
     """The common output options, with a file to replay from."""
 
-    save: tuple[Path, ...] = shared.saved(f"{shared.EVERY} .jsonl")
+    save: tuple[Path, ...] = shared.saved(f"{EVERY} .jsonl")
 
 
 @command(EXAMPLES)

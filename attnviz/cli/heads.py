@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.draw.report import EVERY
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.request import HeadsRequest, ViewOptions
 from attnviz.options import Options, option
@@ -52,7 +53,7 @@ class _Cut(Options, panel="An edge cut"):
 class HeadsOutput(shared.Output):
     """The common output options, with files of arrays."""
 
-    save: tuple[Path, ...] = shared.saved(f"{shared.EVERY} .npz .safetensors")
+    save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz .safetensors")
 
 
 @command(EXAMPLES)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.cli.terminal import ColourChoice
-from attnviz.draw.report import EVERY as EVERY
-from attnviz.draw.report import SCREEN_ENDING
+from attnviz.draw.report import EVERY, SCREEN_ENDING
 from attnviz.options import Options, argument, flag, option
 from attnviz.options import OwnShape as OwnShape
 

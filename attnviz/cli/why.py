@@ -7,6 +7,7 @@ from pathlib import Path
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
+from attnviz.draw.report import EVERY
 from attnviz.inspect.why.request import WhyRequest
 from attnviz.options import argument, option
 
@@ -46,7 +47,7 @@ class _Model(shared.SeededModel):
 class _Output(shared.Output):
     """The common output options, with files of arrays."""
 
-    save: tuple[Path, ...] = shared.saved(f"{shared.EVERY} .npz")
+    save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz")
 
 
 @command(EXAMPLES)

@@ -5,10 +5,13 @@ Vaswani et al. 2017, section 3.2; the arithmetic is that of ``attention.function
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnviz.attention import functional
 from attnviz.attention.functional import Array
+from attnviz.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -50,7 +53,6 @@ class AttentionResult(NamedTuple):
 
     def _first(self) -> HeadMaps | None:
         """Return the maps of the batch's first text; None if they cannot be drawn."""
-        from attnviz.errors import UsageError
         from attnviz.inspect.heads.heatmap import heatmap
 
         *leading, _, _ = self.weights.shape
@@ -83,6 +85,40 @@ def scaled_dot_product_attention(
     scale: 1/√head_dim by default.
 
     Returns (output, weights), of the arrays' own library; a query that sees no key gets zeros.
-    Raises ValueError for a mask of another type, TypeError for arrays of different libraries.
+    Raises UsageError (also a ValueError) for shapes that do not fit together and for a mask of
+    another type, TypeError for arrays of different libraries.
     """
+    _require_fitting(query, key, value, mask)
     return AttentionResult(*functional.scaled_dot_product_attention(query, key, value, mask, scale))
+
+
+def _require_fitting(query: Array, key: Array, value: Array, mask: Array | None) -> None:
+    """Raise UsageError unless the shapes fit together and a mask hides or adds."""
+    xp = functional.namespace(query, key, value, mask)
+    shapes = {"query": query.shape, "key": key.shape, "value": value.shape}
+    given = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+    if min(map(len, shapes.values())) < 2:
+        raise UsageError(f"expected arrays of at least two axes (token, width), got {given}")
+    if query.shape[-1] != key.shape[-1]:
+        raise UsageError(f"a query and a key are of one width, the last axis; got {given}")
+    if key.shape[-2] != value.shape[-2]:
+        raise UsageError(f"each key has its value, the last axis but one; got {given}")
+    weights = _joined([shape[:-2] for shape in shapes.values()])
+    if weights is None:
+        raise UsageError(f"the leading axes do not broadcast together: {given}")
+    if mask is None:
+        return
+    if not xp.isdtype(mask.dtype, ("bool", "real floating")):
+        raise UsageError(f"a mask is boolean (True = visible) or additive float, not {mask.dtype}")
+    weights = (*weights, query.shape[-2], key.shape[-2])
+    if _joined([tuple(mask.shape), weights]) is None:
+        raise UsageError(f"a mask of {tuple(mask.shape)} does not broadcast over weights {weights}")
+
+
+def _joined(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """Return the shape that all of these broadcast to, None if there is none."""
+    padded = zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
+    sizes = [{size for size in axis if size != 1} or {1} for axis in padded]
+    if any(len(axis) > 1 for axis in sizes):
+        return None
+    return tuple(size for (size,) in reversed(sizes))

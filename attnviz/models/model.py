@@ -257,6 +257,12 @@ def broken_words(broken: Sequence[str]) -> tuple[str, ...]:
     return (f"weights that are not finite: {names}{more}; what they reach has no numbers",)
 
 
+def model_repr(info: ModelInfo) -> str:
+    """Return how a session of Python shows a loaded model."""
+    layers = f"{info.layers} layer{'s' * (info.layers > 1)}"
+    return f"<attnviz.Model {info.name}: {layers} × {info.heads} head{'s' * (info.heads > 1)}>"
+
+
 def require_number(what: str, value: float, info: ModelInfo) -> None:
     """Raise an error if a model's ``what``, such as its loss, is not finite.
 

@@ -21,6 +21,7 @@ from attnviz.models.model import (
     ObserveQueriesKeys,
     Vocabulary,
     Wants,
+    model_repr,
     split_words,
     word_tokens,
 )
@@ -82,6 +83,9 @@ class OwnAttention:
             score=score,
             notes=("untrained random weights: patterns are arbitrary",),
         )
+
+    def __repr__(self) -> str:
+        return model_repr(self.info)
 
     @property
     def info(self) -> ModelInfo:

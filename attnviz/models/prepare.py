@@ -56,15 +56,16 @@ def handed_over(model: Any, tokenizer: Any, *, reads: bool = True) -> Transforme
     """
     model = unwrapped(model)
     if not isinstance(model, PreTrainedModel):
+        kind = type(model).__name__
+        article = "an" if kind[0].lower() in "aeiou" else "a"
         raise UsageError(
-            f"expected the name of a model or a loaded transformers model, got a "
-            f"{type(model).__name__}: hand the attention weights of other models to "
-            "attnviz.heatmap"
+            f"expected the name of a model or a loaded transformers model, got {article} {kind}: "
+            "hand the attention weights of other models to attnviz.heatmap"
         )
     if tokenizer is None and reads:
         raise UsageError(
-            "a loaded model needs its tokenizer to read a text: add --tokenizer, such as "
-            "AutoTokenizer.from_pretrained(…) gives"
+            "a loaded model needs its tokenizer to read a text: give tokenizer=, such as "
+            "AutoTokenizer.from_pretrained(…)"
         )
     known = str(getattr(model, "name_or_path", "") or "")
     path = Path(known).resolve() if known else None

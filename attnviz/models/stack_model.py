@@ -25,6 +25,7 @@ from attnviz.models.model import (
     Wants,
     frame_of,
     known_ids,
+    model_repr,
     text_notes,
 )
 from attnviz.models.operations import ModelSizes, sizes_of_stack
@@ -66,6 +67,9 @@ class StackModel:
         self._start = start
         self._ends = ends
         self._trained_tokens = trained
+
+    def __repr__(self) -> str:
+        return model_repr(self.info)
 
     @property
     def info(self) -> ModelInfo:

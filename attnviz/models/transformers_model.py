@@ -18,6 +18,7 @@ from attnviz.models.model import (
     Vocabulary,
     frame_of,
     known_ids,
+    model_repr,
     split_words,
     text_notes,
     word_tokens,
@@ -32,7 +33,7 @@ _NUMBERED = re.compile(r"\.\d+\.")
 """Matches in the names of parameters that stand in a list of layers."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TransformersModel:
     """A model of the transformers library, ready to be observed.
 
@@ -54,6 +55,9 @@ class TransformersModel:
     target_context: int | None = None
     trained_tokens: int | None = None
     stored: StoredTensors | None = None
+
+    def __repr__(self) -> str:
+        return model_repr(self.info)
 
     @cached_property
     def sizes(self) -> ModelSizes:

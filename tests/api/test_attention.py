@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import math
+import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import torch
 from rich.console import Console
 
 import attnviz
+from attnviz.errors import UsageError
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:
@@ -96,3 +99,19 @@ def test_the_module_beside_it() -> None:
     maps = attnviz.heatmap(weights, "one two three four five")
     assert len(maps) == 7
     assert maps.report.record.causal
+
+
+@pytest.mark.parametrize(
+    ("shapes", "said"),
+    [
+        (((2, 3), (2, 4), (2, 3)), "of one width, the last axis; got query (2, 3), key (2, 4)"),
+        (((2, 3), (2, 3), (3, 3)), "each key has its value"),
+        (((3,), (2, 3), (2, 3)), "at least two axes (token, width)"),
+        (((4, 2, 3), (3, 2, 3), (2, 3)), "leading axes do not broadcast together"),
+        (((2, 3), (2, 3), (2, 3), (5, 5)), "mask of (5, 5) does not broadcast over weights (2, 2)"),
+    ],
+)
+@pytest.mark.parametrize("ones", [np.ones, torch.ones])
+def test_shapes_that_do_not_fit(shapes: Any, said: str, ones: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        attnviz.scaled_dot_product_attention(*map(ones, shapes))

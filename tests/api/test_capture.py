@@ -140,7 +140,7 @@ def opening(*arguments: Any, **options: Any) -> Callable[[Any, Any], Any]:
             "loaded transformers model, got a Linear: hand the attention weights of other models "
             "to attnviz.heatmap",
         ),
-        (lambda model, _: attnviz.capture(model, TEXT), "needs its tokenizer .* add --tokenizer"),
+        (lambda model, _: attnviz.capture(model, TEXT), "needs its tokenizer .* give tokenizer="),
         (
             lambda model, tokenizer: attnviz.capture(model, "cat " * 40, tokenizer=tokenizer),
             "42 tokens, 'LlamaForCausalLM' takes at most 31",

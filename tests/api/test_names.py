@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import attnviz
+from attnviz.cli.app import COMMANDS
 
 HEAVY = {"torch", "transformers", "huggingface_hub", "keras", "matplotlib"}
 
@@ -72,6 +73,22 @@ def test_types_are_declared_for_every_name() -> None:
     assert names | {"__version__"} == set(attnviz.__all__)
 
 
+def test_every_command_has_its_function() -> None:
+    """A page of the manual is read, and an app is used: neither makes a report."""
+    assert set(COMMANDS) - {"docs", "explore"} <= set(attnviz.__all__)
+
+
 def test_a_wrong_argument_is_a_value_error() -> None:
     assert issubclass(attnviz.errors.UsageError, ValueError)
     assert issubclass(attnviz.errors.UsageError, attnviz.errors.AttnvizError)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("tiny", "<attnviz.Model tiny: 6 layers × 4 heads>"),
+        ("mha", "<attnviz.Model mha: 1 layer × 8 heads>"),
+    ],
+)
+def test_a_session_shows_a_loaded_model(name: str, shown: str) -> None:
+    assert repr(attnviz.load(name)) == shown

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import attnviz
 from attnviz.cli.app import COMMANDS
 from attnviz.cli.docs import topics
+
+ROOT = Path(attnviz.__file__).parent.parent
 
 
 def test_the_pages_are_listed_on_one_small_screen(run: Any) -> None:
@@ -22,6 +27,22 @@ def test_the_pages_are_listed_on_one_small_screen(run: Any) -> None:
 
 def test_every_command_has_its_page() -> None:
     assert set(COMMANDS) - {"docs"} <= set(topics())
+
+
+def test_the_site_has_every_page() -> None:
+    project = tomllib.loads((ROOT / ".zensical.toml").read_text(encoding="utf-8"))["project"]
+    listed: list[str] = []
+    for section in project["nav"]:
+        for pages in section.values():
+            listed += [pages] if isinstance(pages, str) else pages
+    assert sorted(listed) == sorted(path.name for path in (ROOT / "attnviz" / "docs").glob("*.md"))
+
+
+def test_the_layout_names_every_question() -> None:
+    page = (ROOT / "attnviz" / "docs" / "design.md").read_text(encoding="utf-8")
+    for group in ("inspect", "count", "learn"):
+        for path in (ROOT / "attnviz" / group).glob("*/__init__.py"):
+            assert f"`{path.parent.name}`" in page
 
 
 @pytest.mark.parametrize("topic", topics())

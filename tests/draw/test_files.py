@@ -14,8 +14,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+import attnviz
 from attnviz.cli.heads import HeadsOutput
+from attnviz.draw.document import Document
 from attnviz.draw.files import check_path, document_files, save, text_file
+from attnviz.draw.report import EVERY
 from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.heads.document import heads_document
 from attnviz.inspect.heads.files import array_files, write_heads_json
@@ -69,6 +72,15 @@ def test_every_ending_is_written(
     elif ending == ".npz":
         with np.load(path, allow_pickle=False) as archive:
             assert len(archive["tokens"]) == 2
+
+
+def test_the_endings_are_those_of_the_writers_and_of_the_manual() -> None:
+    def no_document() -> Document:
+        raise AssertionError("writers are listed without drawing")
+
+    assert {*document_files(no_document, "magma"), ".json", ".csv", ".txt"} == {*EVERY.split()}
+    page = Path(attnviz.__file__).with_name("docs") / "json.md"
+    assert all(f"`{ending}`" in page.read_text(encoding="utf-8") for ending in EVERY.split())
 
 
 @pytest.mark.parametrize("name", ["out", "out.xyz", "out.json.gz", ".json", "\x1b[2J.bad"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+import attnviz
 from attnviz.measures.registry import MEASURES
 from attnviz.measures.rows import FORMULAS, uniform_weights
 
@@ -131,6 +133,16 @@ def random_weights(causal: bool, *shape: int, dtype: type = np.float64) -> np.nd
 def test_every_formula_is_of_a_measure() -> None:
     families = {name for name, measure in MEASURES.items() if measure.family != "relation"}
     assert set(FORMULAS) == families - {"monotone"}  # no mean over rows
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_a_measure_is_in_the_manual_and_is_tested(name: str) -> None:
+    """Loops over the definitions stand here, and those over many texts with ``patterns``."""
+    page = Path(attnviz.__file__).with_name("docs") / "measures.md"
+    assert f"`{name}`" in page.read_text(encoding="utf-8")
+    here = Path(__file__).parent
+    tests = [*here.glob("test_*.py"), *(here.parent / "inspect" / "patterns").rglob("test_*.py")]
+    assert any(f'"{name}"' in test.read_text(encoding="utf-8") for test in tests)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from attnviz.cli.app import COMMANDS
+
 _HERE = Path(__file__).parent
 _OUTPUTS = _HERE / "outputs"
 _RENEW = bool(os.environ.get("ATTNVIZ_RENEW_ORACLE"))
@@ -120,6 +122,12 @@ def folder(
     for kind in ("gpt2", "llama", "bert", "t5"):
         (tmp_path / kind).symlink_to(checkpoint(kind))
     return tmp_path
+
+
+def test_every_command_has_a_line() -> None:
+    """But for those whose numbers rounding decides, and those that print none."""
+    without = {"diff", "check", "docs", "explore"}
+    assert {line.split()[0] for line in _lines()} >= set(COMMANDS) - without
 
 
 @pytest.mark.parametrize("line", list(_lines()))

@@ -15,6 +15,7 @@ from attnviz.draw.labels import visible
 from attnviz.draw.whole_file import check_writable, whole_file
 from attnviz.errors import UsageError
 from attnviz.inspect.check.baseline import check_beside, check_renewable, write_baseline
+from attnviz.inspect.check.ci import write_junit
 from attnviz.inspect.check.initial import baseline_path, initial_rules
 from attnviz.inspect.check.judge import outcome
 from attnviz.inspect.check.measure import CheckedModel
@@ -108,6 +109,31 @@ def check(
         sources=model.sources,
         written=written,
     )
+
+
+def check_file(
+    model: str | Model | None, file: Path, request: CheckRequest, *, junit: Path | None, seed: int
+) -> CheckReport:
+    """Check a model, given by its name or loaded, by the rules in a file.
+
+    model: None for the one that the file names. junit: a file to be written as JUnit XML.
+    Raises what ``check`` raises.
+    """
+    from attnviz.inspect.patterns.probes import reckoned_probe_tokens
+    from attnviz.models.resolve import LoadOptions, load
+
+    rules = rules_of(file, request, [] if junit is None else [junit])
+    if model is None:
+        model = (rules.model if rules is not None else None) or BUILT_IN
+    loaded = None if isinstance(model, str) else model
+    name = model if isinstance(model, str) else model.info.name
+    options = LoadOptions(seed=seed, tokens=reckoned_probe_tokens(None, None))
+    params = counted(name, loaded)
+    checked = CheckedModel(name, lambda: loaded or load(name, options), params, seed)
+    report = check(checked, file, request, rules)
+    if junit is not None:
+        write_junit(junit, report)
+    return report
 
 
 def _refuse_old(file: Path, *, force: bool) -> None:

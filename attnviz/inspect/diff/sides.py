@@ -14,7 +14,7 @@ from attnviz.inspect.diff.saved import SavedResult, is_saved, read_saved
 from attnviz.models.model import Model, NumpyModel
 from attnviz.models.resolve import LoadOptions, refuse_ignored
 from attnviz.records import Input, Kind
-from attnviz.texts import Texts, encode_texts
+from attnviz.texts import Texts, built_in_texts, encode_texts
 
 _BUILT_IN = ("tiny", "mha")
 _TOKENS = 6_000
@@ -58,17 +58,26 @@ def both_sides(
     b: str | Model,
     options: LoadOptions,
     *,
-    texts: Texts,
+    texts: Texts | None = None,
     texts_b: Texts | None = None,
 ) -> tuple[Side, Side]:
     """Return A and B with every file read; no model is loaded.
 
     a, b: a name, a loaded model, or a result saved as .json. options: for models given by name.
-    texts_b: what B reads, if not the texts of A.
+    texts: by default the built-in ones. texts_b: what B reads, if not the texts of A.
 
     Raises UsageError for options that do not go together, LoadError for files that cannot be read.
     """
     named = [side for side in (a, b) if isinstance(side, str)]
+    unused = not named and options != LoadOptions(seed=request.seed)
+    if unused or (not isinstance(b, str) and request.named_condition()):
+        raise UsageError(
+            "device, dtype, backend and revision are for a model that is loaded by its name: this "
+            "one is loaded"
+        )
+    if texts_b is not None and texts is None:
+        raise UsageError("texts_b is what b reads in place of texts: give texts as well")
+    texts = texts or built_in_texts()
     if any(map(is_saved, named)):
         given = [*request.named_condition(), *(["text"] if texts_b is not None else [])]
         if given:

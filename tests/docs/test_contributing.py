@@ -1,0 +1,126 @@
+"""The worked examples of CONTRIBUTING work as they stand there, in a copy of the package."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+
+import attnviz
+
+PACKAGE = Path(attnviz.__file__).parent
+PAGE = (PACKAGE.parent / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
+TEXT = "The cat sat on the mat."
+
+
+def blocks(heading: str) -> list[str]:
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+
+
+def files(block: str) -> dict[str, str]:
+    """Return the pieces of a block by the paths in the comments above them."""
+    _, *pieces = re.split(r"^# (attnviz/\S+\.py)\n", block, flags=re.MULTILINE)
+    return dict(zip(pieces[::2], pieces[1::2], strict=True))
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A copy of the package's modules; its data are the same."""
+    shutil.copytree(PACKAGE, tmp_path / "attnviz", ignore=shutil.ignore_patterns("data", "*.pyc"))
+    (tmp_path / "attnviz" / "data").symlink_to(PACKAGE / "data")
+    return tmp_path
+
+
+@pytest.fixture
+def python(copied: Path, environment: dict[str, str]) -> Callable[..., str]:
+    def run(code: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=copied,
+            env=environment | {"PYTHONPATH": os.fspath(copied)},
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def write_below(path: Path, anchor: str, added: str) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert source.count(anchor) == 1
+    path.write_text(source.replace(anchor, anchor + added), encoding="utf-8")
+
+
+def command_line(*arguments: str) -> str:
+    return f"import sys; from attnviz.cli.main import main; sys.argv[1:] = {arguments!r}; main()"
+
+
+def test_a_command(copied: Path, python: Callable[..., str]) -> None:
+    new, function = blocks("Add a command")
+    for name, content in files(new).items():
+        (copied / name).parent.mkdir(exist_ok=True)
+        (copied / name).write_text(content, encoding="utf-8")
+    for name, content in files(function).items():
+        write_below(copied / name, (copied / name).read_text(encoding="utf-8"), f"\n\n{content}")
+    report = "from attnviz.inspect.entropy.records import EntropyReport"
+    write_below(copied / "attnviz/api/looking.py", "if TYPE_CHECKING:\n", f"    {report}\n")
+    line = '        "entropy": "Show how evenly each head attends.",\n'
+    write_below(copied / "attnviz/cli/app.py", '    "Look": {\n', line)
+    public = copied / "attnviz" / "__init__.py"
+    write_below(public, '"attnviz.api.looking": (', '"entropy", ')
+    exported = "    from attnviz.api.looking import entropy as entropy\n"
+    write_below(public, "if TYPE_CHECKING:\n", exported)
+
+    printed = json.loads(python(command_line("entropy", TEXT, "--head", "L0H1", "--json")))
+    (head,) = printed["heads"]
+    heads = json.loads(python(command_line("heads", TEXT, "--head", "L0H1", "--json")))["heads"]
+    assert (head["layer"], head["head"]) == (0, 1)
+    assert head["entropy"] == pytest.approx(heads[0]["entropy"])
+    code = f"import attnviz, json; print(json.dumps(attnviz.entropy('tiny', {TEXT!r}).to_dict()))"
+    assert json.loads(python(code))["heads"][1]["entropy"] == pytest.approx(head["entropy"])
+    assert "L0H1" in python(command_line("entropy", TEXT))
+    assert "entropy" in python(command_line("--help"))
+    assert "--head" in python(command_line("entropy", "--help"))
+
+
+def test_a_measure(copied: Path, python: Callable[..., str]) -> None:
+    (both,) = blocks("Add a measure of a head")
+    pieces = files(both)
+    registry, rows = "attnviz/measures/registry.py", "attnviz/measures/rows.py"
+    table = "    measure.name: measure\n    for measure in (\n"
+    write_below(copied / registry, table, pieces[registry])
+    write_below(copied / rows, "FORMULAS: Mapping[str, Formula] = {\n", pieces[rows])
+    arguments = ("heads", TEXT, "--head", "L0H1", "--sort", "second", "--json")
+    (head,) = json.loads(python(command_line(*arguments)))["heads"]
+    second = [row[1] for row in head["weights"][1:]]
+    assert head["second"] == pytest.approx(sum(second) / len(second), rel=1e-4)
+
+
+def test_a_file_format(copied: Path, python: Callable[..., str]) -> None:
+    (block,) = blocks("Add a file format")
+    writer, entries = block.split("return {")
+    drawn = "def document_latex(document):\n    return f'title {document.title}'\n"
+    (copied / "attnviz" / "draw" / "latex.py").write_text(drawn, encoding="utf-8")
+    formats = copied / "attnviz" / "draw" / "files.py"
+    write_below(
+        formats,
+        '"""Return the writers of a document by file ending; each imports what it draws with."""\n',
+        f"\n{indent(writer, chr(32) * 4)}",
+    )
+    write_below(formats, "    return {\n", f"        {entries.split(',')[0]},\n")
+    report = copied / "attnviz" / "draw" / "report.py"
+    write_below(report, 'EVERY = "', ".tex ")
+    python(command_line("rollout", TEXT, "--save", "a.tex", "--quiet"))
+    assert (copied / "a.tex").read_text(encoding="utf-8").startswith("title Attention rollout")
