@@ -177,6 +177,11 @@ class ModelInfo:
         return self.weights == "given"
 
     @property
+    def heads_of_layers(self) -> dict[int, int]:
+        """Return the number of heads by layer."""
+        return dict.fromkeys(range(self.layers), self.heads)
+
+    @property
     def overflow_advice(self) -> str:
         """Return advice to end a message on overflow with; empty if there is none."""
         narrow = self.dtype in ("float16", "bfloat16") and not self.not_finite

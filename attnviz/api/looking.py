@@ -218,7 +218,7 @@ def patterns(
     sentences = question.read_sentences(request, read)
 
     def opening(name: str) -> Model:
-        tokens = question.reckoned_tokens(name, read, request, sentences)
+        tokens = question.reckoned_size(name, read, request, sentences)
         return load(name, LoadOptions(tokens=tokens))
 
     loaded = open_given(model, tokenizer, opening)
