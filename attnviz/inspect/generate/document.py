@@ -168,7 +168,7 @@ def finding(report: GenerateReport) -> str:
     over = f"the {counted(len(run.steps), 'step')}"
     if one.steps < len(run.steps):
         over = f"the {one.steps} of {len(run.steps)} steps that can show it"
-    here = ", the measure furthest above uniform" * one.named_here
+    here = ", the measure furthest above uniform" if one.named_here else ""
     return f"{run.name(report.head)}{_labelled(one)} over {over}: {activity_words(one)}{here}."
 
 
@@ -266,7 +266,7 @@ def _steps(report: GenerateReport, room: int = 0) -> doc.Table:
         doc.Column("query", right=False),
         doc.Column("wrote", right=False),
         doc.Column("p"),
-        *[doc.Column("entropy")] * (most > 1),
+        *([doc.Column("entropy")] if most > 1 else []),
         doc.Column("sink"),
         doc.Column(f"{run.name(report.head)} attended to", right=False),
     ]

@@ -179,7 +179,7 @@ def heads_rows(
         for index, pair in enumerate(view.pairs):
             for link in pair.links:
                 words = pair.names[link.direction].split(" → ", 1)
-                place = (*[index] * several, link.layer, link.head)
+                place = (*([index] if several else []), link.layer, link.head)
                 yield (*place, *words, link.weight, link.chance, link.reached, pair.draws)
         return
     yield ("variant", *_VARIED, *_COLUMNS) if several else _COLUMNS

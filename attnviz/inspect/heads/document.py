@@ -278,10 +278,10 @@ def _scores(found: HeadsComparison, names: list[list[str]]) -> doc.Table:
     columns = [
         doc.Column("head", right=False),
         *[doc.Column("key/value head")] * grouped,
-        *[doc.Column("attention", right=False)] * several,
+        *([doc.Column("attention", right=False)] if several else []),
         doc.Column("label", right=False),
         *map(doc.Column, ("score", "uniform", *(name.replace("_", " ") for name in measures))),
-        *[doc.Column("moved")] * several,
+        *([doc.Column("moved")] if several else []),
     ]
     rows = []
     for first in found.first.heads:
@@ -294,7 +294,7 @@ def _scores(found: HeadsComparison, names: list[list[str]]) -> doc.Table:
             numbers += [None if moved is None else moved[place]] if several else []
             cells = [report.name(*place)]
             cells += [] if group is None else [str(group + report.index_base)]
-            cells += [" · ".join(names[index])] * several + [label.said]
+            cells += ([" · ".join(names[index])] if several else []) + [label.said]
             known = map(json_number, numbers)
             cells += ["–" if number is None else f"{number:.3f}" for number in known]
             rows.append(doc.Row(cells))

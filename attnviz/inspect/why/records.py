@@ -266,7 +266,7 @@ class WhyReport(Report, Provenance):
         """Return a head's name, ``L2H5``; with two kinds of attention ``L2H5 cross``."""
         base = self.index_base if index_base is None else index_base
         kind, layer, number = head
-        return f"L{layer + base}H{number + base}" + f" {kind}" * (len(self.kinds) > 1)
+        return f"L{layer + base}H{number + base}" + (f" {kind}" if len(self.kinds) > 1 else "")
 
     def _mean(self, values: Sequence[float]) -> float:
         return fsum(values) / len(values)
