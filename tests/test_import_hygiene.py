@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 HEAVY = {"torch", "transformers", "huggingface_hub", "keras", "matplotlib", "sympy", "pandas"}
+WORDS = "the cat sat on the mat"
 SENTENCE = "The cat sat on the mat because it was tired."
 
 PROGRAM = """
@@ -66,6 +69,57 @@ def test_the_built_in_models_need_no_torch(arguments: list[str]) -> None:
     packages, modules = imported(*arguments)
     assert not packages & HEAVY
     assert "rich.progress" not in modules
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["heads", WORDS, "--cut", "mat->cat", "--model"],
+        ["heads", WORDS, "--ablate", "L1H0", "--model"],
+        ["path", "L0H1", "the cat sat", "the mat sat", "--model"],
+        ["diff", "--dtype-b", "float32", "--importance", "--texts", "texts.txt", "-q"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:3:2]),
+)
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_checkpoints_of_the_families_need_no_torch(
+    arguments: list[str],
+    kind: str,
+    checkpoint: Callable[[str], Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("texts.txt").write_text("the cat sat\non the mat\n")
+    packages, _ = imported(*arguments, str(checkpoint(kind)))
+    assert not packages & HEAVY
+
+
+def test_rules_are_checked_without_torch(tmp_path: Path) -> None:
+    rules = str(tmp_path / "rules.toml")
+    for arguments in (["check", rules, "--init"], ["check", rules]):
+        packages, _ = imported(*arguments)
+        assert not packages & HEAVY
+
+
+def test_a_session_ranks_heads_without_torch() -> None:
+    program = (
+        "import sys; from attnviz.inspect.explore.session import open_session; "
+        "session = open_session('tiny'); "
+        f"found = session.effects({SENTENCE!r}, lambda share: None); "
+        "print(len(found.values), 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["24", "False"]
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf"])
+def test_pictures_need_matplotlib_alone(ending: str, tmp_path: Path) -> None:
+    packages, modules = imported("heads", SENTENCE, "--save", f"{tmp_path}/map.{ending}")
+    assert packages & HEAVY == {"matplotlib"}
+    assert "matplotlib.pyplot" not in modules
 
 
 def test_gradients_of_the_bundled_model_need_torch_alone() -> None:

@@ -197,7 +197,8 @@ def path(
 
     request = PathRequest.of({**given, "sender": spelled_head(sender)})
     read = read_pairs(text_or_none(clean), text_or_none(corrupt), request.pairs)
-    opened = open_given(model, tokenizer, for_tokens(question.reckoned(read)))
+    tokens, texts = question.reckoned(read)
+    opened = open_given(model, tokenizer, for_tokens(tokens, texts=texts))
     return question.path(opened, read, request)
 
 

@@ -174,7 +174,8 @@ def cut(
     words = read_edge(edge) if isinstance(edge, str) else edge
     if (read := text_or_none(text)) is None:
         raise UsageError('expected a text: attnviz.cut("tiny", "The cat sat.", "sat→cat")')
-    opened = open_given(model, tokenizer, for_tokens(reckoned(read)))
+    tokens, runs = reckoned(read)
+    opened = open_given(model, tokenizer, for_tokens(tokens, texts=runs))
     return cut_report(opened, read, words, choice)
 
 

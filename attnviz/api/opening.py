@@ -153,11 +153,13 @@ def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
     return for_tokens(reckoned_tokens(text) + tokens)
 
 
-def for_tokens(tokens: int | None, *, changed: bool = False) -> Callable[[str], Model]:
+def for_tokens(
+    tokens: int | None, *, texts: int = 1, changed: bool = False
+) -> Callable[[str], Model]:
     """Return a function that loads a named model to run about so many tokens.
 
-    tokens, changed: see ``LoadOptions``.
+    tokens, texts, changed: see ``LoadOptions``.
     """
     from attnviz.models.resolve import LoadOptions, load
 
-    return lambda name: load(name, LoadOptions(tokens=tokens, changed=changed))
+    return lambda name: load(name, LoadOptions(tokens=tokens, texts=texts, changed=changed))

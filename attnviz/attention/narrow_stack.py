@@ -20,10 +20,13 @@ Floats = NDArray[np.floating]
 
 def to_bfloat16(numbers: Floats) -> Floats:
     """Return each number rounded to eight significant bits, ties to even."""
-    bits = numbers.astype(np.float32).view(np.uint32)
-    halfway = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    rounded = ((bits + halfway) & np.uint32(0xFFFF0000)).view(np.float32)
-    return rounded.astype(numbers.dtype, copy=False)
+    bits = numbers.astype(np.float32, copy=False).view(np.uint32)
+    rounded = bits >> np.uint32(16)
+    rounded &= np.uint32(1)
+    rounded += np.uint32(0x7FFF)  # halfway, and one more where the last kept bit is odd
+    rounded += bits
+    rounded &= np.uint32(0xFFFF0000)
+    return rounded.view(np.float32).astype(numbers.dtype, copy=False)
 
 
 class NarrowAttention(NumpyAttention):

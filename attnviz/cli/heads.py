@@ -115,7 +115,8 @@ def _cut(
     if unused:
         raise UsageError(f"--cut measures what an edge does, without maps: leave out {unused[0]}")
     ((_, choice),) = requested_runs(request)
-    model = outlet.load(name, replace(options, tokens=reckoned(text)))
+    tokens, texts = reckoned(text)
+    model = outlet.load(name, replace(options, tokens=tokens, texts=texts))
     with outlet.advancing("cutting the edge") as advance:
         report = cut_report(model, text, words, choice, advance)
     outlet.show(report)

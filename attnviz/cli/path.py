@@ -34,7 +34,8 @@ def path(
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)
     pairs = read_pairs(request.clean, request.corrupt, request.pairs)
-    loaded = outlet.load(model.model, replace(options, tokens=question.reckoned(pairs)))
+    tokens, texts = question.reckoned(pairs)
+    loaded = outlet.load(model.model, replace(options, tokens=tokens, texts=texts))
     with outlet.advancing("following paths", long=True) as advance:
         report = question.path(loaded, pairs, request, advance=advance)
     outlet.show(report)

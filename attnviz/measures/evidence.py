@@ -162,7 +162,7 @@ def _evidence_of(hits: Floats, control: Floats, choices: Weights, sees: Bools) -
     variance = np.maximum(square - mean**2, 0).sum(-1)
     third = (cube - 3 * mean * square + 2 * mean**3).sum(-1)
     above = hits.sum(-1) - mean.sum(-1)
-    return Evidence(events, control.mean(-1), hits.mean(-1), _deviate(above, variance, third))
+    return Evidence(events, control.mean(-1), hits.mean(-1), upper_deviate(above, variance, third))
 
 
 def _powers(values: Floats) -> Floats:
@@ -170,7 +170,7 @@ def _powers(values: Floats) -> Floats:
     return np.stack([values.sum(-1), squares.sum(-1), (squares * values).sum(-1)])
 
 
-def _deviate(above: Floats, variance: Floats, third: Floats) -> Floats:
+def upper_deviate(above: Floats, variance: Floats, third: Floats) -> Floats:
     """Return the normal deviate with the same upper tail as a gamma distribution.
 
     above: excess over the mean. third: the third cumulant.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from attnviz.errors import UsageError
 from attnviz.records import AttentionRecord, Tokens
 
+_WITHOUT_BLANKS = ("CJK", "HIRAGANA", "KATAKANA")
 _BYTES = re.compile(r"(?:<0x[0-9A-Fa-f]{2}>)+")
 
 
@@ -82,6 +84,41 @@ def text_of(texts: Sequence[str]) -> str:
         return bytes.fromhex("".join(numbers)).decode("utf-8", "replace")
 
     return _BYTES.sub(decoded, "".join(pieces))
+
+
+def word_ranges(tokens: Tokens) -> list[range]:
+    """Return the tokens of each word, mark and special token, in order.
+
+    A token continues a word if it begins with ``##`` or inside a character, or with a letter where
+    the tokens mark the blanks between words. A Han or kana character is a word of its own.
+    """
+    marked = any(text.startswith(" ") for text in tokens.texts)
+    found: list[range] = []
+    inside = False
+    for place, (text, special) in enumerate(zip(tokens.texts, tokens.special, strict=True)):
+        first = text.removeprefix("##")
+        goes_on = text.startswith("##") or (marked and _goes_on(first)) or _is_within(first)
+        if inside and goes_on and not special:
+            found[-1] = range(found[-1].start, place + 1)
+        else:
+            found.append(range(place, place + 1))
+        inside = not special and (_BYTES.match(first) is not None or first[-1:].isalnum())
+    return found
+
+
+def _goes_on(text: str) -> bool:
+    """Return whether a token begins with a letter or digit, or with bytes, of a spaced script."""
+    first = text[:1]
+    if _BYTES.match(text):
+        return not 0xE3 <= int(text[3:5], 16) <= 0xE9  # these begin most Han and kana
+    if not first.isascii() and unicodedata.name(first, "").startswith(_WITHOUT_BLANKS):
+        return False
+    return first.isalnum()
+
+
+def _is_within(text: str) -> bool:
+    """Return whether a token begins inside a character, with a byte that cannot be its first."""
+    return _BYTES.match(text) is not None and 0x80 <= int(text[3:5], 16) < 0xC0
 
 
 # A requested word ----------------------------------------------------------------------------

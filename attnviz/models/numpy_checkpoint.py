@@ -102,19 +102,21 @@ class NumpyCheckpoint(StackModel):
 class Work:
     """What is to be run.
 
-    tokens: how many. changed: whether they are run again with each head changed. threads: how many
-    the user requested, or None.
+    tokens: how many, in ``texts`` of about one length. changed: whether they are run again with
+        each head changed. threads: how many the user requested, or None.
     """
 
     tokens: int
     changed: bool = False
     threads: int | None = None
+    texts: int = 1
 
     def operations(self, sizes: ModelSizes) -> float:
         """Return how many operations that takes."""
+        each = max(1, self.tokens // self.texts)
         if not self.changed:
-            return sizes.forward(self.tokens)
-        return sizes.changed(self.tokens, sizes.every_head())
+            return self.texts * sizes.forward(each)
+        return self.texts * sizes.changed(each, sizes.every_head())
 
 
 def open_numpy(name: str, revision: str | None, work: Work | None) -> NumpyCheckpoint:

@@ -38,8 +38,8 @@ class LoadOptions:
     device, dtype: where and in which number type to compute; ``auto`` is the model's own dtype.
     backend: what runs a checkpoint; ``auto`` takes NumPy if it gives the same result sooner.
     threads: the most threads to use; None for the number that suits the model.
-    tokens: about how many the command runs; None for a command that needs torch. changed: whether
-        it runs them again with each head changed.
+    tokens: about how many the command runs; None for a command that needs torch. texts: in how many
+        texts or runs. changed: whether it runs them again with each head changed.
     seed: of random weights.
     d_model, heads, kv_heads, causal, score: the shape of ``mha``.
     """
@@ -54,6 +54,7 @@ class LoadOptions:
     backend: Literal["auto", "numpy", "torch"] = "auto"
     threads: int | None = None
     tokens: int | None = None
+    texts: int = 1
     changed: bool = False
     seed: int = 0
     d_model: int = 64
@@ -189,7 +190,7 @@ def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
         raise NotUnderstoodError(f"NumPy runs on the cpu, not on {options.device}")
     if options.dtype not in ("auto", "float32"):
         raise NotUnderstoodError(f"NumPy computes in float32, not in {options.dtype}")
-    work = Work(options.tokens, options.changed, options.threads)
+    work = Work(options.tokens, options.changed, options.threads, options.texts)
     return open_numpy(source.name, options.revision, None if options.backend == "numpy" else work)
 
 

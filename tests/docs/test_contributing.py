@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -109,14 +110,14 @@ def test_a_measure(copied: Path, python: Callable[..., str]) -> None:
 
 def test_a_file_format(copied: Path, python: Callable[..., str]) -> None:
     (block,) = blocks("Add a file format")
-    writer, entries = block.split("    return {")
+    writer, entries = block.split("return {")
     drawn = "def document_latex(document):\n    return f'title {document.title}'\n"
     (copied / "attnviz" / "draw" / "latex.py").write_text(drawn, encoding="utf-8")
     formats = copied / "attnviz" / "draw" / "files.py"
     write_below(
         formats,
         '"""Return the writers of a document by file ending; each imports what it draws with."""\n',
-        f"\n{writer}",
+        f"\n{indent(writer, chr(32) * 4)}",
     )
     write_below(formats, "    return {\n", f"        {entries.split(',')[0]},\n")
     report = copied / "attnviz" / "draw" / "report.py"

@@ -167,7 +167,8 @@ def test_the_bundled_model_without_an_edge(heads: Any, backend: str) -> None:
 
 def numpy_opened(name: str, model: Any, directory: Path) -> StackModel:
     stack, read = stack_of(directory)
-    info = replace(Bundled().info, layers=read.shape.layers, heads=read.shape.heads)
+    tiny = Bundled()
+    info = replace(tiny.info, layers=read.shape.layers, heads=read.shape.heads)
     return StackModel(info, stack, lambda: None, mask_id=MASK)  # type: ignore[arg-type,return-value]
 
 

@@ -71,7 +71,8 @@ def opened_by(backend, name, model, directory):
         return prepared(name, model, None, torch.device("cpu"), seed=0)
     stack, read = stack_of(directory)
     stack = NumpyStack(read.shape, stack.tensors.stored, np.float64)
-    return StackModel(Bundled().info, stack, lambda: None)
+    tiny = Bundled()
+    return StackModel(tiny.info, stack, lambda: None)
 
 
 @pytest.mark.parametrize(("name", "backend"), BACKENDS)

@@ -185,7 +185,7 @@ def head_table(
     columns += [doc.Column("loss increase")] if effects else []
     columns += [doc.Column("output")] if outputs and not effects else []
     tests = f" (*: FDR 5%, {counted(report.family, 'test')})" if report.family else ""
-    columns += [doc.Column(f"did → does{tests}", right=False)]
+    columns += [doc.Column(f"label in A → in B{tests}", right=False)]
     columns += [doc.Column("output")] if outputs and effects else []
     if maps:
         columns += [doc.Column("95% interval of JS"), doc.Column("no sink")]

@@ -204,7 +204,7 @@ def _condition(request: DiffRequest, a: LiveSide, b: LiveSide, two_texts: bool) 
     words = [f"{name} {value}" for name, value in request.named_condition().items()]
     if two_texts:
         words.append("other texts" if b.texts.lines else "another text")
-    return ", ".join(words) or "no other condition"
+    return ", ".join(words) or "compared with itself"
 
 
 def _measured(

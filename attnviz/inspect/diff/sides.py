@@ -18,8 +18,13 @@ from attnviz.texts import Texts, built_in_texts, encode_texts
 
 _BUILT_IN = ("tiny", "mha")
 _TOKENS = 6_000
-"""About how many tokens the probes of ``patterns`` and the built-in texts have together; counted as
-one text they take as long as the ablation of every head over the texts does in addition."""
+"""About how many tokens the probes of ``patterns`` and the built-in texts have together."""
+
+_TEXTS = 80
+"""In about how many texts."""
+
+_ABLATED = 2
+"""How many times as much there is to run with every head ablated, in a model that NumPy runs."""
 
 _LEAST = 2
 """The fewest tokens of a text: the first query of a causal text sees only itself."""
@@ -138,8 +143,13 @@ def _options(
         or each.device != "cpu"
         for side, each in zip((a, b), found, strict=True)
     )
+    much = _ABLATED if request.importance else 1
     one, other = (
-        replace(each, tokens=None if torch and each.backend != "numpy" else _TOKENS)
+        replace(
+            each,
+            tokens=None if torch and each.backend != "numpy" else much * _TOKENS,
+            texts=much * _TEXTS,
+        )
         for each in found
     )
     return one, other

@@ -61,23 +61,25 @@ def finding(report: DiffReport) -> str:
     if best.size <= EXACT:
         return f"Nothing changed: all {total} attend and put out the same."
     if report.texts < LEAST_TEXTS:
-        texts = "1 text: an anecdote" if report.texts == 1 else f"{report.texts} texts are too few"
-        return f"{texts}, no head is tested. Largest difference: {_described(report, best)}."
+        texts = "One text" if report.texts == 1 else f"Only {report.texts} texts"
+        return f"{texts}: no head is tested. Largest difference: {_described(report, best)}."
     if not any(change.differs for change in report.changes):
-        return f"None of {total} changed beyond the noise floor of {floor_text(report)}."
-    return f"{some} changed beyond the noise floor, most {_described(report, best)}."
+        return f"None of {total} changed by more than rounding does ({floor_text(report)})."
+    return f"{some} changed by more than rounding does, most {_described(report, best)}."
 
 
 def _described(report: DiffReport, change: HeadChange) -> str:
-    """Return the head, how much it changed, and its label in A and in B."""
+    """Return the head, its label in A and in B, and how far attention and output moved."""
     parts = (
-        [f"JS {bits(change.js)} bits"] if change.changed or not change.output > change.js else []
+        [f"attention {bits(change.js)} bits apart"]
+        if change.changed or not change.output > change.js
+        else []
     )
     if change.output > change.js:
-        parts.append(f"output 1-cosine {bits(change.output)}")
+        parts.append(f"output {bits(change.output)}, 1 - cosine")
     parts += ["attends as before"] if change.output_changed and not change.changed else []
     does = "" if change.a.label is change.b.label is None else f": {did_and_does(change)}"
-    return f"{report.pair_name(change)} ({', '.join(parts)}){does}"
+    return f"{report.pair_name(change)}{does} ({', '.join(parts)})"
 
 
 def earliest(report: DiffReport) -> str:

@@ -101,20 +101,25 @@ def _of_heads(frame: Frame) -> str:
 
 
 def _of_two(view: View, other: Frame) -> list[str]:
-    models = [frame.report.record.model for frame in (view.frame, other)]
-    where = [f" in {model_name(info)}" if two_models(view.frame, other) else "" for info in models]
-    losses = [frame.loss for frame in (view.frame, other) if frame.loss is not None]
+    """Return which head moved most, what the prediction became, and both losses."""
+    frames = view.frame, other
     said = [f"N{view.unlike[1:]}"] if view.unlike else []
-    if len(losses) == 2:
-        said.append(f"Loss {losses[0]:.3f}{where[0]} and {losses[1]:.3f}{where[1]} nats/token")
-    moved = moved_attention(view.frame, other)
+    moved = moved_attention(*frames)
     if moved:
         most = max(moved, key=lambda head: moved[head])
         mean = sum(moved.values()) / len(moved)
         said.append(
-            f"{share(mean)} of a head's attention moves on average, most in "
-            f"{view.scene.name(most)} ({share(moved[most])})"
+            f"{view.scene.name(most)} moved most: {share(moved[most])} of its attention "
+            f"(mean of {len(moved)} heads {share(mean)})"
         )
+    tops = [frame.likely[0] for frame in frames if frame.likely]
+    if len(tops) == 2 and any(each.probability >= ROUNDED for each in tops):
+        said.append(f"Next {likely_words(tops[0])} → {likely_words(tops[1])}")
+    losses = [frame.loss for frame in frames if frame.loss is not None]
+    if len(losses) == 2:
+        models = [model_name(frame.report.record.model) for frame in frames]
+        between = f" ({' → '.join(models)})" if two_models(*frames) else ""
+        said.append(f"Loss {losses[0]:.3f} → {losses[1]:.3f} nats/token{between}")
     return said or ["Two texts of as many tokens, compared by position"]
 
 

@@ -9,9 +9,10 @@ from functools import partial
 import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import cut, token_label, token_labels
+from attnviz.draw.labels import cut, token_label, token_labels, word_label
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import (
+    LONGEST_FINDING,
     advised,
     counted,
     known_text,
@@ -30,6 +31,7 @@ from attnviz.records import SINKS, Tokens
 _SOURCES = 3
 _LONGEST_TOKEN, _SHORT_TOKEN = 14, 10
 _LEAST_STEPS, _LEAST_BESIDE = 4, 72
+_LEAST_WRITTEN = 20
 _LEAST_MAP, _LEAST_WIDE, _BETWEEN = 9, 50, 13
 """The least lines and columns of a map, and the lines that other parts take."""
 
@@ -163,13 +165,20 @@ def _how(run: WrittenRun) -> list[str]:
 
 
 def finding(report: GenerateReport) -> str:
-    """Return a sentence on what the head did while the model wrote, next to uniform attention."""
+    """Return the text that was written, then what the head did meanwhile next to uniform."""
     run, one = report.run, report.found[report.head]
-    over = f"the {counted(len(run.steps), 'step')}"
+    over = f"over the {counted(len(run.steps), 'step')}"
     if one.steps < len(run.steps):
-        over = f"the {one.steps} of {len(run.steps)} steps that can show it"
-    here = ", the measure furthest above uniform" if one.named_here else ""
-    return f"{run.name(report.head)}{_labelled(one)} over {over}: {activity_words(one)}{here}."
+        over = f"over the {one.steps} of {len(run.steps)} steps that can show it"
+    head = f"{run.name(report.head)}{_labelled(one)} {over}: {activity_words(one)}."
+    room = max(LONGEST_FINDING - len(head) - 3, _LEAST_WRITTEN)
+    return f"{written_words(run.text_written, room)} {head}"
+
+
+def written_words(text: str, room: int) -> str:
+    """Return the written text in quotes, in at most ``room`` columns and a stop."""
+    words = " ".join(text.split())
+    return f"“{cut(word_label([words]), room - 2)}”." if words else "Nothing was written."
 
 
 def _labelled(one: HeadActivity) -> str:

@@ -143,9 +143,9 @@ def read_edge(typed: str) -> tuple[str, str]:
     return words[0], words[1]
 
 
-def reckoned(text: str) -> int:
-    """Return about how many tokens are run, by which the backend of a checkpoint is chosen."""
-    return _RUNS * reckoned_tokens(text)
+def reckoned(text: str) -> tuple[int, int]:
+    """Return about how many tokens are run, and in how many runs."""
+    return _RUNS * reckoned_tokens(text), _RUNS
 
 
 def cut_report(

@@ -133,6 +133,26 @@ def asked_facts(found: HeadsComparison, view: HeadsView) -> dict[str, Any]:
     return {name: facts if several else facts[0] for name, facts in asked.items()}
 
 
+def link_facts(found: HeadsComparison) -> dict[str, Any]:
+    """Return the links between words behind the finding; empty if several runs are compared."""
+    if len(found.reports) > 1:
+        return {}
+    agreed = found.agreed_links
+    if agreed is None:
+        return {"links": None}
+    links = [
+        {
+            **link._asdict(),
+            "query": [link.query.start, link.query.stop],
+            "key": [link.key.start, link.key.stop],
+            "chance": json_number(link.chance),
+            "beats_chance": link.beats_chance,
+        }
+        for link in agreed.links
+    ]
+    return {"links": {"heads": agreed.heads, "pairs": agreed.pairs, "found": links}}
+
+
 def _word_facts(report: HeadsReport, word: WordPlaces, sink: bool) -> dict[str, Any]:
     """Return each head's strongest link from the word and to it, largest weight first."""
     spans = {

@@ -18,7 +18,7 @@ from attnviz.draw.provenance import (
     size_words,
 )
 from attnviz.draw.values import json_number
-from attnviz.inspect.heads.finding import finding, heading
+from attnviz.inspect.heads.finding import finding, heading, overview_words
 from attnviz.inspect.heads.first import distinctive, first_groups, label_grid
 from attnviz.inspect.heads.links import (
     links_table,
@@ -60,7 +60,7 @@ def heads_document(found: HeadsComparison, view: HeadsView) -> doc.Document:
     elif len(records) > 1:
         groups += [*_compared(found, names, view), doc.Group([doc.Maps((), scale=_SCALE)])]
     else:
-        groups += _single(found.first, view)
+        groups += _single(found, view)
     groups.append(doc.Group([_scores(found, names)], full=True))
     name = info.name if info.is_array else f"attention heads of {info.name}"
     return doc.Document(
@@ -79,7 +79,7 @@ def heads_document(found: HeadsComparison, view: HeadsView) -> doc.Document:
 def _hints(found: HeadsComparison, view: HeadsView) -> doc.Words:
     """Return the options to try next."""
     report = found.first
-    place = distinctive(report)[0]
+    place = distinctive(found)[0]
     if view.pairs:
         place = view.pairs[0].links[0][:2]
     elif view.words:
@@ -162,7 +162,8 @@ def _listed(found: HeadsComparison, view: HeadsView, index: int) -> list[doc.Par
 # One run -------------------------------------------------------------------------------------
 
 
-def _single(report: HeadsReport, view: HeadsView) -> Iterator[doc.Group]:
+def _single(found: HeadsComparison, view: HeadsView) -> Iterator[doc.Group]:
+    report = found.first
     if report.selected or _few_heads(report):
         drawn = [_map(report, scores) for scores in report.heads]
         yield doc.Group([_full(drawn, report, view)])
@@ -174,7 +175,7 @@ def _single(report: HeadsReport, view: HeadsView) -> Iterator[doc.Group]:
     title = "The most distinctive heads"
     if report.sorted_by is not None:
         title = f"The first {_DISTINCTIVE} by {report.sorted_by.replace('_', ' ')}"
-    drawn = [_map(report, report.scores(*place)) for place in distinctive(report)[:_DISTINCTIVE]]
+    drawn = [_map(report, report.scores(*place)) for place in distinctive(found)[:_DISTINCTIVE]]
     yield doc.Group([_full(drawn, report, view)._replace(title=[(title, True)])])
 
 
@@ -212,8 +213,9 @@ def _overview(report: HeadsReport) -> Iterator[doc.Group]:
         shown = _map(report, scores)._replace(words=(), below=[(caption, False)], tip=tip)
         maps.append(shown)
     if report.sorted_by is None:
-        title = "Label and score of each head"
-        yield doc.Group([label_grid(report)._replace(title=[(title, True)])])
+        words = [("Label and score of each head", True)]
+        words += [(each, False) for each in overview_words(report)]
+        yield doc.Group([label_grid(report)._replace(title=words)])
     order = "" if report.sorted_by is None else f" by {report.sorted_by.replace('_', ' ')}"
     across = report.record.model.heads if report.sorted_by is None else 0
     small = doc.Maps(maps, [(f"All heads{order}", True)], _SMALL, _SMALL_ROWS, across, scale=None)

@@ -31,6 +31,7 @@ from attnviz.inspect.heads.data import (
     asked_facts,
     comparison_facts,
     head_entries,
+    link_facts,
     run_facts,
     write_heads_csv,
 )
@@ -135,7 +136,7 @@ def write_heads_json(
     have the fewest digits that give the same float32. A single run has a line for each row of
     weights, a comparison a line for each entry.
     """
-    facts = {**comparison_facts(found), **asked_facts(found, view or HeadsView())}
+    facts = comparison_facts(found) | link_facts(found) | asked_facts(found, view or HeadsView())
     stream.write(_encode(facts).removesuffix("}") + ', "heads": [')
     begin, between = ("\n", ",\n") if len(found.reports) == 1 else ("", ", ")
     for index, (entry, report, scores) in enumerate(head_entries(found)):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from attnviz.draw.document import Words
-from attnviz.draw.labels import token_labels, word_label
+from attnviz.draw.labels import fit, token_labels, width, word_label
 from attnviz.draw.provenance import (
     LONGEST_FINDING,
     label_source,
@@ -28,11 +29,12 @@ from attnviz.inspect.heads.pair import PairLinks
 from attnviz.inspect.heads.report import HeadsComparison, HeadsView
 from attnviz.inspect.heads.words import variant_names
 from attnviz.measures.sinks import sink_of
-from attnviz.records import HeadScores, HeadsReport
+from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
+from attnviz.measures.words import text_of, word_ranges
+from attnviz.records import HeadScores, HeadsReport, LayerWeights, Tokens
 
-_FEW_TOKENS = 8
-_NAMED = 4
-_SOURCES = {"card": "The model card", "patterns": "attnviz patterns ({date})", "text": "This text"}
+_NAMED, _NO_MORE = 4, 0.05
+_SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text": "of this text"}
 
 
 class HeadWords(NamedTuple):
@@ -112,8 +114,22 @@ def finding(found: HeadsComparison, view: HeadsView) -> str:
     if report.sorted_by is not None:
         return _of_order(report, report.sorted_by)
     if report.selected:
-        return _of_heads(report, view)
-    return _of_labels(report)
+        return _of_heads(found, view)
+    return _of_text(found)
+
+
+def overview_words(report: HeadsReport) -> list[str]:
+    """Return how many heads rest on the sink, and where the labels come from."""
+    total = len(report.heads)
+    resting = sum(report.rests(entry.layer, entry.head) for entry in report.heads)
+    words = [f"{resting} of {total}: sink on {sink_name(report)}"] if report.sinks else []
+    labels = [entry.label for entry in report.heads if entry.label.is_finding]
+    if labels:
+        source = _SOURCES[labels[0].source].format(date=spoken_date(labels[0].date))
+        return [source, *words]
+    if report.record.model.weights != "random":
+        words.insert(0, "none: attnviz patterns measures them")
+    return words
 
 
 def sink_name(report: HeadsReport) -> str:
@@ -127,44 +143,111 @@ def sink_name(report: HeadsReport) -> str:
     return " and ".join(names) if len(names) <= 2 else "special tokens"
 
 
-def _of_labels(report: HeadsReport) -> str:
-    total = len(report.heads)
-    resting = sum(report.rests(entry.layer, entry.head) for entry in report.heads)
-    said = ""
-    if report.sinks:
-        many = (
-            f"{resting or 'None'} of {total} heads rest on {sink_name(report)} (attention sink). "
-        )
-        only = f"Only 1 of {total} heads uses {sink_name(report)} as an attention sink. "
-        said = only if resting == 1 else many
-    named = [each for each in counts(report) if each.what.finding]
-    if not named:
-        return said + _no_label(report)
-    label = next(entry.label for entry in report.heads if entry.label.is_finding)
-    source = _SOURCES[label.source].format(date=spoken_date(label.date))
-
-    def bare(each: LabelCount) -> str:
-        return f"{each.heads} {each.what.said}"
-
-    def with_best(each: LabelCount) -> str:
-        best = best_of(report, each)
-        return bare(each) + (f" (best {best})" if best else "")
-
-    for most in (len(named), _NAMED, 2):
-        others = f" and {len(named) - most} more" if most < len(named) else ""
-        for way in (with_best, bare):
-            shown = f"{said}{source} labels {', '.join(map(way, named[:most]))}{others}."
-            if len(shown) <= LONGEST_FINDING:
-                return shown
-    return said.strip() or shown
+# The links of this text ----------------------------------------------------------------------
 
 
-def _no_label(report: HeadsReport) -> str:
+def _of_text(found: HeadsComparison) -> str:
+    """Return which words attend to which others beyond chance; if none do, that is the answer."""
+    report, links = found.first, found.agreed_links
     if report.record.model.weights == "random":
-        return "No labels: untrained random weights, patterns are arbitrary."
-    if len(report.record.queries) < _FEW_TOKENS:
-        return f"No labels: fewer than {_FEW_TOKENS} tokens are no evidence."
-    return "No labels: one text is too little evidence; attnviz patterns measures on thousands."
+        return (
+            "Untrained random weights: where these heads attend is arbitrary, no link beats chance."
+        )
+    if links is None:
+        return f"Too long a text to test each link. {_of_links(report, strongest_links(report, 2))}"
+    if not links.links:
+        return "No two words of this text are linked: there is no link to compare with chance."
+    said = said_links(found)
+    if not said or not said[0].beats_chance:
+        return _nearest(report, links)
+    first, *others = said
+    chance = _chance(max(link.chance for link in (first, *others)))
+    ends = _quoted_ends(report, first)
+    shown = f"{' attends to '.join(ends)} more than usual in {_heads(links, first)}"
+    for second in others:
+        best = f"{report.name(first.layer, first.head)} {share(first.weight)}"
+        other = f"{report.name(second.layer, second.head)} {share(second.weight)}"
+        added = f"{' to '.join(_quoted_ends(report, second))} in {second.heads} ({other})"
+        both = f"{shown} ({best}), {added}; by chance in {chance}."
+        if len(both) <= LONGEST_FINDING:
+            return both
+    return f"{shown} ({_best(report, first)}); by chance in {_chance(first.chance)}."
+
+
+def said_links(found: HeadsComparison) -> list[WordLink]:
+    """Return the links of the finding: at most two beyond chance, or the one that comes nearest.
+
+    Empty if the finding is about something else: chosen heads, several runs, random weights.
+    """
+    report = found.first
+    about_text = len(found.reports) == 1 and not report.selected and report.sorted_by is None
+    if not about_text or report.record.model.weights == "random" or not found.agreed_links:
+        return []
+    links = found.agreed_links.links
+    beyond = [link for link in links if link.beats_chance]
+    if not beyond:
+        return [link for link in links[:1] if link.weight - link.habit >= _NO_MORE]
+    first = beyond[0]
+    apart = [each for each in beyond if {each.query, each.key} != {first.query, first.key}]
+    return [first, *apart[:1]]
+
+
+def _nearest(report: HeadsReport, links: WordLinks) -> str:
+    """Return that no link beats chance, and the one that comes nearest."""
+    link = links.links[0]
+    pair = " → ".join(_quoted_ends(report, link))
+    best = _best(report, link)
+    if link.weight - link.habit < _NO_MORE:
+        return "No link between words stands out: every head attends to each word about as usual."
+    if math.isnan(link.chance):
+        heads = f"{links.heads} heads are" if links.heads > 1 else "One head is"
+        return f"{heads} too few to tell a link from chance. Furthest above usual: {pair} ({best})."
+    if not link.heads:
+        return f"No link between words stands out: furthest above usual is {pair} ({best})."
+    if link.heads == 1:
+        return (
+            f"No link between words beats chance: furthest above usual is {pair}, in 1 head "
+            f"({best})."
+        )
+    return (
+        f"No link between words beats chance. Nearest: {pair}, more than usual in "
+        f"{_heads(links, link)} ({best}; by chance in {_chance(link.chance)})."
+    )
+
+
+def _quoted_ends(report: HeadsReport, link: WordLink) -> list[str]:
+    record = report.record
+    ends = (record.queries, link.query), (record.keys, link.key)
+    return [_quoted(tokens, word) for tokens, word in ends]
+
+
+def _quoted(tokens: Tokens, word: range) -> str:
+    """Return a word in quotes, with the place of its first token if the text has it twice."""
+    text = text_of(tokens.texts[word.start : word.stop]).strip()
+    again = any(
+        text_of(tokens.texts[other.start : other.stop]).strip() == text
+        for other in word_ranges(tokens)
+        if other != word
+    )
+    label = word_label([text])
+    label = label if width(label) <= LONGEST else fit(label, LONGEST)
+    return f"“{label}”" + (f" ({word.start})" if again else "")
+
+
+def _heads(links: WordLinks, link: WordLink) -> str:
+    return f"{link.heads} of {links.heads} heads"
+
+
+def _best(report: HeadsReport, link: WordLink) -> str:
+    return f"{report.name(link.layer, link.head)} {share(link.weight)}, usual {share(link.habit)}"
+
+
+def _chance(chance: float) -> str:
+    """Return in how many texts chance brings a link that is as far above usual."""
+    for texts in (10_000, 1_000, 100):
+        if chance < 1 / texts:
+            return f"under 1 of {texts:,} texts"
+    return "most texts" if chance > 0.5 else f"{math.ceil(100 * chance)} of 100 texts"
 
 
 def _link(report: HeadsReport, link: Link, name: bool = True) -> str:
@@ -202,18 +285,36 @@ def _of_pair(report: HeadsReport, pair: PairLinks) -> str:
     )
 
 
-def _of_heads(report: HeadsReport, view: HeadsView) -> str:
+def _of_heads(found: HeadsComparison, view: HeadsView) -> str:
+    report = found.first
     first = report.heads[0]
     what, place = described(first), (first.layer, first.head)
     said = f"{report.name(*place)}: {scored(what.said, what.score)}"
     said += label_source([first.label], " ({source}, {date})")
     if place in report.sinks and what.said != "sink":
         said += f", sink weight {share(report.sinks[place])}"
-    links = head_links(report, *place, len(first.scores), view.sink)
-    links = [each for each in links if each.query != each.key or report.record.kind == "cross"]
-    said += f"; strongest link {_link(report, links[0], name=False)}." if links else "."
+    said += _furthest(found, view)
     others = len(report.heads) - 1
     return said + (f" {others} more." if others else "")
+
+
+def _furthest(found: HeadsComparison, view: HeadsView) -> str:
+    """Return the first head's link that is furthest above its habit, as the end of a sentence."""
+    report = found.first
+    first = report.heads[0]
+    weights = report.weights(first.layer, first.head)
+    alone = replace(
+        report.record, layers=(LayerWeights(first.layer, (first.head,), weights[None]),)
+    )
+    links = agreed_links(alone)
+    if links and links.links and not view.sink:
+        link = links.links[0]
+        pair = " → ".join(_quoted_ends(report, link))
+        return f"; here most above usual: {pair} {share(link.weight)} (usual {share(link.habit)})."
+    strongest = head_links(report, first.layer, first.head, len(first.scores), view.sink)
+    crosses = report.record.kind == "cross"
+    strongest = [each for each in strongest if crosses or each.query != each.key]
+    return f"; strongest link {_link(report, strongest[0], name=False)}." if strongest else "."
 
 
 def _of_order(report: HeadsReport, measure: str) -> str:

@@ -17,7 +17,15 @@ from attnviz.draw.labels import token_labels, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, share
-from attnviz.inspect.heads.finding import HeadWords, best_of, counts, described, scored
+from attnviz.inspect.heads.finding import (
+    HeadWords,
+    best_of,
+    counts,
+    described,
+    overview_words,
+    said_links,
+    scored,
+)
 from attnviz.inspect.heads.links import (
     attention_from,
     links_table,
@@ -33,7 +41,7 @@ from attnviz.inspect.heads.words import score_words, variant_names
 from attnviz.measures.registry import label_named
 from attnviz.measures.rows import is_punctuation
 from attnviz.measures.sinks import sink_of
-from attnviz.measures.words import Word
+from attnviz.measures.words import Word, word_ranges
 from attnviz.records import HeadScores, HeadsReport, Tokens
 
 _GAP = 2
@@ -42,11 +50,16 @@ _SHORT_TEXT = 40
 """The longest text, in tokens, that is shown as maps; a longer one is shown as coloured text."""
 
 _INDENT, _CELL, _FULL_CELL = 3, 5, 10
-_MOST_MAPS = 6
+_MOST_MAPS, _LEGEND = 6, 2
+_WIDE_SCALE, _NARROW_SCALE = 62, 28
+_SCALE = doc.WEIGHTS._replace(after="colour: √weight")
+_SHORT_SCALE = doc.Scale([(0.0, "0"), (0.5, ".25"), (1.0, "1")], after="√weight")
 _LONGEST_LABEL, _BETWEEN = 12, 3
 _LEAST_LINKS, _MOST_LINKS = 5, 14
 _LEAST_TEXT = 4
 _LISTED = 10
+_MEANINGS = {"peak": "to few tokens", "diff": "to many"}
+"""What a head without label attends to, by the short word in its cell."""
 
 Groups = list[doc.Group]
 
@@ -67,7 +80,7 @@ def first_groups(found: HeadsComparison, view: HeadsView, columns: int, lines: i
         return [doc.Group([table]) for table in tables]
     if len(found.reports) > 1:
         return _runs(found, view, lines)
-    return _overview(report, view, columns, lines)
+    return _overview(found, view, columns, lines)
 
 
 def _halves(
@@ -91,37 +104,41 @@ def _map_width(parts: Sequence[doc.Part]) -> int:
     for part in parts:
         if isinstance(part, doc.Maps) and len(part.maps) == 1 and part.maps[0].causal:
             labels = token_labels(part.maps[0].keys)
-            return max(2 * place + width(label) + 3 for place, label in enumerate(labels))
+            return max(
+                _NARROW_SCALE,
+                *(2 * place + width(label) + 3 for place, label in enumerate(labels)),
+            )
     return 999
 
 
 # One run -------------------------------------------------------------------------------------
 
 
-def _overview(report: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
+def _overview(found: HeadsComparison, view: HeadsView, columns: int, lines: int) -> Groups:
+    report = found.first
     half = (columns - _GAP) // 2 if columns >= _LEAST_BESIDE else columns
     heads = {entry.head for entry in report.heads}
     if report.sorted_by is not None:
         left: list[doc.Part] = [_ranking(report, report.sorted_by, max(lines - 2, 3))]
-        return [_halves(columns, left, _examples(report, view, half, lines))]
+        return [_halves(columns, left, _examples(found, view, half, lines))]
     if report.selected and view.values:  # values need the whole width
-        maps = _examples(report, view, columns, lines)
+        maps = _examples(found, view, columns, lines)
         return [doc.Group(maps), doc.Group(_links(report, view, _LEAST_LINKS), yields=1)]
     if report.selected:
         links = _links(report, view, lines)
-        right = _examples(report, view, half, lines)
+        right = _examples(found, view, half, lines)
         return [_halves(columns, right, links) if right else doc.Group(links)]
-    grid = label_grid(report)
-    rest = lines - len(grid.rows) - 2
+    grid = _grid(report, half, lines)
+    rest = lines - len(grid.rows) - 2 - _lines(grid.title, half) - 2 * bool(grid.key)
     if rest < 0:  # if there are more layers than lines
-        right = _examples(report, view, half, lines)
+        right = _examples(found, view, half, lines)
         return [_halves(columns, _lists(report, view, lines), right)]
     if columns < _LEAST_BESIDE:
         return [doc.Group([grid]), doc.Group(_lists(report, view, rest), yields=1)]
     if _INDENT + len(heads) * _CELL > half:
-        below = _halves(columns, _lists(report, view, rest), _examples(report, view, half, rest))
+        below = _halves(columns, _lists(report, view, rest), _examples(found, view, half, rest))
         return [doc.Group([grid]), below._replace(yields=1)]
-    right = _examples(report, view, half, lines)
+    right = _examples(found, view, half, lines)
     small = _thumbnails(report, half, lines)
     if small:
         return [_halves(columns, small, [*right, *_lists(report, view, _MOST_LINKS)])]
@@ -142,6 +159,29 @@ def label_grid(report: HeadsReport) -> doc.HeadGrid:
             for entry in report.heads
         },
     )
+
+
+def _grid(report: HeadsReport, room: int, lines: int) -> doc.HeadGrid:
+    """Return the grid of labels with what it shows: sinks, where labels come from, the colours."""
+    title = _overview_title(report)
+    grid = label_grid(report)._replace(title=title)
+    shorts = {entry.label.short for entry in report.heads}
+    key = [
+        doc.Key(None, meaning, f"{short}:")
+        for short, meaning in _MEANINGS.items()
+        if short in shorts
+    ]
+    taken = len(grid.rows) + _lines(title, room) + 4 + _LEAST_LINKS
+    return grid._replace(key=key) if taken <= lines else grid
+
+
+def _overview_title(report: HeadsReport) -> doc.Words:
+    return [("labels", True), *((words, False) for words in overview_words(report))]
+
+
+def _lines(words: doc.Words, room: int) -> int:
+    """Return about how many lines the words of a title take."""
+    return -(-width(" · ".join(text for text, _ in words)) // room)
 
 
 def _cell(report: HeadsReport, entry: HeadScores) -> doc.Cell:
@@ -215,11 +255,11 @@ def _ranking(report: HeadsReport, measure: str, most: int) -> doc.Table:
 # Examples ------------------------------------------------------------------------------------
 
 
-def _examples(report: HeadsReport, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
+def _examples(found: HeadsComparison, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
     """Return maps of the most distinctive heads that fit; for a long text the coloured text."""
-    record = report.record
+    report, record = found.first, found.first.record
     queries, keys = len(record.queries), len(record.keys)
-    places = distinctive(report)
+    places = distinctive(found)
     if max(queries, keys) <= _SHORT_TEXT and places:
         labels = min(max(map(width, token_labels(record.keys))), _LONGEST_LABEL) + 1
         cell = 4 if view.values and 4 * keys + labels <= room else 2
@@ -229,12 +269,20 @@ def _examples(report: HeadsReport, view: HeadsView, room: int, lines: int) -> li
         beside = max((room + _BETWEEN) // (wide + _BETWEEN), 1)
         down = min((lines + 1) // (tall + 1), max(_MOST_MAPS // beside, 1))
         if down and least <= room:
-            return [_maps(report, places[: beside * down], view)]
+            maps = _maps(report, places[: beside * down], view)
+            rows = -(-len(maps.maps) // beside)
+            spare = lines - rows * (tall + 1) >= _LEGEND
+            scale = _SCALE if room >= _WIDE_SCALE else _SHORT_SCALE
+            return [maps._replace(scale=scale) if spare else maps]
     return _texts(report, view, room, lines)
 
 
-def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
-    """Return the heads: labelled ones, then strongest links; chosen or sorted heads in order."""
+def distinctive(found: HeadsComparison) -> list[tuple[int, int]]:
+    """Return the heads: those of the finding, labelled ones, then strongest links.
+
+    Chosen or sorted heads keep their order.
+    """
+    report = found.first
     order = [(entry.layer, entry.head) for entry in report.heads]
     if report.selected or report.sorted_by is not None:
         return order
@@ -242,7 +290,8 @@ def distinctive(report: HeadsReport) -> list[tuple[int, int]]:
     shown = [each for each in named if not math.isnan(each.what.score)]
     shown.sort(key=lambda each: (report.rests(*each.place), each.what.short == "self"))
     linking = [link[:2] for link in strongest_links(report, _MOST_MAPS + 1)]
-    places = [each.place for each in shown], linking, [each.place for each in named], order
+    lead = [(link.layer, link.head) for link in said_links(found)]
+    places = lead, [each.place for each in shown], linking, [each.place for each in named], order
     return [*dict.fromkeys(place for each in places for place in each)]
 
 
@@ -265,7 +314,9 @@ def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
     queries, keys = len(record.queries), len(record.keys)
     layers = sorted({entry.layer for entry in report.heads})
     heads = max(sum(entry.layer == layer for entry in report.heads) for layer in layers)
-    size = thumbnails_fit(max(queries, keys), len(layers), heads, lines, room)
+    heading = _overview_title(report)
+    rest = lines - _lines(heading, room)
+    size = thumbnails_fit(max(queries, keys), len(layers), heads, rest, room)
     if size is None or heads * len(layers) > len(report.heads):
         return []
     maps = []
@@ -274,7 +325,7 @@ def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
         what = described(report.scores(*place))
         title = f"{shown.name} {scored(what.short, what.score)}"
         maps.append(shown._replace(words=[(title, what.finding)]))
-    return [doc.Maps(maps, small=size, across=heads, scale=None)]
+    return [doc.Maps(maps, heading, small=size, across=heads, scale=None)]
 
 
 def _texts(
@@ -322,21 +373,11 @@ def _text(report: HeadsReport, name: str, values: NDArray[np.floating]) -> doc.M
 def _last_word(report: HeadsReport) -> Word:
     """Return the last word that is neither special nor punctuation; else the last token."""
     tokens = report.record.queries
-    blanks = any(text.startswith(" ") for text in tokens.texts)
-    places = [
-        place
-        for place, (text, special) in enumerate(zip(tokens.texts, tokens.special, strict=True))
-        if text.strip() and not special and not is_punctuation(text)
-    ]
-    first = last = places[-1] if places else len(tokens) - 1
-    while first - 1 in places and _goes_on(tokens.texts[first], blanks):
-        first -= 1
-    return Word(range(first, last + 1))
-
-
-def _goes_on(text: str, blanks: bool) -> bool:
-    """Return whether a token continues a word; blanks: whether tokens keep their leading space."""
-    return text.startswith("##") or (blanks and not text.startswith(" "))
+    for word in reversed(word_ranges(tokens)):
+        text = "".join(tokens.texts[word.start : word.stop])
+        if text.strip() and not tokens.special[word.start] and not is_punctuation(text):
+            return Word(word)
+    return Word(range(len(tokens) - 1, len(tokens)))
 
 
 # One word, several runs ----------------------------------------------------------------------

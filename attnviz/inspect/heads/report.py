@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, without_sink
+from attnviz.measures.word_links import WordLinks, agreed_links
 from attnviz.measures.words import WordPlaces, joined
 from attnviz.records import AttentionRecord, HeadScores, HeadsReport
 
@@ -212,6 +214,11 @@ class HeadsComparison(Report):
         from attnviz.inspect.heads.files import array_files
 
         return array_files(self, self.view)
+
+    @cached_property
+    def agreed_links(self) -> WordLinks | None:
+        """Return the links between words of the first run; None if they are too many to test."""
+        return agreed_links(self.first.record)
 
     @property
     def first(self) -> HeadsReport:

@@ -58,6 +58,12 @@ def in_view(view: View, weights: Weights, norms: Weights | None) -> Weights:
     return norm_weighted(weights, norms)
 
 
+_Measured = tuple[
+    Mapping[str, tuple[NDArray[np.float64], NDArray[np.int64]]], NDArray[np.float64] | None
+]
+"""Of a block the sum and the number of each measure, and the moments of its centres or None."""
+
+
 class ScoreSums:
     """Takes blocks of rows of one text, in any order, and gives the scores of each head.
 
@@ -77,25 +83,33 @@ class ScoreSums:
         mask: see ``RowBlock``.
         """
         block = RowBlock(self._text, weights, start, mask)
+        self.take(self.measured(block))
+        return block
+
+    def measured(self, block: RowBlock) -> _Measured:
+        """Return what a block of rows adds."""
+        weights, raw = block.weights, self._text.attention.view == "raw"
         # Without key 0, a row that attended to key 0 alone has no weight left to score.
-        alive = None if self._text.attention.view == "raw" else weights.sum(-1) != 0
+        alive = None if raw else weights.sum(-1) != 0
+        sums: dict[str, tuple[NDArray[np.float64], NDArray[np.int64]]] = {}
         for name, formula in self._formulas.items():
             values, counts = formula(block)
             if alive is not None:
                 counts = counts & (alive if values.ndim == 2 else alive[:, None])
             total = np.where(counts, values, 0).sum(-1, dtype=np.float64)
-            number = np.broadcast_to(counts.sum(-1), total.shape)
+            sums[name] = total, np.broadcast_to(counts.sum(-1), total.shape)
+        if self._text.attention.kind != "cross":
+            return sums, None
+        return sums, _moments(centre_rows(weights), block.queries)
+
+    def take(self, measured: _Measured) -> None:
+        """Add what a block of rows adds."""
+        sums, moments = measured
+        for name, (total, number) in sums.items():
             before = self._sums.get(name, (0.0, 0))
             self._sums[name] = before[0] + total, before[1] + number
-        if self._text.attention.kind == "cross":
-            self._add_moments(centre_rows(weights), block.queries)
-        return block
-
-    def _add_moments(self, centres: Weights, queries: NDArray[np.int64]) -> None:
-        y, x = centres.astype(np.float64), queries.astype(np.float64)
-        ones = np.ones_like(y)
-        moments = np.stack([ones, x * ones, x * x * ones, y, y * y, x * y]).sum(-1)
-        self._moments = moments if self._moments is None else self._moments + moments
+        if moments is not None:
+            self._moments = moments if self._moments is None else self._moments + moments
 
     def scores(self) -> Scores:
         """Return each score by name, (head,); NaN if the text cannot show it."""
@@ -122,14 +136,20 @@ class ScoreSums:
         }
 
 
+Evens = dict[tuple[int, ...], tuple[NDArray[np.float64], _Measured]]
+"""What uniform attention adds in each block without a mask of its own, by its start and shape."""
+
+
 class LayerSums:
     """Takes blocks of rows of one layer, and gives its scores and those of uniform attention.
 
     Uniform attention is even over the keys that the layer lets each query see.
+    evens: shared by the layers of one text, which then measure uniform attention once.
     """
 
-    def __init__(self, text: TextFacts) -> None:
+    def __init__(self, text: TextFacts, evens: Evens | None = None) -> None:
         self._text = text
+        self._evens = {} if evens is None else evens
         self._found = ScoreSums(text)
         self._even = ScoreSums(text, set(FORMULAS).difference(of_family("identity")))
         self._marks = np.flatnonzero(text.delimiters)
@@ -139,14 +159,21 @@ class LayerSums:
     def add(self, weights: Weights, start: int, mask: Bools | None = None) -> None:
         """Add a block of rows; see ``ScoreSums.add``."""
         block = self._found.add(weights, start, mask)
-        even = even_weights(block.seen)
-        self._even.add(even[None], start, mask)
         there = self._marks < weights.shape[-1]
         marks = self._marks[there]
+        key = (start, *weights.shape[-2:])
+        known = self._evens.get(key) if mask is None else None
+        if known is None:
+            even = even_weights(block.seen)
+            evenly = self._even.measured(RowBlock(self._text, even[None], start, mask))
+            known = even[:, marks].sum(0, dtype=np.float64), evenly
+            if mask is None:
+                self._evens[key] = known
         on_marks = np.zeros((len(weights), len(self._marks)))
         on_marks[:, there] = weights[..., marks].sum(-2, dtype=np.float64)
         self._on_marks = self._on_marks + on_marks
-        self._evenly_on_marks[there] += even[:, marks].sum(0, dtype=np.float64)
+        self._evenly_on_marks[there] += known[0]
+        self._even.take(known[1])
 
     def scores(self, heads: tuple[int, ...]) -> LayerScores:
         """Return the scores of these heads, which must be the heads of the blocks."""
@@ -164,6 +191,13 @@ class LayerSums:
         ids = np.asarray(self._text.keys.ids)[self._marks]
         gained = (self._on_marks - self._evenly_on_marks) / max(len(self._text.queries), 1)
         return {int(mark): gained[:, ids == mark].sum(-1) for mark in np.unique(ids)}
+
+
+def _moments(centres: Weights, queries: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the sums from which ``_correlation`` relates centres to their queries' places."""
+    y, x = centres.astype(np.float64), queries.astype(np.float64)
+    ones = np.ones_like(y)
+    return np.asarray(np.stack([ones, x * ones, x * x * ones, y, y * y, x * y]).sum(-1))
 
 
 def _divided(total: NDArray[np.float64], number: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -253,6 +287,7 @@ class _Scoring:
         self._facts = [_facts(text, attention) for text in texts]
         self._kept: dict[int, tuple[int, ...]] = {}
         self._sums: dict[tuple[int, int], LayerSums] = {}
+        self._evens: list[Evens] = [{} for _ in texts]
         self._matrices: dict[tuple[int, int], tuple[NDArray[np.floating], Bools]] = {}
         self._found: dict[tuple[int, int], list[FoundPair]] = {}
         self._lost: set[tuple[int, int, int]] = set()
@@ -290,7 +325,7 @@ class _Scoring:
         else:
             key = (text, layer)
             if key not in self._sums:
-                self._sums[key] = LayerSums(self._facts[text])
+                self._sums[key] = LayerSums(self._facts[text], self._evens[text])
             self._sums[key].add(shown, start, mask)
 
     def _heads_of(self, layer: int, count: int) -> tuple[int, ...]:

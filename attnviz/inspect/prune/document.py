@@ -92,13 +92,13 @@ def _finding(report: PruneReport) -> str:
         return f"No head removed: {report.notes[-1]}." if report.notes else "No head removed."
     gone, last = len(report.steps), report.steps[-1].loss
     heads, loss = f"{gone} of {report.total} heads", f"held-out {report.loss_name}"
-    lead = "1 text: an anecdote. " if report.texts == 1 else ""
-    found = f"{lead}{heads} removed: {loss} {_times(report, last)}"
+    found = f"{heads} removed: {loss} {_times(report, last)}"
     stopped = "" if report.limit is None else " Stopped on this same loss (optimistic)."
+    stopped += " One text." if report.texts == 1 else ""
     chance = report.last_random
     if chance is None:
         return f"{found}.{stopped}"
-    found += f", random {_times(report, chance.mean)}"
+    found += f", with random heads removed {_times(report, chance.mean)}"
     if report.request.draws == 1:
         return f"{found} (1 draw).{stopped}"
     low, high = (_times(report, end).removeprefix("×") for end in (chance.low, chance.high))

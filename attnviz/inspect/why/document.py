@@ -25,6 +25,7 @@ from attnviz.inspect.why.words import (
     label_of,
     logits,
     placed,
+    probability,
     quoted,
     sum_words,
 )
@@ -99,7 +100,7 @@ def prediction_line(report: WhyReport) -> doc.Facts:
     if report.many:
         return doc.Facts([(answers(report), False)])
     words = [
-        f"{cut(token_label(report.first.words[token]), _LONGEST_TOKEN)} {_probability(value)}"
+        f"{cut(token_label(report.first.words[token]), _LONGEST_TOKEN)} {probability(value)}"
         for token, value in report.first.found.top
     ]
     tokens, place = report.first.given.predicted, report.first.found.position
@@ -113,18 +114,12 @@ def predictions(report: WhyReport) -> list[doc.Part]:
         return []
     found = report.first.found
     rows = [
-        doc.Row([token_label(report.first.words[token]), _probability(value)], (value, 1.0))
+        doc.Row([token_label(report.first.words[token]), probability(value)], (value, 1.0))
         for token, value in found.top
     ]
     title = f"Most likely at {placed(report.first.given.predicted, found.position)}"
     columns = [doc.Column("", right=False), doc.Column("p")]
     return [doc.Table(columns, rows, [(title, True)])]
-
-
-def _probability(value: float) -> str:
-    if value >= 0.0095:
-        return share(value)
-    return f"{value:.3f}"[1:] if value >= 0.0005 else f"{value:.0e}"
 
 
 # The grid ------------------------------------------------------------------------------------

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from attnviz.draw.document import Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, token_label, token_labels
-from attnviz.draw.provenance import counted, known_text, listed, model_words, named
+from attnviz.draw.provenance import (
+    LONGEST_FINDING,
+    counted,
+    known_text,
+    listed,
+    model_words,
+    named,
+    share,
+)
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
@@ -20,6 +28,9 @@ _ANSWERS = 5
 
 _LITTLE = 0.1
 """The least share of the logit that a head must write to be named in a sentence."""
+
+_MAIN_SOURCE = 0.25
+"""The least share of a head's contribution that its largest source must have to be named."""
 
 _ALL_OF_IT = 0.05
 """The share of a head's contribution that its largest source may lack to count as all of it."""
@@ -95,49 +106,81 @@ def finding(report: WhyReport) -> str:
             "Random weights: no head stands out, contributions are arbitrary; "
             f"{largest} of {report.logit:.2f}."
         )
-    if not report.shown and not best.clear and abs(best.value) < _LITTLE * report.logit:
+    little = not report.shown and not best.clear and abs(best.value) < _LITTLE * report.logit
+    if not report.many:
+        return _of_one(report, best, most, little)
+    if little:
         whole = f"{explained_logit(report)} ({report.logit:.2f})"
         return f"{prompts}: no head writes a tenth of {whole}; {largest}."
-    lead = "" if report.many else " an anecdote."
-    base = _base(report, best) if report.many else _one_base(report, best)
     larger = f"; largest {name} {value}" if report.shown and most is not best else ""
-    return f"{prompts}:{lead} {_writes(report, best)}{base}{larger}."
+    return f"{prompts}: {_writes(report, best)}{_base(report, best)}{larger}."
+
+
+def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, little: bool) -> str:
+    """Return what one prompt predicts and with what probability, then which head writes it."""
+    lead, whole = _predicted(report), f"{report.logit:.2f} logits"
+    if little:
+        largest = f"the largest, {report.name(most.head)}, writes {logits(most.value)}"
+        return f"{lead} No head writes a tenth of its {whole}; {largest}. One prompt."
+    label = report.labels.get(best.head)
+    called = "" if label is None else f" ({label_named(str(label.name)).said})"
+    against = best.value * report.logit < 0
+    verb = "writes" if most is not best else f"writes {'most against it' * against or 'the most'}:"
+    said = f"{lead} {report.name(best.head)}{called} {verb} {logits(best.value)} of {whole}"
+    source = report.first.source(best.head)
+    if source is not None and (abs(source.contribution) >= _MAIN_SOURCE * abs(best.value)):
+        all_of_it = abs(source.contribution - best.value) <= _ALL_OF_IT * abs(best.value)
+        amount = "" if all_of_it else f"{logits(source.contribution)} of it "
+        said += f", {amount}read from {placed(report.first.keys(best.head), source.place)}"
+    unclear = ": not clear" if report.tested and not best.clear else ""
+    for end in (_one_base(report, best) + unclear, unclear):
+        shown = f"{said}. One prompt{end}."
+        if len(shown) <= LONGEST_FINDING:
+            break
+    return shown
+
+
+def _predicted(report: WhyReport) -> str:
+    """Return the likeliest next token and its probability, and the answer if it is another."""
+    first = report.first
+    found, tokens = first.found, first.given.predicted
+    at = f" after {placed(tokens, found.position)}" if found.position != len(tokens) - 1 else ""
+    token, value = found.top[0]
+    said = f"Next{at}: {quoted(first.words[token])} {probability(value)}."
+    if first.foil is not None:
+        return f"{said} {quoted(first.answer)} over {quoted(first.foil)}:"
+    return said if first.predicts_answer else f"{said} For {quoted(first.answer)}:"
+
+
+def probability(value: float) -> str:
+    """Return a probability in three or four characters, such as ``.97``."""
+    if value >= 0.0095:
+        return share(value)
+    return f"{value:.3f}"[1:] if value >= 0.0005 else f"{value:.0e}"
 
 
 def _writes(report: WhyReport, best: HeadEffect) -> str:
+    """Return what the best head writes over many prompts, with its interval."""
     ends = ""
     if best.interval is not None:
         ends = " [{}, {}]".format(*map(logits, best.interval))
-    mean = "mean " if report.many else ""
     label = report.labels.get(best.head)
     called = "" if label is None else f" ({label_named(str(label.name)).said})"
-    said = (
+    return (
         f"{report.name(best.head)}{called} writes {logits(best.value)}{ends} of "
-        f"{explained_logit(report)} ({mean}{report.logit:.2f})"
+        f"{explained_logit(report)} (mean {report.logit:.2f})"
     )
-    source = None if report.many else report.first.source(best.head)
-    if source is None:
-        return said
-    whole = abs(source.contribution - best.value) <= _ALL_OF_IT * abs(best.value)
-    amount = "" if whole else f"{logits(source.contribution)} of it "
-    return f"{said}, {amount}from {placed(report.first.keys(best.head), source.place)}"
 
 
 def _one_base(report: WhyReport, best: HeadEffect) -> str:
+    """Return what the head writes if another token stands where the answer stood."""
     if best.base is None:
-        return "; no base rate, the answer is not in the prompt"
-    said = f"; base rate {logits(best.base)}"
-    if best.clear:
-        return f"{said}, adjusted p {_p(best)}"
-    return f"{said}: {_none(report)}" if report.tested else said
+        return "; no control, the answer is not in it"
+    return f"; with another word in its place {logits(best.base)}"
 
 
 def _none(report: WhyReport) -> str:
     return "not clear" if report.shown else "no head stands out"
-
-
-def _p(effect: HeadEffect) -> str:
-    return f"{effect.p:.2g}".lstrip("0")
 
 
 def _base(report: WhyReport, best: HeadEffect) -> str:

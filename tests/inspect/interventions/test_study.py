@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from attnviz.engine.effects import Scores
 from attnviz.errors import LoadError
 from attnviz.inspect.interventions.study import Metrics, Series, Study, progress
-from attnviz.records import Advance
+from attnviz.records import UNWATCHED, Watch
 from attnviz.resume import ResumeFile
 
 SCHEMA = "attnviz.ablate-resume/1"
@@ -28,11 +28,13 @@ class Made(Series[Scores]):
         self.asked: list[tuple[int, tuple[int, ...]]] = []
         super().__init__("removals", 5, 3, file)
 
-    def measure(self, text: int, changes: Sequence[int]) -> Iterator[Scores]:
-        self.asked.append((text, tuple(changes)))
-        for start in range(0, len(changes), 2):
-            some = tuple(changes[start : start + 2])
-            yield Scores(text, some, {"kl": np.array([10.0 * text + each for each in some])}, {})
+    def measure(self, missing: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, Scores]]:
+        for text, changes in missing.items():
+            self.asked.append((text, tuple(changes)))
+            for start in range(0, len(changes), 2):
+                some = tuple(changes[start : start + 2])
+                found = {"kl": np.array([10.0 * text + each for each in some])}
+                yield text, Scores(text, some, found, {})
 
     def details(self, piece: Scores) -> dict[str, Any]:
         return {"said": f"text {piece.text}"}
@@ -109,7 +111,7 @@ class Interrupted(Study):
         super().__init__(None)
         self.measured = measured
 
-    def run(self, advance: Advance) -> None:
+    def run(self, watch: Watch) -> None:
         raise KeyboardInterrupt
 
     @property
@@ -119,7 +121,7 @@ class Interrupted(Study):
 
 def test_an_interrupted_study_keeps_what_it_has() -> None:
     study = Interrupted(measured=True)
-    study.measure(lambda share: None)
+    study.measure(UNWATCHED)
     assert not study.complete
     with pytest.raises(KeyboardInterrupt):
-        Interrupted(measured=False).measure(lambda share: None)
+        Interrupted(measured=False).measure(UNWATCHED)

@@ -163,7 +163,7 @@ def test_what_is_said_agrees_with_the_numbers() -> None:
     assert "(max difference 2e-07 in float32)" in text
 
 
-_ONE = "1 text: an anecdote. 4 of 15 heads "
+_ONE, _END = "4 of 15 heads ", " One text."
 
 
 @pytest.mark.parametrize(
@@ -171,21 +171,24 @@ _ONE = "1 text: an anecdote. 4 of 15 heads "
     [
         (
             {},
-            _ONE + "removed: held-out loss ×1.20, random ×1.40 (1.20–1.45, 5 draws). "
-            "1 of 5 random orders does as well.",
+            _ONE
+            + "removed: held-out loss ×1.20, with random heads removed ×1.40 (1.20–1.45, 5 draws). "
+            "1 of 5 random orders does as well." + _END,
         ),
         (
             {"random": (RandomLoss(11, (3.0, 2.9, 3.1, 3.0, 3.0)),)},
-            _ONE + "removed: held-out loss ×1.20, random ×1.50 (1.45–1.55, 5 draws).",
+            _ONE
+            + "removed: held-out loss ×1.20, with random heads removed ×1.50 (1.45–1.55, 5 draws)."
+            + _END,
         ),
         (
             {"random": (RandomLoss(11, (3.0,)),), "request": PruneRequest(fraction=0.3, draws=1)},
-            _ONE + "removed: held-out loss ×1.20, random ×1.50 (1 draw).",
+            _ONE + "removed: held-out loss ×1.20, with random heads removed ×1.50 (1 draw)." + _END,
         ),
-        ({"random": ()}, _ONE + "removed: held-out loss ×1.20."),
+        ({"random": ()}, _ONE + "removed: held-out loss ×1.20." + _END),
         (
             {"random": (), "loss_name": "pseudo-loss"},
-            _ONE + "removed: held-out pseudo-loss ×1.20.",
+            _ONE + "removed: held-out pseudo-loss ×1.20." + _END,
         ),
         (
             {"random": (), "texts": 3},

@@ -50,7 +50,7 @@ def test_it_fits(
     for line in plain:
         assert width(line) <= columns
     if plain:
-        assert plain[1].startswith(("1 prompt", "20 prompts"))
+        assert plain[1].startswith(("Next: “", "20 prompts"))
         assert plain[-1].endswith("--full: everything")
         assert any(line.startswith("L0") for line in plain)
         assert "sum" in result.out

@@ -110,8 +110,10 @@ def test_induction_heads_stand_out_of_a_repeated_name(run: Any) -> None:
         assert abs(heads[head]["base_rate"]) < 0.1 * heads[head]["contribution"]
     assert found["controls"] == 20
     shown = run("why", PROMPT).out
-    assert "L1H2 (induction) writes +4.44 of the logit of “John”" in " ".join(shown.split())
-    assert "; base rate +0.01, adjusted p .048." in " ".join(shown.split())
+    assert (
+        "Next: “John” .97. L1H2 (induction) writes the most: +4.44 of 13.61 logits, read from "
+        "“John” (4). One prompt; with another word in its place +0.01."
+    ) in " ".join(shown.split())
 
 
 def test_over_many_prompts_too() -> None:
@@ -176,7 +178,7 @@ def test_an_answer_that_is_not_there_has_no_base_rate(run: Any) -> None:
     assert found["controls"] == 0
     assert all(head["base_rate"] is None for head in heads_of(found).values())
     shown = " ".join(run("why", "The cat sat on the mat. The cat sat on the").out.split())
-    assert "no base rate, the answer is not in the prompt" in shown
+    assert "One prompt; no control, the answer is not in it." in shown
 
 
 # What is said --------------------------------------------------------------------------------

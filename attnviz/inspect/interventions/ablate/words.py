@@ -55,26 +55,40 @@ def _finding(report: AblationReport) -> str:
         return "Random weights: differences are noise, not a ranking."
     if report.ranks:
         return _ranking_words(report)
+    end = " One text." * (len(report.texts) == 1)
     if not report.effects:
         names = listed([report.head_name(head) for head in report.by_gradient[:_NAMED]])
-        lead = "1 text: an anecdote. " * (len(report.texts) == 1)
-        return f"{lead}Largest gradients: {names}; an estimate, nothing was ablated."
-    order = report.ranking(1).matter or tuple(report.effects[:1])
-    best = f"{report.name(order[0].variant)}: {effect_words(report, order[0])}"
-    if len(report.texts) == 1:
-        lead = "1 text: an anecdote, not a ranking."
-    else:
-        lead = f"{len(report.texts)} texts are too few for intervals: not a ranking."
-    if len(report.effects) == 1:
-        return f"{lead} Without {best}."
-    return f"{lead} Largest change: {best.replace(':', '')}."
+        return f"Largest gradients: {names}; an estimate, nothing was ablated.{end}"
+    if len(report.texts) > 1:
+        end = f" {len(report.texts)} texts are too few for a ranking."
+    best = (report.ranking(1).matter or tuple(report.effects[:1]))[0]
+    tried = counted(len(report.effects), UNITS[report.unit])
+    most = f", the largest change of {tried}" * (len(report.effects) > 1)
+    return f"{_without(report, best)}{most}.{end}"
+
+
+def _without(report: AblationReport, effect: Effect) -> str:
+    """Return what happens without a head in numbers: by how much, from where to where."""
+    name, value = report.name(effect.variant), effect.shown(report.metric).value
+    before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric)
+    at = report.baseline.get(before or "")
+    if before is None or at is None or not math.isfinite(value):
+        return f"Without {name}: {effect_words(report, effect)}"
+    what, unit = f"the {_loss_name(report)}", "nats a token"
+    if before == "logit_diff":
+        what, unit = "the answer's lead", "logits"
+    if not value:
+        return f"Without {name} {what} stays at {at:.3f} {unit}"
+    moves = "rises" if value > 0 else "falls"
+    size = _three_digits(abs(value), False)
+    return f"Without {name} {what} {moves} by {size} {unit} ({at:.3f} → {at + value:.3f})"
 
 
 def _ranking_words(report: AblationReport) -> str:
     metric, tried = report.ranked_by, len(report.effects)
     if tried == 1:
         effect = report.effects[0]
-        found = f"Without {report.name(effect.variant)}: {effect_words(report, effect)}"
+        found = _without(report, effect)
         ends = _interval(report, effect)
         unclear = ", which includes 0" if effect.shown(report.metric).unclear else ""
         return f"{found}, 95% interval {ends}{unclear}."
@@ -90,14 +104,15 @@ def _ranking_words(report: AblationReport) -> str:
         return f"No significant effect among {units}."
     matter = f"No {unit} clearly matters"
     if first:
-        names = listed([report.name(effect.variant) for effect in first], "or")
-        rises = "the loss rises" if by_loss else "the answer's lead falls"
-        how = "most" if order.matter[: len(first)] == tuple(first) else "clearly"
-        matter = f"Without {names} {rises} {how}"
+        most = order.matter[: len(first)] == tuple(first)
+        more = [report.name(effect.variant) for effect in first[1:]]
+        then = f", {'then' if most else 'clearly also'} without {listed(more)}" if more else ""
+        of = f", the most of {units}" if most else ""
+        matter = f"{_without(report, first[0])}{of}{then}"
     if order.harm:
         names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
         less = "the loss falls" if by_loss else "the lead grows"
-        return f"{matter}; {less} without {names} (significant among {units})."
+        return f"{matter}; {less} without {names}."
     none = f"no {unit}" if ablates_every(report) else f"none of these {len(report.singles)}"
     return f"{matter}; {none} is clearly harmful."
 
@@ -107,7 +122,9 @@ def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
 
     It is for metrics that are never below zero.
     """
-    names = listed([report.name(effect.variant) for effect in first])
+    leader, *others = (report.name(effect.variant) for effect in first)
+    amount = effect_words(report, first[0]).removeprefix(f"{report.ranked_by.label} ")
+    names = f"{leader} ({amount})" + (f", then {listed(others)}" if others else "")
     known = [effect.means[report.metric] for effect in first]
     if any(one.base_rate is None or one.base_rate < _AS_MUCH * one.value for one in known):
         return names

@@ -50,7 +50,7 @@ _LEAST_DIFFERENCE = {"logit_diff": 0.1, "log_prob": 0.1, "kl": 0.01}
 """The least difference between two runs, in logits or nats: a share of less says nothing."""
 
 MOST_FOLLOWED = 4
-"""Heads whose tokens are patched one by one where nobody chose heads."""
+"""The number of heads whose tokens are patched one by one if no heads were chosen."""
 
 _ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _ROUNDINGS = 4

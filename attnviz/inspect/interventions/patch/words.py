@@ -86,9 +86,12 @@ def _of_random(report: PatchReport) -> str:
 def _finding(report: PatchReport) -> str:
     if not report.ratio:
         return f"{report.why[0].upper()}{report.why[1:]}: no shares."
+    return _answer(report) + " One pair." * (len(report.pairs) == 1)
+
+
+def _answer(report: PatchReport) -> str:
     carried = METRICS[report.metric].carried
-    lead = "1 pair: an anecdote. " if len(report.pairs) == 1 else ""
-    inside = "In it, " if len(report.pairs) == 1 else ""
+    lead = ""
     if report.metric != "kl" and report.clean_metric < report.corrupt_metric:
         lead += "The clean prompt favours the answer less than the corrupt one does. "
     if 1 < len(report.pairs) < LEAST_TEXTS:
@@ -100,7 +103,7 @@ def _finding(report: PatchReport) -> str:
         total = sum(_alone(report, report.together))
         names, share = report.names(report.together), percent(report.together.share.value)
         return (
-            f"{lead}{inside}{names} together carry {share} of {carried}; "
+            f"{lead}{names} together carry {share} of {carried}; "
             f"singly they add up to {percent(total)}."
         )
     tokens = report.by_token
@@ -112,15 +115,16 @@ def _finding(report: PatchReport) -> str:
         named = [each for each in named if each.carries] if report.ranks else based
         named = [each for each in named if not each.share.value <= (each.share.base_rate or 0.0)]
         if not named:
-            return f"{lead}None of {_amount(report)} carries more of {carried} than its base rate."
+            beyond = f"carries more of {carried} than from an unrelated prompt"
+            return f"{lead}None of {_amount(report)} {beyond}."
     if not named:
         return f"{lead}No {_unit(report)} that was patched carries any of {carried}."
     first, *others = named[:_NAMED]
     if first.share.value > 1:
         apart = abs(report.clean_metric - report.corrupt_metric)
         carried += f" of {apart:.2g} {METRICS[report.metric].unit}"
-    mlp = f"{'t' if inside else 'T'}he MLP of " if report.what == "mlp" else ""
-    said = f"{inside}{mlp}{report.names(first)} carries {percent(first.share.value)} of {carried}"
+    mlp = "The MLP of " * (report.what == "mlp")
+    said = f"{mlp}{report.names(first)} carries {percent(first.share.value)} of {carried}"
     if tokens is not None:
         return f"{lead}{said}{_at_token(report, first)}."
     said += _base(first, True)
@@ -133,7 +137,7 @@ def _finding(report: PatchReport) -> str:
 
 def _base(effect: PatchEffect, named: bool = False) -> str:
     base = effect.share.base_rate
-    return "" if base is None else f" ({'base rate ' * named}{percent(base)})"
+    return "" if base is None else f" ({percent(base)}{' from an unrelated prompt' * named})"
 
 
 def _at_token(report: PatchReport, best: PatchEffect) -> str:

@@ -96,7 +96,7 @@ def first_groups(report: PathReport, columns: int) -> list[doc.Group]:
             break
         grids.append(grid)
     table = path_table(report, len(report.listeners))._replace(least=_LEAST_ROWS)
-    held = doc.Note("direct path to first order, norms held: --explain")
+    held = doc.Note("direct path to first order, norms kept as they were: --explain")
     return [doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group([table]), doc.Group([held])]
 
 
@@ -113,18 +113,18 @@ def _hints(report: PathReport, explained: bool) -> list[str]:
 def finding(report: PathReport) -> str:
     """Return which heads read most from the sender, with what, and the base rate."""
     sender = report.name(report.sender)
-    lead = "1 pair: an anecdote. In it, " if len(report.pairs) == 1 else ""
+    lead, end = "", " One pair." * (len(report.pairs) == 1)
     if report.model.weights == "random":
         lead = "Random weights: "
     above = [one for one in report.listeners if one.share.value >= _LEAST and not one.share.unclear]
     if not above:
-        return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}."
+        return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}.{end}"
     first, *more = [one for one in above if one.into == above[0].into][:_NAMED]
     said = f"{sender} makes {percent(first.share.value)} of what differs in {_owned(report, first)}"
     said += "".join(f", {percent(one.share.value)} in {_owned(report, one, False)}" for one in more)
     others = first.share.base_rate
     rest = "" if others is None else f"; other heads {percent(others)}"
-    return f"{lead}{said}{rest}."
+    return f"{lead}{said}{rest}.{end}"
 
 
 def _owned(report: PathReport, one: Listener, whole: bool = True) -> str:

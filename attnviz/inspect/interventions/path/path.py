@@ -102,10 +102,10 @@ class PathReport(Report, Provenance):
         return "KV" if shared else "H"
 
 
-def reckoned(pairs: PromptPairs) -> int:
-    """Return about how many tokens a model reads for these pairs."""
+def reckoned(pairs: PromptPairs) -> tuple[int, int]:
+    """Return about how many tokens a model reads for these pairs, and in how many texts."""
     texts = [text for at in _measured(pairs) for text in pairs.prompts[at][:2]]
-    return sum(map(reckoned_tokens, texts))
+    return sum(map(reckoned_tokens, texts)), len(texts)
 
 
 def path(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from attnviz.attention.families import FAMILIES
 from attnviz.attention.family import Family
 from attnviz.attention.family_reading import _sizes
-from attnviz.attention.family_tensors import described
+from attnviz.attention.family_tensors import expected_tensors
 from attnviz.count.params.config.read import families, spec_from_config
 from attnviz.count.params.counting.parameters import count_parameters
 
@@ -56,7 +56,7 @@ def configs(draw: Any, family: Family) -> dict[str, Any]:
 def test_both_describe_the_same_tensors(family: Family, data: st.DataObject) -> None:
     fields = data.draw(configs(family))
     sizes, name = _sizes(family, fields, set()), bare(family)
-    _, shapes = described(family, fields, sizes)
+    _, shapes = expected_tensors(family, fields, sizes)
     stored = sum(map(math.prod, shapes.values()))
     for said in family.heads[name].values():
         words = said.removeprefix("?").rpartition(": ")[2].split()

@@ -84,26 +84,26 @@ def test_golden(
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "1 pair: an anecdote. In it, L0H0 carries 60% of the logit difference (base rate "
-             "20%), L0H1 30% (10%)."),
-        ({"pairs": 40}, "L0H0 carries 60% of the logit difference (base rate 20%), L0H1 30% "
-                        "(10%)."),
+        ({}, "L0H0 carries 60% of the logit difference (20% from an unrelated prompt), "
+             "L0H1 30% (10%). One pair."),
+        ({"pairs": 40}, "L0H0 carries 60% of the logit difference (20% from an "
+                        "unrelated prompt), L0H1 30% (10%)."),
         ({"pairs": 3}, "3 pairs are too few for intervals. L0H0 carries 60% of the logit "
-                       "difference (base rate 20%), L0H1 30% (10%)."),
+                       "difference (20% from an unrelated prompt), L0H1 30% (10%)."),
         ({"pairs": 6, "metric": "kl", "index_base": 1},
-         "L1H1 carries 60% of the KL divergence (base rate 20%), L1H2 30% (10%)."),
-        ({"together": JOINT}, "1 pair: an anecdote. In it, L0H0 L0H1 together carry 70% of the "
+         "L1H1 carries 60% of the KL divergence (20% from an unrelated prompt), L1H2 30% (10%)."),
+        ({"together": JOINT}, "L0H0 L0H1 together carry 70% of the "
                               "logit difference; singly they add up to 90%."),
         ({"pairs": 9, "complete": False, "pairs_wanted": 40},
          "Incomplete, 9 of 40 pairs. L0H0 carries"),
-        ({"what": "mlp"}, "1 pair: an anecdote. In it, the MLP of L0 carries 60% of"),
+        ({"what": "mlp"}, "The MLP of L0 carries 60% of"),
         ({"what": "residual", "by_token": True},
-         "1 pair: an anecdote. On entering L1, “Tom” (7), which predicts, carries 50%."),
-        ({"by_token": True}, "1 pair: an anecdote. In it, L0H0 carries 60% of the logit diff"),
-        ({"corrupt_metric": 5.0}, "1 pair: an anecdote. The clean prompt favours the answer less "
-                                  "than the corrupt one does. In it, L0H0 carries 60% of"),
+         "On entering L1, “Tom” (7), which predicts, carries 50%."),
+        ({"by_token": True}, "L0H0 carries 60% of the logit diff"),
+        ({"corrupt_metric": 5.0}, "The clean prompt favours the answer less "
+                                  "than the corrupt one does. L0H0 carries 60% of"),
         ({"effects": (PatchEffect(((0, 0),), 4.0, 8.0, Mean(2.2)),), "corrupt_metric": 3.45},
-         "1 pair: an anecdote. In it, L0H0 carries 220% of the logit difference of 0.55 logits."),
+         "L0H0 carries 220% of the logit difference of 0.55 logits."),
         ({"ratio": False, "why": "clean and corrupt differ by 0 logits"},
          "Clean and corrupt differ by 0 logits: no shares."),
     ],
@@ -120,10 +120,10 @@ def with_shares(report: PatchReport, **fields: Any) -> tuple[PatchEffect, ...]:
 def test_what_no_pair_supports_is_not_found(reports: Reports) -> None:
     report = reports(pairs=40)
     unsure = replace(report, effects=with_shares(report, adjusted=0.4))
-    said = "None of 12 heads carries more of the logit difference than its base rate."
+    said = "None of 12 heads carries more of the logit difference than from an unrelated prompt."
     one = reports()
     below = with_shares(one, base_rate=0.9)
-    assert finding(replace(one, effects=below)) == f"1 pair: an anecdote. {said}"
+    assert finding(replace(one, effects=below)) == f"{said} One pair."
     assert finding(unsure) == said
     against = reports(effects=(PatchEffect(((0, 0),), -9.0, -5.0, Mean(-0.6)),))
     said = "No head that was patched carries any of the logit difference."

@@ -207,17 +207,17 @@ def test_a_run_that_was_cut_goes_on(patch: Callable[..., Any], run: Any, tmp_pat
 
 
 def test_what_is_done_when_interrupted_is_shown(run: Any, monkeypatch: Any) -> None:
-    measured, calls = PatchSeries.measure, iter(range(9))
+    measured = PatchSeries.measure
 
-    def measure(self: PatchSeries, *arguments: Any) -> Any:
-        if next(calls) == 6:
-            raise KeyboardInterrupt
-        return measured(self, *arguments)
+    def measure(self: PatchSeries, missing: Any) -> Any:
+        for done, piece in enumerate(measured(self, missing)):
+            if done == 6:
+                raise KeyboardInterrupt
+            yield piece
 
     monkeypatch.setattr(PatchSeries, "measure", measure)
     with pytest.raises(KeyboardInterrupt):
         run("patch", "--head", "L1H0", "--json", "-q")
-    calls = iter(range(9))
     shown: list[Any] = []
     monkeypatch.setattr(Outlet, "show", lambda outlet, report: shown.append(report))
     with pytest.raises(KeyboardInterrupt):

@@ -1,0 +1,76 @@
+"""How often a model with random weights has a link between words that beats chance.
+
+Over seeds and the sentences of ``bench_labels``: ``mha``, and GPT-2, BERT and Llama of four sizes
+with an initializer_range of 0.02, 0.3 and 0.5, as if a checkpoint held them; ``heads`` says of a
+model that it knows to be untrained that nothing beats chance. With the usual 0.02 no text may have
+one, with the others three in a hundred.
+Run with ``python -m pytest tests/benchmarks/bench_links.py -s``: ten minutes.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from attnviz.engine.capture import capture
+from attnviz.measures.word_links import agreed_links
+from attnviz.models.own import OwnAttention
+from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
+
+from .bench_labels import SENTENCES, SIZES, WORDS, model_of, texts
+
+pytestmark = pytest.mark.benchmark
+
+SHAPES = {**SIZES, "bundled": (6, 4, 96), "many": (6, 12, 96)}
+SEEDS = {"large": 4}
+NAMES = ("<s>", "</s>", *WORDS)
+
+
+def clear(record: AttentionRecord) -> bool:
+    found = agreed_links(record)
+    assert found is not None
+    return any(link.beats_chance for link in found.links)
+
+
+def told(title: str, clears: list[bool], most: float) -> None:
+    print(f"{title:24} {sum(clears):3} of {len(clears):5} texts ({sum(clears) / len(clears):.2%})")
+    assert sum(clears) <= len(clears) * most
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_own_attention(causal: bool) -> None:
+    clears = []
+    for seed in range(60):
+        model = OwnAttention(causal=causal, seed=seed)
+        for sentence in SENTENCES:
+            clears.append(clear(capture(model, model.encode(sentence), kind="self")))
+    told(f"mha {'causal' if causal else 'both ways'}", clears, 0.0)
+
+
+@pytest.mark.parametrize(("spread", "most"), [(0.02, 0.0), (0.3, 0.03), (0.5, 0.03)])
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "llama"])
+def test_random_models(kind: str, spread: float, most: float) -> None:
+    import torch
+
+    SIZES.update(SHAPES)
+    every: list[bool] = []
+    for size, (layers, heads, _) in SHAPES.items():
+        info = ModelInfo("made", None, "None", "float32", layers, heads, heads, 8)
+        clears = []
+        for seed in range(SEEDS.get(size, 20)):
+            model = model_of(kind, size, spread, seed)
+            for words in texts():
+                ids = [0, *words, *([1] if kind == "bert" else [])]
+                special = tuple(each < 2 for each in ids)
+                tokens = Tokens(tuple(ids), tuple(" " + NAMES[each] for each in ids), special)
+                with torch.no_grad():
+                    maps = model(torch.tensor([ids]), output_attentions=True).attentions
+                weights = [
+                    LayerWeights(at, tuple(range(heads)), each[0].numpy())
+                    for at, each in enumerate(maps)
+                ]
+                causal = kind != "bert"
+                made = AttentionRecord(info, "self", causal, tokens, tokens, tuple(weights))
+                clears.append(clear(made))
+        print(f"{kind} {spread} {size}: {sum(clears)} of {len(clears)}")
+        every += clears
+    told(f"{kind} {spread}", every, most)

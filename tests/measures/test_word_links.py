@@ -1,0 +1,213 @@
+"""Links between words beyond a head's habit, and beyond chance, against loops and draws."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from attnviz.engine.capture import capture
+from attnviz.measures.word_links import (
+    AGREEING,
+    FEWEST_HEADS,
+    MOST_CELLS,
+    agreed_links,
+)
+from attnviz.measures.words import word_ranges
+from attnviz.models.own import OwnAttention
+from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, Tokens
+
+SENTENCES = (
+    "The cat sat on the mat because it was tired",
+    "When Mary and John went to the shop John gave a drink to Mary",
+    "the cat sat on the mat and the dog sat on the rug",
+)
+
+Floats = NDArray[np.float64]
+
+
+def record(
+    maps: list[Floats], texts: list[str] | None = None, causal: bool = True
+) -> AttentionRecord:
+    """Maps (head, query, key), one for each layer, of a trained model over words."""
+    count = maps[0].shape[-1]
+    texts = texts or ["<s>", *(f" w{place}" for place in range(1, count))]
+    tokens = Tokens(tuple(range(count)), tuple(texts), tuple(text == "<s>" for text in texts))
+    heads = len(maps[0])
+    info = ModelInfo("made", None, "None", "float32", len(maps), heads, heads, 8)
+    layers = [LayerWeights(at, tuple(range(heads)), each) for at, each in enumerate(maps)]
+    return AttentionRecord(info, "self", causal, tokens, tokens, tuple(layers))
+
+
+def random_maps(heads: int, count: int, seed: int, sharpness: float = 2.0) -> Floats:
+    scores = np.random.default_rng(seed).normal(size=(heads, count, count)) * sharpness
+    weights = np.where(np.tri(count, dtype=bool), np.exp(scores), 0)
+    return np.asarray(weights / weights.sum(-1, keepdims=True))
+
+
+def excess_by_hand(weights: Floats) -> Floats:
+    """The weight above the habit of one causal head over words; the first token is the sink."""
+    count = len(weights)
+    found = np.zeros((count, count))
+    for query in range(1, count):
+        for key in range(1, query):
+            far = [
+                weights[other, other - (query - key)] * (other + 1)
+                for other in range(query - key + 1, count)
+                if other != query
+            ]
+            here = [
+                weights[other, key] * (other + 1)
+                for other in range(key + 1, count)
+                if other != query
+            ]
+            usual = max(1.0, *((sum(each) + 2) / (len(each) + 2) for each in (far, here)))
+            found[query, key] = max(weights[query, key] - min(usual / (query + 1), 1.0), 0.0)
+    return found
+
+
+def test_the_excess_is_what_loops_find() -> None:
+    maps = random_maps(9, 8, seed=3)
+    excess = np.stack([excess_by_hand(each) for each in maps])
+    found = agreed_links(record([maps[:4], maps[4:8]]))
+    assert found is not None
+    assert (found.heads, found.pairs, len(found.links)) == (8, 21, 5)
+    for link in found.links:
+        cell = link.query.start, link.key.start
+        here = excess[:8, *cell]
+        place = link.layer * 4 + link.head
+        assert place == here.argmax()
+        assert link.weight == pytest.approx(maps[place, *cell])
+        assert link.weight - link.habit == pytest.approx(here.max())
+        assert link.heads == (here > AGREEING).sum()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_chance_is_that_of_heads_that_choose_at_random(seed: int) -> None:
+    """Draw each head's excess from its own row; count how often the sum is as large."""
+    maps = random_maps(16, 9, seed=seed)
+    excess = np.stack([excess_by_hand(each) for each in maps])
+    found = agreed_links(record([maps]))
+    assert found is not None
+    link = found.links[0]
+    query, key = link.query.start, link.key.start
+    generator = np.random.default_rng(seed)
+    draws = generator.integers(1, query, size=(200_000, 16))
+    sums = excess[np.arange(16), query, draws].sum(1)
+    drawn = float((sums >= excess[:, query, key].sum() - 1e-9).mean()) * found.pairs
+    if link.chance < 1:
+        assert drawn / 2.5 - 0.02 <= link.chance <= 2.5 * drawn + 0.02
+
+
+def planted(heads: int, agreeing: int) -> Floats:
+    """Random heads, of which some put .8 of word 7's attention on word 3."""
+    maps = random_maps(heads, 11, seed=1, sharpness=0.7)
+    maps[:agreeing, 7] *= 0.2
+    maps[:agreeing, 7, 3] += 0.8
+    return maps
+
+
+def test_heads_that_agree_on_a_link_beat_chance() -> None:
+    found = agreed_links(record([planted(16, 8)]))
+    assert found is not None
+    link = found.links[0]
+    assert (link.query, link.key) == (range(7, 8), range(3, 4))
+    assert link.beats_chance
+    assert link.heads >= 8
+    assert link.chance < 1e-3
+
+
+def test_one_head_alone_does_not() -> None:
+    found = agreed_links(record([planted(16, 1)]))
+    assert found is not None
+    assert not any(link.beats_chance for link in found.links)
+
+
+@pytest.mark.parametrize("offset", [1, 2])
+def test_a_habit_is_no_news(offset: int) -> None:
+    """All heads attend a fixed number of tokens back, and always to the same word."""
+    count = 12
+    maps = np.zeros((12, count, count))
+    for query in range(count):
+        maps[:6, query, max(query - offset, 0)] = 1
+        maps[6:, query, min(query, 4)] = 1
+    found = agreed_links(record([maps]))
+    assert found is not None
+    assert not any(link.beats_chance for link in found.links)
+
+
+def test_few_heads_cannot_tell_chance() -> None:
+    found = agreed_links(record([planted(FEWEST_HEADS - 1, 5)]))
+    assert found is not None
+    assert all(math.isnan(link.chance) and not link.beats_chance for link in found.links)
+    excesses = [link.weight - link.habit for link in found.links]
+    assert excesses == sorted(excesses, reverse=True)
+
+
+def test_tokens_of_a_word_count_together() -> None:
+    texts = ["<s>", " a", " la", "rge", " w", "ord", " is", " here", ".", " so", " there"]
+    maps = random_maps(8, 11, seed=5)
+    found = agreed_links(record([maps], texts))
+    assert found is not None
+    assert found.pairs == 7 * 6 / 2  # the stop is no word
+    whole = {range(1, 2), range(2, 4), range(4, 6), range(6, 7), range(7, 8), range(9, 10)}
+    assert {link.query for link in found.links} <= whole | {range(10, 11)}
+    link = next(each for each in found.links if len(each.key) == 2 or len(each.query) == 2)
+    cells = maps[link.head, link.query.start : link.query.stop, link.key.start : link.key.stop]
+    assert link.weight == pytest.approx(cells.sum(1).mean())
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["<s>", "The", " m", "at", "."], ["<s>", "The", " mat", "."]),
+        (["[CLS]", "trans", "##form", "##er", "is"], ["[CLS]", "transformer", "is"]),
+        (["ᄒ##ᅡ", "##ᆨ"], ["ᄒ##ᅡ##ᆨ"]),
+        (["我", "喜", "欢", " 猫"], ["我", "喜", "欢", " 猫"]),
+        (["나는", "오늘"], ["나는", "오늘"]),
+        (["<0xE6>", "<0x88>", "<0x91>", "<0xE5>", "<0x96>", "<0x9C>"], ["我", "喜"]),
+        (
+            [" ", "<0xEB>", "<0x82>", "<0x98>", "<0xEB>", "<0x8A>", "<0x94>", " x"],
+            [" ", "나는", " x"],
+        ),
+    ],
+)
+def test_the_words_of_a_text(texts: list[str], words: list[str]) -> None:
+    special = tuple(text in ("<s>", "[CLS]") for text in texts)
+    tokens = Tokens(tuple(range(len(texts))), tuple(texts), special)
+    found = word_ranges(tokens)
+    assert [place for word in found for place in word] == list(range(len(texts)))
+    joined = ["".join(texts[word.start : word.stop]) for word in found]
+    shown = [
+        bytes.fromhex(each.replace("<0x", "").replace(">", "")).decode() if "<0x" in each else each
+        for each in joined
+    ]
+    assert [each.replace("##", "") for each in shown] == [each.replace("##", "") for each in words]
+
+
+def test_too_much_work_is_not_begun() -> None:
+    count = 2 + math.isqrt(MOST_CELLS)
+    none = np.zeros((1, count, count), np.float32)
+    assert agreed_links(record([none])) is None
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_random_weights_have_no_links(causal: bool) -> None:
+    """Forty seeds of the library's own attention, over three sentences, as if it were trained."""
+    for seed in range(40):
+        model = OwnAttention(causal=causal, seed=seed)
+        for sentence in SENTENCES:
+            found = agreed_links(capture(model, model.encode(sentence), kind="self"))
+            assert found is not None
+            assert not any(link.beats_chance for link in found.links)
+
+
+def test_a_model_before_training_has_no_links() -> None:
+    """Scores with a deviation of .02: tiny excesses agree, but they are no links."""
+    for seed in range(40):
+        maps = [random_maps(12, 12, seed=13 * seed + layer, sharpness=0.02) for layer in range(6)]
+        found = agreed_links(record(maps))
+        assert found is not None
+        assert not any(link.beats_chance for link in found.links)
