@@ -371,8 +371,8 @@ class HeadScores(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HeadsReport:
-    """What ``attnviz heads`` found: the one input of every screen and file it writes.
+class HeadsRecord:
+    """What ``attnviz heads`` found in one run over a text; ``HeadsReport`` holds one or several.
 
     record: the weights.
     heads: the scores, one entry per kept head, in the order of ``record`` or as sorted.
