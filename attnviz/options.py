@@ -322,7 +322,7 @@ def read_budget(typed: str) -> Budget:
     return Budget(count=int(match[1]))
 
 
-def read_bytes(typed: str, option: str = "--max-memory") -> int:
+def read_size(typed: str, option: str = "--max-memory") -> int:
     """Return the bytes of ``2GB`` (10⁹ each), ``512MiB`` (2²⁰ each) or ``64B``.
 
     option: its name for the message. Raises UsageError for anything else, also for a bare number,

@@ -101,7 +101,7 @@ def damaged(name: str, mend: str = "") -> Iterator[None]:
     try:
         yield
     except damage() as error:
-        advice = f": {mend}" * bool(mend)
+        advice = f": {mend}" if mend else ""
         raise LoadError(f"{name} is damaged ({reason(error)}){advice}") from error
 
 

@@ -177,6 +177,11 @@ class ModelInfo:
         return self.weights == "given"
 
     @property
+    def heads_of_layers(self) -> dict[int, int]:
+        """Return the number of heads by layer."""
+        return dict.fromkeys(range(self.layers), self.heads)
+
+    @property
     def overflow_advice(self) -> str:
         """Return advice to end a message on overflow with; empty if there is none."""
         narrow = self.dtype in ("float16", "bfloat16") and not self.not_finite
@@ -366,8 +371,8 @@ class HeadScores(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HeadsReport:
-    """What ``attnviz heads`` found: the one input of every screen and file it writes.
+class HeadsRecord:
+    """What ``attnviz heads`` found in one run over a text; ``HeadsReport`` holds one or several.
 
     record: the weights.
     heads: the scores, one entry per kept head, in the order of ``record`` or as sorted.

@@ -146,7 +146,9 @@ def read_texts(argument: str | None, file: Path | None, many: Path | Texts | Non
         return read_texts_file(many, "--texts")
     if argument is None and file is None:
         return built_in_texts()
-    source = visible(str(file)) if file is not None else "standard input" * (argument == "-")
+    source = (
+        visible(str(file)) if file is not None else ("standard input" if argument == "-" else "")
+    )
     return Texts((read_text(argument, file),), source)
 
 

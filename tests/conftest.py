@@ -38,7 +38,7 @@ from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.rows import Conditions, TextFacts, whole_scores
 from attnviz.records import (
     AttentionRecord,
-    HeadsReport,
+    HeadsRecord,
     Kind,
     LayerWeights,
     ModelInfo,
@@ -376,7 +376,7 @@ def make_report(
     target: str | None = None,
     kept: Sequence[int] | None = None,
     dtype: type = np.float32,
-) -> HeadsReport:
+) -> HeadsRecord:
     """A report; ``heads`` counts the heads of each layer, ``weights`` gives each layer's maps.
 
     kept: the places of those that are there, of a layer that has more.
@@ -403,7 +403,7 @@ def make_report(
     if sorted_by is not None:
         scores = tuple(sorted(scores, key=lambda entry: entry.scores[sorted_by] or 0.0))
     notable = notable_heads(scores, 3)
-    return HeadsReport(record, scores, notable, selected, index_base, sorted_by, text, target)
+    return HeadsRecord(record, scores, notable, selected, index_base, sorted_by, text, target)
 
 
 @dataclass(frozen=True)
@@ -480,7 +480,7 @@ def measured(
 
 
 @pytest.fixture(scope="session")
-def reports() -> Callable[..., HeadsReport]:
+def reports() -> Callable[..., HeadsRecord]:
     """Makes reports of made-up weights."""
     return make_report
 

@@ -8,7 +8,7 @@ import pytest
 
 from attnviz.draw.numbers import spoken_time
 from attnviz.errors import UsageError
-from attnviz.options import Budget, read_budget, read_bytes
+from attnviz.options import Budget, read_budget, read_size
 
 from .test_imports import PATHS, tree
 
@@ -74,23 +74,23 @@ def test_no_budget(typed: str) -> None:
     ],
 )
 def test_sizes(typed: str, size: int) -> None:
-    assert read_bytes(typed) == size
+    assert read_size(typed) == size
 
 
 @pytest.mark.parametrize("typed", ["", "much", "-1GB", "2XB", "GB", "1024", "24"])
 def test_no_size(typed: str) -> None:
     with pytest.raises(UsageError, match="cannot read --max-memory"):
-        read_bytes(typed)
+        read_size(typed)
 
 
 def test_a_bare_number_could_mean_any_unit() -> None:
     with pytest.raises(UsageError, match=r"cannot read --memory '24': .* such as 24GB"):
-        read_bytes("24", "--memory")
+        read_size("24", "--memory")
 
 
 def test_no_memory_at_all() -> None:
     with pytest.raises(UsageError, match="leaves no room"):
-        read_bytes("0GB")
+        read_size("0GB")
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(3.4, "3 s"), (120, "2 min"), (9000, "2.5 h")])

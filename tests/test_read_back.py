@@ -29,7 +29,7 @@ from attnviz.inspect.heads.files import (
     write_heads_npz,
     write_heads_safetensors,
 )
-from attnviz.inspect.heads.report import HeadsComparison
+from attnviz.inspect.heads.report import HeadsReport
 from attnviz.inspect.patterns.data import head_of, patterns_data
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
 from attnviz.measures.labels import KnownLabel, KnownLabels
@@ -41,7 +41,7 @@ from attnviz.records import (
     AttentionRecord,
     HeadLabel,
     HeadScores,
-    HeadsReport,
+    HeadsRecord,
     LayerWeights,
     ModelInfo,
     Tokens,
@@ -112,7 +112,7 @@ def labels(draw: Any) -> HeadLabel:
 
 
 @st.composite
-def comparisons(draw: Any) -> HeadsComparison:
+def comparisons(draw: Any) -> HeadsReport:
     """One run of a model, or two that differ in their mask and score."""
     several = draw(st.booleans())
     info = draw(models(array=draw(st.booleans())))
@@ -125,7 +125,7 @@ def comparisons(draw: Any) -> HeadsComparison:
     sort = draw(st.none() | st.sampled_from(OF_ONE_TEXT))
     order = draw(st.permutations(kept)) if sort else kept
 
-    def report(score: Any, *, causal: bool, first: HeadsReport | None = None) -> HeadsReport:
+    def report(score: Any, *, causal: bool, first: HeadsRecord | None = None) -> HeadsRecord:
         blank = {place for place in kept if draw(st.integers(0, 4)) == 0}
         layers = []
         for layer in sorted({layer for layer, _ in kept}):
@@ -159,7 +159,7 @@ def comparisons(draw: Any) -> HeadsComparison:
             names = ("text", "target", "sink", "ablated", "norm_weighted", "resting")
             shared |= {name: getattr(first, name) for name in names}
             shared["sinks"] = sinks if first.sinks else {}
-        return HeadsReport(
+        return HeadsRecord(
             record,
             scores,
             tuple(order[:3]) if sort else notable_heads(scores, 3),
@@ -170,13 +170,13 @@ def comparisons(draw: Any) -> HeadsComparison:
 
     one = report(draw(st.sampled_from([None, "scaled-dot"])), causal=causal)
     if not several:
-        return HeadsComparison((one,), (None,))
+        return HeadsReport((one,), (None,))
     other = report("additive", causal=kind != "cross" and not causal, first=one)
     moved = {place: draw(SHARES) for place in kept} if draw(st.booleans()) else None
-    return HeadsComparison((one, other), (None, moved))
+    return HeadsReport((one, other), (None, moved))
 
 
-def heads_file(found: HeadsComparison, ending: str) -> bytes:
+def heads_file(found: HeadsReport, ending: str) -> bytes:
     if ending == "json":
         lines = io.StringIO()
         write_heads_json(found, lines)
@@ -188,11 +188,11 @@ def heads_file(found: HeadsComparison, ending: str) -> bytes:
 
 @pytest.mark.parametrize("ending", ["json", "npz", "safetensors"])
 @given(found=comparisons())
-def test_runs_of_heads(ending: str, found: HeadsComparison) -> None:
+def test_runs_of_heads(ending: str, found: HeadsReport) -> None:
     back = read_heads(heads_file(found, ending), f"file.{ending}")
     assert (len(back.reports), back.moved) == (len(found.reports), found.moved)
     for one, other in zip(found.reports, back.reports, strict=True):
-        for field in dataclasses.fields(HeadsReport):
+        for field in dataclasses.fields(HeadsRecord):
             if field.name != "record":
                 assert getattr(one, field.name) == getattr(other, field.name), field.name
         for name in ("model", "kind", "causal", "queries", "keys"):

@@ -12,7 +12,7 @@ from attnviz.records import (
     AttentionRecord,
     HeadLabel,
     HeadScores,
-    HeadsReport,
+    HeadsRecord,
     LayerWeights,
     ModelInfo,
     Tokens,
@@ -29,11 +29,11 @@ def layer(index: int, heads: tuple[int, ...], queries: int = 3, keys: int = 3) -
 
 
 @pytest.fixture
-def report() -> HeadsReport:
+def report() -> HeadsRecord:
     record = AttentionRecord(INFO, "self", True, THREE, THREE, (layer(0, (1, 3)), layer(2, (0,))))
     trait = HeadLabel("first", "F", 0.5, 0.2)
     scores = tuple(HeadScores(at, head, {}, trait) for at, head, _ in record)
-    return HeadsReport(record, scores, ((2, 0),), selected=True)
+    return HeadsRecord(record, scores, ((2, 0),), selected=True)
 
 
 def test_tokens_know_their_number() -> None:
@@ -92,25 +92,25 @@ def test_cross_attention_has_two_texts() -> None:
     assert [weights.shape for _, _, weights in record] == [(3, 2)]
 
 
-def test_a_record_is_walked_head_by_head(report: HeadsReport) -> None:
+def test_a_record_is_walked_head_by_head(report: HeadsRecord) -> None:
     walked = list(report.record)
     assert [(at, head) for at, head, _ in walked] == [(0, 1), (0, 3), (2, 0)]
     np.testing.assert_array_equal(walked[1][2], report.record.layers[0].weights[1])
 
 
-def test_heads_are_looked_up_by_their_own_index(report: HeadsReport) -> None:
+def test_heads_are_looked_up_by_their_own_index(report: HeadsRecord) -> None:
     np.testing.assert_array_equal(report.weights(0, 3), report.record.layers[0].weights[1])
     assert report.scores(2, 0) is report.heads[2]
 
 
 @pytest.mark.parametrize("wanted", [(0, 0), (1, 0), (2, 1)])
-def test_a_head_that_was_not_kept_is_named(report: HeadsReport, wanted: tuple[int, int]) -> None:
+def test_a_head_that_was_not_kept_is_named(report: HeadsRecord, wanted: tuple[int, int]) -> None:
     for look_up in (report.weights, report.scores):
         with pytest.raises(KeyError, match=f"L{wanted[0]}H{wanted[1]} was not kept"):
             look_up(*wanted)
 
 
-def test_names_start_where_the_reader_starts(report: HeadsReport) -> None:
+def test_names_start_where_the_reader_starts(report: HeadsRecord) -> None:
     assert report.name(2, 0) == "L2H0"
     assert dataclasses.replace(report, index_base=1).name(2, 0) == "L3H1"
 

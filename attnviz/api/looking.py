@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.generate.records import GenerateReport
     from attnviz.inspect.heads.cut import CutReport
     from attnviz.inspect.heads.head_maps import HeadMaps
-    from attnviz.inspect.heads.report import HeadsComparison
+    from attnviz.inspect.heads.report import HeadsReport
     from attnviz.inspect.patterns.records import PatternReport
     from attnviz.inspect.rollout.records import RolloutReport
     from attnviz.inspect.why.records import WhyReport
@@ -111,7 +111,7 @@ def heads(
     score: str | None = None,
     no_known_labels: bool = False,
     index_base: int = 0,
-) -> HeadsComparison:
+) -> HeadsReport:
     """Show where each head of a model attends over a text; ``capture`` gives only the weights.
 
     model, tokenizer: see ``capture``. kind, score: one, or several with commas to compare them.
@@ -219,7 +219,7 @@ def patterns(
     sentences = question.read_sentences(request, read)
 
     def opening(name: str) -> Model:
-        tokens = question.reckoned_tokens(name, read, request, sentences)
+        tokens = question.reckoned_size(name, read, request, sentences)
         return load(name, LoadOptions(tokens=tokens))
 
     loaded = open_given(model, tokenizer, opening)

@@ -65,7 +65,7 @@ def patterns(
     given = text.text is not None or text.file is not None
     read = read_text(text.text, text.file, "patterns") if given else None
     sentences = question.read_sentences(request, read)
-    tokens = question.reckoned_tokens(model.model, read, request, sentences)
+    tokens = question.reckoned_size(model.model, read, request, sentences)
     loaded = outlet.load(model.model, replace(options, tokens=tokens))
     file = "" if text.file is None else str(text.file)
     with outlet.advancing("scoring heads") as advance:

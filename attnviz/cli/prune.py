@@ -31,7 +31,7 @@ def prune(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Remove the least important heads, beside as many at random."""
+    """Remove the least important heads; compare with as many removed at random."""
     from attnviz.cli.outlet import open_outlet
     from attnviz.draw.whole_file import check_new_directory
     from attnviz.texts import read_texts

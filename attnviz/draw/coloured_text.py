@@ -214,7 +214,7 @@ def pieces_line(pieces: Sequence[TextPiece], shown: Map, theme: Theme) -> Line:
         style = DIM if math.isnan(piece.value) else None
         if tint is not None and theme.colour:
             style = theme.ground(tint)
-        line += [*[Segment(piece.gap)] * bool(piece.gap), Segment(piece.label, style)]
+        line += [*([Segment(piece.gap)] if piece.gap else []), Segment(piece.label, style)]
     return line
 
 

@@ -63,7 +63,7 @@ class _Form(NamedTuple):
 
     @property
     def inner(self) -> int:
-        """Return the columns of what is drawn: a blank parts a cell from the next."""
+        """Return the columns of the grid: a blank parts a cell from the next."""
         return self.cell - 1 if self.cell > _LEAST else self.cell
 
 

@@ -174,7 +174,11 @@ def _table(table: doc.Table, palette: str, names: Collection[str]) -> Iterator[s
 
 def _row(row: doc.Row, table: doc.Table, palette: str, names: Collection[str], barred: bool) -> str:
     look = " ".join(
-        [*[row.tone] * (row.tone != "plain"), *["ruled"] * row.ruled, *["open"] * bool(row.below)]
+        [
+            *([row.tone] if row.tone != "plain" else []),
+            *["ruled"] * row.ruled,
+            *(["open"] if row.below else []),
+        ]
     )
     opening = f'<tr class="{look}">' if look else "<tr>"
     span = len(table.columns) + barred
@@ -184,7 +188,7 @@ def _row(row: doc.Row, table: doc.Table, palette: str, names: Collection[str], b
     for place, (column, cell) in enumerate(zip(table.columns, row.cells, strict=True)):
         usual: doc.Tone = column.tone if row.tone == "plain" else "plain"
         tone: doc.Tone = (row.tones or {}).get(place, usual)
-        classes = [*["word"] * (not column.right or not place), *["wraps"] * column.wraps]
+        classes = [*(["word"] if not column.right or not place else []), *["wraps"] * column.wraps]
         classes += [tone] if tone in ("strong", "faint", "skipped") else []
         look = f' class="{" ".join(classes)}"' if classes else ""
         if tone in VERDICTS and tone != "skipped":

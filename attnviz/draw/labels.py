@@ -148,7 +148,7 @@ class _Part(NamedTuple):
     of: int = 1
 
     def __str__(self) -> str:
-        return self.character + f" {self.number}/{self.of}" * (self.of > 1)
+        return self.character + (f" {self.number}/{self.of}" if self.of > 1 else "")
 
 
 def _parts(texts: Sequence[str]) -> list[list[_Part]]:

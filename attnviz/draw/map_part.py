@@ -138,7 +138,7 @@ def map_part(part: MapPart, plan: Fit, theme: Theme, lines: int, columns: int) -
 def _first_seen(corner: int, place: int, seen: int, total: int) -> int:
     """Return the first cell to draw: the corner, or another if the cursor would not be seen.
 
-    The map then moves by a quarter of what is seen, not with every step of the cursor.
+    The map then moves by a quarter of its visible part, not with every step of the cursor.
     """
     seen = max(seen, 1)
     if not corner <= place < corner + seen:

@@ -123,7 +123,7 @@ def _legend(plot: Plot, pens: Sequence[tuple[str, str]]) -> Iterator[tuple[Item,
     for curve, (ink, sign) in zip(plot.curves, pens, strict=True):
         ends = [(_LEFT, 0.0), (_LEFT + _SAMPLE - 6, 0.0)]
         sample = Stroke([(_LEFT + 10, 0.0)], ink, _DOT) if curve.marked else Stroke(ends, ink)
-        signs = [Label(_LEFT + 10, 4, sign, "text", "middle", ink=ink)] * (not curve.marked)
+        signs = [Label(_LEFT + 10, 4, sign, "text", "middle", ink=ink)] if not curve.marked else []
         yield sample, *signs, Label(_LEFT + _SAMPLE, 4, curve.name, "text")
     others: list[tuple[str, str | None]] = [
         *((f"{mark.name} from {short_number(mark.at)} on", None) for mark in plot.marks),

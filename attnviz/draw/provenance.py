@@ -143,7 +143,7 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
 
 def named(info: ModelInfo) -> list[tuple[str, bool]]:
     """Return how a first screen begins: the model, and that it is untrained where it is."""
-    return [(info.name, True), *[("random weights", False)] * (info.weights == "random")]
+    return [(info.name, True), *([("random weights", False)] if info.weights == "random" else [])]
 
 
 def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
@@ -152,7 +152,7 @@ def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
     """
     advice = split_into_bytes(tokens)
     kept = [note for note in notes if not note.endswith(NO_PREDICTIONS)]
-    return Group([Note(note) for note in (*kept, *[advice] * bool(advice))])
+    return Group([Note(note) for note in (*kept, *([advice] if advice else []))])
 
 
 def advised(first: First, tokens: Tokens) -> First:

@@ -91,7 +91,7 @@ def layer_grid(
     )
     grey = f"grey: {'CI' if bar is None else '95% interval'} includes 0"
     times = scale.times if bar is None else ""
-    words: doc.Words = [(title + times, True), *[(grey, False)] * bool(unclear)]
+    words: doc.Words = [(title + times, True), *([(grey, False)] if unclear else [])]
     return grid._replace(title=words, scale=bar)
 
 

@@ -56,7 +56,7 @@ def table_block(table: Table, theme: Theme, room: int) -> Block:
         if any(column.title for column in table.columns) and not split:
             lines.append(_line(_headings(table), table, band, widths, theme))
         for row in table.rows:
-            lines += [[]] * (row.spaced and bool(lines))
+            lines += [[]] if row.spaced and bool(lines) else []
             lines += _row(row, table, band, widths, theme, room, below=band is bands[-1])
         blocks.append(Block(tuple(lines), room))
     left_out = at_blanks(theme.spell(table.left_out), room, "", theme.ellipsis)
@@ -201,7 +201,7 @@ def _line(
             pending += widths[place] + _GAP
             continue
         pending += blanks if right else 0
-        line += [*[Segment(" " * pending)] * bool(pending), cell]
+        line += [*([Segment(" " * pending)] if pending else []), cell]
         pending = _GAP + (0 if right else blanks)
     return line
 

@@ -7,10 +7,10 @@ Really Better than One?"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from attnviz.engine.effects import Variant
 from attnviz.engine.patching import What
 from attnviz.engine.replacing import Held, Replace
+from attnviz.engine.selection import check_heads
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
 
@@ -26,11 +27,6 @@ if TYPE_CHECKING:  # torch only where needed
 
 Outputs: TypeAlias = Callable[[Input], Held]
 """Returns by layer, as NumPy arrays, what the heads put out over one text."""
-
-
-class _HasHeads(Protocol):
-    @property
-    def heads(self) -> Mapping[int, int]: ...
 
 
 @contextmanager
@@ -45,28 +41,11 @@ def ablating(
     The model is in evaluation mode, and as it was on leaving, also after an exception. Raises
     UsageError for a head that does not exist.
     """
-    check_heads(model, heads)
+    check_heads(model.heads, heads)
     variant = Variant(tuple(sorted(set(heads)))) if heads else None
     intervention = Replace(model.kind, {} if variant is None else {None: variant}, replacements)
     with model.hook_points.borrowed(), model.hook_points.intervening(intervention):
         yield
-
-
-def check_heads(model: _HasHeads, heads: Collection[tuple[int, int]]) -> None:
-    """Raise UsageError for the first of the (layer, head) pairs that the model does not have."""
-    for layer, head in heads:
-        if layer not in model.heads:
-            raise UsageError(f"no layer {layer} with heads: expected {_range(list(model.heads))}")
-        if not 0 <= head < model.heads[layer]:
-            raise UsageError(
-                f"no head {head} in layer {layer}: expected 0 to {model.heads[layer] - 1}"
-            )
-
-
-def _range(layers: Sequence[int]) -> str:
-    if len(layers) > 1 and list(layers) == list(range(layers[0], layers[-1] + 1)):
-        return f"{layers[0]} to {layers[-1]}"
-    return ", ".join(map(str, layers))
 
 
 def mean_outputs(

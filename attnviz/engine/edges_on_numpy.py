@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from attnviz.attention.functional import causal_mask
 from attnviz.engine.edges import NOTHING_LEFT, CutPass, Edges, Heads
-from attnviz.engine.head_run import check_heads
 from attnviz.engine.likely import log_softmax
+from attnviz.engine.selection import check_heads
 from attnviz.errors import UsageError
 from attnviz.models.stack_model import StackModel
 from attnviz.records import Input
@@ -34,7 +34,7 @@ class NumpyCutter:
     def run(
         self, passes: Iterable[CutPass], heads: Heads, edges: Edges
     ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        check_heads(self._model.info, heads)
+        check_heads(self._model.info.heads_of_layers, heads)
         for given, places, words in passes:
             with np.errstate(over="ignore", invalid="ignore"):
                 masks = self._masks(len(given.text), heads, edges)

@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnviz.engine.ablation import check_heads
 from attnviz.engine.edges import CutPass, Edges, Heads
 from attnviz.engine.hook_points import HookedCall, LostTrackError
 from attnviz.engine.patchable import PatchableModel
 from attnviz.engine.plain_pass import ends_alike, not_its_own
+from attnviz.engine.selection import check_heads
 from attnviz.records import Input
 
 
@@ -25,7 +25,7 @@ def cutting(model: PatchableModel, heads: Heads, edges: Edges, given: Input) -> 
     heads: those in which they are cut. Raises UsageError for a head that does not exist, and while
     it runs UnsupportedError where an edge cannot be cut.
     """
-    check_heads(model, heads)
+    check_heads(model.heads, heads)
     by_layer: dict[int, list[int]] = {}
     for layer, head in heads:
         by_layer.setdefault(layer, []).append(head)

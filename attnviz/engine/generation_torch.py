@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnviz.engine.ablation import check_heads
 from attnviz.engine.attention_calls import borrowed
 from attnviz.engine.head_run import Run
 from attnviz.engine.hook_points import HookedCall, LostTrackError
@@ -27,6 +26,7 @@ from attnviz.engine.patchable import PatchableModel, mask_id_of, patchable_trans
 from attnviz.engine.patching import What
 from attnviz.engine.plain_pass import length_class
 from attnviz.engine.scan.plan import MISFITS
+from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Reader, cannot_write
 from attnviz.models.third_party import running
@@ -66,7 +66,7 @@ def open_reader(
     reader: _Looking | _Plain = _Plain(model, open_heads, kind, source, removed)
     try:
         patchable = patchable_transformers(whole, kind, given, mask_id_of(model))
-        check_heads(patchable, removed)
+        check_heads(patchable.heads, removed)
         looking = _Looking(patchable, source)
         looking.begin(begun.ids)
         looking.remove(removed)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.engine.observer import BlockFacts, KeepWeights
-from attnviz.errors import UnsupportedError, UsageError
+from attnviz.errors import UnsupportedError
 from attnviz.records import Input, Kind, LayerWeights, ModelInfo
 
 Floats = NDArray[np.floating]
@@ -68,16 +68,6 @@ def unseen_outputs(
         return HeadRun(weights, {}, None, moved, masks)
 
     return run, (f"outputs of heads and predictions are not shown: {lacks}",)
-
-
-def check_heads(info: ModelInfo, heads: Collection[Head]) -> None:
-    """UsageError for the first (layer, head) that the model does not have."""
-    for layer, head in heads:
-        if not (0 <= layer < info.layers and 0 <= head < info.heads):
-            raise UsageError(
-                f"no head {head} in layer {layer}: {info.name!r} has layers 0 to "
-                f"{info.layers - 1} and heads 0 to {info.heads - 1}"
-            )
 
 
 def by_layer(layers: Iterable[LayerWeights]) -> tuple[dict[int, Floats], dict[int, Any]]:

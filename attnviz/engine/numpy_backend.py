@@ -17,7 +17,6 @@ from attnviz.engine.head_run import (
     Head,
     HeadRun,
     Run,
-    check_heads,
     norms_of,
     unseen_outputs,
 )
@@ -33,6 +32,7 @@ from attnviz.engine.observer import (
     rows_of_a_block,
 )
 from attnviz.engine.patching import Pair, PatchOptions, PathRead
+from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.model import GrowingModel, NumpyModel, Reader, cannot_write
 from attnviz.models.own import OwnAttention
@@ -133,7 +133,7 @@ class NumpyBackend:
         model = self._model
         if not isinstance(model, GrowingModel) or not model.predicts:
             raise cannot_write(model.info)
-        check_heads(model.info, removed)
+        check_heads(model.info.heads_of_layers, removed)
         return model.without(removed).reader()
 
     def open_attributor(self, given: Input) -> Attributor:

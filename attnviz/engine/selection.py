@@ -7,7 +7,7 @@ goes on with the heads of the same layers unless another ``L…H…`` or dotted 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from attnviz.errors import UsageError
 
@@ -39,6 +39,24 @@ def choose_heads(
             "or heads of these layers"
         )
     return kept
+
+
+def check_heads(counts: Mapping[int, int], heads: Collection[tuple[int, int]]) -> None:
+    """Raise UsageError for the first of the (layer, head) pairs that a model does not have.
+
+    counts: the number of heads of each layer.
+    """
+    for layer, head in heads:
+        if layer not in counts:
+            raise UsageError(f"no layer {layer} with heads: expected {_range(list(counts))}")
+        if not 0 <= head < counts[layer]:
+            raise UsageError(f"no head {head} in layer {layer}: expected 0 to {counts[layer] - 1}")
+
+
+def _range(layers: Sequence[int]) -> str:
+    if len(layers) > 1 and list(layers) == list(range(layers[0], layers[-1] + 1)):
+        return f"{layers[0]} to {layers[-1]}"
+    return ", ".join(map(str, layers))
 
 
 class _Axis:

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Asked, no_such_head, record_of
-from attnviz.engine.head_run import Head, HeadRun, Run, check_heads
+from attnviz.engine.head_run import Head, HeadRun, Run
 from attnviz.engine.observer import BlockFacts, KeepWeights
 from attnviz.engine.probing import open_probing
+from attnviz.engine.selection import check_heads
 from attnviz.models.model import Model
 from attnviz.records import AttentionRecord, Kind
 
@@ -73,7 +74,7 @@ class TextReader:
         return self._run(wanted, removed, norms=True).norms
 
     def _run(self, wanted: Asked, removed: Collection[Head], norms: bool = False) -> HeadRun:
-        check_heads(self.model.info, removed)
+        check_heads(self.model.info.heads_of_layers, removed)
         given, kind = wanted.given, wanted.kind
         if kind not in self._runs:
             self._runs[kind], _ = self._backend.open_heads(kind, given, self._predicts(kind))

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import torch
 
-from attnviz.engine.ablation import check_heads
 from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.paths_on_torch import torch_path_reads
@@ -32,6 +31,7 @@ from attnviz.engine.queries_keys_torch import observe_queries_keys
 from attnviz.engine.scan.in_torch import torch_patching, torch_scan
 from attnviz.engine.scan.patching import Patching
 from attnviz.engine.scan.scan import Scan
+from attnviz.engine.selection import check_heads
 from attnviz.errors import UnsupportedError
 from attnviz.models.model import Reader
 from attnviz.models.threads import suit
@@ -70,7 +70,7 @@ class TorchBackend:
         compared: set[int] = set()
 
         def run(given: Input, removed: Collection[Head] = (), norms: bool = False) -> HeadRun:
-            check_heads(patchable, removed)
+            check_heads(patchable.heads, removed)
             size = length_class(len(given.text))
             if removed and size not in compared:
                 run(given)  # which is compared with a plain pass: without heads it ends elsewhere

@@ -30,7 +30,7 @@ _CONSTANT = 1e-6
 """A draw counts as constant if its spread is less than this share of the texts' spread."""
 
 
-def mean_interval(
+def bootstrap_interval(
     values: NDArray[np.floating], seed: int
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     """Return both ends (ablation,) of the 95% bootstrap-t interval of means over texts.
@@ -94,7 +94,7 @@ def _studentised(
 def adjusted_p(values: NDArray[np.floating], seed: int) -> NDArray[np.floating]:
     """Return two-sided p-values (ablation,) of means of values (text, ablation), adjusted for all.
 
-    Single step (Westfall & Young 1993, section 2.4) over the draws of ``mean_interval``: the share
+    Single step (Westfall & Young 1993, section 2.4) over the draws of ``bootstrap_interval``: the
     of draws in which the largest |t| of any ablation is at least the ablation's own. All share the
     draws, so that their correlation is kept.
 

@@ -31,7 +31,7 @@ def student_t(freedom: int) -> float:
     return quantile
 
 
-def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+def student_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Return Student's interval of a mean of values in [−1, 1]; None below two values."""
     count = len(values)
     if count < 2:

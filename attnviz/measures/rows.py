@@ -40,10 +40,10 @@ def norm_weighted(weights: Weights, norms: Weights) -> Weights:
 
     The block may lack the last keys.
     """
-    return shares(weights * norms[..., None, : weights.shape[-1]].astype(weights.dtype))
+    return rescaled(weights * norms[..., None, : weights.shape[-1]].astype(weights.dtype))
 
 
-def shares(parts: Weights) -> Weights:
+def rescaled(parts: Weights) -> Weights:
     """Rescale (..., row, key) in place so that each row sums to one; rows of zeros stay zero."""
     total = parts.sum(-1, keepdims=True)
     return np.asarray(np.divide(parts, total, out=parts, where=total > 0))
@@ -409,4 +409,4 @@ def visible_keys(queries: int, keys: int, causal: bool, start: int = 0) -> Bools
 
 def even_weights(seen: Bools) -> NDArray[np.float64]:
     """Return weights (query, key) spread evenly over the keys that each query sees."""
-    return np.asarray(shares(seen.astype(np.float64)), np.float64)
+    return np.asarray(rescaled(seen.astype(np.float64)), np.float64)

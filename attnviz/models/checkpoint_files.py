@@ -158,7 +158,8 @@ def check_weights(name: str, directory: Path, weights: list[str]) -> Shapes:
             f"{name!r} is incomplete: {absent[0]} is missing"
             + (
                 f", and {len(absent) - 1} more of its {len(weights)} weight files"
-                * (len(absent) > 1)
+                if len(absent) > 1
+                else ""
             )
         )
     shapes: dict[str, tuple[int, ...]] = {}

@@ -63,7 +63,7 @@ def in_turn(
 class _Batch(Generic[_Task, _Found]):
     """Tasks that were dealt out at once.
 
-    depth: how many tasks it lies within. waiting: those that nobody has begun. count: of all.
+    depth: how many tasks it lies within. waiting: those that no thread has begun. count: of all.
     found, failed: what came of the others.
     """
 
@@ -128,7 +128,7 @@ class _Pool:
                     thread.join()
 
     def check(self) -> None:
-        """Raise an error if nobody waits any more for what this thread works on."""
+        """Raise an error if no thread waits any more for what this one works on."""
         if self._stopped:
             raise _StoppedError
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
+from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, bootstrap_interval
 
 pytestmark = pytest.mark.benchmark
 
@@ -76,7 +76,7 @@ def bca(values: NDArray[np.floating]) -> Ends:
 
 def bootstrap_t(values: NDArray[np.floating]) -> Ends:
     if len(values) >= LEAST_TEXTS:
-        return mean_interval(values, 0)
+        return bootstrap_interval(values, 0)
     return np.full(values.shape[1], np.nan), np.full(values.shape[1], np.nan)
 
 

@@ -24,7 +24,7 @@ from attnviz.draw.palette import colour_table, to_hex
 from attnviz.draw.panels import maps_block
 from attnviz.draw.theme import Theme
 from attnviz.measures.one_text import head_scores
-from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
+from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInfo, Tokens
 
 RUNS = 3
 
@@ -34,7 +34,7 @@ def causal_maps(heads: int, tokens: int) -> np.ndarray:
     return raw / raw.sum(-1, keepdims=True)
 
 
-def report_of(layers: int, heads: int, tokens: int) -> HeadsReport:
+def report_of(layers: int, heads: int, tokens: int) -> HeadsRecord:
     words = tuple(f"w{place}" for place in range(tokens))
     text = Tokens(tuple(range(tokens)), words, (False,) * tokens)
     info = ModelInfo("bench", None, "None", "float32", layers, heads, heads, 64)
@@ -43,7 +43,7 @@ def report_of(layers: int, heads: int, tokens: int) -> HeadsReport:
         for layer in range(layers)
     )
     record = AttentionRecord(info, "self", True, text, text, kept)
-    return HeadsReport(record, head_scores(record), ((0, 0),), selected=False)
+    return HeadsRecord(record, head_scores(record), ((0, 0),), selected=False)
 
 
 def table_of(weights: np.ndarray) -> Table:
@@ -63,7 +63,7 @@ def table_of(weights: np.ndarray) -> Table:
     return table
 
 
-def table_overview(report: HeadsReport) -> Table:
+def table_overview(report: HeadsRecord) -> Table:
     """A table of small tables, pooled as the overview's maps are."""
     outer = Table(box=None, padding=(0, 1), show_header=False)
     for layer in report.record.layers:

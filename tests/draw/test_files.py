@@ -23,7 +23,7 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.inspect.heads.document import heads_document
 from attnviz.inspect.heads.files import array_files, write_heads_json
 from attnviz.inspect.heads.report import HeadsView, compare_heads
-from attnviz.records import HeadsReport
+from attnviz.records import HeadsRecord
 
 ENDINGS = HeadsOutput().endings
 STARTS = {
@@ -39,7 +39,7 @@ STARTS = {
 }
 
 
-def write(report: HeadsReport, path: Path) -> None:
+def write(report: HeadsRecord, path: Path) -> None:
     """As the outlet does, with a screen of a few words."""
     found = compare_heads([report])
     files = {
@@ -53,7 +53,7 @@ def write(report: HeadsReport, path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_every_ending_is_written(
-    tmp_path: Path, reports: Callable[..., HeadsReport], ending: str
+    tmp_path: Path, reports: Callable[..., HeadsRecord], ending: str
 ) -> None:
     """Also of texts with half of a surrogate pair."""
     path = tmp_path / f"out{ending.upper()}"

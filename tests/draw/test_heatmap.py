@@ -18,9 +18,9 @@ from attnviz.draw.heatmap import heatmap
 from attnviz.draw.labels import token_labels
 from attnviz.draw.palette import PALETTES
 from attnviz.draw.theme import Theme
-from attnviz.records import HeadsReport
+from attnviz.records import HeadsRecord
 
-Reports = Callable[..., HeadsReport]
+Reports = Callable[..., HeadsRecord]
 Look = Callable[..., Any]
 
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
@@ -33,7 +33,7 @@ TEXTS = {
 }
 
 
-def axes_of(report: HeadsReport, encoding: str = "utf-8") -> Axes:
+def axes_of(report: HeadsRecord, encoding: str = "utf-8") -> Axes:
     record = report.record
     return Axes(
         token_labels(record.queries, encoding), token_labels(record.keys, encoding), record.causal
@@ -243,7 +243,7 @@ def test_the_stated_width_is_kept(
 
 
 @pytest.fixture(scope="module")
-def long(reports: Reports) -> HeadsReport:
+def long(reports: Reports) -> HeadsRecord:
     return reports([f" w{i}" for i in range(400)], heads=(1,))
 
 
@@ -251,7 +251,7 @@ def long(reports: Reports) -> HeadsReport:
 @pytest.mark.parametrize("room", [40, 80, 200])
 @pytest.mark.parametrize("lines", [8, 14, 40])
 def test_a_long_map_keeps_its_lines_and_names_their_first_query(
-    long: HeadsReport, theme: Theme, room: int, lines: int
+    long: HeadsRecord, theme: Theme, room: int, lines: int
 ) -> None:
     *rows, caption = lines_of(heatmap(long.weights(0, 0), axes_of(long), theme, room, lines=lines))
     assert len(rows) <= lines

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from attnviz.draw.maps import cell_steps, fitted, pool, pooling, small_map, thumbnails_fit
 from attnviz.draw.theme import Theme
-from attnviz.records import HeadsReport
+from attnviz.records import HeadsRecord
 
 sizes = st.integers(1, 47)
 factors = st.integers(1, 9)
@@ -93,7 +93,7 @@ def test_a_small_map_keeps_its_room(tokens: int, lines: int, columns: int, theme
 
 @pytest.mark.parametrize(("lines", "columns"), [(7, 14), (4, 7), (2, 3), (3, 7), (1, 1)])
 def test_each_half_block_shows_its_weight(
-    reports: Callable[..., HeadsReport],
+    reports: Callable[..., HeadsRecord],
     look: Callable[..., Any],
     step_of: Callable[[float], int],
     lines: int,

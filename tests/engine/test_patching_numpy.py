@@ -13,9 +13,9 @@ from attnviz.errors import UnsupportedError, UsageError
 from ..attention.test_families import IDS
 from .ablation_loop import MASK
 from .patch_loop import Put, metrics, place_of, run
+from .scan.test_scan_numpy import FEW, inputs_of, ours
 from .stacks import HEADED, Both, both
 from .test_patching_architectures import ANSWER, FOIL, measured
-from .test_scan_numpy import FEW, inputs_of, ours
 
 CORRUPT = [*IDS[:3], 8, *IDS[4:9], 60, *IDS[10:]]
 SORTS = ("output", "query", "key", "value", "pattern", "mlp", "residual")

@@ -18,11 +18,11 @@ from attnviz.engine.patching import Patch
 
 from ..attention.test_random_configs import UNBUILT, drawn
 from .ablation_loop import MASK
+from .scan.test_scan_numpy import compared, looped, outputs
 from .stacks import Both, of_model
 from .test_patching_numpy import SORTS, has_values, sorts_of
 from .test_patching_numpy import compared as patches_compared
 from .test_patching_numpy import looped as patches_looped
-from .test_scan_numpy import compared, looped, outputs
 
 PREDICTING = ("LM", "LMHeadModel")
 TYPES = [family.model_types[0] for family in FAMILIES]

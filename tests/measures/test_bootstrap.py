@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from attnviz.measures.bootstrap import (
     adjusted_p,
     benjamini_hochberg,
-    mean_interval,
+    bootstrap_interval,
     sign_flip_p,
     spearman,
 )
 
 
 def test_equal_texts_have_no_doubt() -> None:
-    low, high = mean_interval(np.full((5, 2), 0.7), 3)
+    low, high = bootstrap_interval(np.full((5, 2), 0.7), 3)
     assert low == pytest.approx([0.7, 0.7])
     assert high == pytest.approx([0.7, 0.7])
 
@@ -29,14 +29,14 @@ def test_equal_texts_have_no_doubt() -> None:
 def test_the_interval_has_the_width_that_theory_gives() -> None:
     """Of 400 draws from N(0, 1) the mean has a standard error of 1/20: ±1.96/20."""
     values = np.random.default_rng(5).standard_normal((400, 1))
-    low, high = mean_interval((values - values.mean()) / values.std(), 3)
+    low, high = bootstrap_interval((values - values.mean()) / values.std(), 3)
     assert high[0] - low[0] == pytest.approx(2 * 1.96 / 20, rel=0.07)
     assert low[0] == pytest.approx(-high[0], abs=0.01)
 
 
 def test_the_interval_is_seeded() -> None:
     values = np.random.default_rng(5).standard_normal((7, 2))
-    assert np.array_equal(mean_interval(values, 1), mean_interval(values, 1))
+    assert np.array_equal(bootstrap_interval(values, 1), bootstrap_interval(values, 1))
 
 
 T_OF_FIVE = 2.77645
@@ -55,7 +55,7 @@ def test_the_ends_are_quantiles_of_every_draw_that_there_is(values: tuple[float,
         spread = statistics.stdev(draw) / 5**0.5
         drawn.append((statistics.mean(draw) - mean) / (spread or 1e-12))
     drawn.sort()
-    low, high = mean_interval(np.array(values)[:, None], 2)
+    low, high = bootstrap_interval(np.array(values)[:, None], 2)
     for reach, places in (
         ((high[0] - mean) / error, [-drawn[round(3125 * share)] for share in (0.037, 0.013)]),
         ((mean - low[0]) / error, [drawn[round(3125 * share)] for share in (0.963, 0.987)]),
@@ -66,7 +66,7 @@ def test_the_ends_are_quantiles_of_every_draw_that_there_is(values: tuple[float,
 
 def test_an_end_that_the_draws_leave_open_is_that_of_student_t() -> None:
     """A third of the draws of 0 0 1 0 0 has no spread. Mean .2, standard error .2."""
-    low, high = mean_interval(np.array([0.0, 0, 1, 0, 0])[:, None], 0)
+    low, high = bootstrap_interval(np.array([0.0, 0, 1, 0, 0])[:, None], 0)
     assert [low[0], high[0]] == pytest.approx(
         [0.2 - 0.2 * T_OF_FIVE, 0.2 + 0.2 * T_OF_FIVE], abs=2e-4
     )
@@ -81,16 +81,16 @@ def test_texts_of_nearly_two_values_have_no_endless_interval(texts: int) -> None
     rng = np.random.default_rng(texts)
     shape = (texts, 1000)
     values = np.where(rng.random(shape) < 0.5, 1, -1) + 0.1 * rng.standard_normal(shape)
-    low, high = mean_interval(values, 0)
+    low, high = bootstrap_interval(values, 0)
     assert (high - low).mean() <= {5: 3.8, 7: 2.5, 10: 1.8}[texts]
     assert ((low <= 0) & (high >= 0)).mean() >= 0.92
 
 
 def test_what_is_not_finite_has_no_interval_and_leaves_the_others_theirs() -> None:
     values = np.random.default_rng(5).standard_normal((7, 3))
-    whole = mean_interval(values, 1)
+    whole = bootstrap_interval(values, 1)
     values[2, 1], values[3, 2] = np.inf, np.nan
-    for end, known in zip(mean_interval(values, 1), whole, strict=True):
+    for end, known in zip(bootstrap_interval(values, 1), whole, strict=True):
         assert end[0] == pytest.approx(known[0])
         assert np.isnan(end[1:]).all()
 
@@ -105,7 +105,7 @@ def test_the_interval_holds_the_mean_as_often_as_it_says(
     """Of 1,000 samples; the percentile bootstrap has .84, .90, .73 and .86."""
     rng = np.random.default_rng(texts)
     values = rng.lognormal(0, 1, (texts, 1000)) if skewed else rng.standard_normal((texts, 1000))
-    low, high = mean_interval(values, 0)
+    low, high = bootstrap_interval(values, 0)
     mean = np.exp(0.5) if skewed else 0.0
     assert least <= ((low <= mean) & (mean <= high)).mean() <= 0.975
 

@@ -12,7 +12,7 @@ import pytest
 
 from attnviz.measures.evidence import FEWEST_EVENTS, Evidence
 from attnviz.measures.evidence import evidence as evidence_of
-from attnviz.measures.intervals import mean_interval, share_interval, student_t
+from attnviz.measures.intervals import share_interval, student_interval, student_t
 from attnviz.measures.one_text import head_scores
 from attnviz.measures.rows import Conditions, TextFacts, visible_keys
 from attnviz.models.own import OwnAttention
@@ -229,10 +229,10 @@ def test_quantiles_are_those_of_a_printed_table(freedom: int, quantile: float) -
 
 def test_the_interval_of_a_mean() -> None:
     """Of 1, 2 and 3 tenths: ± 4.303 · .1 / √3."""
-    low, high = mean_interval([0.1, 0.2, 0.3]) or (math.nan, math.nan)
+    low, high = student_interval([0.1, 0.2, 0.3]) or (math.nan, math.nan)
     assert (low, high) == pytest.approx((0.2 - 0.24843, 0.2 + 0.24843), abs=1e-4)
-    assert mean_interval([0.5]) is None
-    assert mean_interval([1.0, 1.0]) == (1.0, 1.0)
+    assert student_interval([0.5]) is None
+    assert student_interval([1.0, 1.0]) == (1.0, 1.0)
 
 
 def test_the_interval_of_a_share() -> None:

@@ -15,9 +15,9 @@ from attnviz.measures.sinks import (
     sink_weights,
     without_sink,
 )
-from attnviz.records import HeadsReport, Tokens
+from attnviz.records import HeadsRecord, Tokens
 
-Reports = Callable[..., HeadsReport]
+Reports = Callable[..., HeadsRecord]
 
 
 def tokens(*special: bool) -> Tokens:

@@ -33,7 +33,7 @@ from attnviz.count.params.shapes import spec_from_options
 from attnviz.count.params.specs import ModelSpec
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.shapes import nearest
-from attnviz.options import read_bytes
+from attnviz.options import read_size
 
 if TYPE_CHECKING:  # a shape given by options needs no names
     from attnviz.count.params.counting.serving import CardFit
@@ -276,7 +276,7 @@ def _counted(spec: ModelSpec, running: Running, stored: StoredWeights | None = N
     if running.memory is not None:
         fit = longest_context(
             spec,
-            read_bytes(running.memory, "--memory"),
+            read_size(running.memory, "--memory"),
             batch=running.batch,
             dtype=types.dtype,
             cache_dtype=types.cache,

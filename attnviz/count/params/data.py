@@ -292,7 +292,7 @@ def _lines(case: Case, cost: CostReport) -> Iterator[tuple[str, str, str, str, f
     """Yield (section, stack, item, detail, value, unit) of each number of a case."""
     section = unit = "parameters"
     for line in part_lines(cost.parameters):
-        yield section, line.stack, line.label, "detail" * line.detail, line.number, unit
+        yield section, line.stack, line.label, ("detail" if line.detail else ""), line.number, unit
     yield section, "", "total", "sum", cost.parameters.total, unit
     yield section, "", "active", "sum", cost.parameters.active, unit
     for term in cost.parameters.buffers:

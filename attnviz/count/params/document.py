@@ -170,7 +170,7 @@ def _first_groups(
     if view.formula or view.per_layer:
         shown = [*more, parameters if view.formula else brief_parameter_table(cost)]
         taken = sum(len(row.below) + 1 for table in shown for row in table.rows)
-        shown += [overview] * (taken + 4 * len(shown) + len(overview.rows) <= lines)
+        shown += [overview] if taken + 4 * len(shown) + len(overview.rows) <= lines else []
         return [Group([table]) for table in shown]
     lengths = length_table(case, cost, FEW_LENGTHS, across=True)
     rest = lines - len(overview.rows) - sum(len(table.rows) + 2 for table in lengths) - 1

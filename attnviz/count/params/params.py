@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attnviz.count.params.cases import CountedCases, NamedModel, compared_cases, requested_cases
 from attnviz.count.params.request import ParamsRequest
 from attnviz.draw.report import Report
-from attnviz.options import read_bytes
+from attnviz.options import read_size
 
 if TYPE_CHECKING:  # the options of the program need no drawing
     from _typeshed import SupportsWrite
@@ -64,7 +64,7 @@ def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport
     from attnviz.count.params.counting.serving import fit_cards
 
     cards = find_cards(request.gpu)
-    counted, overhead = count(models, request), read_bytes(request.overhead, "--overhead")
+    counted, overhead = count(models, request), read_size(request.overhead, "--overhead")
     cases = tuple(
         case._replace(gpus=fit_cards(case.cost, cards, chunk=request.chunk, overhead=overhead))
         if case.cost is not None

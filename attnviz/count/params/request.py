@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from attnviz.count.params.specs import MOST
 from attnviz.errors import UsageError
-from attnviz.options import Options, flag, option, read_bytes
+from attnviz.options import Options, flag, option, read_size
 
 Dtype = Literal["auto", "float32", "float16", "bfloat16", "float8", "int8", "int4"]
 
@@ -135,7 +135,7 @@ class Serving(Options, panel="Serving it on a card"):
         super().__post_init__()
         if self.gpu:
             check_count("chunk", self.chunk)
-            read_bytes(self.overhead, "--overhead")
+            read_size(self.overhead, "--overhead")
         elif (self.chunk, self.overhead) != (2048, "1GiB"):
             raise UsageError("--chunk and --overhead say how --gpu counts: give --gpu too")
 

@@ -66,7 +66,7 @@ def _of_several(gpus: Sequence[CardFit]) -> str:
         return f"{need}: none of {len(gpus)} cards holds it alone."
     which = f"the smallest {min(holding, key=lambda fit: fit.card.memory).card.name}"
     fastest = max(holding, key=lambda fit: fit.decode.each if fit.decode is not None else 0)
-    which += f", the fastest {fastest.card.name}" * (fastest.decode is not None)
+    which += f", the fastest {fastest.card.name}" if fastest.decode is not None else ""
     many = "all" if len(holding) == len(gpus) else f"{len(holding)} of"
     return f"{need}: {many} {len(gpus)} cards hold it, {which}."
 
@@ -87,7 +87,7 @@ def card_table(cases: Sequence[Case], options: Sequence[str], every: bool) -> Ta
     options: the compared options. every: whether all cards were asked for; then those that hold the
         model come first, and among the others the largest.
     """
-    names = options or [""] * (len(cases) > 1)
+    names = options or ([""] if len(cases) > 1 else [])
     found = [
         ((*(case.values or [case.name] * len(names)), fit.card.name), _cells(fit, case.cost), fit)
         for case in cases
@@ -120,7 +120,7 @@ def _cells(fit: CardFit, cost: CostReport) -> dict[str, str]:
     none = "–" if causal else ""
     return {
         "fits": _verdict(fit),
-        "free": "-" * (not fit.fits) + bytes_text(abs(fit.free)),
+        "free": ("-" if not fit.fits else "") + bytes_text(abs(fit.free)),
         "max batch": _most(fit.batch),
         "max tokens": _most(fit.context),
         "tok/s ≤": none if decode is None else _rate(decode.tokens_per_second),
@@ -149,7 +149,7 @@ def card_notes(cases: Sequence[Case]) -> list[Part]:
     words = [(f"{name} {bytes_text(size)}", False) for name, size in sizes.items() if size]
     parts: list[Part] = [Facts(words, tone="faint")] if len(cases) == 1 else []
     split = any(not fit.fits and fit.cards for case in cases for fit in case.gpus)
-    by_size = "; ✗ 2×: two such cards have the room" * split
+    by_size = "; ✗ 2×: two such cards have the room" if split else ""
     parts.append(Note(f"Bounds at the vendor's peak rates{by_size}."))
     return [*parts, *map(Note, _cautions([c.cost for c in cases if c.cost is not None], gpus))]
 

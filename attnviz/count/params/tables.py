@@ -138,7 +138,9 @@ def _below(line: PartLine) -> tuple[str, ...]:
     """Return the arithmetic of a line: of each term, of their sum, and over all layers."""
     several = len(line.terms) > 1
     texts = [
-        f"{term.label}: " * several + f"{term.symbols} = " * bool(term.symbols) + term.formula
+        (f"{term.label}: " if several else "")
+        + (f"{term.symbols} = " if term.symbols else "")
+        + term.formula
         for term in line.terms
     ]
     once = line.each if line.layers else line.number
@@ -231,7 +233,8 @@ def _attention_note(cost: CostReport) -> str:
             known = together.get(line.number)
             together[line.number] = ", ".join(filter(None, [known, line.label[0]]))
     return " · ".join(
-        f"{names} {short(number)}" + " each" * ("," in names) for number, names in together.items()
+        f"{names} {short(number)}" + (" each" if "," in names else "")
+        for number, names in together.items()
     )
 
 
@@ -246,4 +249,4 @@ def _forward_note(cost: CostReport) -> str:
         return f"{experts}, {count(spec.active)} active"
     if spec is None:
         return ""
-    return f"d_ff {count(spec.d_ff)}" + ", gated" * spec.gated
+    return f"d_ff {count(spec.d_ff)}" + (", gated" if spec.gated else "")

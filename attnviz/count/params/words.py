@@ -119,7 +119,7 @@ def spans(indices: tuple[int, ...]) -> str:
 
 def dtype_words(cost: CostReport | BuiltCount) -> str:
     """Write ``bfloat16 assumed``, ``int4, cache bfloat16``, ``float16 and float32`` and so on."""
-    words = " and ".join([cost.dtype, *cost.others]) + " assumed" * (not cost.stated)
+    words = " and ".join([cost.dtype, *cost.others]) + (" assumed" if not cost.stated else "")
     cache = cost.dtype if cost.cache is None else cost.cache.dtype
     return words if cache == cost.dtype else f"{words}, cache {cache}"
 

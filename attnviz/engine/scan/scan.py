@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import Array, namespace
-from attnviz.engine.ablation import check_heads, mean_outputs, resampled
+from attnviz.engine.ablation import mean_outputs, resampled
 from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Variant
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.predicted import require_two, words_to_mask
 from attnviz.engine.replacing import Held, Replace
 from attnviz.engine.scan.runner import ENDING, Ends, Runner
+from attnviz.engine.selection import check_heads
 from attnviz.models.pool import in_turn
 from attnviz.records import Input
 
@@ -59,7 +60,7 @@ class Scan:
         """Measure the ``wanted`` ones of ``variants`` over one text, a chunk at a time."""
         runner, given = self._runner, self._inputs[text]
         for variant in variants:
-            check_heads(runner, variant.heads)
+            check_heads(runner.heads, variant.heads)
         order = [wanted[at] for at in runner.ordered([variants[at] for at in wanted])]
         with runner.open():
             replacements = self._replacements(given)
@@ -102,7 +103,7 @@ class Scan:
         ablated: heads that are ablated already. See ``gradient_importance``; UsageError for a model
         without a loss.
         """
-        check_heads(self._runner, ablated)
+        check_heads(self._runner.heads, ablated)
         model = self._runner.in_torch()
         from attnviz.engine.gradient import gradient_importance  # torch only where needed
 

@@ -126,8 +126,8 @@ def heading(report: CheckReport) -> list[tuple[str, bool]]:
     revision = info.revision if info is not None else None
     return [
         *name,
-        *[((revision or "")[:12], False)] * (revision is not None),
-        *[("random weights", False)] * (info is not None and info.weights == "random"),
+        *([((revision or "")[:12], False)] if revision is not None else []),
+        *([("random weights", False)] if info is not None and info.weights == "random" else []),
         (said(report.path.name), False),
         (counted(len(report.outcomes), "rule"), False),
     ]

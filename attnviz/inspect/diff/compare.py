@@ -20,7 +20,7 @@ from attnviz.engine.head_run import Head
 from attnviz.errors import UsageError
 from attnviz.inspect.diff.maps import ModelMaps, TextMaps
 from attnviz.measures.assignment import cheapest_pairs
-from attnviz.measures.bootstrap import LEAST_TEXTS, mean_interval
+from attnviz.measures.bootstrap import LEAST_TEXTS, bootstrap_interval
 from attnviz.measures.divergence import cosine, js_divergence, kl_divergence
 from attnviz.measures.sinks import without_sink
 
@@ -145,7 +145,7 @@ def over_texts(values: Values, seed: int, *, positive: bool = True) -> Doubt:
     mean = values.mean(axis=0)
     if len(values) < LEAST_TEXTS:
         return Doubt(mean, None, None)
-    low, high = mean_interval(values, seed)
+    low, high = bootstrap_interval(values, seed)
     return Doubt(mean, np.maximum(low, 0.0) if positive else low, high)
 
 

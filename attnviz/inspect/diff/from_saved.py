@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from attnviz.engine.head_run import Head
 from attnviz.engine.probing import open_probing
 from attnviz.errors import UsageError
-from attnviz.inspect.diff.live import Open, Scanning, ablation_effects, head_states, with_effects
+from attnviz.inspect.diff.live import Open, Scanning, head_states, loss_increases, with_effects
 from attnviz.inspect.diff.records import DiffReport, HeadChange, HeadState
 from attnviz.inspect.diff.request import DiffRequest
 from attnviz.inspect.diff.saved import SavedResult
-from attnviz.inspect.diff.sides import LiveSide, Side, inputs_of
+from attnviz.inspect.diff.sides import LiveSide, Side, side_inputs
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.records import Kind, ModelInfo
 
@@ -102,14 +102,14 @@ def _of_model(
         with scanning():
             states = head_states(model, saved.kind, request.seed, saved.text)
         return _Known(model.info, probing.kind, states)
-    inputs = inputs_of(probing, side, request.truncate)
+    inputs = side_inputs(probing, side, request.truncate)
     if tuple(given.text.ids for given in inputs) != saved.texts:
         raise UsageError(
             f"{saved.path} was measured over other texts, or another tokenizer's tokens: give "
             "the same ones with --texts or --text"
         )
     with scanning() as advance:
-        heads, effects = ablation_effects(model, inputs, probing.kind, advance)
+        heads, effects = loss_increases(model, inputs, probing.kind, advance)
     states = with_effects({}, heads, effects, request.seed)
     return _Known(model.info, probing.kind, states, len(inputs), sum(map(len, saved.texts)))
 

@@ -34,7 +34,7 @@ from attnviz.inspect.diff.maps import ModelMaps, model_maps
 from attnviz.inspect.diff.records import ChangedMaps, DiffReport, HeadChange, HeadState, Move
 from attnviz.inspect.diff.request import DiffRequest
 from attnviz.inspect.diff.same import are_same, unmeasured
-from attnviz.inspect.diff.sides import LiveSide, distinct, inputs_of, require_alike
+from attnviz.inspect.diff.sides import LiveSide, distinct, require_alike, side_inputs
 from attnviz.inspect.patterns.score import score_patterns
 from attnviz.measures.bootstrap import LEAST_TEXTS, benjamini_hochberg, sign_flip_p
 from attnviz.models.model import Model
@@ -85,7 +85,7 @@ def head_states(
     }
 
 
-def ablation_effects(
+def loss_increases(
     model: Model, inputs: Sequence[Input], kind: Kind, advance: Advance
 ) -> tuple[list[Head], NDArray[np.float64]]:
     """Return all heads, and the loss increase from ablating each, (text, head), nats per token.
@@ -220,7 +220,7 @@ def _measured(
     """Measure one side. first: A, if this is B; same: whether B is loaded as A is."""
     kind = request.kind
     probing = open_probing(model, kind)
-    inputs = inputs_of(probing, side, request.truncate)
+    inputs = side_inputs(probing, side, request.truncate)
     if first is not None:
         require_alike(first.inputs, inputs, probing.kind, two_texts=two_texts)
     stride = None if first is None else first.maps.stride
@@ -230,7 +230,7 @@ def _measured(
     states = head_states(model, kind, request.seed) if known is None else known
     effects = None
     if request.importance:
-        heads, effects = ablation_effects(
+        heads, effects = loss_increases(
             model, inputs, probing.kind, lambda done: advance(share + (1 - share) * done)
         )
         states = with_effects(states, heads, effects, request.seed)

@@ -103,7 +103,7 @@ def model_maps(
                 sink=sink_keys(keys, causal),
                 rows={layer: _some(rows, kept) for layer, rows in seen.weights.items()},
                 outputs={layer: _some(rows, kept) for layer, rows in seen.outputs.items()},
-                predictions=None if seen.logits is None else log_softmax(seen.logits[kept]),
+                predictions=None if seen.logits is None else log_probabilities(seen.logits[kept]),
             )
         )
         progress((number + 1) / len(inputs))
@@ -125,7 +125,7 @@ def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:
     return rows if len(kept) == rows.shape[1] else rows[:, kept]
 
 
-def log_softmax(logits: Floats) -> Floats:
+def log_probabilities(logits: Floats) -> Floats:
     """Return log-probabilities (..., word) of logits, in the dtype of the logits."""
     shifted = logits - logits.max(-1, keepdims=True)
     found: Floats = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))

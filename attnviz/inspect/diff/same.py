@@ -9,7 +9,7 @@ from pathlib import Path
 from attnviz.engine.probing import open_probing
 from attnviz.inspect.diff.records import DiffReport
 from attnviz.inspect.diff.request import DiffRequest
-from attnviz.inspect.diff.sides import LiveSide, inputs_of
+from attnviz.inspect.diff.sides import LiveSide, side_inputs
 from attnviz.models.checkpoint_files import (
     file_names,
     local_directory,
@@ -63,7 +63,7 @@ def unmeasured(request: DiffRequest, a: LiveSide, b: LiveSide, model: Model) -> 
     Raises UsageError for texts that do not fit the model.
     """
     probing = open_probing(model, request.kind)
-    inputs = inputs_of(probing, a, request.truncate)
+    inputs = side_inputs(probing, a, request.truncate)
     return DiffReport(
         a=model.info,
         b=replace(model.info, name=b.name),

@@ -158,7 +158,7 @@ def _options(
 # Token by token ------------------------------------------------------------------------------
 
 
-def inputs_of(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]:
+def side_inputs(probing: Probing, side: LiveSide, truncate: bool) -> list[Input]:
     """Return what the model reads; UsageError if a text is too short or too long for it."""
     tokens = encode_texts(probing.model, side.texts, truncate, _LEAST)
     if probing.kind in ("self", "encoder"):

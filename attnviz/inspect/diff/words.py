@@ -31,10 +31,10 @@ def heading(report: DiffReport) -> list[tuple[str, bool]]:
     """Return the heading: both models, their shape, how much text."""
     a, b = short_name(report.a.name), short_name(report.b.name)
     both = f"{a}: {report.condition}" if report.condition else f"{a} → {b}"
-    random = [("random weights", False)] * (report.a.weights == report.b.weights == "random")
+    random = [("random weights", False)] if report.a.weights == report.b.weights == "random" else []
     kind = [] if report.kind == "self" else [(f"{report.kind} attention", False)]
-    size = [(counted(report.texts, "text"), False)] * bool(report.texts)
-    tokens = [(f"{report.tokens:,} tokens", False)] * bool(report.tokens)
+    size = [(counted(report.texts, "text"), False)] if report.texts else []
+    tokens = [(f"{report.tokens:,} tokens", False)] if report.tokens else []
     shape = shape_words(report.a)
     if (report.a.layers, report.a.heads) != (report.b.layers, report.b.heads):
         shape += f" → {report.b.layers} × {report.b.heads}"
@@ -70,12 +70,14 @@ def finding(report: DiffReport) -> str:
 
 def _described(report: DiffReport, change: HeadChange) -> str:
     """Return the head, its label in A and in B, and how far attention and output moved."""
-    parts = [f"attention {bits(change.js)} bits apart"] * (
-        change.changed or not change.output > change.js
+    parts = (
+        [f"attention {bits(change.js)} bits apart"]
+        if change.changed or not change.output > change.js
+        else []
     )
     if change.output > change.js:
         parts.append(f"output {bits(change.output)}, 1 - cosine")
-    parts += ["attends as before"] * (change.output_changed and not change.changed)
+    parts += ["attends as before"] if change.output_changed and not change.changed else []
     does = "" if change.a.label is change.b.label is None else f": {did_and_does(change)}"
     return f"{report.pair_name(change)}{does} ({', '.join(parts)})"
 

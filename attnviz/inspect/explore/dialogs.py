@@ -44,7 +44,7 @@ class KeysPane(Pane):
             taken = width(key) + 1 + width(said) + (2 if line else 0)
             if used + taken > columns:
                 continue
-            line += [Segment("  ")] * bool(line)
+            line += [Segment("  ")] if line else []
             line += [Segment(theme.spell(key), theme.tone(True)), Segment(f" {said}", DIM)]
             used += taken
         return [line]

@@ -59,7 +59,7 @@ def _states(view: View) -> list[tuple[str, Tone | bool]]:
     scene, words = view.scene, list[tuple[str, Tone | bool]]()
     if view.other is not None:
         by_position = scene.side == "difference" and not same_tokens(view.frame, view.other)
-        words.append((_SIDES[scene.side] + ", by position" * by_position, "strong"))
+        words.append((_SIDES[scene.side] + (", by position" if by_position else ""), "strong"))
     elif scene.side in _REMOVED and scene.removed:
         words.append((_REMOVED[scene.side], "strong"))
     if view.dark:

@@ -262,7 +262,7 @@ class MapPane(Pane, can_focus=True):
         theme = self.look
         if view.limit:
             signs = "blue −, orange +" if theme.colour else ""
-            words = [signs] * bool(signs) + [f"full at ±{view.limit:.2g}"]
+            words = ([signs] if signs else []) + [f"full at ±{view.limit:.2g}"]
             return [Segment(theme.spell(theme.dot.join(words)), DIM)]
         samples = scale_samples(
             WEIGHTS, theme, columns, lambda share: theme.glyph(round(share * (STEPS - 1)))

@@ -22,7 +22,7 @@ from attnviz.inspect.generate.records import WrittenRun
 from attnviz.inspect.heads.files import read_heads
 from attnviz.inspect.heads.report import heads_report
 from attnviz.reading import ARRAY_BYTES, damaged, read_bytes
-from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo
+from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInfo
 
 _RUN = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(RUN.encode()) + rb'"')
 
@@ -93,7 +93,7 @@ def open_saved(path: Path) -> SavedSession:
     return replace(first, other=others[0] if others else None)
 
 
-def _frame(report: HeadsReport) -> Frame:
+def _frame(report: HeadsRecord) -> Frame:
     """Return the frame of a saved run, whose heads are found by place and not in their order."""
     removed = frozenset(report.ablated)
     return Frame(report.text, replace(report, sorted_by=None), removed)

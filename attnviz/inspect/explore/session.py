@@ -31,7 +31,7 @@ from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import sink_of, without_sink
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
-from attnviz.records import HeadsReport, ModelInfo
+from attnviz.records import HeadsRecord, ModelInfo
 
 Floats = NDArray[np.floating]
 
@@ -60,7 +60,7 @@ class Frame:
     """
 
     text: str
-    report: HeadsReport
+    report: HeadsRecord
     removed: frozenset[Head] = frozenset()
     likely: tuple[Likely, ...] = ()
     loss: float | None = None
@@ -244,7 +244,7 @@ class LiveSession:
             measure_norms=lambda: self._reader.norms(wanted, removed),
         )
 
-    def _report(self, text: str, passed: TextPass) -> HeadsReport:
+    def _report(self, text: str, passed: TextPass) -> HeadsRecord:
         kind = passed.record.kind
         if kind not in self._labels:
             ignored = self._choice.no_known_labels

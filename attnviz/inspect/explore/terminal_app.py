@@ -38,7 +38,7 @@ class TerminalApp(App[None]):
         """Show the error of the work of this name."""
 
     def _refused(self, name: str, error: AttnvizError) -> None:
-        if self._leaves:  # nobody would read it on this screen
+        if self._leaves:  # this screen is about to go
             self.failure = error
         self.failed(name, error)
 

@@ -281,7 +281,7 @@ def _steps(report: GenerateReport, room: int = 0) -> doc.Table:
         doc.Column("query", right=False),
         doc.Column("wrote", right=False),
         doc.Column("p"),
-        *[doc.Column("entropy")] * (most > 1),
+        *([doc.Column("entropy")] if most > 1 else []),
         doc.Column("sink"),
         doc.Column(f"{run.name(report.head)} attended to", right=False),
     ]

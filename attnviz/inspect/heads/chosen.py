@@ -9,7 +9,7 @@ from typing import TypeAlias
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.options import spelled_head
-from attnviz.records import HeadsReport
+from attnviz.records import HeadsRecord
 
 HeadChoice: TypeAlias = str | int | tuple[int, int]
 """A head as on the command line (``L2H5``, ``2.*``, ``0-3.1,4``), the number of a head in every
@@ -19,7 +19,7 @@ _NAMED = 4
 
 
 def chosen_heads(
-    report: HeadsReport, heads: Sequence[HeadChoice], layer: str | int | None
+    report: HeadsRecord, heads: Sequence[HeadChoice], layer: str | int | None
 ) -> frozenset[tuple[int, int]]:
     """Return the chosen (layer, head) that the report has, or all its heads if none is chosen.
 
@@ -39,7 +39,7 @@ def chosen_heads(
     return chosen
 
 
-def one_head(report: HeadsReport, head: HeadChoice) -> tuple[int, int]:
+def one_head(report: HeadsRecord, head: HeadChoice) -> tuple[int, int]:
     """Return the single chosen (layer, head); raise UsageError if there is none or several."""
     chosen = chosen_heads(report, (head,), None)
     if len(chosen) != 1:
@@ -50,7 +50,7 @@ def one_head(report: HeadsReport, head: HeadChoice) -> tuple[int, int]:
     return next(iter(chosen))
 
 
-def only(report: HeadsReport, chosen: Iterable[tuple[int, int]]) -> HeadsReport:
+def only(report: HeadsRecord, chosen: Iterable[tuple[int, int]]) -> HeadsRecord:
     """Return the report with only the chosen heads, as if they had been chosen from the start."""
     kept, layers = frozenset(chosen), []
     for layer in report.record.layers:

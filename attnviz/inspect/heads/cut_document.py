@@ -64,7 +64,7 @@ def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False
     )
     best = found.name(found.alone[0].heads)
     choose = f"--layer {best[1:]}" if found.by_layer else f"--head {best}"
-    next_steps = [f"{choose} cuts it there alone"] * (len(found.heads) > 1) + ["--explain"]
+    next_steps = ([f"{choose} cuts it there alone"] if len(found.heads) > 1 else []) + ["--explain"]
     return doc.Document(
         f"an edge of {info.name} cut",
         f"Attention of {info.name} without {_edge(found)}",
@@ -140,7 +140,7 @@ def _at(found: CutReport, asked: CutPrediction) -> str:
 
 def _facts(found: CutReport) -> doc.Facts:
     """Return the loss before and after the cut, its number of tokens, and the edge's weight."""
-    over = counted(found.measured, "token") + ", each masked in turn" * found.masked
+    over = counted(found.measured, "token") + (", each masked in turn" if found.masked else "")
     loss = f"loss {found.loss_before:.3f} → {found.loss_after:.3f} nats/token ({over})"
     return doc.Facts([(loss, False), (f"mean weight on the edge {_share(found.weight)}", False)])
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from attnviz.draw.files import CsvTable, csv_text
 from attnviz.draw.values import json_number, label_facts, model_facts, shortest
 from attnviz.inspect.heads.links import word_links
-from attnviz.inspect.heads.report import HeadsComparison, HeadsView
+from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import WordPlaces
-from attnviz.records import HeadScores, HeadsReport
+from attnviz.records import HeadScores, HeadsRecord
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -36,7 +36,7 @@ _COLUMNS = ("layer", "head", "query_index", "query_token", "key_index", "key_tok
 # JSON ----------------------------------------------------------------------------------------
 
 
-def comparison_facts(found: HeadsComparison) -> dict[str, Any]:
+def comparison_facts(found: HeadsReport) -> dict[str, Any]:
     """Return the document without its heads: the model, the text and its tokens."""
     facts = run_facts(found.first, found.target)
     if len(found.reports) == 1:
@@ -49,7 +49,7 @@ def comparison_facts(found: HeadsComparison) -> dict[str, Any]:
     return {**facts, **dict.fromkeys(compared), "compared": compared, "variants": variants}
 
 
-def run_facts(report: HeadsReport, target: str | None = None) -> dict[str, Any]:
+def run_facts(report: HeadsRecord, target: str | None = None) -> dict[str, Any]:
     record = report.record
     facts: dict[str, Any] = {
         "schema": SCHEMA,
@@ -81,15 +81,15 @@ def run_facts(report: HeadsReport, target: str | None = None) -> dict[str, Any]:
     return facts
 
 
-def _varied(report: HeadsReport) -> dict[str, Any]:
+def _varied(report: HeadsRecord) -> dict[str, Any]:
     """Return the facts in which one run may differ from another."""
     record = report.record
     return {"kind": record.kind, "causal": record.causal, "score": record.model.score}
 
 
 def head_entries(
-    found: HeadsComparison,
-) -> Iterator[tuple[dict[str, Any], HeadsReport, HeadScores]]:
+    found: HeadsReport,
+) -> Iterator[tuple[dict[str, Any], HeadsRecord, HeadScores]]:
     """Yield each head of the first run, once for each run that kept it, without its weights.
 
     If runs are compared, ``variant`` is the index in ``variants``, ``moved`` the share of
@@ -107,7 +107,7 @@ def head_entries(
             yield entry, report, scores
 
 
-def _head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
+def _head_entry(report: HeadsRecord, scores: HeadScores) -> dict[str, Any]:
     """Return a head's place, its scores (None: not measured) and its label."""
     group = report.record.model.group(scores.head)
     return {
@@ -121,7 +121,7 @@ def _head_entry(report: HeadsReport, scores: HeadScores) -> dict[str, Any]:
     }
 
 
-def asked_facts(found: HeadsComparison, view: HeadsView) -> dict[str, Any]:
+def asked_facts(found: HeadsReport, view: HeadsView) -> dict[str, Any]:
     """Return the facts on a requested word or pair; with several runs, a list of them by run."""
     asked: dict[str, list[Any]] = {}
     runs = zip(found.reports, view.words, strict=False)
@@ -133,7 +133,7 @@ def asked_facts(found: HeadsComparison, view: HeadsView) -> dict[str, Any]:
     return {name: facts if several else facts[0] for name, facts in asked.items()}
 
 
-def link_facts(found: HeadsComparison) -> dict[str, Any]:
+def link_facts(found: HeadsReport) -> dict[str, Any]:
     """Return the links between words behind the finding; empty if several runs are compared."""
     if len(found.reports) > 1:
         return {}
@@ -153,7 +153,7 @@ def link_facts(found: HeadsComparison) -> dict[str, Any]:
     return {"links": {"heads": agreed.heads, "pairs": agreed.pairs, "found": links}}
 
 
-def _word_facts(report: HeadsReport, word: WordPlaces, sink: bool) -> dict[str, Any]:
+def _word_facts(report: HeadsRecord, word: WordPlaces, sink: bool) -> dict[str, Any]:
     """Return each head's strongest link from the word and to it, largest weight first."""
     spans = {
         name: None if place is None else list(place.span)
@@ -184,9 +184,7 @@ def _pair_facts(pair: PairLinks) -> dict[str, Any]:
 # A table -------------------------------------------------------------------------------------
 
 
-def heads_rows(
-    found: HeadsComparison, view: HeadsView | None = None
-) -> Iterator[tuple[object, ...]]:
+def heads_rows(found: HeadsReport, view: HeadsView | None = None) -> Iterator[tuple[object, ...]]:
     """Yield the header, then a row for each head, query and key, and for each run if several.
 
     Cells that a causal query cannot see are left out, and so is the sink if it is not shown. For a
@@ -199,7 +197,7 @@ def heads_rows(
         for index, pair in enumerate(view.pairs):
             for link in pair.links:
                 words = pair.names[link.direction].split(" → ", 1)
-                place = (*[index] * several, link.layer, link.head)
+                place = (*([index] if several else []), link.layer, link.head)
                 yield (*place, *words, link.weight, link.chance, link.reached, pair.draws)
         return
     yield ("variant", *_VARIED, *_COLUMNS) if several else _COLUMNS
@@ -218,7 +216,7 @@ def heads_rows(
                     yield (*start, query, asking, key, record.keys.texts[key], weight)
 
 
-def _cells(report: HeadsReport, word: WordPlaces | None) -> NDArray[np.bool_]:
+def _cells(report: HeadsRecord, word: WordPlaces | None) -> NDArray[np.bool_]:
     """Return which cells (query, key) are listed: all, or the rows and columns of a word."""
     chosen = np.full((len(report.record.queries), len(report.record.keys)), word is None)
     for axis, place in enumerate(word or ()):
@@ -228,7 +226,7 @@ def _cells(report: HeadsReport, word: WordPlaces | None) -> NDArray[np.bool_]:
 
 
 def write_heads_csv(
-    found: HeadsComparison, stream: SupportsWrite[str], view: HeadsView | None = None
+    found: HeadsReport, stream: SupportsWrite[str], view: HeadsView | None = None
 ) -> None:
     """Write ``heads_rows`` as CSV; a single run in half the time, with every token quoted."""
     asked = view is not None and (view.pairs or view.words)

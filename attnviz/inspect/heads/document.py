@@ -28,9 +28,9 @@ from attnviz.inspect.heads.links import (
     word_maps,
 )
 from attnviz.inspect.heads.pair import pair_table
-from attnviz.inspect.heads.report import HeadsComparison, HeadsView
+from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import explanation, name_words, score_words, variant_names
-from attnviz.records import HeadScores, HeadsReport
+from attnviz.records import HeadScores, HeadsRecord
 
 _SCALE = doc.WEIGHTS._replace(after="√ scale; rows attend to columns")
 _LONGEST = 100
@@ -42,7 +42,7 @@ _NAMED = 2
 _CAPTION = 14  # the letters below a small map in a picture
 
 
-def heads_document(found: HeadsComparison, view: HeadsView) -> doc.Document:
+def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
     """Return the document of one run, or of several with each head's maps next to each other.
 
     Tables, words and the small maps of all heads stand below each other, a group for each run.
@@ -76,7 +76,7 @@ def heads_document(found: HeadsComparison, view: HeadsView) -> doc.Document:
     )
 
 
-def _hints(found: HeadsComparison, view: HeadsView) -> doc.Words:
+def _hints(found: HeadsReport, view: HeadsView) -> doc.Words:
     """Return the options to try next."""
     report = found.first
     place = distinctive(found)[0]
@@ -93,9 +93,7 @@ def _hints(found: HeadsComparison, view: HeadsView) -> doc.Words:
     return [(word, False) for word in words]
 
 
-def _provenance(
-    found: HeadsComparison, shared: list[str], names: list[list[str]]
-) -> list[doc.Part]:
+def _provenance(found: HeadsReport, shared: list[str], names: list[list[str]]) -> list[doc.Part]:
     """Return the model, the weights and the text: what a reader needs to repeat the run."""
     info = found.first.record.model
     sizes = [size_words(report.record) for report in found.reports]
@@ -119,7 +117,7 @@ def _provenance(
     return parts
 
 
-def _changed(report: HeadsReport) -> list[str]:
+def _changed(report: HeadsRecord) -> list[str]:
     """Return words on the ablated heads, and on weights that are norm-weighted."""
     names = [report.name(*head) for head in report.ablated]
     more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
@@ -127,7 +125,7 @@ def _changed(report: HeadsReport) -> list[str]:
     return [*without, *["norm-weighted"] * report.norm_weighted]
 
 
-def _left_out(report: HeadsReport) -> list[str]:
+def _left_out(report: HeadsRecord) -> list[str]:
     """Return words for a sink that was left out, and for the rows that are empty without it."""
     if report.sink:
         return []
@@ -143,7 +141,7 @@ def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.G
     return doc.Group([*head, *parts], spaced=True)
 
 
-def _listed(found: HeadsComparison, view: HeadsView, index: int) -> list[doc.Part]:
+def _listed(found: HeadsReport, view: HeadsView, index: int) -> list[doc.Part]:
     """Return tables on the requested word or pair, or of each head's strongest pairs."""
     report = found.reports[index]
     if view.pairs:
@@ -162,7 +160,7 @@ def _listed(found: HeadsComparison, view: HeadsView, index: int) -> list[doc.Par
 # One run -------------------------------------------------------------------------------------
 
 
-def _single(found: HeadsComparison, view: HeadsView) -> Iterator[doc.Group]:
+def _single(found: HeadsReport, view: HeadsView) -> Iterator[doc.Group]:
     report = found.first
     if report.selected or _few_heads(report):
         drawn = [_map(report, scores) for scores in report.heads]
@@ -179,15 +177,15 @@ def _single(found: HeadsComparison, view: HeadsView) -> Iterator[doc.Group]:
     yield doc.Group([_full(drawn, report, view)._replace(title=[(title, True)])])
 
 
-def _few_heads(report: HeadsReport) -> bool:
+def _few_heads(report: HeadsRecord) -> bool:
     return len(report.heads) <= _FEW_HEADS and len(report.record.queries) <= _FEW_QUERIES
 
 
-def _full(maps: Sequence[doc.Map], report: HeadsReport, view: HeadsView) -> doc.Maps:
+def _full(maps: Sequence[doc.Map], report: HeadsRecord, view: HeadsView) -> doc.Maps:
     return doc.Maps(maps, values=view.values, index_base=report.index_base, scale=_SCALE)
 
 
-def _map(report: HeadsReport, scores: HeadScores) -> doc.Map:
+def _map(report: HeadsRecord, scores: HeadScores) -> doc.Map:
     """Return the map of one head, with its name and scores as the title."""
     record, (label, *rest) = report.record, score_words(report, scores)
     title = [*name_words(report, scores), (label, True), *((word, False) for word in rest)]
@@ -201,7 +199,7 @@ def _map(report: HeadsReport, scores: HeadScores) -> doc.Map:
     )
 
 
-def _overview(report: HeadsReport) -> Iterator[doc.Group]:
+def _overview(report: HeadsRecord) -> Iterator[doc.Group]:
     """Yield the labels of all heads and a small map of each; in a picture each row is a layer."""
     maps = []
     for scores in report.heads:
@@ -225,9 +223,7 @@ def _overview(report: HeadsReport) -> Iterator[doc.Group]:
 # Several runs --------------------------------------------------------------------------------
 
 
-def _compared(
-    found: HeadsComparison, names: list[list[str]], view: HeadsView
-) -> Iterator[doc.Group]:
+def _compared(found: HeadsReport, names: list[list[str]], view: HeadsView) -> Iterator[doc.Group]:
     """Yield each head's maps side by side, after an overview if there are many heads."""
     if not _whole(found):
         for report, name in zip(found.reports, names, strict=True):
@@ -236,7 +232,7 @@ def _compared(
     yield doc.Group(heads, beside=doc.Beside(0, _BETWEEN_HEADS))
 
 
-def shown_heads(found: HeadsComparison) -> tuple[tuple[int, int], ...]:
+def shown_heads(found: HeadsReport) -> tuple[tuple[int, int], ...]:
     """Return the (layer, head) with full maps: all if chosen or few, else the notable ones."""
     if _whole(found):
         return tuple((entry.layer, entry.head) for entry in found.first.heads)
@@ -244,12 +240,12 @@ def shown_heads(found: HeadsComparison) -> tuple[tuple[int, int], ...]:
     return tuple(dict.fromkeys(place for places in ranked for place in places))
 
 
-def _whole(found: HeadsComparison) -> bool:
+def _whole(found: HeadsReport) -> bool:
     return found.first.selected or all(map(_few_heads, found.reports))
 
 
 def _side_by_side(
-    found: HeadsComparison, place: tuple[int, int], names: list[list[str]], view: HeadsView
+    found: HeadsReport, place: tuple[int, int], names: list[list[str]], view: HeadsView
 ) -> doc.Group:
     """Return one head's maps in all runs, each with the share of attention it moved."""
     maps = []
@@ -273,17 +269,17 @@ def _side_by_side(
 # Scores --------------------------------------------------------------------------------------
 
 
-def _scores(found: HeadsComparison, names: list[list[str]]) -> doc.Table:
+def _scores(found: HeadsReport, names: list[list[str]]) -> doc.Table:
     """Return a table of all scores of each kept head in each run; a dash means not measured."""
     grouped, several = found.first.record.model.group(0) is not None, len(names) > 1
     measures = list(found.first.heads[0].scores)
     columns = [
         doc.Column("head", right=False),
         *[doc.Column("key/value head")] * grouped,
-        *[doc.Column("attention", right=False)] * several,
+        *([doc.Column("attention", right=False)] if several else []),
         doc.Column("label", right=False),
         *map(doc.Column, ("score", "uniform", *(name.replace("_", " ") for name in measures))),
-        *[doc.Column("moved")] * several,
+        *([doc.Column("moved")] if several else []),
     ]
     rows = []
     for first in found.first.heads:
@@ -296,7 +292,7 @@ def _scores(found: HeadsComparison, names: list[list[str]]) -> doc.Table:
             numbers += [None if moved is None else moved[place]] if several else []
             cells = [report.name(*place)]
             cells += [] if group is None else [str(group + report.index_base)]
-            cells += [" · ".join(names[index])] * several + [label.said]
+            cells += ([" · ".join(names[index])] if several else []) + [label.said]
             known = map(json_number, numbers)
             cells += ["–" if number is None else f"{number:.3f}" for number in known]
             rows.append(doc.Row(cells))

@@ -35,7 +35,7 @@ from attnviz.inspect.heads.data import (
     run_facts,
     write_heads_csv,
 )
-from attnviz.inspect.heads.report import NOTABLE, HeadsComparison, HeadsView
+from attnviz.inspect.heads.report import NOTABLE, HeadsReport, HeadsView
 from attnviz.measures.labels import SINK
 from attnviz.measures.one_text import notable_heads
 from attnviz.measures.registry import LABELS, OF_ONE_TEXT, UNLABELLED, label_named
@@ -55,7 +55,7 @@ from attnviz.records import (
     AttentionRecord,
     HeadLabel,
     HeadScores,
-    HeadsReport,
+    HeadsRecord,
     Kind,
     LayerWeights,
     Score,
@@ -128,7 +128,7 @@ def _row_texts(weights: NDArray[np.floating], causal: bool) -> Iterator[str]:
 
 
 def write_heads_json(
-    found: HeadsComparison, stream: SupportsWrite[str], view: HeadsView | None = None
+    found: HeadsReport, stream: SupportsWrite[str], view: HeadsView | None = None
 ) -> None:
     """Write one JSON object, a row of weights at a time: memory may not hold all weights twice.
 
@@ -151,14 +151,14 @@ def write_heads_json(
 # Arrays --------------------------------------------------------------------------------------
 
 
-def _provenance(found: HeadsComparison) -> str:
+def _provenance(found: HeadsReport) -> str:
     """Return the JSON document without the weights."""
     return _encode(
         {**comparison_facts(found), "heads": [entry for entry, _, _ in head_entries(found)]}
     )
 
 
-def write_heads_npz(found: HeadsComparison, stream: BinaryIO) -> None:
+def write_heads_npz(found: HeadsReport, stream: BinaryIO) -> None:
     """Write an archive that ``numpy.load`` opens with ``allow_pickle=False``.
 
     ``weights`` (kept head, query, key) in the order of ``report.heads``; ``layers`` and ``heads``
@@ -181,7 +181,7 @@ def write_heads_npz(found: HeadsComparison, stream: BinaryIO) -> None:
     np.savez(stream, allow_pickle=False, **arrays)
 
 
-def write_heads_safetensors(found: HeadsComparison, stream: BinaryIO) -> None:
+def write_heads_safetensors(found: HeadsReport, stream: BinaryIO) -> None:
     """Write a tensor ``layer.N.weights`` (kept head, query, key) for each kept layer.
 
     Metadata, all JSON: ``heads`` (the head indices of each layer's tensor, by layer), ``tokens``,
@@ -209,7 +209,7 @@ def write_heads_safetensors(found: HeadsComparison, stream: BinaryIO) -> None:
     stream.write(save(tensors, metadata=metadata))
 
 
-def array_files(found: HeadsComparison, view: HeadsView | None = None) -> dict[str, Writer]:
+def array_files(found: HeadsReport, view: HeadsView | None = None) -> dict[str, Writer]:
     """Return the functions that write the weights to a file, by the ending of its name."""
     return {
         ".csv": text_file(partial(write_heads_csv, found, view=view)),
@@ -221,7 +221,7 @@ def array_files(found: HeadsComparison, view: HeadsView | None = None) -> dict[s
 # Read back -----------------------------------------------------------------------------------
 
 
-def read_heads(content: bytes, name: str) -> HeadsComparison:
+def read_heads(content: bytes, name: str) -> HeadsReport:
     """Return the runs in a file that ``attnviz heads --save`` wrote; its content tells the format.
 
     The names begin at 0. name: of the file, for messages.
@@ -333,7 +333,7 @@ def _of_tensors(content: bytes, name: str) -> tuple[dict[str, Any], Arrays]:
     return facts, {end: np.stack(maps) for end, maps in order.items()}
 
 
-def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsComparison:
+def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsReport:
     variants: list[dict[str, Any]] = facts.get("variants") or [{}]
     reports, moved = [], []
     for variant, differs in enumerate(variants):
@@ -346,12 +346,12 @@ def _comparison(facts: dict[str, Any], arrays: Arrays) -> HeadsComparison:
             if entry.get("moved") is not None
         }
         moved.append(distances or None)
-    return HeadsComparison(tuple(reports), tuple(moved))
+    return HeadsReport(tuple(reports), tuple(moved))
 
 
 def _report(
     facts: Mapping[str, Any], entries: Sequence[Mapping[str, Any]], weights: Floats, *, first: bool
-) -> HeadsReport:
+) -> HeadsRecord:
     """Return the report of a variant; ``facts["sink"]`` is that of the ``first`` one."""
     kind: Kind = one_of(facts["kind"], get_args(Kind))
     score: Score | None = one_of(facts["score"], (None, *get_args(Score)))
@@ -371,7 +371,7 @@ def _report(
     sort = optional(facts.get("sorted_by"), str)
     leading = tuple((entry.layer, entry.head) for entry in scores[:NOTABLE])
     with_target = (first and "variants" not in facts) or kind in ("decoder", "cross")
-    return HeadsReport(
+    return HeadsRecord(
         AttentionRecord(info, kind, causal, queries, keys, layers),
         tuple(scores),
         notable_heads(scores, NOTABLE) if sort is None else leading,

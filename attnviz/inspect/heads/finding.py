@@ -26,12 +26,12 @@ from attnviz.inspect.heads.links import (
     word_links,
 )
 from attnviz.inspect.heads.pair import PairLinks
-from attnviz.inspect.heads.report import HeadsComparison, HeadsView
+from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import variant_names
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
 from attnviz.measures.words import text_of, word_ranges
-from attnviz.records import HeadScores, HeadsReport, LayerWeights, Tokens
+from attnviz.records import HeadScores, HeadsRecord, LayerWeights, Tokens
 
 _NAMED, _NO_MORE = 4, 0.05
 _SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text": "of this text"}
@@ -69,13 +69,13 @@ def scored(name: str, score: float) -> str:
     return name if math.isnan(score) else f"{name} {share(score)}"
 
 
-def best_of(report: HeadsReport, count: LabelCount) -> str:
+def best_of(report: HeadsRecord, count: LabelCount) -> str:
     """Return the head with the highest score, and that score; empty if the score is NaN."""
     score = count.what.score
     return "" if math.isnan(score) else scored(report.name(*count.place), score)
 
 
-def counts(report: HeadsReport) -> list[LabelCount]:
+def counts(report: HeadsRecord) -> list[LabelCount]:
     """Return the heads counted by their words: labels before descriptions, most heads first."""
     found: dict[str, list[tuple[HeadWords, tuple[int, int]]]] = {}
     for entry in report.heads:
@@ -88,7 +88,7 @@ def counts(report: HeadsReport) -> list[LabelCount]:
     return sorted(counted, key=lambda each: (not each.what.finding, -each.heads))
 
 
-def heading(found: HeadsComparison, changed: Sequence[str], names: Sequence[str]) -> Words:
+def heading(found: HeadsReport, changed: Sequence[str], names: Sequence[str]) -> Words:
     """Return the name of the model, its attention and the length of the text, in one line.
 
     changed: what differs from the model itself; even a narrow line must keep it.
@@ -100,7 +100,7 @@ def heading(found: HeadsComparison, changed: Sequence[str], names: Sequence[str]
     return [*words, *((word, False) for word in (*names, *sizes))]
 
 
-def finding(found: HeadsComparison, view: HeadsView) -> str:
+def finding(found: HeadsReport, view: HeadsView) -> str:
     """Return the answer in one sentence or two, at most two lines of 80 columns."""
     report = found.first
     if view.pairs:
@@ -118,7 +118,7 @@ def finding(found: HeadsComparison, view: HeadsView) -> str:
     return _of_text(found)
 
 
-def overview_words(report: HeadsReport) -> list[str]:
+def overview_words(report: HeadsRecord) -> list[str]:
     """Return how many heads rest on the sink, and where the labels come from."""
     total = len(report.heads)
     resting = sum(report.rests(entry.layer, entry.head) for entry in report.heads)
@@ -132,7 +132,7 @@ def overview_words(report: HeadsReport) -> list[str]:
     return ["none: attnviz patterns measures them", *words]
 
 
-def sink_name(report: HeadsReport) -> str:
+def sink_name(report: HeadsRecord) -> str:
     """Return the sink in words, such as ``the first token`` or ``[CLS] and [SEP]``."""
     record = report.record
     places = sink_of(record)[1].nonzero()[0].tolist()
@@ -146,7 +146,7 @@ def sink_name(report: HeadsReport) -> str:
 # The links of this text ----------------------------------------------------------------------
 
 
-def _of_text(found: HeadsComparison) -> str:
+def _of_text(found: HeadsReport) -> str:
     """Return which words attend to which others beyond chance; if none do, that is the answer."""
     report, links = found.first, found.agreed_links
     if report.record.model.weights == "random":
@@ -174,7 +174,7 @@ def _of_text(found: HeadsComparison) -> str:
     return f"{shown} ({_best(report, first)}); by chance in {_chance(first.chance)}."
 
 
-def said_links(found: HeadsComparison) -> list[WordLink]:
+def said_links(found: HeadsReport) -> list[WordLink]:
     """Return the links of the finding: at most two beyond chance, or the one that comes nearest.
 
     Empty if the finding is about something else: chosen heads, several runs, random weights.
@@ -192,7 +192,7 @@ def said_links(found: HeadsComparison) -> list[WordLink]:
     return [first, *apart[:1]]
 
 
-def _nearest(report: HeadsReport, links: WordLinks) -> str:
+def _nearest(report: HeadsRecord, links: WordLinks) -> str:
     """Return that no link beats chance, and the one that comes nearest."""
     link = links.links[0]
     pair = " → ".join(_quoted_ends(report, link))
@@ -215,7 +215,7 @@ def _nearest(report: HeadsReport, links: WordLinks) -> str:
     )
 
 
-def _quoted_ends(report: HeadsReport, link: WordLink) -> list[str]:
+def _quoted_ends(report: HeadsRecord, link: WordLink) -> list[str]:
     record = report.record
     ends = (record.queries, link.query), (record.keys, link.key)
     return [_quoted(tokens, word) for tokens, word in ends]
@@ -238,7 +238,7 @@ def _heads(links: WordLinks, link: WordLink) -> str:
     return f"{link.heads} of {links.heads} heads"
 
 
-def _best(report: HeadsReport, link: WordLink) -> str:
+def _best(report: HeadsRecord, link: WordLink) -> str:
     return f"{report.name(link.layer, link.head)} {share(link.weight)}, usual {share(link.habit)}"
 
 
@@ -250,18 +250,18 @@ def _chance(chance: float) -> str:
     return "most texts" if chance > 0.5 else f"{math.ceil(100 * chance)} of 100 texts"
 
 
-def _link(report: HeadsReport, link: Link, name: bool = True) -> str:
+def _link(report: HeadsRecord, link: Link, name: bool = True) -> str:
     queries, keys = link_names(report.record, LONGEST)
     head = f" {report.name(link.layer, link.head)}" * name
     return f"{queries[link.query]} → {keys[link.key]}{head} {share(link.weight)}"
 
 
-def _of_links(report: HeadsReport, links: Sequence[Link]) -> str:
+def _of_links(report: HeadsRecord, links: Sequence[Link]) -> str:
     said = ", ".join(_link(report, each) for each in links) or "none"
     return f"Strongest links: {said}."
 
 
-def _of_word(report: HeadsReport, view: HeadsView) -> str:
+def _of_word(report: HeadsRecord, view: HeadsView) -> str:
     places, parts = view.words[0], []
     record = report.record
     ends = zip(("from", "to"), (record.queries, record.keys), places, strict=True)
@@ -273,7 +273,7 @@ def _of_word(report: HeadsReport, view: HeadsView) -> str:
     return " ".join(parts) or "No head links the word to another one."
 
 
-def _of_pair(report: HeadsReport, pair: PairLinks) -> str:
+def _of_pair(report: HeadsRecord, pair: PairLinks) -> str:
     best, tried = pair.links[0], len(pair.links)
     beyond = sum(each.beats_chance for each in pair.links)
     tried_words = "heads" if len(pair.directions) == 1 else "head × direction pairs"
@@ -285,7 +285,7 @@ def _of_pair(report: HeadsReport, pair: PairLinks) -> str:
     )
 
 
-def _of_heads(found: HeadsComparison, view: HeadsView) -> str:
+def _of_heads(found: HeadsReport, view: HeadsView) -> str:
     report = found.first
     first = report.heads[0]
     what, place = described(first), (first.layer, first.head)
@@ -298,7 +298,7 @@ def _of_heads(found: HeadsComparison, view: HeadsView) -> str:
     return said + (f" {others} more." if others else "")
 
 
-def _furthest(found: HeadsComparison, view: HeadsView) -> str:
+def _furthest(found: HeadsReport, view: HeadsView) -> str:
     """Return the first head's link that is furthest above its habit, as the end of a sentence."""
     report = found.first
     first = report.heads[0]
@@ -317,7 +317,7 @@ def _furthest(found: HeadsComparison, view: HeadsView) -> str:
     return f"; strongest link {_link(report, strongest[0], name=False)}." if strongest else "."
 
 
-def _of_order(report: HeadsReport, measure: str) -> str:
+def _of_order(report: HeadsRecord, measure: str) -> str:
     known = [
         (report.name(entry.layer, entry.head), value)
         for entry in report.heads
@@ -328,7 +328,7 @@ def _of_order(report: HeadsReport, measure: str) -> str:
     return f"By {measure.replace('_', ' ')}: {listed}{last}."
 
 
-def _of_runs(found: HeadsComparison) -> str:
+def _of_runs(found: HeadsReport) -> str:
     """Return a sentence on the head that differs most between the first run and another."""
     moved = [
         (value, place) for each in found.moved if each is not None for place, value in each.items()

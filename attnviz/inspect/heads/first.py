@@ -36,13 +36,13 @@ from attnviz.inspect.heads.links import (
     word_links,
 )
 from attnviz.inspect.heads.pair import pair_table
-from attnviz.inspect.heads.report import HeadsComparison, HeadsView
+from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import score_words, variant_names
 from attnviz.measures.registry import label_named
 from attnviz.measures.rows import is_punctuation
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import Word, word_ranges
-from attnviz.records import HeadScores, HeadsReport, Tokens
+from attnviz.records import HeadScores, HeadsRecord, Tokens
 
 _GAP = 2
 _LEAST_BESIDE = 72
@@ -67,7 +67,7 @@ _MEANINGS = {"peak": "to few tokens", "diff": "to many tokens"}
 Groups = list[doc.Group]
 
 
-def first_groups(found: HeadsComparison, view: HeadsView, columns: int, lines: int) -> Groups:
+def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
     """Return the groups below the finding, fitted to this many columns and lines."""
     report = found.first
     if view.pairs:
@@ -117,7 +117,7 @@ def _map_width(parts: Sequence[doc.Part]) -> int:
 # One run -------------------------------------------------------------------------------------
 
 
-def _overview(found: HeadsComparison, view: HeadsView, columns: int, lines: int) -> Groups:
+def _overview(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
     report = found.first
     half = (columns - _GAP) // 2 if columns >= _LEAST_BESIDE else columns
     heads = {entry.head for entry in report.heads}
@@ -149,7 +149,7 @@ def _overview(found: HeadsComparison, view: HeadsView, columns: int, lines: int)
     return [_halves(columns, left, right, _INDENT + len(heads) * _FULL_CELL)]
 
 
-def label_grid(report: HeadsReport) -> doc.HeadGrid:
+def label_grid(report: HeadsRecord) -> doc.HeadGrid:
     """Return each head's label and score; a mere description of this text has no colour."""
     layers = sorted({entry.layer for entry in report.heads})
     heads = sorted({entry.head for entry in report.heads})
@@ -164,7 +164,7 @@ def label_grid(report: HeadsReport) -> doc.HeadGrid:
     )
 
 
-def _grid(report: HeadsReport, room: int, lines: int) -> doc.HeadGrid:
+def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
     """Return the grid of labels with what it shows: sinks, where labels come from, the colours."""
     title = _overview_title(report)
     grid = label_grid(report)._replace(title=title)
@@ -178,7 +178,7 @@ def _grid(report: HeadsReport, room: int, lines: int) -> doc.HeadGrid:
     return grid._replace(key=key) if taken <= lines else grid
 
 
-def _overview_title(report: HeadsReport) -> doc.Words:
+def _overview_title(report: HeadsRecord) -> doc.Words:
     return [("labels", True), *((words, False) for words in overview_words(report))]
 
 
@@ -187,7 +187,7 @@ def _lines(words: doc.Words, room: int) -> int:
     return -(-width(" · ".join(text for text, _ in words)) // room)
 
 
-def _cell(report: HeadsReport, entry: HeadScores) -> doc.Cell:
+def _cell(report: HeadsRecord, entry: HeadScores) -> doc.Cell:
     what = described(entry)
     tip = f"{report.name(entry.layer, entry.head)} · {' · '.join(score_words(report, entry))}"
     score = scored("", what.score).lstrip()
@@ -199,7 +199,7 @@ def _cell(report: HeadsReport, entry: HeadScores) -> doc.Cell:
     return doc.Cell(strength, tint, score, what.short, tip)
 
 
-def _lists(report: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
+def _lists(report: HeadsRecord, view: HeadsView, lines: int) -> list[doc.Part]:
     """Return a table of heads by label, and the strongest links, in at most ``lines`` lines."""
     rows = [
         doc.Row(
@@ -219,13 +219,13 @@ def _counted(what: HeadWords) -> str:
     return what.said if what.finding else f"on this text: {what.said}"
 
 
-def _repeats(report: HeadsReport) -> bool:
+def _repeats(report: HeadsRecord) -> bool:
     """Return whether the text can show induction, or the attention is not causal."""
     scores = [entry.scores.get("induction") for entry in report.heads]
     return not report.record.causal or any(score is not None for score in scores)
 
 
-def _links(report: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
+def _links(report: HeadsRecord, view: HeadsView, lines: int) -> list[doc.Part]:
     note = "" if _repeats(report) else "induction: not testable (no repeats)"
     count = min(max(lines - 1 - bool(note), 2), _MOST_LINKS)
     a_head = -(-count // len(report.heads)) if report.selected else 2
@@ -235,7 +235,7 @@ def _links(report: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
     return [links_table(report, links, "strongest links", view.sink)._replace(more=note)]
 
 
-def _ranking(report: HeadsReport, measure: str, most: int) -> doc.Table:
+def _ranking(report: HeadsRecord, measure: str, most: int) -> doc.Table:
     values = [entry.scores[measure] for entry in report.heads]
     top = max((abs(value) for value in values if value is not None), default=0.0) or 1.0
     rows = [
@@ -258,7 +258,7 @@ def _ranking(report: HeadsReport, measure: str, most: int) -> doc.Table:
 # Examples ------------------------------------------------------------------------------------
 
 
-def _examples(found: HeadsComparison, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
+def _examples(found: HeadsReport, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
     """Return maps of the most distinctive heads that fit; for a long text the coloured text."""
     report, record = found.first, found.first.record
     queries, keys = len(record.queries), len(record.keys)
@@ -281,7 +281,7 @@ def _examples(found: HeadsComparison, view: HeadsView, room: int, lines: int) ->
     return _texts(report, view, room, lines)
 
 
-def distinctive(found: HeadsComparison) -> list[tuple[int, int]]:
+def distinctive(found: HeadsReport) -> list[tuple[int, int]]:
     """Return the heads: those of the finding, labelled ones, then strongest links.
 
     Chosen or sorted heads keep their order.
@@ -299,7 +299,7 @@ def distinctive(found: HeadsComparison) -> list[tuple[int, int]]:
     return [*dict.fromkeys(place for each in places for place in each)]
 
 
-def _maps(report: HeadsReport, places: Sequence[tuple[int, int]], view: HeadsView) -> doc.Maps:
+def _maps(report: HeadsRecord, places: Sequence[tuple[int, int]], view: HeadsView) -> doc.Maps:
     record = report.record
     shown = []
     for place in places:
@@ -312,7 +312,7 @@ def _maps(report: HeadsReport, places: Sequence[tuple[int, int]], view: HeadsVie
     return doc.Maps(shown, values=view.values, index_base=report.index_base, scale=None)
 
 
-def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
+def _thumbnails(report: HeadsRecord, room: int, lines: int) -> list[doc.Part]:
     """Return a small map of each head, a row for each layer; empty if they do not fit."""
     record = report.record
     queries, keys = len(record.queries), len(record.keys)
@@ -333,7 +333,7 @@ def _thumbnails(report: HeadsReport, room: int, lines: int) -> list[doc.Part]:
 
 
 def _texts(
-    report: HeadsReport, view: HeadsView, room: int, lines: int, chosen: Word | None = None
+    report: HeadsRecord, view: HeadsView, room: int, lines: int, chosen: Word | None = None
 ) -> list[doc.Part]:
     """Return the text coloured by attention from one word: mean of heads, and clearest head."""
     if lines < _LEAST_TEXT:
@@ -366,7 +366,7 @@ def _texts(
     ]
 
 
-def _text(report: HeadsReport, name: str, values: NDArray[np.floating]) -> doc.Map:
+def _text(report: HeadsRecord, name: str, values: NDArray[np.floating]) -> doc.Map:
     """Return a map with one row of weights over the text."""
     full = float(np.nanmax(values, initial=0.0)) or 1.0
     one = Tokens((0,), (name,), (False,))
@@ -374,7 +374,7 @@ def _text(report: HeadsReport, name: str, values: NDArray[np.floating]) -> doc.M
     return doc.Map(name, values[None, :], one, report.record.keys, words, full=full)
 
 
-def _last_word(report: HeadsReport) -> Word:
+def _last_word(report: HeadsRecord) -> Word:
     """Return the last word that is neither special nor punctuation; else the last token."""
     tokens = report.record.queries
     for word in reversed(word_ranges(tokens)):
@@ -387,7 +387,7 @@ def _last_word(report: HeadsReport) -> Word:
 # One word, several runs ----------------------------------------------------------------------
 
 
-def _word(report: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
+def _word(report: HeadsRecord, view: HeadsView, columns: int, lines: int) -> Groups:
     """Return tables of the strongest links from and to the word, then the text it attends to."""
     word = view.words[0]
     tables = [
@@ -402,7 +402,7 @@ def _word(report: HeadsReport, view: HeadsView, columns: int, lines: int) -> Gro
     return groups
 
 
-def _runs(found: HeadsComparison, view: HeadsView, lines: int) -> Groups:
+def _runs(found: HeadsReport, view: HeadsView, lines: int) -> Groups:
     """Return the maps of the heads that differ most between the runs, side by side."""
     moved = [each for each in found.moved if each is not None]
 
@@ -424,7 +424,7 @@ def _runs(found: HeadsComparison, view: HeadsView, lines: int) -> Groups:
     return groups
 
 
-def _run_words(found: HeadsComparison, index: int, place: tuple[int, int]) -> doc.Words:
+def _run_words(found: HeadsReport, index: int, place: tuple[int, int]) -> doc.Words:
     """Return how a run differs from the others, and how much attention the head moved."""
     names = variant_names([report.record for report in found.reports])[1]
     moved = found.moved[index]

@@ -22,8 +22,8 @@ from attnviz.inspect.heads.chosen import (
     only,
 )
 from attnviz.inspect.heads.document import heads_document
-from attnviz.inspect.heads.report import HeadsComparison, HeadsView, compare_heads
-from attnviz.records import HeadScores, HeadsReport
+from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads
+from attnviz.records import HeadScores, HeadsRecord
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -48,7 +48,7 @@ class HeadMaps(Report):
     palette, ascii: see ``view``.
     """
 
-    report: HeadsReport
+    report: HeadsRecord
     look: HeadsView = field(default_factory=HeadsView)
     limit: float = 1.0
     palette: str = "viridis"
@@ -164,7 +164,7 @@ class HeadMaps(Report):
         return self._comparison.arrays()
 
     @property
-    def _comparison(self) -> HeadsComparison:
+    def _comparison(self) -> HeadsReport:
         named = self.text or self.report.record.model.name
         return compare_heads([replace(self.report, text=named)])
 

@@ -13,7 +13,7 @@ from attnviz.engine.text_pass import TextReader
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.pair import DRAWS, PairLinks, pair_links
 from attnviz.inspect.heads.report import (
-    HeadsComparison,
+    HeadsReport,
     HeadsView,
     compare_heads,
     heads_report,
@@ -23,7 +23,7 @@ from attnviz.inspect.heads.runs import requested_runs
 from attnviz.measures.words import find_word
 from attnviz.models.model import Model
 from attnviz.models.resolve import reckoned_tokens
-from attnviz.records import AttentionRecord, HeadsReport
+from attnviz.records import AttentionRecord, HeadsRecord
 
 Opening = Callable[[dict[str, Any]], Model]
 """Opens the model, with changes to the library's own attention: its mask, its score."""
@@ -34,13 +34,13 @@ def reckoned_length(text: str, request: HeadsRequest) -> int:
     return reckoned_tokens(text) * (1 if request.pair is None else 1 + DRAWS)
 
 
-def heads(opening: Opening, text: str, request: HeadsRequest) -> HeadsComparison:
+def heads(opening: Opening, text: str, request: HeadsRequest) -> HeadsReport:
     """Return where each head attends over one text, in one run or in several side by side.
 
     Raises UsageError if a choice, a word or the text does not fit the model, or if two runs are
     the same; UnsupportedError if the attention cannot be observed.
     """
-    reports: list[HeadsReport] = []
+    reports: list[HeadsRecord] = []
     pairs: list[PairLinks] = []
     model, opened = None, None
     for changes, choice in requested_runs(request):

@@ -14,7 +14,7 @@ from attnviz.engine.observer import to_numpy
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.head_maps import HeadMaps
 from attnviz.inspect.heads.report import heads_report
-from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
+from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInfo, Tokens
 
 ArrayLike: TypeAlias = Any
 """A NumPy array, a torch tensor, a JAX array, an object with ``__array__`` or DLPack, or lists."""
@@ -187,7 +187,7 @@ def heatmap(
     return HeadMaps(_report(record, text), limit=limit)
 
 
-def _report(record: AttentionRecord, text: str) -> HeadsReport:
+def _report(record: AttentionRecord, text: str) -> HeadsRecord:
     """Return the report of the record, with scores of rows that are rescaled to sum to one."""
     (layer,) = record.layers
     sums = layer.weights.sum(-1, keepdims=True)

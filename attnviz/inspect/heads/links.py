@@ -19,7 +19,7 @@ from attnviz.draw.labels import fit, token_labels, width, word_label
 from attnviz.draw.provenance import share
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import Word, WordPlaces
-from attnviz.records import AttentionRecord, HeadsReport, Tokens
+from attnviz.records import AttentionRecord, HeadsRecord, Tokens
 
 LONGEST = 14
 """The most columns of a token in a link on a first screen."""
@@ -53,7 +53,7 @@ def linking(record: AttentionRecord, sink: bool) -> NDArray[np.bool_]:
 
 
 def strongest_links(
-    report: HeadsReport, count: int, sink: bool = False, each: int = _A_HEAD
+    report: HeadsRecord, count: int, sink: bool = False, each: int = _A_HEAD
 ) -> list[Link]:
     """Return the ``count`` strongest links of all heads, strongest first.
 
@@ -97,7 +97,7 @@ def _ends(flat: NDArray[np.floating], count: int) -> NDArray[np.intp]:
     return np.asarray(places[np.argsort(-flat[places], kind="stable")])
 
 
-def head_links(report: HeadsReport, layer: int, head: int, count: int, sink: bool) -> list[Link]:
+def head_links(report: HeadsRecord, layer: int, head: int, count: int, sink: bool) -> list[Link]:
     """Return the ``count`` largest weights of one head, also from a token to itself.
 
     In a causal map query 0, which sees only itself, is left out unless it is the only query.
@@ -115,17 +115,17 @@ def head_links(report: HeadsReport, layer: int, head: int, count: int, sink: boo
 # One word ------------------------------------------------------------------------------------
 
 
-def attention_from(report: HeadsReport, span: range) -> NDArray[np.floating]:
+def attention_from(report: HeadsRecord, span: range) -> NDArray[np.floating]:
     """Return the weights (head, key) from a word: the mean over its tokens (Clark et al. 2019)."""
     return np.stack([weights[list(span)].mean(0) for _, _, weights in report.record])
 
 
-def attention_to(report: HeadsReport, span: range) -> NDArray[np.floating]:
+def attention_to(report: HeadsRecord, span: range) -> NDArray[np.floating]:
     """Return the weights (head, query) to a word: the sum over its tokens (Clark et al. 2019)."""
     return np.stack([weights[:, list(span)].sum(1) for _, _, weights in report.record])
 
 
-def word_links(report: HeadsReport, word: WordPlaces, sink: bool = False) -> list[list[Link]]:
+def word_links(report: HeadsRecord, word: WordPlaces, sink: bool = False) -> list[list[Link]]:
     """Return two lists of each head's strongest link, from the word and to it, strongest first.
 
     The word stands in a link as its first token. A list is empty if the word is not on that axis.
@@ -163,7 +163,7 @@ def named_word(tokens: Tokens, word: Word) -> str:
     return f"“{text}” ({place})"
 
 
-def word_maps(report: HeadsReport, word: WordPlaces, values: bool) -> Maps:
+def word_maps(report: HeadsRecord, word: WordPlaces, values: bool) -> Maps:
     """Return two maps with a row for each head: the word as a query, and the word as a key.
 
     In cross attention a word may be on one axis only; the other map is left out.
@@ -191,7 +191,7 @@ def word_maps(report: HeadsReport, word: WordPlaces, values: bool) -> Maps:
 # As tables -----------------------------------------------------------------------------------
 
 
-def sink_words(report: HeadsReport, sink: bool) -> str:
+def sink_words(report: HeadsRecord, sink: bool) -> str:
     """Return words on the weights of a list of links: norm-weighted, with or without the sink."""
     words = ["norm-weighted"] * report.norm_weighted
     if sink_of(report.record)[1].any():
@@ -201,7 +201,7 @@ def sink_words(report: HeadsReport, sink: bool) -> str:
 
 
 def links_table(
-    report: HeadsReport, links: Sequence[Link], title: str, sink: bool, least: int = 1
+    report: HeadsRecord, links: Sequence[Link], title: str, sink: bool, least: int = 1
 ) -> Table:
     """Return a table of links: query → key, weight, head. least: the rows of a short screen."""
     queries, keys = link_names(report.record, LONGEST)
@@ -222,7 +222,7 @@ def links_table(
     return Table(columns, rows, heading, least=least)
 
 
-def pairs_table(report: HeadsReport, count: int, sink: bool = False) -> Table:
+def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
     """Return a table of each head's strongest pairs, query → key and weight; see ``head_links``.
 
     A token that occurs several times is shown with its place.

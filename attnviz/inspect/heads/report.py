@@ -21,7 +21,7 @@ from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, without_sink
 from attnviz.measures.word_links import WordLinks, agreed_links
 from attnviz.measures.words import WordPlaces, joined
-from attnviz.records import AttentionRecord, HeadScores, HeadsReport
+from attnviz.records import AttentionRecord, HeadScores, HeadsRecord
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -46,7 +46,7 @@ def heads_report(
     known: KnownLabels | None = None,
     ablated: Collection[tuple[int, int]] = (),
     norms: Mapping[int, NDArray[np.floating]] | None = None,
-) -> HeadsReport:
+) -> HeadsRecord:
     """Return the report of the record's heads, sorted by the measure ``sort`` if it is given.
 
     selected: whether the heads were chosen. index_base: 0 or 1, of their names.
@@ -71,7 +71,7 @@ def heads_report(
         record = _norm_weighted(record, norms)
     if not sink:
         record = _without_sink(record)
-    found = HeadsReport(
+    found = HeadsRecord(
         record=record,
         heads=heads,
         notable=notable,
@@ -166,7 +166,7 @@ class HeadsView(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class HeadsComparison(Report):
+class HeadsReport(Report):
     """Runs of one model over one text to be shown side by side; there may be only one.
 
     reports: at least one; they differ in the kind of attention, its mask or its score.
@@ -175,7 +175,7 @@ class HeadsComparison(Report):
     view: what is shown of them.
     """
 
-    reports: tuple[HeadsReport, ...]
+    reports: tuple[HeadsRecord, ...]
     moved: tuple[Mapping[tuple[int, int], float] | None, ...]
     view: HeadsView = field(default_factory=HeadsView)
 
@@ -221,7 +221,7 @@ class HeadsComparison(Report):
         return agreed_links(self.first.record)
 
     @property
-    def first(self) -> HeadsReport:
+    def first(self) -> HeadsRecord:
         """Return the first report, which gives the shared facts and the order of heads."""
         return self.reports[0]
 
@@ -250,7 +250,7 @@ def total_variation(
     return moved
 
 
-def compare_heads(reports: Sequence[HeadsReport]) -> HeadsComparison:
+def compare_heads(reports: Sequence[HeadsRecord]) -> HeadsReport:
     """Return the reports side by side, with the attention each head moved since the first one.
 
     ``moved`` is None if the two reports are over different texts.
@@ -267,4 +267,4 @@ def compare_heads(reports: Sequence[HeadsReport]) -> HeadsComparison:
             if (report.record.queries, report.record.keys) == texts
         }
         moved.append(distances or None)
-    return HeadsComparison(tuple(reports), tuple(moved))
+    return HeadsReport(tuple(reports), tuple(moved))

@@ -100,7 +100,7 @@ class Compared(Options, panel="The library's own attention (--model mha)"):
     @property
     def changed(self) -> list[str]:
         """Return the names of these options that were given."""
-        return ["compare_mask"] * self.compare_mask + ["score"] * bool(self.score)
+        return ["compare_mask"] * self.compare_mask + (["score"] if self.score else [])
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from attnviz.draw.document import Words
 from attnviz.draw.provenance import entropy_words, label_words, share
-from attnviz.inspect.heads.report import HeadsComparison
+from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.registry import label_named
 from attnviz.measures.word_links import CHANCE
 from attnviz.records import (
@@ -15,7 +15,7 @@ from attnviz.records import (
     AttentionRecord,
     HeadLabel,
     HeadScores,
-    HeadsReport,
+    HeadsRecord,
     Score,
 )
 
@@ -102,14 +102,14 @@ def kind_reading(records: Iterable[AttentionRecord]) -> list[str]:
 # What a head does ----------------------------------------------------------------------------
 
 
-def name_words(report: HeadsReport, scores: HeadScores) -> Words:
+def name_words(report: HeadsRecord, scores: HeadScores) -> Words:
     """Return a head's name, and its key/value head if heads share one."""
     group = report.record.model.group(scores.head)
     shared = [] if group is None else [(f"key/value head {group + report.index_base}", False)]
     return [(report.name(scores.layer, scores.head), True), *shared]
 
 
-def score_words(report: HeadsReport, scores: HeadScores) -> list[str]:
+def score_words(report: HeadsRecord, scores: HeadScores) -> list[str]:
     """Return a head's label, its sink weight, its entropy, and the measure of the sort order."""
     words, measure = label_words(scores.label), report.sorted_by
     sink = report.sinks.get((scores.layer, scores.head))
@@ -126,7 +126,7 @@ def score_words(report: HeadsReport, scores: HeadScores) -> list[str]:
 # How to read it ------------------------------------------------------------------------------
 
 
-def explanation(found: HeadsComparison) -> list[str]:
+def explanation(found: HeadsReport) -> list[str]:
     """Return paragraphs for someone new to attention; each begins with a term and a colon."""
     reports = found.reports
     causal = [each.record.causal for each in reports]
@@ -155,7 +155,7 @@ def explanation(found: HeadsComparison) -> list[str]:
     return paragraphs
 
 
-def _link_reading(found: HeadsComparison) -> list[str]:
+def _link_reading(found: HeadsReport) -> list[str]:
     """Return what the finding means by usual, and what its chance was measured on."""
     if len(found.reports) > 1 or found.first.selected:
         return []
@@ -171,7 +171,7 @@ def _link_reading(found: HeadsComparison) -> list[str]:
     ]
 
 
-def _changed_reading(report: HeadsReport) -> list[str]:
+def _changed_reading(report: HeadsRecord) -> list[str]:
     sentences = []
     if report.ablated:
         sentences.append(
@@ -187,7 +187,7 @@ def _changed_reading(report: HeadsReport) -> list[str]:
     return sentences
 
 
-def _sink_reading(reports: Sequence[HeadsReport]) -> list[str]:
+def _sink_reading(reports: Sequence[HeadsRecord]) -> list[str]:
     resting = [each.resting for each in reports if each.sinks]
     if not resting:
         return []
@@ -201,7 +201,7 @@ def _sink_reading(reports: Sequence[HeadsReport]) -> list[str]:
     ]
 
 
-def _label_reading(reports: Sequence[HeadsReport]) -> list[str]:
+def _label_reading(reports: Sequence[HeadsRecord]) -> list[str]:
     """Return the meaning of each label among the heads, and the head with its highest score."""
     clearest: dict[str, tuple[HeadLabel, str]] = {}
     for report in reports:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
+from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, bootstrap_interval
 
 _SIGNIFICANT = 0.05
 """The probability that any change at all is called significant if none has an effect."""
@@ -70,7 +70,7 @@ def intervals(values: NDArray[np.floating], seed: int) -> list[Ends | None]:
     """
     if len(values) < LEAST_TEXTS:
         return [None] * values.shape[1]
-    low, high = mean_interval(values, seed)
+    low, high = bootstrap_interval(values, seed)
     return list(zip(low.tolist(), high.tolist(), strict=True))
 
 

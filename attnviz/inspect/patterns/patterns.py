@@ -40,7 +40,7 @@ def read_sentences(request: PatternsRequest, text: str | None) -> Sentences:
     return sentences if request.probe else None
 
 
-def reckoned_tokens(
+def reckoned_size(
     name: str, text: str | None, request: PatternsRequest, sentences: Sentences
 ) -> int | None:
     """Return about how many tokens are run, to choose the backend; None if it must be torch."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from attnviz.inspect.patterns.probes import COPIES, NATURAL, OWN, PREFIX
 from attnviz.inspect.patterns.relations import FoundPair, relation_base_rate
 from attnviz.inspect.patterns.sums import TextScores
-from attnviz.measures.intervals import mean_interval, share_interval
+from attnviz.measures.intervals import share_interval, student_interval
 from attnviz.measures.labels import strength
 from attnviz.measures.registry import DESCRIBED, of_family
 
@@ -131,7 +131,7 @@ def _enter(summary: HeadSummary, name: str, values: Sequence[tuple[float, float]
     summary.scores[name] = _mean([score for score, _ in values])
     summary.base_rate[name] = _mean([base for _, base in values if not math.isnan(base)])
     summary.measured[name] = len(values)
-    interval = mean_interval([score for score, _ in values])
+    interval = student_interval([score for score, _ in values])
     if interval is not None:
         summary.intervals[name] = interval
 

@@ -22,7 +22,7 @@ from attnviz.measures.rows import (
     centre_rows,
     even_weights,
     norm_weighted,
-    shares,
+    rescaled,
 )
 from attnviz.records import Kind
 
@@ -52,7 +52,7 @@ def in_view(view: View, weights: Weights, norms: Weights | None) -> Weights:
     if view == "without-first":
         kept = weights.copy()
         kept[..., 0] = 0
-        return shares(kept)
+        return rescaled(kept)
     if norms is None:
         raise ValueError("the norms of what is moved are needed to weigh by them")
     return norm_weighted(weights, norms)

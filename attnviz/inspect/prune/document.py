@@ -53,7 +53,7 @@ def prune_document(
         [doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=[
             model_words(model)[0],
-            *[("random weights", False)] * (model.weights == "random"),
+            *([("random weights", False)] if model.weights == "random" else []),
             model_words(model)[-1],
             (_halves(report), False),
         ],
@@ -94,7 +94,7 @@ def _finding(report: PruneReport) -> str:
     heads, loss = f"{gone} of {report.total} heads", f"held-out {report.loss_name}"
     found = f"{heads} removed: {loss} {_times(report, last)}"
     stopped = "" if report.limit is None else " Stopped on this same loss (optimistic)."
-    stopped += " One text." * (report.texts == 1)
+    stopped += " One text." if report.texts == 1 else ""
     chance = report.last_random
     if chance is None:
         return f"{found}.{stopped}"
@@ -130,7 +130,7 @@ def _about(report: PruneReport) -> list[doc.Part]:
         f"ranked by {_METHODS[report.request.method]}",
         *["again after each removal"] * report.request.rerank,
         *["equally many from every layer"] * report.request.uniform,
-        *["stopped by the held-out loss"] * (report.limit is not None),
+        *(["stopped by the held-out loss"] if report.limit is not None else []),
         "a layer may lose all" if report.request.empty_layers else "each layer keeps a head",
     ]
     return [*parts, doc.Facts([(rule, False) for rule in rules])]

@@ -32,7 +32,7 @@ class BundledPlan:
     def make(self, heads: Collection[Head]) -> PrunedModel:
         """Return the plan without these heads."""
         info, config = self._info, self._config
-        removed = by_layer(heads, self.layers)
+        removed = heads_by_layer(heads, self.layers)
         plan = next(iter(cut_plans(removed, self.layers, info.heads, info.kv_heads)), None)
         if plan is None:
             return masked_record(info, removed, self.layers, self.parameters)
@@ -46,7 +46,7 @@ class BundledPlan:
         return cut_record(info, name, plan, removed, self.parameters - gone)
 
 
-def by_layer(heads: Collection[Head], layers: Iterable[int]) -> Removed:
+def heads_by_layer(heads: Collection[Head], layers: Iterable[int]) -> Removed:
     """Return the heads that each layer loses."""
     return {layer: frozenset(head for at, head in heads if at == layer) for layer in layers}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from attnviz.errors import UsageError
-from attnviz.options import IndexBase, Options, Truncation, flag, option, read_bytes, spelled_heads
+from attnviz.options import IndexBase, Options, Truncation, flag, option, read_size, spelled_heads
 
 Importance = Literal["exact", "gradient"]
 """What heads are ranked by: loss increase when ablated alone, or size of the loss's derivative."""
@@ -80,7 +80,7 @@ class _Measure(Options, panel="What is measured"):
     @property
     def memory(self) -> int | None:
         """Return the bytes that measuring may take; None for a share of the free memory."""
-        return None if self.max_memory is None else read_bytes(self.max_memory)
+        return None if self.max_memory is None else read_size(self.max_memory)
 
     def __post_init__(self) -> None:
         super().__post_init__()

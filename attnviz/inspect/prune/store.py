@@ -22,7 +22,7 @@ from attnviz.engine.ablation import ablating
 from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.projections import find_output_projections
 from attnviz.errors import UnsupportedError
-from attnviz.inspect.prune.plan import by_layer, cut_record, masked_record
+from attnviz.inspect.prune.plan import cut_record, heads_by_layer, masked_record
 from attnviz.inspect.prune.records import Head, PrunedModel
 from attnviz.inspect.prune.smaller_model import Smaller, count_parameters, shell_of, smaller_models
 from attnviz.models.bundled import Bundled
@@ -77,7 +77,7 @@ class PruneStore:
     def make(self, heads: Collection[Head]) -> PrunedModel:
         """Return the model without these heads, planned or written."""
         model, projections = self._model, self._projections
-        removed = by_layer(heads, self.layers)
+        removed = heads_by_layer(heads, self.layers)
         if self._directory is None:
             return plan_pruned(model, removed, projections)
         difference = difference_from_masked(model, heads, self._ids[:_COMPARED])

@@ -65,7 +65,7 @@ def rollout_document(
     kept = _kept(found)
     words = [] if found.kind == "self" else [f"{found.kind} attention"]
     words.append(f"{len(found.tokens)} tokens")
-    words += [f"seed {info.seed}"] * (info.seed is not None)
+    words += [f"seed {info.seed}"] if info.seed is not None else []
     about: list[doc.Part] = [
         doc.Facts([*model_words(info), *((word, False) for word in words)]),
         doc.Quote("text", text),

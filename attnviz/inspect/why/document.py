@@ -104,7 +104,7 @@ def prediction_line(report: WhyReport) -> doc.Facts:
         for token, value in report.first.found.top
     ]
     tokens, place = report.first.given.predicted, report.first.found.position
-    at = f"at {placed(tokens, place)} " * (place != len(tokens) - 1)
+    at = f"at {placed(tokens, place)} " if place != len(tokens) - 1 else ""
     return doc.Facts([(f"{at}predicts {words[0]}", True), *((word, False) for word in words[1:])])
 
 
@@ -145,7 +145,7 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
         values[first, heads] = report.part("mlp", layer)
     scale = NumberScale.over(values.values())
     base, several = report.index_base, len(kinds) > 1
-    names = [f"L{layer + base}" + f" {kind}" * several for layer, kind in rows]
+    names = [f"L{layer + base}" + (f" {kind}" if several else "") for layer, kind in rows]
     columns = [*(f"H{head + base}" for head in range(heads)), FEED_FORWARD]
     title = f"Direct effect on {explained_logit(report)}" if scaled else "logits"
     grey_words = f"grey: {GREY}" if scaled else "grey: CI includes 0"
@@ -153,7 +153,7 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
         title=[
             (title + scale.times * (not scaled), True),
             (f"{FEED_FORWARD}: feed-forward", False),
-            *[(grey_words, False)] * bool(grey),
+            *([(grey_words, False)] if grey else []),
         ],
         scale=signed_scale(scale, "logits", "value") if scaled else None,
     )
@@ -259,7 +259,7 @@ def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:
         maps.append(doc.Map(name, row[None], asking, first.keys(head), words, limit=limit))
     if not maps:
         return []
-    title = [("Contribution by source token" + ", first prompt" * report.many, True)]
+    title = [("Contribution by source token" + (", first prompt" if report.many else ""), True)]
     scale = signed_scale(NumberScale(maps[0].limit), "logits", "value") if not lines else None
     return [doc.Maps(maps, () if lines else title, texts=True, lines=lines, scale=scale)]
 
@@ -285,7 +285,7 @@ def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Maps]:
     title: doc.Words = [
         (f"Write map towards {quoted(first.answer)}", True),
         ("what each query (row) gets from each key", False),
-        *[("first prompt", False)] * report.many,
+        *([("first prompt", False)] if report.many else []),
     ]
     scale = signed_scale(NumberScale(limit), "logits", "value") if scaled else None
     return [doc.Maps(maps, title, index_base=report.index_base, scale=scale)]

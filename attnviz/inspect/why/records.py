@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from attnviz.draw.report import Report
 from attnviz.engine.attribution.parts import Attribution, HeadKey, PartKind
 from attnviz.errors import UnsupportedError
-from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, mean_interval
+from attnviz.measures.bootstrap import LEAST_TEXTS, adjusted_p, bootstrap_interval
 from attnviz.records import HeadLabel, Input, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class WhyReport(Report, Provenance):
         values = np.array([list(each.found.heads.values()) for each in self.prompts])
         ends: list[tuple[float, float] | None] = [None] * len(heads)
         if len(values) >= LEAST_TEXTS:
-            low, high = mean_interval(values, self.seed)
+            low, high = bootstrap_interval(values, self.seed)
             ends = list(zip(low.tolist(), high.tolist(), strict=True))
         bases = [each.base.mean(0) for each in self.prompts if len(each.base)]
         base: list[float | None] = np.mean(bases, 0).tolist() if bases else [None] * len(heads)
@@ -266,7 +266,7 @@ class WhyReport(Report, Provenance):
         """Return a head's name, ``L2H5``; with two kinds of attention ``L2H5 cross``."""
         base = self.index_base if index_base is None else index_base
         kind, layer, number = head
-        return f"L{layer + base}H{number + base}" + f" {kind}" * (len(self.kinds) > 1)
+        return f"L{layer + base}H{number + base}" + (f" {kind}" if len(self.kinds) > 1 else "")
 
     def _mean(self, values: Sequence[float]) -> float:
         return fsum(values) / len(values)

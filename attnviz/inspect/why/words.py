@@ -66,7 +66,7 @@ def explained_logit(report: WhyReport) -> str:
     first = report.first
     if len({(each.answer, each.foil) for each in report.prompts}) > 1:
         pairs = any(each.foil is not None for each in report.prompts)
-        return "the answer's logit" + " less the foil's" * pairs
+        return "the answer's logit" + (" less the foil's" if pairs else "")
     if first.foil is not None:
         return f"logits {quoted(first.answer)} - {quoted(first.foil)}"
     return f"the logit of {quoted(first.answer)}"
@@ -189,7 +189,7 @@ def _base(report: WhyReport, best: HeadEffect) -> str:
     if best.base is None:
         return "; no base rate, the answers are not in the prompts"
     known = len(report.controlled)
-    few = f" over {known} of them" * (known < len(report.prompts))
+    few = f" over {known} of them" if known < len(report.prompts) else ""
     said = f", base rate {logits(best.base)}{few}"
     if not report.tested:
         return f"{said}; a test needs {LEAST_TEXTS}"
@@ -212,7 +212,7 @@ def answers(report: WhyReport) -> str:
         return f"the answer is the top prediction of {right} of {len(report.prompts)} prompts"
     words = list(dict.fromkeys(token_label(each.answer) for each in report.prompts))
     named = [cut(word, _LONGEST_TOKEN) for word in words[:_ANSWERS]]
-    named += [f"{len(words) - _ANSWERS} more"] * (len(words) > _ANSWERS)
+    named += [f"{len(words) - _ANSWERS} more"] if len(words) > _ANSWERS else []
     return f"each prompt's top prediction: {', '.join(named)}"
 
 
@@ -249,7 +249,7 @@ def sum_words(report: WhyReport) -> Words:
     }
     said = [f"{name} {logits(value)}" for name, value in parts.items() if value or name != "bias"]
     softcap = report.first.found.softcap
-    before = "before the softcap " * (softcap is not None)
+    before = "before the softcap " if softcap is not None else ""
     own = f"logit {before}{report.logit:.3f}"
     return [
         *((word, False) for word in said),
@@ -275,7 +275,7 @@ def caveats(report: WhyReport) -> list[str]:
     controlled = report.controlled
     if controlled and report.tallies:
         each = counted(len(controlled[0].base), "control prompt")
-        where = f" ({len(controlled)} of the prompts have one)" * report.many
+        where = f" ({len(controlled)} of the prompts have one)" if report.many else ""
         found.append(
             f"base rate: the same head's contribution to the same answer, mean over {each} in "
             f"which another token stands where the answer stood before{where}."

@@ -158,7 +158,7 @@ def _mean(cases: tuple[ScalingCase, ...], side: str, name: str) -> float:
 
 def bars_legend(report: ScalingReport) -> str:
     """Return one paragraph that explains the histograms and the table."""
-    source = "± is one standard error over the samples. " * (report.samples > 1)
+    source = "± is one standard error over the samples. " if report.samples > 1 else ""
     if report.model is not None:
         source = "Queries that see a single key are left out. "
     return (

@@ -203,9 +203,9 @@ def _results(report: SweepReport) -> doc.Table:
     columns = [
         doc.Column("held-out", right=False),
         doc.Column("loss"),
-        *[doc.Column("±")] * several,
+        *([doc.Column("±")] if several else []),
         doc.Column("accuracy"),
-        *[doc.Column("±")] * several,
+        *([doc.Column("±")] if several else []),
         *map(doc.Column, ("head width", "ms/step", "parameters", "seeds")),
     ]
     spreads = () if several else (2, 4)

@@ -24,11 +24,11 @@ from attnviz.learn.sweep.tasks import BEGINNING, Pattern, Samples, Task
 from attnviz.learn.train.recipe import Optimiser
 from attnviz.learn.train.records import CurvePoint
 from attnviz.learn.train.trainer import (
+    batch_losses,
     fresh_decoder,
     learning_rate,
     make_optimiser,
     take_step,
-    token_losses,
 )
 from attnviz.measures.rows import uniform_weights
 from attnviz.models.memory import require_room
@@ -200,7 +200,7 @@ class HeadsTraining:
             ids = torch.from_numpy(samples.ids[start : start + _AT_ONCE]).to(self._device)
             counted = torch.from_numpy(samples.counted[start : start + _AT_ONCE]).to(self._device)
             logits, answers = self.model(ids[:, :-1]), ids[:, 1:]
-            loss += float(token_losses(logits, answers)[counted].double().sum())
+            loss += float(batch_losses(logits, answers)[counted].double().sum())
             right += float((logits.argmax(-1) == answers)[counted].sum())
         return loss / samples.predictions, right / samples.predictions
 

@@ -79,7 +79,7 @@ def learning_rate(wanted: Optimiser, used: float, steps_in_phase: int) -> float:
     return wanted.learning_rate * warm * (wanted.final_share + (1 - wanted.final_share) * cosine)
 
 
-def token_losses(logits: Tensor, ids: Tensor) -> Tensor:
+def batch_losses(logits: Tensor, ids: Tensor) -> Tensor:
     """Return the cross-entropy in nats: (..., token).
 
     logits: (..., token, vocabulary). ids: (..., token), the next id of each.
@@ -110,7 +110,7 @@ def take_step(
     ids, weights = _moved(ids, device), _moved(weights, device)
     with torch.autocast(device.type, autocast, enabled=autocast is not None):
         logits = forward(ids[:, :-1])
-    loss = (token_losses(logits, ids[:, 1:]) * weights).sum() / weights.sum()
+    loss = (batch_losses(logits, ids[:, 1:]) * weights).sum() / weights.sum()
     optimiser.zero_grad()
     torch.autograd.backward(loss)
     nn.utils.clip_grad_norm_(
@@ -151,7 +151,7 @@ def validation_loss(
         rows = np.stack(group).astype(np.int64)
         ids = np.concatenate([np.full((len(rows), 1), beginning), rows], axis=1)
         on_device = torch.from_numpy(ids).to(device)
-        losses = token_losses(forward(on_device[:, :-1]), on_device[:, 1:])
+        losses = batch_losses(forward(on_device[:, :-1]), on_device[:, 1:])
         total += float(losses.double().sum())
     return total / len(tokens)
 

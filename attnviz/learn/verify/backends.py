@@ -59,7 +59,7 @@ def backend_check(
     notes = [
         f"NumPy in {found.dtypes['numpy']}, torch in {found.dtypes['torch']}; {found.texts} texts, "
         f"{found.tokens:,} tokens",
-        *[f"--dtype float32 allows {_MOST:g}"] * (weights.tolerance.most > _MOST),
+        *([f"--dtype float32 allows {_MOST:g}"] if weights.tolerance.most > _MOST else []),
     ]
     return replace(_CHECK, skipped=None, measures=measures, notes=tuple(notes)), found
 

@@ -96,7 +96,7 @@ def _first(found: VerifyReport, columns: int, lines: int) -> list[doc.Group]:
     if found.model is None:
         tables = enumerate(_comparisons(found), 1)
         return shown + [doc.Group([table], yields=place) for place, table in tables]
-    return [*shown, *[doc.Group([_properties(found.checks)], yields=1)] * (lines > _TALL)]
+    return [*shown, *([doc.Group([_properties(found.checks)], yields=1)] if lines > _TALL else [])]
 
 
 def _summary(found: VerifyReport) -> doc.Table:
@@ -271,7 +271,7 @@ def _axes(step: ComputationStep) -> str:
 
 def _step_table(found: VerifyReport, columns: int) -> doc.Table:
     """Return a table with a row per step: its shape, its formula and, if they fit, its axes."""
-    titles = ["step", "shape", "computes", *["axes"] * (columns >= _ROOMY)]
+    titles = ["step", "shape", "computes", *(["axes"] if columns >= _ROOMY else [])]
     rows = []
     for place, step in enumerate(found.steps, 1):
         axes, _, shape = _axes(step).partition(": ")

@@ -172,7 +172,7 @@ def test_a_text_ends_at_its_end_token_at_the_context_or_when_told(checkpoint):
     [
         ("mha", "a b", {}, UnsupportedError, "'mha' does not tell the next token"),
         ("bert", "the cat", {}, UnsupportedError, "does not tell the next token"),
-        ("tiny", "a", {"removed": [(6, 0)]}, UsageError, "no head 0 in layer 6"),
+        ("tiny", "a", {"removed": [(6, 0)]}, UsageError, "no layer 6 with heads"),
         ("tiny", "a", {"kind": "cross"}, UsageError, "writes nothing: expected --kind self"),
         ("tiny", "a " * 1500, {}, UsageError, "ends at 1,024: there is no room to write"),
     ],

@@ -12,7 +12,7 @@ from attnviz.draw.terminal import terminal_block
 from attnviz.draw.theme import Theme
 from attnviz.inspect.heads.document import heads_document
 from attnviz.inspect.heads.report import HeadsView, compare_heads
-from attnviz.records import HeadsReport
+from attnviz.records import HeadsRecord
 
 HOSTILE = (
     "</svg><script>alert(1)</script>",
@@ -31,14 +31,14 @@ HOSTILE = (
 
 
 def draw(
-    reports: HeadsReport | Sequence[HeadsReport],
+    reports: HeadsRecord | Sequence[HeadsRecord],
     view: HeadsView | None = None,
     theme: Theme | None = None,
     width: int = 80,
     height: int = 45,
 ) -> Block:
     """The screen of one report, or of several side by side."""
-    several = [reports] if isinstance(reports, HeadsReport) else reports
+    several = [reports] if isinstance(reports, HeadsRecord) else reports
     document = heads_document(compare_heads(several), view or HeadsView())
     means = dataclasses.replace(theme or Theme(colour=False), lines=height)
     return terminal_block(document, means, width)

@@ -24,22 +24,22 @@ from attnviz.inspect.heads.files import (
     write_heads_safetensors,
 )
 from attnviz.inspect.heads.report import compare_heads
-from attnviz.records import HeadsReport, LayerWeights
+from attnviz.records import HeadsRecord, LayerWeights
 
 from ...conftest import in_fresh_process
 
-Reports = Callable[..., HeadsReport]
+Reports = Callable[..., HeadsRecord]
 CROSS = {"texts": ("der", "Hund"), "keys": ("the", "old", "dog"), "kind": "cross"}
 PEAKED = [np.tril(np.random.default_rng(3).dirichlet(np.full(7, 0.005), (3, 7))).astype(np.float32)]
 
 
-def written(report: HeadsReport) -> str:
+def written(report: HeadsRecord) -> str:
     stream = io.StringIO()
     write_heads_json(compare_heads([report]), stream)
     return stream.getvalue()
 
 
-def read(report: HeadsReport) -> Any:
+def read(report: HeadsRecord) -> Any:
     return json.loads(written(report), parse_constant=no_constant)
 
 
@@ -167,7 +167,7 @@ def test_importing_needs_no_heavy_package() -> None:
 # The table -----------------------------------------------------------------------------------
 
 
-def rows_of(*reports: HeadsReport) -> list[dict[str, str]]:
+def rows_of(*reports: HeadsRecord) -> list[dict[str, str]]:
     stream = io.StringIO(newline="")
     write_heads_csv(compare_heads(reports), stream)
     return list(csv.DictReader(io.StringIO(stream.getvalue(), newline="")))
@@ -221,7 +221,7 @@ def test_hostile_tokens_come_back(
 # Arrays --------------------------------------------------------------------------------------
 
 
-def npz(report: HeadsReport) -> dict[str, Any]:
+def npz(report: HeadsRecord) -> dict[str, Any]:
     stream = io.BytesIO()
     write_heads_npz(compare_heads([report]), stream)
     stream.seek(0)
@@ -230,8 +230,8 @@ def npz(report: HeadsReport) -> dict[str, Any]:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Callable[[HeadsReport], Any]:
-    def write(report: HeadsReport) -> Any:
+def opened(tmp_path: Path) -> Callable[[HeadsRecord], Any]:
+    def write(report: HeadsRecord) -> Any:
         path = tmp_path / "weights.safetensors"
         with path.open("wb") as stream:
             write_heads_safetensors(compare_heads([report]), stream)

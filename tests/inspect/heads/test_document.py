@@ -22,15 +22,15 @@ from attnviz.inspect.heads.document import heads_document, shown_heads
 from attnviz.inspect.heads.first import distinctive
 from attnviz.inspect.heads.report import HeadsView, compare_heads
 from attnviz.measures.words import Word
-from attnviz.records import HeadsReport
+from attnviz.records import HeadsRecord
 
-Reports = Callable[..., HeadsReport]
+Reports = Callable[..., HeadsRecord]
 SVG = "{http://www.w3.org/2000/svg}"
 PLAIN = Theme(colour=False)
 ASCII = Theme(colour=False, ascii=True, encoding="ascii")
 
 
-def document(*reports: HeadsReport, **view: Any) -> Document:
+def document(*reports: HeadsRecord, **view: Any) -> Document:
     return heads_document(compare_heads(reports), HeadsView(**view))
 
 
@@ -42,7 +42,7 @@ def parts(found: Document, kind: type) -> list[Any]:
     return [part for group in found.groups for part in inside(group) if isinstance(part, kind)]
 
 
-def svg_texts(*reports: HeadsReport, **view: Any) -> list[str | None]:
+def svg_texts(*reports: HeadsRecord, **view: Any) -> list[str | None]:
     drawing = document_drawing(document(*reports, **view))
     root = ElementTree.fromstring(svg_document(drawing, "viridis"))
     return [element.text for element in root.iter(f"{SVG}text")]

@@ -18,11 +18,11 @@ from attnviz.inspect.heads.document import heads_document
 from attnviz.inspect.heads.report import HeadsView, compare_heads, heads_report
 from attnviz.measures.words import find_word
 from attnviz.models.bundled import Bundled
-from attnviz.records import HeadsReport
+from attnviz.records import HeadsRecord
 
 from ...first_screens import SIZES
 
-Reports = Callable[..., HeadsReport]
+Reports = Callable[..., HeadsRecord]
 
 SENTENCE = "The cat sat on the mat because it was tired."
 LONG = " ".join(f"{SENTENCE[:-1]} again, and nobody knew why." for _ in range(22))
@@ -30,7 +30,7 @@ THEMES = (Theme(), Theme(colour=False), Theme(colour=False, ascii=True, encoding
 
 
 def lines_of(
-    report: HeadsReport, size: tuple[int, int], theme: Theme, view: HeadsView | None = None
+    report: HeadsRecord, size: tuple[int, int], theme: Theme, view: HeadsView | None = None
 ) -> list[str]:
     document = heads_document(compare_heads([report]), view or HeadsView(hints=True))
     means = dataclasses.replace(theme, lines=size[1])
@@ -38,11 +38,11 @@ def lines_of(
 
 
 @pytest.fixture(scope="module")
-def bundled() -> Callable[..., HeadsReport]:
+def bundled() -> Callable[..., HeadsRecord]:
     model = Bundled()
     known = known_labels(model, "self")
 
-    def make(text: str, *, sink: bool = True, heads: Any = None) -> HeadsReport:
+    def make(text: str, *, sink: bool = True, heads: Any = None) -> HeadsRecord:
         record = capture(model, model.encode(text, 400), kind="self", heads=heads)
         return heads_report(record, heads is not None, text=text, sink=sink, known=known)
 
@@ -52,7 +52,7 @@ def bundled() -> Callable[..., HeadsReport]:
 # Looked at by a person -----------------------------------------------------------------------
 
 GOLDEN: dict[
-    str, tuple[tuple[int, int], dict[str, Any], Callable[[HeadsReport], HeadsView] | None]
+    str, tuple[tuple[int, int], dict[str, Any], Callable[[HeadsRecord], HeadsView] | None]
 ] = {
     "first_80": ((80, 24), {}, None),
     "first_120": ((120, 40), {}, None),
@@ -68,7 +68,7 @@ GOLDEN: dict[
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden(
-    name: str, bundled: Callable[..., HeadsReport], golden: Callable[[str, str], None]
+    name: str, bundled: Callable[..., HeadsRecord], golden: Callable[[str, str], None]
 ) -> None:
     size, options, view = GOLDEN[name]
     report = bundled(**{"text": SENTENCE, **options})
@@ -122,7 +122,7 @@ def test_it_fits_and_says_its_finding(reports: Reports, kind: str, size: tuple[i
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("text", [SENTENCE, LONG])
 def test_the_bundled_model_fits(
-    bundled: Callable[..., HeadsReport], text: str, size: tuple[int, int]
+    bundled: Callable[..., HeadsRecord], text: str, size: tuple[int, int]
 ) -> None:
     report = bundled(text)
     for theme in THEMES[:2]:
@@ -133,14 +133,14 @@ def test_the_bundled_model_fits(
         assert any("strongest links" in line for line in shown)
 
 
-def test_a_longer_text_makes_no_screen_longer(bundled: Callable[..., HeadsReport]) -> None:
+def test_a_longer_text_makes_no_screen_longer(bundled: Callable[..., HeadsRecord]) -> None:
     for size in SIZES[1:]:
         long = lines_of(bundled(LONG), size, THEMES[0])
         assert len(long) <= size[1] - 1
         assert sum("attention from" in line for line in long) == 1
 
 
-def test_what_is_left_out_is_said(bundled: Callable[..., HeadsReport]) -> None:
+def test_what_is_left_out_is_said(bundled: Callable[..., HeadsRecord]) -> None:
     shown = "\n".join(lines_of(bundled(SENTENCE), (120, 40), THEMES[1]))
     assert "strongest links · sink left out" in shown
     assert "induction: not testable (no repeats)" in shown

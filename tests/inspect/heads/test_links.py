@@ -26,13 +26,13 @@ from attnviz.inspect.heads.links import (
     word_maps,
 )
 from attnviz.measures.words import Word
-from attnviz.records import HeadsReport
+from attnviz.records import HeadsRecord
 
-Reports = Callable[..., HeadsReport]
+Reports = Callable[..., HeadsRecord]
 PLAIN = Theme(colour=False)
 
 
-def top_pairs(report: HeadsReport, count: int, theme: Theme, room: int) -> Block:
+def top_pairs(report: HeadsRecord, count: int, theme: Theme, room: int) -> Block:
     return table_block(pairs_table(report, count, sink=True), theme, room)
 
 
@@ -172,7 +172,7 @@ def test_a_table_of_links_says_what_it_leaves_out(reports: Reports) -> None:
 
 
 def pairs_of(
-    report: HeadsReport, layer: int, head: int, count: int
+    report: HeadsRecord, layer: int, head: int, count: int
 ) -> list[tuple[int, int, float]]:
     return [link[2:] for link in head_links(report, layer, head, count, sink=True)]
 

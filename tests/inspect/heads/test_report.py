@@ -9,16 +9,16 @@ import pytest
 
 from attnviz.engine.capture import capture
 from attnviz.inspect.heads.report import (
-    HeadsComparison,
+    HeadsReport,
     compare_heads,
     heads_report,
     total_variation,
 )
 from attnviz.models.own import OwnAttention
-from attnviz.records import HeadsReport
+from attnviz.records import HeadsRecord
 
 
-def report(text: str = "a b a c", target: str | None = None, **options: object) -> HeadsReport:
+def report(text: str = "a b a c", target: str | None = None, **options: object) -> HeadsRecord:
     model = OwnAttention(12, 3, **options)
     tokens = model.encode(text)
     asking = None if target is None else model.encode_queries(target, tokens)
@@ -70,7 +70,7 @@ def test_texts_that_differ_are_not_held_together() -> None:
 def test_a_single_run_is_a_comparison_of_one() -> None:
     assert compare_heads([report()]).moved == (None,)
     with pytest.raises(ValueError, match="needs a report"):
-        HeadsComparison((), ())
+        HeadsReport((), ())
     two = compare_heads([report(), report(causal=True)])
     with pytest.raises(ValueError, match="got 2 and 1"):
         dataclasses.replace(two, moved=(None,))

@@ -23,9 +23,9 @@ from attnviz.inspect.heads.report import HeadsView, heads_report
 from attnviz.measures.words import Word, find_word
 from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
-from attnviz.records import HeadsReport
+from attnviz.records import HeadsRecord
 
-Reports = Callable[..., HeadsReport]
+Reports = Callable[..., HeadsRecord]
 Screen = Callable[..., Block]
 
 SENTENCE = "The cat sat on the mat because it was tired."
@@ -64,7 +64,7 @@ COMPARED: dict[str, tuple[HeadsView, Theme, int, list[dict[str, Any]]]] = {
 GOLDEN = [*BUNDLED, *COMPARED]
 
 
-def own(text: str = KEYS, target: str | None = None, **options: Any) -> HeadsReport:
+def own(text: str = KEYS, target: str | None = None, **options: Any) -> HeadsRecord:
     """A run of the library's own attention."""
     model = OwnAttention(32, **{"heads": 2, **options})
     tokens = model.encode(text)
@@ -94,7 +94,7 @@ def drawn(screen: Screen) -> Callable[..., str]:
     return draw
 
 
-def nudged(report: HeadsReport, factor: float | None) -> HeadsReport:
+def nudged(report: HeadsRecord, factor: float | None) -> HeadsRecord:
     if factor is None:
         return report
     layers = tuple(

@@ -18,9 +18,9 @@ from attnviz.inspect.heads.words import (
     variant_names,
 )
 from attnviz.measures.registry import label_named
-from attnviz.records import AttentionRecord, HeadsReport
+from attnviz.records import AttentionRecord, HeadsRecord
 
-Reports = Callable[..., HeadsReport]
+Reports = Callable[..., HeadsRecord]
 
 
 @pytest.fixture

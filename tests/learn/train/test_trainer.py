@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from attnviz.learn.train.recipe import Optimiser
 from attnviz.learn.train.trainer import (
+    batch_losses,
     learning_rate,
     make_optimiser,
     take_step,
-    token_losses,
     unigram_loss,
     validation_loss,
 )
@@ -49,7 +49,7 @@ def test_the_learning_rate_by_hand(used: float, steps: int, expected: float) -> 
 
 def test_losses_are_cross_entropies() -> None:
     logits = torch.tensor([[[0.0, math.log(3), 0.0], [1.0, 1.0, 1.0]]])
-    losses = token_losses(logits, torch.tensor([[1, 2]]))
+    losses = batch_losses(logits, torch.tensor([[1, 2]]))
     expected = torch.tensor([[-math.log(3 / 5), math.log(3)]])
     torch.testing.assert_close(losses, expected)
 
@@ -114,7 +114,7 @@ def test_bfloat16_products_leave_the_weights_in_float32() -> None:
     ids = torch.arange(12).view(2, 6) % VOCABULARY
     step = {"rate": 0.01, "clip": 1.0}
     loss = take_step(learned, optimiser, ids, torch.ones(2, 5), **step, autocast=torch.bfloat16)
-    exact = token_losses(model()(ids[:, :-1]), ids[:, 1:]).mean()
+    exact = batch_losses(model()(ids[:, :-1]), ids[:, 1:]).mean()
     torch.testing.assert_close(loss, exact.detach(), rtol=0.02, atol=0.02)
     assert {one.dtype for one in learned.parameters()} == {torch.float32}
 

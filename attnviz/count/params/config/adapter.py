@@ -9,7 +9,7 @@ from attnviz.count.params import specs
 from attnviz.errors import LoadError
 
 MOST_LAYERS = 100_000
-"""So many layers are told apart at most."""
+"""The most layers that are distinguished."""
 
 _SIMILAR = 0.85
 

@@ -96,7 +96,7 @@ class _VisionRow(NamedTuple):
     tokens: learned vectors before the patches, with their place in the position table.
     mask_token: a vector that takes the place of hidden patches, if the config wants it.
     scaled: learned scales behind attention and feed-forward part.
-    ratio: the inner width is told as a multiple of the model's.
+    ratio: the inner width is given as a multiple of the model's.
     pooled: the bare model has a pooler.
     """
 

@@ -16,7 +16,7 @@ from attnviz.measures.one_text import head_scores
 from attnviz.measures.words import joined
 from attnviz.models.model import Model
 from attnviz.models.resolve import reckoned_tokens
-from attnviz.records import UNWATCHED, HeadsReport, Watch
+from attnviz.records import UNWATCHED, HeadsRecord, Watch
 from attnviz.resume import ResumeFile
 from attnviz.texts import Texts
 
@@ -72,7 +72,7 @@ def _target(report: AblationReport, request: AblateRequest) -> str | None:
     return request.target if request.target is not None else joined(report.targets[0])
 
 
-def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsReport | None:
+def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsRecord | None:
     """Return the attention of the ablated heads over the first text, or only of the ranked ones.
 
     ignored: leave out labels that were measured before.
@@ -98,4 +98,4 @@ def _patterns(report: AblationReport, model: Model, *, ignored: bool) -> HeadsRe
     # What these notes say of the text has no place among those of a scan.
     record = replace(record, model=replace(record.model, notes=()))
     scores = head_scores(record, known_labels(model, record.kind, ignored=ignored))
-    return HeadsReport(record, scores, (), True, report.index_base)
+    return HeadsRecord(record, scores, (), True, report.index_base)

@@ -26,7 +26,7 @@ from attnviz.engine.effects import (
 )
 from attnviz.inspect.interventions.means import NOT_MEASURED, Mean
 from attnviz.inspect.interventions.shown import place_name
-from attnviz.records import NO_LABEL, HeadLabel, HeadsReport, Kind, ModelInfo, Provenance, Tokens
+from attnviz.records import NO_LABEL, HeadLabel, HeadsRecord, Kind, ModelInfo, Provenance, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -126,7 +126,7 @@ class AblationReport(Report, Provenance):
     target: str | None = None
     answer: str | None = None
     foil: str | None = None
-    patterns: HeadsReport | None = None
+    patterns: HeadsRecord | None = None
     top: int = 8
     by_token: bool = False
 

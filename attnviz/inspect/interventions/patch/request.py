@@ -20,7 +20,7 @@ from attnviz.options import (
     argument,
     flag,
     option,
-    read_bytes,
+    read_size,
     spelled_heads,
 )
 
@@ -122,7 +122,7 @@ class _Measure(Options, panel="What is measured"):
     @property
     def memory(self) -> int | None:
         """Return the most bytes that a pass may use; None for a share of the free memory."""
-        return read_bytes(self.max_memory) if self.max_memory is not None else None
+        return read_size(self.max_memory) if self.max_memory is not None else None
 
     def __post_init__(self) -> None:
         super().__post_init__()

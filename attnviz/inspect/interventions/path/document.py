@@ -128,7 +128,7 @@ def finding(report: PathReport) -> str:
 
 
 def _owned(report: PathReport, one: Listener, whole: bool = True) -> str:
-    return f"{report.name(one.place, one.into)}'s" + f" {WHAT[one.into]}" * whole
+    return f"{report.name(one.place, one.into)}'s" + (f" {WHAT[one.into]}" if whole else "")
 
 
 # Grid and ranking ----------------------------------------------------------------------------

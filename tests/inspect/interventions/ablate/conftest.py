@@ -17,7 +17,7 @@ from attnviz.inspect.interventions.ablate.document import ablation_document
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 from attnviz.inspect.interventions.means import Mean
 from attnviz.measures.one_text import head_scores, notable_heads
-from attnviz.records import AttentionRecord, HeadsReport, LayerWeights, ModelInfo, Tokens
+from attnviz.records import AttentionRecord, HeadsRecord, LayerWeights, ModelInfo, Tokens
 
 TEXT = "Old Tom saw Ann, and Ann saw Tom."
 PIECES = ("<s>", "Old", " Tom", " saw", " A", "nn", ",", " and", " A", "nn", " saw", " Tom", ".")
@@ -33,7 +33,7 @@ def tokens_of(texts: Sequence[str]) -> Tokens:
     return Tokens(tuple(ids[text] for text in texts), tuple(texts), special)
 
 
-def attention(info: ModelInfo, tokens: Tokens) -> HeadsReport:
+def attention(info: ModelInfo, tokens: Tokens) -> HeadsRecord:
     rng = np.random.default_rng(3)
     count = len(tokens)
     layers = []
@@ -43,7 +43,7 @@ def attention(info: ModelInfo, tokens: Tokens) -> HeadsReport:
         layers.append(LayerWeights(layer, tuple(range(info.heads)), weights))
     record = AttentionRecord(info, "self", True, tokens, tokens, tuple(layers))
     scores = head_scores(record)
-    return HeadsReport(record, scores, notable_heads(scores, 3), False)
+    return HeadsRecord(record, scores, notable_heads(scores, 3), False)
 
 
 def made_effect(

@@ -8,7 +8,7 @@ import pytest
 from attnviz.engine.effects import Metric, Scores, Variant
 from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
 from attnviz.inspect.interventions.ablate.records import Effect
-from attnviz.measures.bootstrap import mean_interval
+from attnviz.measures.bootstrap import bootstrap_interval
 
 
 def intervals(effect: Effect) -> dict[Metric, tuple[float, float]]:
@@ -49,7 +49,7 @@ def test_five_texts_or_more_have_an_interval_of_each_metric() -> None:
     deltas = [0.1, 0.4, 0.2, 0.3, 0.9]
     pieces = [piece(text, (0, 1), [delta, -delta]) for text, delta in enumerate(deltas)]
     first, second = ablation_effects(pieces, VARIANTS, 3)
-    low, high = mean_interval(np.array(deltas)[:, None], 3)
+    low, high = bootstrap_interval(np.array(deltas)[:, None], 3)
     assert intervals(first)["loss_delta"] == pytest.approx((low[0], high[0]))
     assert intervals(first)["kl"] == pytest.approx((10 * low[0], 10 * high[0]))
     below, above = intervals(second)["loss_delta"]
@@ -57,7 +57,7 @@ def test_five_texts_or_more_have_an_interval_of_each_metric() -> None:
     (four,) = ablation_effects(pieces[1:], VARIANTS[:2], 3)[:1]
     assert (four.texts, intervals(four)) == (4, {})
     with pytest.raises(ValueError, match="at least 5 texts, got 4"):
-        mean_interval(np.ones((4, 1)), 0)
+        bootstrap_interval(np.ones((4, 1)), 0)
 
 
 def test_token_losses_stand_in_the_order_of_the_texts() -> None:

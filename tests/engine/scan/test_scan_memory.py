@@ -13,8 +13,8 @@ from attnviz.engine.scan.memory import peak_bytes
 from attnviz.engine.scan.room import room_for
 from attnviz.errors import UsageError
 
-from ..small_models import gpt_fields
-from .scans import every, torch_scan
+from ...small_models import gpt_fields
+from ..scans import every, torch_scan
 
 
 def test_the_peak_counts_what_is_alive_at_once():

@@ -10,7 +10,7 @@ from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.prepare import prepared
 from attnviz.models.resolve import load, random_twin
 
-from .architectures import ARCHITECTURES, small_model, state_of
+from ..architectures import ARCHITECTURES, small_model, state_of
 from .attribution_oracle import ROUTES, Recorded, head_written
 
 CPU = torch.device("cpu")

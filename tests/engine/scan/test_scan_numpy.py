@@ -12,10 +12,10 @@ from attnviz.engine.effects import METRICS, Variant
 from attnviz.engine.scan import on_numpy
 from attnviz.errors import UsageError
 
-from ..attention.test_families import IDS, MODELS
-from .ablation_loop import PROJECTIONS, loop_metrics, outputs_without
-from .scans import every, measured
-from .stacks import HEADED, Both, both
+from ...attention.test_families import IDS, MODELS
+from ..ablation_loop import PROJECTIONS, loop_metrics, outputs_without
+from ..scans import every, measured
+from ..stacks import HEADED, Both, both
 
 OTHER = [*IDS[5:], *IDS[:5]]
 LONGER = [*OTHER, 8, 9]

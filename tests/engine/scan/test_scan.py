@@ -17,10 +17,10 @@ from attnviz.models.bundled import Bundled
 from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Tokens
 
-from ..small_models import SPECIAL, gpt_fields
-from .ablation_loop import loop_metrics, outputs_without
-from .architectures import small_model, state_of
-from .scans import IDS, every, measured, torch_scan
+from ...small_models import SPECIAL, gpt_fields
+from ..ablation_loop import loop_metrics, outputs_without
+from ..architectures import small_model, state_of
+from ..scans import IDS, every, measured, torch_scan
 
 OTHER = tuple(reversed(IDS))
 LONGER = (*OTHER, 5, 9)

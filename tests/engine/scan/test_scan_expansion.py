@@ -17,8 +17,8 @@ from attnviz.engine.scan.memory import rows_at_once
 from attnviz.models.bundled import Bundled
 from attnviz.records import Input
 
-from .architectures import inputs_of, small_model
-from .scans import every, input_of, torch_scan
+from ..architectures import inputs_of, small_model
+from ..scans import every, input_of, torch_scan
 
 NAMES = ("gpt2", "llama", "gemma2", "gptj", "falcon", "bloom", "deepseek_v3", "albert", "tiny")
 

@@ -16,7 +16,7 @@ from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load
 from attnviz.records import Input
 
-from ..small_models import WORDS, random_model, word_tokenizer
+from ...small_models import WORDS, random_model, word_tokenizer
 
 TEXT = "the cat sat on the mat because the cat"
 SHAPES: dict[str, tuple[str, str, dict[str, Any]]] = {

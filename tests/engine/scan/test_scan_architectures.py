@@ -9,9 +9,9 @@ from attnviz.engine.ablation import ablating
 from attnviz.engine.effects import METRICS, Variant
 from attnviz.engine.patchable import patchable_transformers
 
-from .ablation_loop import MASK, PROJECTIONS, heads_of, loop_metrics, outputs_without
-from .architectures import ARCHITECTURES, inputs_of, small_model, state_of
-from .scans import input_of, torch_scan
+from ..ablation_loop import MASK, PROJECTIONS, heads_of, loop_metrics, outputs_without
+from ..architectures import ARCHITECTURES, inputs_of, small_model, state_of
+from ..scans import input_of, torch_scan
 
 CASES = [(name, kind) for name, kinds in PROJECTIONS.items() for kind in kinds]
 everywhere = pytest.mark.parametrize(("name", "kind"), CASES)

@@ -13,7 +13,7 @@ from attnviz.engine.patchable import patchable_transformers
 from attnviz.engine.patching import PathRead
 from attnviz.records import Input, Tokens
 
-from ..attention.test_families import IDS, MODELS, made, stack
+from ...attention.test_families import IDS, MODELS, made, stack
 
 CORRUPT = [*IDS[:4], 23, *IDS[5:9], 31, 45, 8, 100]
 SENDERS = [("self", 0, 1), ("self", 0, 2), ("self", 1, 0)]

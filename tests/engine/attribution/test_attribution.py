@@ -13,7 +13,7 @@ from attnviz.models.prepare import prepared
 from attnviz.models.resolve import load
 from attnviz.records import Input
 
-from .architectures import ARCHITECTURES, inputs_of, small_model, state_of
+from ..architectures import ARCHITECTURES, inputs_of, small_model, state_of
 from .attribution_oracle import ROUTES, Recorded, head_written, to_logits
 
 MASK, ANSWER, FOIL, MASKED = 96, 5, 7, 4

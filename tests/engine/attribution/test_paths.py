@@ -16,8 +16,8 @@ from attnviz.models.resolve import load
 from attnviz.models.stack_model import StackModel
 from attnviz.records import Input
 
-from ..attention.test_families import stack as stack_of
-from .architectures import ARCHITECTURES, small_model, state_of
+from ...attention.test_families import stack as stack_of
+from ..architectures import ARCHITECTURES, small_model, state_of
 from .attribution_oracle import ROUTES, Recorded
 
 CLEAN, CORRUPT = (7, 5, 11, 42, 13, 5), (7, 5, 23, 42, 31, 5)
