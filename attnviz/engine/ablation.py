@@ -1,8 +1,8 @@
 """Ablate heads of a running model: replace their outputs before the output projection.
 
-Zeroing a slice of that projection's *output* is something else. What takes a head's place is zero,
-its mean output over texts, or its output over another text. Michel et al. 2019, "Are Sixteen Heads
-Really Better than One?"
+Zeroing a slice of that projection's *output* would be another intervention. The replacement is
+zero, the head's mean output over texts, or its output over another text. Michel et al. 2019, "Are
+Sixteen Heads Really Better than One?"
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.patchable import PatchableModel
 
 Outputs: TypeAlias = Callable[[Input], Held]
-"""Returns by layer, as NumPy arrays, what the heads put out over one text."""
+"""Returns what the heads put out over one text, by layer, as NumPy arrays."""
 
 
 @contextmanager
@@ -35,11 +35,11 @@ def ablating(
     heads: Collection[tuple[int, int]],
     replacements: Held | None = None,
 ) -> Iterator[None]:
-    """While this is open, ``model.root`` runs without these (layer, head) pairs, for any batch.
+    """Run ``model.root`` without these (layer, head) pairs inside this context, for any batch.
 
-    replacements: replace their outputs by these; None by zero.
-    The model is in evaluation mode, and as it was on leaving, also after an exception. Raises
-    UsageError for a head that does not exist.
+    replacements: the outputs that take the heads' places; None sets them to zero.
+    The model is in evaluation mode inside the context; its former state is restored on leaving,
+    also after an exception. Raises UsageError for a head that does not exist.
     """
     check_heads(model.heads, heads)
     variant = Variant(tuple(sorted(set(heads)))) if heads else None
@@ -51,12 +51,13 @@ def ablating(
 def mean_outputs(
     outputs: Outputs, kind: Kind, inputs: Sequence[Input], tokens: int | None = None
 ) -> Held:
-    """Return by layer the mean output of its heads over texts, in float64.
+    """Return the mean output of each layer's heads over the given texts, in float64.
 
-    kind: of the attention whose heads these are.
-    tokens: keep the mean of each of the first so many positions apart, over the texts that have
-        it: (tokens, head, dim). None is one mean over all positions: (1, head, dim).
-    Raises UsageError where there is no text, or none is so long.
+    outputs: runs the model over one text. kind: the kind of attention whose heads these are.
+    tokens: None averages over all positions, and each array is (1, head, dim). A number averages
+        each of the first ``tokens`` positions separately, over the texts that have it: (tokens,
+        head, dim).
+    Raises UsageError if there are no tokens, or if every text is shorter than ``tokens``.
     """
     longest = max((_length(kind, given) for given in inputs), default=0)
     if not longest:
@@ -82,10 +83,12 @@ def mean_outputs(
 def resampled(
     outputs: Outputs, kind: Kind, given: Input, others: Sequence[Input], *, draws: int, seed: int
 ) -> tuple[list[Held], bool]:
-    """Return the outputs of up to ``draws`` of the other texts, drawn without repetition.
+    """Return the heads' outputs over up to ``draws`` of the other texts, drawn without repetition.
 
-    Also whether a longer text was cut to the length of ``given``, or a shorter one left out.
-    Raises UsageError if all are shorter, or none is another.
+    The second value is True if a longer text was cut to the length of ``given`` or a shorter one
+    was left out. Raises UsageError if no text other than ``given`` is at least as long.
+    outputs: runs the model over one text. kind: the kind of attention whose heads these are.
+    seed: of the random draws.
     """
     length = _length(kind, given)
     ids = given.ids, given.target_ids
@@ -109,7 +112,7 @@ def resampled(
 
 
 def _length(kind: Kind, given: Input) -> int:
-    """Return how many tokens look, in attention of this kind."""
+    """Return the number of queries in attention of this kind."""
     return len(given.predicted if kind in ("decoder", "cross") else given.text)
 
 

@@ -1,8 +1,7 @@
-"""Enter a transformers model for one run: borrow it, take its attention calls, notice strays.
+"""Enter a transformers model for one run: borrow it, answer its attention calls, find hidden ones.
 
-A model is borrowed in evaluation mode, its attention calls are answered in place of the function
-that it looks up, and attention that it computes by itself is noticed by the softmax that it must
-contain.
+A borrowed model is in evaluation mode. Its attention calls are answered in place of the function
+that it looks up. Attention that a module computes by itself is found by the softmax it contains.
 """
 
 from __future__ import annotations
@@ -30,18 +29,21 @@ if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
 
 HIDING = -5_000
-"""What a mask adds at most to the score of a key that it hides: −10,000 where it adds least, less
-than what any score of a model amounts to."""
+"""A key counts as hidden if the mask adds less than this to its score. Masks add −10,000 or less,
+and no score of a model comes near this value."""
 
 Attended: TypeAlias = tuple[Tensor, Tensor | None]
-"""Output (batch, query, heads, dims) and weights (batch, heads, query, key), or None for these."""
+"""The output (batch, query, heads, dims) and the weights (batch, heads, query, key), or None
+instead of the weights."""
 
 
 @dataclass(frozen=True)
 class AttentionCall:
     """One call of an attention function, as transformers makes it.
 
-    found: the functions that could answer it.
+    module: the attention module that calls. mask: what the model passes as the attention mask.
+    query, key, value: (batch, heads, token, dim). options: the remaining keyword arguments.
+    found: the functions that could answer the call.
     """
 
     module: nn.Module
@@ -53,15 +55,18 @@ class AttentionCall:
     found: FoundAttention
 
     def own(self) -> Attended:
-        """As the model itself computes it."""
+        """Return what the model's own attention function computes."""
         return self._by(self.found.own, self.mask)
 
     def eager(self) -> Attended:
-        """Return the same by the function that computes weights."""
+        """Return what the eager function computes, which also gives the weights."""
         return self._by(self.found.eager, self.additive_mask())
 
     def hiding(self, hidden: Tensor) -> Attended:
-        """Return the same where the scores of what is ``hidden`` (head, query, key) are −inf."""
+        """Return the call's result with ``hidden`` scores (head, query, key) set to −inf.
+
+        Raises UsageError if a query would see no key.
+        """
         mask = self.additive_mask()
         if mask is None:
             mask = torch.zeros((), dtype=self.query.dtype, device=self.query.device)
@@ -72,10 +77,9 @@ class AttentionCall:
         return self._by(self.found.eager, seen)
 
     def mixing(self, change: Callable[[Tensor], Tensor]) -> Attended:
-        """Return the same where other weights (batch, head, query, key) than its own mix the
-        values.
+        """Return the call's result after ``change`` of its weights (batch, head, query, key).
 
-        Raises UnsupportedError where the output is not the values mixed by the weights.
+        Raises UnsupportedError if the output is not the values mixed by the weights.
         """
         output, weights = self.eager()
         if weights is None or not nearly_equal(self._mixed(weights), output):
@@ -98,8 +102,10 @@ class AttentionCall:
 
     @property
     def is_causal(self) -> bool:
-        """Return the rule of transformers' fused function: without a mask the module itself says
-        it.
+        """Return True if the fused function hides later keys from each query in this call.
+
+        It does so without a mask and with several queries, if the option ``is_causal``, or without
+        it the module's attribute, is true.
         """
         said = self.options.get("is_causal")
         own = getattr(self.module, "is_causal", True) if said is None else said
@@ -109,10 +115,12 @@ class AttentionCall:
     def visible(
         self, start: int = 0, rows: int | None = None, keys: int | None = None
     ) -> Tensor | None:
-        """Return (batch, rows, keys), True where the mask lets a query see the key for some head.
+        """Return (batch, rows, keys), True where the mask lets a query see the key in some head.
 
-        start, rows: the queries that are asked about; keys: the first ones; all by default. None
-        where there is no mask.
+        start, rows: the first query and the number of queries; all of them by default.
+        keys: the number of keys from the first on; all of them by default.
+        The result is None if there is no mask, or if its shape is not (batch, heads, queries,
+        keys).
         """
         batch, _, queries, _ = self.query.shape
         stop = queries if rows is None else start + rows
@@ -129,7 +137,7 @@ class AttentionCall:
         return seen.any(1).expand(batch, stop - start, keys)
 
     def additive_mask(self) -> Tensor | None:
-        """Return the mask as eager attention takes it: what is added to the scores."""
+        """Return the mask that eager attention adds to the scores, or None if there is none."""
         seen = self.mask
         if self.is_causal:
             size = self.query.shape[2], self.key.shape[2]
@@ -142,7 +150,7 @@ class AttentionCall:
 
 @contextmanager
 def taking_calls(attend: Callable[[AttentionCall], Attended]) -> Iterator[None]:
-    """Let ``attend`` answer the attention calls that this thread makes."""
+    """Let ``attend`` answer the attention calls of this thread inside this context."""
     with answering(lambda found: partial(_attend, attend, found)):
         yield
 
@@ -175,22 +183,22 @@ _FUSED = functional.scaled_dot_product_attention
 
 
 class Compute(Protocol):
-    """Computes a softmax or a fused attention, without the keys that are ``hidden`` if any are.
+    """Computes a softmax or a fused attention.
 
-    hidden: boolean, of the shape of the scores.
+    hidden: a boolean tensor of the shape of the scores; True keys are left out. None hides no key.
     """
 
     def __call__(self, hidden: Tensor | None = None) -> Tensor: ...
 
 
 class IncompleteError(Exception):
-    """Our function does not see one call per layer. Ends the pass; never leaves the engine."""
+    """The attention function was not called once per layer. The engine catches this error."""
 
 
 class SoftmaxWatch(FunctionWatch):
-    """While active, every softmax over keys and every fused attention is handed to ``notice``.
+    """Hands every softmax over keys and every fused attention to ``notice`` while it is active.
 
-    batch: how many texts run; a softmax over experts or classes has that many rows, or none.
+    batch: the number of texts. A softmax over experts or classes has as many rows or no such axis.
     lengths: the numbers of tokens that an axis over queries or keys can have.
     """
 
@@ -201,9 +209,9 @@ class SoftmaxWatch(FunctionWatch):
 
     @abstractmethod
     def notice(self, scores: Sequence[int], compute: Compute) -> Tensor:
-        """Answer one call in place of ``compute``, which would compute it.
+        """Answer one call instead of ``compute``, which would compute its ordinary result.
 
-        scores: the shape (..., query, key) of what goes into the softmax.
+        scores: the shape (..., query, key) of the softmax's input.
         """
 
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -230,7 +238,7 @@ class SoftmaxWatch(FunctionWatch):
         return func(*args, **kwargs)
 
     def is_over_keys(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Return whether a call is a softmax over the keys of attention."""
+        """Return True if the call is a softmax over the keys of attention."""
         return func in _SOFTMAX and self._is_scores(args[0] if args else kwargs["input"])
 
     def _is_scores(self, scores: Tensor) -> bool:
@@ -243,7 +251,10 @@ FUSED_INPUTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", 
 
 
 def _hidden(named: dict[str, Any], hidden: Tensor) -> dict[str, Any]:
-    """Return the inputs of fused attention that hides more keys (..., query, key) than it does."""
+    """Return the inputs of fused attention with a mask that hides the ``hidden`` keys as well.
+
+    named: the inputs by name. hidden: boolean, (..., query, key).
+    """
     mask, visible = named.get("attn_mask"), ~hidden
     if named.get("is_causal"):
         visible = visible.tril()
@@ -257,9 +268,9 @@ def _hidden(named: dict[str, Any], hidden: Tensor) -> dict[str, Any]:
 
 
 def _require_another(seen: Tensor, hidden: Tensor) -> None:
-    """UsageError where a row of scores, or of a mask, loses its last visible key.
+    """Raise UsageError if a row of scores, or of a mask, loses its last visible key.
 
-    The softmax would then run over keys that a mask keeps from the query.
+    The softmax would then run over keys that the model's mask hides from the query.
     """
     blind = seen.amax(-1) <= torch.finfo(seen.dtype).min / 2
     if bool((hidden.any(-1) & blind).any()):
@@ -267,7 +278,7 @@ def _require_another(seen: Tensor, hidden: Tensor) -> None:
 
 
 class MaskWatch(SoftmaxWatch):
-    """While active, notes which keys each softmax leaves out."""
+    """Records which keys each softmax leaves out while it is active."""
 
     def __init__(self, batch: int, lengths: Collection[int]) -> None:
         super().__init__(batch, lengths)
@@ -286,9 +297,10 @@ class MaskWatch(SoftmaxWatch):
         return weights
 
     def mask_of(self, weights: Tensor) -> Tensor | None:
-        """Return (batch, query, key), True where some head sees the key; None where not noted.
+        """Return (batch, query, key), True where some head sees the key; None if not recorded.
 
-        weights: what the model reports, which are the very memory that a softmax gave.
+        weights: the tensor that the model reports; its memory must be the one that a softmax
+            returned.
         """
         place = weights.untyped_storage().data_ptr()
         for noted, seen in self._seen:
@@ -298,9 +310,9 @@ class MaskWatch(SoftmaxWatch):
 
 
 class StrayAttention(SoftmaxWatch):
-    """While active, attention that our function did not make raises IncompleteError.
+    """Raises IncompleteError for attention that our function did not make, while it is active.
 
-    Set ``allowed`` while the observed function itself runs.
+    The attribute ``allowed`` is set while the observed function itself runs.
     """
 
     def __init__(self, batch: int, lengths: Collection[int]) -> None:
@@ -313,22 +325,22 @@ class StrayAttention(SoftmaxWatch):
         return compute()
 
 
-# Threads that share a model, or models that share a config, take turns; all others run at once.
+# Threads that share a model, or models that share a config, take turns. All others run at once.
 _locks: WeakValueDictionary[int, Any] = WeakValueDictionary()
 _locks_guard = Lock()
 
 
 _PLAIN = ("eager", "sdpa", None)
-"""Implementations whose masks can be told; what others make can be had from eager as well."""
+"""Implementations whose masks can be read. Eager attention is used instead of all others."""
 
 
 @contextmanager
 def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Iterator[None]:
-    """Set every module of ``model`` to evaluation, and every config to ``implementation``.
+    """Set all modules to evaluation and all configs to ``implementation`` in this context.
 
-    Experts in float64 run one by one, which alone has that type.
-    None leaves each config its own where that is eager or sdpa, and makes it eager elsewhere.
-    At exit, also after an exception, configs and modules are as they were.
+    None keeps each config's own implementation if it is eager or sdpa, and otherwise sets eager.
+    Experts in float64 run one by one, because grouped matrix products lack that type. At exit, also
+    after an exception, configs and modules are as they were.
     """
     modules, configs = list(model.modules()), _configs(model)
     with ExitStack() as held:
@@ -342,7 +354,7 @@ def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Itera
             for key, config in configs.items():
                 attention, experts = found[key]
                 own = attention if attention in _PLAIN else "eager"
-                wide = model.dtype == torch.float64  # grouped matrix products do not have it
+                wide = model.dtype == torch.float64  # grouped matrix products lack float64
                 _set(config, implementation or own, "eager" if wide and experts else experts)
             yield
         finally:
@@ -353,7 +365,7 @@ def borrowed(model: PreTrainedModel, implementation: str | None = None) -> Itera
 
 
 def implementations(model: PreTrainedModel) -> set[str | None]:
-    """Return what the configs of the model and of its parts name."""
+    """Return the attention implementations that the configs of the model and its parts name."""
     return {config._attn_implementation for config in _configs(model).values()}
 
 
@@ -369,23 +381,20 @@ def _set(config: Any, attention: str | None, experts: str | None) -> None:
 
 
 def _configs(model: PreTrainedModel) -> dict[int, Any]:
-    """By ``id`` every config that some module of the model has."""
     found = [getattr(module, "config", None) for module in model.modules()]
     named = [config for config in found if hasattr(config, "_attn_implementation_internal")]
     return {id(config): config for config in named}
 
 
 def _locks_of(keys: list[int]) -> list[Any]:
-    """Return one lock per key, always in the same order so that two threads cannot wait for each
-    other.
-    """
+    """Return one lock for each key, in one order, so that two threads cannot block each other."""
     with _locks_guard:
         return [_locks.setdefault(key, RLock()) for key in keys]
 
 
 @contextmanager
 def without_recording_hooks(model: PreTrainedModel) -> Iterator[None]:
-    """Remove the hooks that transformers installs for good when weights are first asked for."""
+    """Run without the hooks that transformers installs when weights are first requested."""
     hooks = [(module, set(module._forward_hooks)) for module in model.modules()]
     marked = [module for module in model.modules() if _MARK in module.__dict__]
     try:

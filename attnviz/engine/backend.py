@@ -1,4 +1,4 @@
-"""What runs a model, NumPy or torch, behind one protocol: the rest of the engine asks for no class.
+"""The protocol of what runs a model, in NumPy or torch. The rest of the engine asks for no class.
 
 A new kind of model needs a class with these methods, and a line in ``backend_of``.
 """
@@ -29,9 +29,9 @@ if TYPE_CHECKING:  # torch only where needed
 class Backend(Protocol):
     """Runs one model.
 
-    in_order: whether logits of self-attention are always those of the next token; False if that
-        must be tried.
-    Each method raises UnsupportedError if the architecture does not allow it.
+    in_order: True if the logits of self-attention always predict the next token; False if this must
+        be found out by a trial.
+    Every method raises UnsupportedError if the architecture does not allow it.
     """
 
     in_order: bool
@@ -39,43 +39,44 @@ class Backend(Protocol):
     def observe(
         self, observer: Observer, inputs: Sequence[Input], *, cells: int | None = BLOCK_CELLS
     ) -> None:
-        """Run over inputs of one length in a single pass, and hand over what is wanted.
+        """Run the model once over inputs of one length; hand the wanted weights to ``observer``.
 
-        cells: weights of a block; None for whole matrices. Raises UsageError if the memory does
-        not hold what can only be observed whole.
+        cells: the number of weights in a block; None hands over whole matrices.
+        Raises UsageError if whole matrices are needed and do not fit into memory.
         """
         ...
 
     def observe_queries_keys(
         self, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads
     ) -> None:
-        """Run over tokens, and hand over the queries and keys of each wanted layer.
+        """Run the model; hand the queries and keys of each wanted layer to ``observe``.
 
-        Of an encoder–decoder it is the encoder. Raises UnsupportedError also if the model does more
-        with them than scale, add and softmax.
+        wants: returns True for a wanted layer. Of an encoder–decoder the encoder is observed.
+        Raises UnsupportedError also if the model does more with them than scale, add and softmax.
         """
         ...
 
     def open_heads(self, kind: Kind, given: Input, causal: bool) -> tuple[Run, tuple[str, ...]]:
-        """Return what runs inputs, and notes on what of the heads cannot be seen.
+        """Return a function that runs inputs, and notes on what of the heads cannot be observed.
 
-        given: an input on which a torch model is tried. causal: whether its logits are of the next
-        token.
+        kind: the kind of attention. given: an input on which a torch model is tried.
+        causal: True if the model's logits predict the next token.
         """
         ...
 
     def open_reader(
         self, tokens: Tokens, begun: Tokens, kind: Kind, removed: Collection[Head]
     ) -> Reader:
-        """Return what reads the text that grows from ``begun``, without the ``removed`` heads.
+        """Return a reader of a text that grows from ``begun``, with ``removed`` heads set to zero.
 
-        tokens: what an encoder reads. Raises UsageError for heads that are not there,
-        UnsupportedError also if the model does not tell what follows.
+        tokens: what an encoder reads. kind: the attention to observe.
+        Raises UsageError for heads that do not exist, UnsupportedError also if the model does not
+        predict the next token.
         """
         ...
 
     def open_attributor(self, given: Input) -> Attributor:
-        """Return what takes logits apart, tried on an input like those to come.
+        """Return an object that splits logits into contributions, tried on ``given``.
 
         Raises UsageError if the model predicts no tokens.
         """
@@ -84,15 +85,15 @@ class Backend(Protocol):
     def path_reads(
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
     ) -> Sequence[PathRead]:
-        """Run two texts of one length, and return what every layer's heads read in both of them.
+        """Run two texts of one length, and return what the heads of every layer read in both.
 
-        senders: heads of whose outputs the parts in the difference are wanted. Raises UsageError
-        for a head that does not exist.
+        senders: the heads whose share in the difference is wanted.
+        Raises UsageError for a head that does not exist.
         """
         ...
 
     def open_cutter(self, kind: Kind, given: Input) -> Cutter:
-        """Return what runs the model with edges of attention cut."""
+        """Return an object that runs the model with edges of attention cut."""
         ...
 
     def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
@@ -115,10 +116,13 @@ class Backend(Protocol):
 
 
 def backend_of(model: Model) -> Backend:
-    """Return what runs a model; UnsupportedError for what neither NumPy nor transformers runs."""
+    """Return the backend that runs ``model``.
+
+    Raises UnsupportedError for a model that neither NumPy nor transformers runs.
+    """
     if isinstance(model, OwnAttention):
         return OwnBackend(model)
-    from attnviz.models.bundled import Bundled  # what is imported to load these is not small
+    from attnviz.models.bundled import Bundled  # these imports are slow
 
     if isinstance(model, Bundled):
         return BundledBackend(model)

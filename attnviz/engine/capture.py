@@ -1,4 +1,4 @@
-"""Run a model, whatever runs it, and hand over its attention: from a text to a record of it."""
+"""Run any model over a text, and return the record of its attention."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from attnviz.models.model import Model, TwoStackModel, TwoTextModel
 from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
 
 _ROUNDING = 0.02
-"""How far a row of 16-bit weights may be from one by rounding alone."""
+"""How far the sum of a row of 16-bit weights may be from one by rounding alone."""
 
 _DECODER_KINDS = ("decoder", "cross")
 _TARGET_TOKENS = 64
-"""The longest decoder text that a model writes for itself."""
+"""The largest number of tokens of a decoder text that the model writes for itself."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Choice:
     """Which part of a model's attention over a text is wanted.
 
     layers, heads: as typed after ``--layer`` and ``--head``, numbered from ``index_base``.
-    kind, target: of an encoder–decoder, or of one text that looks at another; None for the
-        model's own default.
-    truncate: cut a text that is longer than the model's context rather than refuse it.
-    no_known_labels: leave out labels of heads that were measured before.
+    kind, target: the kind of attention and the second text, of an encoder–decoder or of two texts;
+        None takes the model's default.
+    truncate: True cuts a text that is longer than the model's context; otherwise it is refused.
+    no_known_labels: True leaves out labels of heads that were measured before.
     """
 
     layers: str | None = None
@@ -45,10 +45,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Asked:
-    """What is wanted of a model over one text, checked.
+    """A checked request for a model's attention over one text.
 
-    given: what it reads; of mha's cross attention the target holds the queries.
-    heads: the chosen ones of each layer, None for all.
+    given: what the model reads. For the cross attention of ``mha`` its target holds the queries.
+    heads: the chosen heads of each layer; None means all.
     """
 
     given: Input
@@ -57,8 +57,9 @@ class Asked:
 
 
 def asked(model: Model, text: str, choice: Choice) -> Asked:
-    """Return a text as ``choice`` wants it read; UsageError where that, or the memory, does not
-    fit.
+    """Return the checked request for ``text`` as ``choice`` describes it.
+
+    Raises UsageError if the choice or the text does not fit the model, or the memory is too small.
     """
     kind = attention_kind(model, choice, across=True)
     info = model.info
@@ -78,9 +79,9 @@ def asked(model: Model, text: str, choice: Choice) -> Asked:
 
 
 def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, bool]:
-    """Run ``model`` over ``text``; the record, and whether the choice left out any head.
+    """Return the record of ``model`` over ``text``, and True if the choice left out any head.
 
-    Raises UsageError where the choice, the text or the memory does not fit the model.
+    Raises UsageError if the choice, the text or the memory does not fit the model.
     """
     given, kind, heads = (wanted := asked(model, text, choice)).given, wanted.kind, wanted.heads
     record = capture(model, given.text, kind=kind, target=given.target, heads=heads)
@@ -88,9 +89,10 @@ def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionReco
 
 
 def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kind:
-    """Return the chosen kind, or the model's first; UsageError for one that it does not have.
+    """Return the chosen kind of attention, or the model's first.
 
-    across: take the cross attention of a ``TwoTextModel`` too.
+    across: True also accepts the cross attention of a ``TwoTextModel``.
+    Raises UsageError for a kind that the model does not have.
     """
     kind, kinds = choice.kind or model.kinds[0], model.kinds
     if isinstance(model, TwoTextModel):
@@ -111,9 +113,10 @@ def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kin
 
 
 def encoded(model: Model, text: str, truncate: bool | None) -> Tokens:
-    """Return the text's tokens; UsageError where there are none, or more than the context holds.
+    """Return the tokens of ``text``.
 
-    truncate: cut it there; None where that is no choice.
+    truncate: True cuts the text at the model's context; None is for callers without that option.
+    Raises UsageError if there are no tokens or, without truncation, more than the context holds.
     """
     tokens = model.encode(text)
     if not len(tokens):
@@ -130,9 +133,10 @@ def encoded(model: Model, text: str, truncate: bool | None) -> Tokens:
 
 
 def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Tokens:
-    """Return the decoder's tokens: the user's text, or what the model itself writes.
+    """Return the decoder's tokens: those of the user's text, or those that the model itself writes.
 
-    Raises UsageError for a text that the decoder has no room for.
+    tokens: what the encoder reads.
+    Raises UsageError if the decoder has no room for the user's text.
     """
     limit = model.target_context
     if choice.target is None:
@@ -151,17 +155,17 @@ def target_tokens(model: TwoStackModel, tokens: Tokens, choice: Choice) -> Token
 def written_targets(
     model: Model, texts: Sequence[Tokens], choice: Choice | None = None
 ) -> tuple[Tokens, ...]:
-    """Return the decoder's tokens for each text; empty for models without a decoder."""
+    """Return the decoder's tokens for each text, or an empty tuple for models without a decoder."""
     if not isinstance(model, TwoStackModel) or "decoder" not in model.kinds:
         return ()
     return tuple(target_tokens(model, text, choice or Choice()) for text in texts)
 
 
 def _looking_tokens(model: TwoTextModel, tokens: Tokens, choice: Choice) -> Tokens:
-    """Return the queries of cross attention; UsageError where they are missing or a mask makes no
-    sense.
+    """Return the tokens that are the queries of cross attention.
 
-    tokens: of the text that gives the keys and the values.
+    tokens: the text of the keys and values.
+    Raises UsageError if the queries' text is missing or a mask is impossible.
     """
     if choice.target is None:
         raise UsageError(
@@ -177,7 +181,10 @@ def _looking_tokens(model: TwoTextModel, tokens: Tokens, choice: Choice) -> Toke
 
 
 def require_maps(heads: int, queries: int, keys: int, advice: str) -> None:
-    """Refuse maps that the memory cannot hold before the model runs."""
+    """Raise UsageError before the model runs if the memory cannot hold the attention maps.
+
+    heads, queries, keys: the size of the maps. advice: the end of the message, what to do instead.
+    """
     require_room(
         f"the maps of {heads:,} heads over {queries:,} x {keys:,} tokens take",
         4 * heads * queries * keys,
@@ -193,15 +200,14 @@ def capture(
     target: Tokens | None = None,
     heads: Mapping[int, Container[int]] | None = None,
 ) -> AttentionRecord:
-    """Return the attention of ``model`` over ``tokens``.
+    """Return the record of the attention of ``model`` over ``tokens``.
 
     kind: one of ``model.kinds``, or ``cross`` of a ``TwoTextModel``.
-    target: the decoder's tokens, or those that look; needed for the kinds ``decoder`` and
-        ``cross``.
+    target: the tokens of the decoder or of the queries; required for ``decoder`` and ``cross``.
     heads: the heads to keep of each layer; None keeps all.
 
-    Raises UnsupportedError where the architecture's attention cannot be observed, UsageError
-    where no chosen layer has a chosen head.
+    Raises UnsupportedError if the architecture's attention cannot be observed, UsageError if no
+    chosen layer has a chosen head.
     """
     keep = KeepWeights(kind, heads)
     backend_of(model).observe(keep, [Input(tokens, target)], cells=None)
@@ -211,7 +217,7 @@ def capture(
 
 
 def no_such_head() -> UsageError:
-    """Return the error where what was chosen is not there, in a model whose layers differ."""
+    """Return the error for a chosen head that no layer has, in a model whose layers differ."""
     return UsageError(
         "none of the chosen layers has such a head: choose others with --layer or --head"
     )
@@ -220,7 +226,7 @@ def no_such_head() -> UsageError:
 def record_of(
     model: Model, given: Input, kind: Kind, layers: tuple[LayerWeights, ...]
 ) -> AttentionRecord:
-    """Return the record of weights that ``model`` had over ``given``."""
+    """Return the record of the weights of ``layers`` that ``model`` had over ``given``."""
     tokens = given.text
     if kind not in _DECODER_KINDS:
         given = Input(tokens)
@@ -229,21 +235,19 @@ def record_of(
     else:
         causal = kind != "cross" and all(map(_sees_no_future, layers))
     weights = [layer.weights for layer in layers]
-    notes = model.info.notes + model.notes_for(tokens)  # the run may have found what is broken
+    notes = model.info.notes + model.notes_for(tokens)  # only the run may have found overflow
     notes += no_numbers(model.info, weights) + _lost_weight(layers)
     info = replace(model.info, notes=notes)
     return AttentionRecord(info, kind, causal, given.queries(kind), given.keys(kind), layers)
 
 
 def _sees_no_future(layer: LayerWeights) -> bool:
-    """Return whether every weight of a query on a later key is exactly zero, or no number at
-    all.
-    """
+    """Return True if every weight of a query on a later key is exactly zero or not a number."""
     return layer.weights.shape[-1] > 1 and not (np.triu(layer.weights, 1) > 0).any()
 
 
 def _lost_weight(layers: tuple[LayerWeights, ...]) -> tuple[str, ...]:
-    """Return a note where rows do not sum to one, as with the learned sinks of gpt_oss."""
+    """Return a note if rows do not sum to one, as with the learned sinks of gpt_oss."""
     sums = np.concatenate([layer.weights.sum(-1).ravel() for layer in layers])
     least = float(np.min(sums[~np.isnan(sums)], initial=1.0))
     if least > 1 - _ROUNDING:

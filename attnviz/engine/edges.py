@@ -1,8 +1,8 @@
-"""Attention knockout: an edge from a query to a key cut in some heads, and what is predicted then.
+"""Attention knockout: cut edges from a query to a key in some heads, and measure the predictions.
 
-The score of the edge becomes −inf before the softmax, which runs over the keys that are left; all
-else runs as ever. Geva et al. 2023, "Dissecting Recall of Factual Associations in Auto-Regressive
-Language Models", section 4.
+The score of an edge becomes −inf before the softmax, which then runs over the remaining keys.
+Everything else runs as usual. Geva et al. 2023, "Dissecting Recall of Factual Associations in
+Auto-Regressive Language Models", section 4.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Heads = Collection[tuple[int, int]]
 """Pairs (layer, head)."""
 
 MOST_MASKED = 64
-"""Words that are hidden from a masked model one by one for the loss of a text."""
+"""The largest number of words that are hidden from a masked model, one by one, to measure the loss
+of a text."""
 
 NOTHING_LEFT = (
     "a query can attend to no other key than the one that is cut: nothing would be left, choose "
@@ -36,12 +37,12 @@ NOTHING_LEFT = (
 
 @dataclass(frozen=True)
 class EdgePrediction:
-    """What a model predicts of one text.
+    """The predictions of a model for one text.
 
-    places: the positions of the text that it predicts of which the predictions are kept.
-    log_probabilities: (place, word) of the token after each place; of a masked model, of the token
+    places: the positions whose predictions are kept.
+    log_probabilities: (place, word), of the token after each place; of a masked model, of the token
         at that place while it is hidden.
-    losses: (token,) nats of each token, NaN where it was not predicted.
+    losses: (token,) in nats; NaN for a token that was not predicted.
     """
 
     places: tuple[int, ...]
@@ -50,20 +51,20 @@ class EdgePrediction:
 
     @property
     def loss(self) -> float:
-        """Nats per token, mean over those that were predicted; NaN where none was."""
+        """Return the mean of the losses in nats per predicted token; NaN if none was predicted."""
         known = self.losses[~np.isnan(self.losses)]
         return float(known.mean()) if known.size else float("nan")
 
     def kl(self, other: EdgePrediction) -> NDArray[np.float64]:
-        """KL(this ‖ other) at each place, in nats, at least 0."""
+        """Return KL(this ‖ other) at each place, in nats, at least 0."""
         return kl_divergence(self.log_probabilities, other.log_probabilities)
 
 
 class CutPass(NamedTuple):
     """One pass that is to run.
 
-    places: the positions whose whole predictions are wanted. words: pairs of a position and the
-    token there whose loss is wanted.
+    places: the positions whose predictions over the whole vocabulary are wanted.
+    words: pairs of a position and the token whose loss is wanted there.
     """
 
     given: Input
@@ -74,7 +75,7 @@ class CutPass(NamedTuple):
 class Cutter(Protocol):
     """Runs a model with edges cut.
 
-    name: of the model's class. predicts: whether it has a language-model head.
+    name: the model's class. predicts: True if the model has a language-model head.
     mask_id: the token that hides a word from a masked model; None if there is none.
     """
 
@@ -83,16 +84,17 @@ class Cutter(Protocol):
     mask_id: int | None
 
     def check(self, given: Input) -> None:
-        """Raise UnsupportedError if the model runs otherwise while its scores are edited."""
+        """Raise UnsupportedError if editing scores changes results even when no edge is cut."""
         ...
 
     def run(
         self, passes: Iterable[CutPass], heads: Heads, edges: Edges
     ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Yield of each pass the log-probabilities (place, word) and the losses of its words.
+        """Yield each pass's log-probabilities (place, word) and its words' losses, in nats.
 
-        heads: those in which the edges are cut. Raises UsageError for a head that does not exist,
-        and if a query would see no key; UnsupportedError if an edge cannot be cut.
+        heads, edges: each edge is cut in each of these heads.
+        Raises UsageError if a head does not exist or a query would see no key, UnsupportedError if
+        an edge cannot be cut.
         """
         ...
 
@@ -100,10 +102,11 @@ class Cutter(Protocol):
 class CutScan:
     """A model and one text, ready for edges to be cut.
 
-    cutter: runs a model with a language model's head. given: at least two tokens.
-    causal: whether each token predicts the next one; else a token is predicted while it is hidden.
-    Raises UnsupportedError for a model without such a head or that runs otherwise while its
-    scores are edited, UsageError for a text of one token.
+    cutter: runs the model. given: a text of at least two tokens.
+    causal: True if each token predicts the next one; otherwise a token is predicted while it is
+        hidden.
+    Raises UnsupportedError if the model has no language-model head, or if editing its scores
+    changes its results; UsageError for a text of one token.
     """
 
     def __init__(self, cutter: Cutter, given: Input, causal: bool) -> None:
@@ -132,23 +135,25 @@ class CutScan:
         losses: bool = True,
         on_pass: Callable[[], None] = lambda: None,
     ) -> EdgePrediction:
-        """Return what is predicted without the edges in these heads; plainly where there are none.
+        """Return the predictions with the edges cut in these heads; empty ``heads`` cut none.
 
-        losses: whether those of the tokens are measured, of a masked model of at most
-            ``MOST_MASKED`` evenly spaced words.
+        places: the positions whose predictions are kept.
+        losses: True measures the loss of each token; of a masked model at most ``MOST_MASKED``
+            evenly spaced ones.
+        on_pass: called after each pass of the model.
         """
         passes = self._passes(places, losses)
         kept: dict[int, NDArray[np.float64]] = {}
         found = np.full(len(self._given.predicted), np.nan)
         for one, (logs, lost) in zip(passes, self._cutter.run(passes, heads, edges), strict=True):
             kept |= zip(one.places, logs, strict=True)
-            # Of a causal model a word's loss is that of the token that comes next.
+            # In a causal model the loss of a word belongs to the token after it.
             found[[place + self.causal for place, _ in one.words]] = lost
             on_pass()
         return EdgePrediction(tuple(places), np.stack([kept[place] for place in places]), found)
 
     def passes(self, places: Sequence[int], losses: bool) -> int:
-        """Return how many times the model runs for one outcome."""
+        """Return the number of passes that ``outcome`` makes for these arguments."""
         return len(self._passes(places, losses))
 
     def _passes(self, places: Sequence[int], losses: bool) -> list[CutPass]:

@@ -1,4 +1,4 @@
-"""Edges that are cut in a stack that NumPy runs: each head has a mask of its own."""
+"""Cut edges in a stack that NumPy runs: each head has its own mask."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from attnviz.models.stack_model import StackModel
 from attnviz.records import Input
 
 _LOGITS = 2**22
-"""Log-probabilities that are formed at once."""
+"""The number of log-probabilities that are computed at once."""
 
 
 class NumpyCutter:
-    """A stack in NumPy; see ``Cutter``."""
+    """Cuts edges in a NumPy stack; see ``Cutter``."""
 
     def __init__(self, model: StackModel) -> None:
         self._model = model
@@ -29,7 +29,7 @@ class NumpyCutter:
         self.mask_id = model.mask_id
 
     def check(self, given: Input) -> None:
-        """Do nothing: a mask that hides nothing is added to no score."""
+        """Do nothing: in NumPy a mask that hides no key changes no score."""
 
     def run(
         self, passes: Iterable[CutPass], heads: Heads, edges: Edges
@@ -43,7 +43,7 @@ class NumpyCutter:
             yield found
 
     def _masks(self, tokens: int, heads: Heads, edges: Edges) -> dict[int, NDArray[np.bool_]]:
-        """Return by layer which keys each head's queries see: (head, query, key)."""
+        """Return for each layer a boolean (head, query, key), True if the query may see the key."""
         masks: dict[int, NDArray[np.bool_]] = {}
         for layer, head in heads:
             if layer not in masks:
@@ -64,10 +64,14 @@ class NumpyCutter:
         places: tuple[int, ...],
         words: tuple[tuple[int, int], ...],
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return what a pass ends in: the whole predictions, and the losses of the words."""
+        """Return the log-probabilities (place, word) and the losses of the words.
+
+        end: the final hidden states (token, width).
+        """
         stack, size = self._model.stack, max(1, _LOGITS // self._model.stack.shape.vocabulary)
         logs, losses = np.empty((len(places), stack.shape.vocabulary)), np.empty(len(words))
-        # All of a text's rows where losses are wanted: others would round the same row otherwise.
+        # If losses are wanted, all rows of a text are computed: the same row may round otherwise in
+        # another batch.
         read = range(len(end)) if len(words) > 1 else sorted({*places, *(at for at, _ in words)})
         for start in range(0, len(read), size):
             some = read[start : start + size]

@@ -1,4 +1,4 @@
-"""Edges that are cut in a running torch model, whose scores are edited before the softmax."""
+"""Cut edges in a running torch model by editing its scores before the softmax."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from attnviz.records import Input
 
 @contextmanager
 def cutting(model: PatchableModel, heads: Heads, edges: Edges, given: Input) -> Iterator[None]:
-    """While this is open, passes of the borrowed ``model`` over ``given`` run without the edges.
+    """Run the borrowed ``model`` over ``given`` without these edges inside this context.
 
-    heads: those in which they are cut. Raises UsageError for a head that does not exist, and while
-    it runs UnsupportedError where an edge cannot be cut.
+    heads: the heads in which the edges are cut.
+    Raises UsageError for a head that does not exist, and while the model runs UnsupportedError if
+    an edge cannot be cut.
     """
     check_heads(model.heads, heads)
     by_layer: dict[int, list[int]] = {}
@@ -44,7 +45,7 @@ def cutting(model: PatchableModel, heads: Heads, edges: Edges, given: Input) -> 
 
 
 class TorchCutter:
-    """A torch model; see ``Cutter``."""
+    """Cuts edges in a torch model; see ``Cutter``."""
 
     def __init__(self, model: PatchableModel) -> None:
         self._model = model
@@ -70,7 +71,7 @@ class TorchCutter:
                 yield logs[list(places)].cpu().numpy(), lost.cpu().numpy()
 
     def _run(self, given: Input, heads: Heads, edges: Edges) -> Tensor:
-        """Log-probabilities (token, word), float64."""
+        """Return the log-probabilities (token, word) in float64."""
         if not heads:
             logits = self._model.run(given)
         else:

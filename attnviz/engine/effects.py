@@ -1,4 +1,4 @@
-"""What crosses the layers when heads are ablated: what is asked for, what it cost, on which texts.
+"""The data of ablations: what is requested, what it costs, and on which texts.
 
 The loss is that of Michel et al. 2019; the other metrics are defined as usual, see ``METRICS``.
 """
@@ -12,36 +12,38 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from attnviz.engine.patching import Site
 from attnviz.errors import UsageError
 
-if TYPE_CHECKING:  # the options name the metrics, and a help needs no NumPy
+if TYPE_CHECKING:  # the options name the metrics, and --help needs no NumPy
     import numpy as np
     from numpy.typing import NDArray
 
 Unit = Literal["head", "kv-head", "layer"]
-"""What one ablation takes: a query head, all that share a key/value head, or a layer's heads."""
+"""The heads of one ablation: a query head, all heads that share a key/value head, or all of a
+layer."""
 
 Mode = Literal["zero", "mean", "resample"]
-"""What takes an ablated head's place: nothing, its mean, or its output over another text."""
+"""What replaces an ablated head's output: zero, its mean, or its output over another text."""
 
 Method = Literal["exact", "gradient", "budget"]
-"""Measured; estimated to first order; or estimated first and the top of it measured."""
+"""``exact`` measures, ``gradient`` estimates to first order, ``budget`` estimates all and measures
+the largest."""
 
 Positions = Literal["all", "last"]
-"""Which predictions count: all of the text, or what is predicted at its end."""
+"""Which predictions count: all of the text, or only those at its end."""
 
 Metric = Literal["loss_delta", "kl", "flip_rate", "output_mse", "output_cosine", "logit_diff"]
 """The names of the metrics in options, records and files."""
 
 
 class MetricInfo(NamedTuple):
-    """What a metric of an ablation is called, counted in and read as.
+    """How a metric of an ablation is named, shown and interpreted.
 
-    label: short, of its column. title: what grows when a head is ablated. unit: behind a value;
-        empty where it has none.
-    meaning: what a reader must know, one clause.
-    signed: whether an ablation can make it negative; else it is at least zero.
-    factor: from the stored number to the shown one. percent: shown as a percentage.
-    matters: the sign that an ablation has where the head did what the metric asks for.
-    aside: whether it has a column next to the metric that ranks.
+    label: a short name for a column. title: a long name.
+    unit: shown behind a value; empty if it has none.
+    meaning: one clause that explains the number to a reader.
+    signed: True if an ablation can make it negative; otherwise it is at least zero.
+    factor: the shown number divided by the stored one. percent: True shows it as a percentage.
+    matters: +1 or −1, the sign of the metric when the removed head had served what it measures.
+    aside: True if it gets a column next to the metric that ranks.
     """
 
     label: str
@@ -83,24 +85,24 @@ METRICS: Mapping[Metric, MetricInfo] = {
     ),
 }
 # fmt: on
-"""Every metric there is: options, columns, legends and files go through these rows."""
+"""All metrics; options, columns, legends and files use these rows."""
 
 
 @dataclass(frozen=True)
 class ScanOptions:
-    """The choices that decide the numbers.
+    """The choices that decide the numbers of a scan.
 
-    mode: what takes the place of an ablated head.
-    positions: which predictions count. ``last``: of what follows the text; and the loss of its
-        last token.
-    pair: token ids of answer and foil for ``logit_diff``, or None.
-    per_position: with ``mean``, a mean for each position apart instead of one over all.
-    draws: with ``resample``, from how many other texts values are taken for each text.
-    seed: of draws and of the control's directions.
-    control: instead of each ablation, take off a random direction of equal norm.
-    token_losses: whether the loss of each token is kept.
-    max_memory: bytes that a scan may hold; None for a share of what is free.
-    Raises UsageError for numbers that make no sense.
+    mode: what replaces the output of an ablated head.
+    positions: which predictions count; ``last`` counts the prediction after the text, and the loss
+        of the text's last token.
+    pair: the token ids of answer and foil for ``logit_diff``, or None.
+    per_position: True uses a separate mean for each position; only for the mode ``mean``.
+    draws: the number of other texts that values are taken from for each text; for ``resample``.
+    seed: of the draws and of the control's random directions.
+    control: True removes a random direction of equal norm instead of each ablation.
+    token_losses: True keeps the loss of each token.
+    max_memory: the bytes that a scan may hold; None uses a share of the free memory.
+    Raises UsageError for numbers out of range.
     """
 
     mode: Mode = "zero"
@@ -124,10 +126,10 @@ class ScanOptions:
 
 @dataclass(frozen=True, order=True)
 class Variant:
-    """One ablation: heads that are taken out together.
+    """One ablation: heads that are removed together.
 
     heads: (layer, head) pairs without repetition, in ascending order, of any number of layers.
-    name: what to call it where the heads alone do not say it, such as ``head 3 of every layer``.
+    name: a name such as ``head 3 of every layer``; None if the heads alone describe the ablation.
     """
 
     heads: tuple[tuple[int, int], ...]
@@ -159,16 +161,15 @@ class Variant:
 
 @dataclass(frozen=True)
 class Scores:
-    """What some ablations cost over one text: one piece of a scan, complete by itself.
+    """The costs of some ablations over one text: one complete piece of a scan.
 
-    text: index of the text.
-    variants: index of each ablation among those of the scan.
+    text: the index of the text. variants: the index of each ablation among those of the scan.
     metrics: (ablations,) float64 for each metric that the model and the text have.
-    baseline: the clean model's own numbers on this text; ``loss`` in nats per token, where the
-        model has one, and ``logit_diff`` where it was asked for.
-    errors: where values come from other texts, the standard error over their draws, as ``metrics``.
-    token_losses: (ablations, tokens) or None: how much worse each token is predicted, in nats;
-        NaN for a token that is not predicted, such as the first.
+    baseline: the clean model's own numbers on this text: ``loss`` in nats per token if the model
+        has one, and ``logit_diff`` if it was requested.
+    errors: the standard errors over draws, shaped as ``metrics``; only for values from other texts.
+    token_losses: (ablations, tokens) or None: the increase of each token's loss in nats; NaN for a
+        token that is not predicted, such as the first.
     """
 
     text: int

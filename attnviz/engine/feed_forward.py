@@ -1,9 +1,9 @@
-"""Where the feed-forward block of each layer puts out what it adds to the residual stream.
+"""Find where the feed-forward block of each layer puts out what it adds to the residual stream.
 
-No family is known by name. What the block of a layer calls beside its attention makes up the
-feed-forward block; what that adds comes out of the smallest module around the last matrix that is
-called without which none of the other matrices matters. This is tried on a few tokens: that
-module's output is held while every other matrix of the layer puts out something else.
+No family is known by name. The feed-forward block is all that a layer calls next to its attention.
+What it adds is the output of the smallest suitable module around the last matrix that is called. A
+module is suitable if the layer's result stays the same when its output is held while every other
+matrix of the layer puts out something else. This is tried on a few tokens.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from attnviz.errors import UnsupportedError
 from attnviz.records import Input
 
 _OTHERWISE = 3.0
-"""Added to what other matrices put out."""
+"""The number that the trial adds to the outputs of the other matrices."""
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """What a layer calls beside its attention.
+    """The modules that a layer calls next to its attention.
 
-    block: the module around it all. modules: all of them; matrices: those with weights of two axes
-    or more. outer: by ``id`` of each the module around it, up to the block.
+    block: the module around them. modules: all of them.
+    matrices: those with weights of two or more axes.
+    outer: the module around each one, by ``id``, up to the block.
     """
 
     block: nn.Module
@@ -41,17 +42,17 @@ class _Layer:
     outer: Mapping[int, nn.Module]
 
     def around(self, module: nn.Module) -> Iterator[nn.Module]:
-        """Yield the module, and what lies around it within the block."""
+        """Yield the module, then each module around it up to the block."""
         while module is not self.block:
             yield module
             module = self.outer[id(module)]
 
 
 def find_feed_forward(model: PatchableModel, probe: Input) -> dict[int, nn.Module]:
-    """By layer the module whose output, or the first entry of it, is what is added.
+    """Return for each layer the module whose (first) output is added to the residual stream.
 
-    model: borrowed. probe: a few tokens. Where layers share a module each names it.
-    Raises UnsupportedError where it cannot be told.
+    model: borrowed. probe: an input of a few tokens. Layers that share a module all name it.
+    Raises UnsupportedError if the module cannot be determined.
     """
     layers = {
         point.layer: _layer(model, point)
@@ -76,9 +77,9 @@ def find_feed_forward(model: PatchableModel, probe: Input) -> dict[int, nn.Modul
 
 
 def _candidates(layer: _Layer, plain: _Outputs) -> list[nn.Module]:
-    """Return the last matrix that is called, and what lies around it, where they put out a stream.
+    """Return those of the last called matrix and the modules around it that put out a stream.
 
-    (1, token, width), or texts and tokens in one axis.
+    A stream is (1, token, width), or has texts and tokens in one axis.
     """
     last = max(layer.matrices, key=lambda module: plain.last.get(id(module), -1))
     stream = plain.of[id(layer.block)][0].shape
@@ -97,7 +98,10 @@ def _first_wrong(
     chosen: Mapping[int, nn.Module],
     plain: _Outputs,
 ) -> int | None:
-    """Return the first layer that ends otherwise though its module puts out what it did."""
+    """Return the first layer whose result changes although its chosen module's output is held.
+
+    plain: the outputs of an unchanged pass. The result is None if no layer's result changes.
+    """
     held = {id(module): module for module in chosen.values()}
     calls: Counter[int] = Counter()
 
@@ -129,7 +133,7 @@ def _first_wrong(
 
 
 def _layer(model: PatchableModel, point: HookedCall) -> _Layer:
-    """Return the innermost block around an attention that has matrices of another use."""
+    """Return the innermost block around an attention that has matrices outside of the attention."""
     around = enclosing_block(model.root)
     attention = {id(each.module) for each in model.hook_points.found}
     block = around.get(id(point.module))
@@ -146,7 +150,7 @@ def _layer(model: PatchableModel, point: HookedCall) -> _Layer:
 def _others(
     module: nn.Module, around: nn.Module, attention: set[int], outer: dict[int, nn.Module]
 ) -> Iterator[nn.Module]:
-    """Yield all modules but those of attention, noted with what is ``around`` them."""
+    """Yield all modules except those of attention; record the module around each in ``outer``."""
     for child in module.children():
         if isinstance(child, nn.ModuleList):
             yield from _others(child, around, attention, outer)
@@ -162,9 +166,10 @@ def _is_matrix(module: nn.Module) -> bool:
 
 
 class _Outputs:
-    """What modules put out in a pass.
+    """The outputs of modules in one pass.
 
-    of: by ``id`` the first tensor of each call. last: by ``id`` the place of its last call.
+    of: the first tensor of each call, by the module's ``id``.
+    last: the place of the module's last call among all calls, by its ``id``.
     """
 
     def __init__(self) -> None:
@@ -172,7 +177,7 @@ class _Outputs:
         self.last: dict[int, int] = {}
 
     def run(self, model: PatchableModel, probe: Input, modules: Iterable[nn.Module]) -> None:
-        """Run once, and take down what these put out."""
+        """Run the model once, and record the outputs of these modules."""
 
         def keep(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
             tensor = first_of(output)

@@ -1,4 +1,4 @@
-"""What of a transformers model must run so that the wanted attention is computed, and no more."""
+"""Choose the part of a transformers model that must run to compute the wanted attention."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
 
 TWO_STACKS: tuple[Kind, ...] = ("encoder", "decoder", "cross")
-"""What both stacks of an encoder–decoder compute together."""
+"""The kinds of attention that both stacks of an encoder–decoder compute together."""
 
 KINDS: tuple[Kind, ...] = ("self", *TWO_STACKS)
 
@@ -37,15 +37,13 @@ _uncached: WeakSet[nn.Module] = WeakSet()
 class ForwardPass:
     """One run over one batch.
 
-    model: the whole model, whose state is borrowed.
-    module: the part of it that runs.
-    inputs: what it is called with: ``input_ids`` (batch, token) and, of an encoder–decoder,
+    model: the whole model, whose state is borrowed. module: the part of it that runs.
+    inputs: its arguments: ``input_ids`` (batch, token) and, of an encoder–decoder,
         ``decoder_input_ids``.
-    kinds: the kinds of attention that it computes.
-    wanted: those of them of which something is wanted.
-    compare: whether what is observed may be compared with a plain pass first.
-    cached: whether it runs with a cache of keys and values where it can.
-    logits: whether the vocabulary projection sees every token, not one.
+    kinds: the kinds of attention that it computes. wanted: those of them that are wanted.
+    compare: True if the observed pass may first be compared with a plain pass.
+    cached: True runs with a cache of keys and values if the model has one.
+    logits: True lets the vocabulary projection see every token, otherwise only one.
     """
 
     model: PreTrainedModel
@@ -68,19 +66,19 @@ class ForwardPass:
         return {self.inputs[name].shape[1] for name in texts if name in self.inputs}
 
     def queries(self, kind: Kind) -> int:
-        """Return the number of tokens that look."""
+        """Return the number of query tokens."""
         return self.inputs[_TARGET if kind in ("decoder", "cross") else _SOURCE].shape[1]
 
     def keys(self, kind: Kind) -> int:
-        """Return the number of tokens that are looked at."""
+        """Return the number of key tokens."""
         return self.inputs[_TARGET if kind == "decoder" else _SOURCE].shape[1]
 
     def run(self, **options: Any) -> Any:
-        """Call the module; unless ``logits`` are wanted the vocabulary projection sees one token.
+        """Call the module; unless ``logits`` is set, the vocabulary projection sees one token.
 
-        Options that its signature lacks are left out. Its key/value cache stays on: without it the
-        same numbers are laid out differently in memory, and matrix products of another layout
-        round differently.
+        options: keyword arguments of the call; those that the module's signature lacks are left
+            out. The key/value cache stays on: without it the same numbers are laid out differently
+            in memory, and matrix products of another layout round differently.
         """
         if not self.cached or self.module in _uncached:
             options |= {"use_cache": False}
@@ -91,18 +89,18 @@ class ForwardPass:
             return self.module(**self.inputs, **known)
 
     def leave_cache_out(self) -> None:
-        """From now on ``run`` the module without a cache."""
+        """Run the module without a cache from now on."""
         _uncached.add(self.module)
 
     def takes(self, option: str) -> bool:
-        """Return whether the module can be called with this keyword."""
+        """Return True if the module can be called with this keyword."""
         parameters = _parameters(self.module)
         return option in parameters or any(
             parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
         )
 
     def check(self, kind: Kind, weights: Any) -> None:
-        """Refuse weights that are not one matrix over the tokens per text and head."""
+        """Raise UnsupportedError unless ``weights`` are one token matrix per text and head."""
         expected = (self.batch, "heads", self.queries(kind), self.keys(kind))
         shape = tuple(getattr(weights, "shape", ()))
         if len(shape) != 4 or (shape[0], "heads", *shape[2:]) != expected:
@@ -120,10 +118,11 @@ def plan_pass(
     attention_mask: Tensor | None = None,
     decoder_input_ids: Tensor | None = None,
 ) -> ForwardPass:
-    """Choose the part to run: the trunk without its head, or the encoder alone where it suffices.
+    """Return the pass over the smallest part: the trunk without its head, or only the encoder.
 
-    wanted: kinds of attention. Raises UnsupportedError for a model that does not read token ids,
-    UsageError where decoder or cross attention is wanted and there is no decoder text.
+    wanted: the kinds of attention.
+    Raises UnsupportedError for a model that does not read token ids, UsageError if decoder or cross
+    attention is wanted without a decoder text.
     """
     require_token_ids(model)
     inputs = {_SOURCE: input_ids.to(model.device)}
@@ -146,7 +145,7 @@ def plan_pass(
 
 
 def wanted_kinds(observer: Observer, model: nn.Module) -> frozenset[Kind]:
-    """Return the kinds of attention of which the observer wants some layer."""
+    """Return the kinds of attention of which the observer wants at least one layer."""
     # No stack has more layers than modules, whatever its config calls their number; where layers
     # share one module, the config's own count is the larger.
     config: Any = getattr(model, "config", None)
@@ -162,7 +161,7 @@ def _parameters(module: nn.Module) -> Mapping[str, inspect.Parameter]:
 
 @contextmanager
 def _short_vocabulary(module: Any) -> Iterator[None]:
-    """Let the vocabulary projection see one token where the trunk cannot be run without it.
+    """Let the vocabulary projection see only one token if the trunk cannot be run without it.
 
     The weights do not depend on the logits, and the projection takes a third of a small model's
     time. Other threads that use the module meanwhile get all of their logits.

@@ -1,8 +1,9 @@
-"""A text that a language model writes on, a token at a time, and where its heads look meanwhile.
+"""Let a language model continue a text token by token, and record where its heads look.
 
-Temperature divides the scores before the softmax (Ackley et al. 1985); top-k keeps the likeliest
-tokens (Fan et al. 2018, "Hierarchical Neural Story Generation"), top-p the fewest that together
-reach a probability (Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration").
+Temperature divides the scores before the softmax (Ackley et al. 1985). Top-k keeps the k likeliest
+tokens (Fan et al. 2018, "Hierarchical Neural Story Generation"); top-p keeps the fewest tokens that
+together reach the probability p (Holtzman et al. 2020, "The Curious Case of Neural Text
+Degeneration").
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ Floats = NDArray[np.floating]
 class Sampling:
     """How the next token is chosen.
 
-    tokens: at most so many are written.
+    tokens: the largest number of tokens to write.
     temperature: 0 takes the likeliest token (greedy).
-    top_k: only among so many of the likeliest; None for all.
-    top_p: only among the fewest likeliest that together have this probability; None for all.
-    seed: of the generator, one number of which is drawn a token.
-    Raises UsageError for what is out of range.
+    top_k: choose only among the k likeliest tokens; None means all.
+    top_p: choose only among the fewest likeliest tokens that together have this probability; None
+        means all.
+    seed: of the random generator; one number is drawn for each token.
+    Raises UsageError for numbers out of range.
     """
 
     tokens: int = 40
@@ -55,11 +57,11 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Return whether nothing is drawn."""
+        """Return True if no random number is drawn."""
         return self.temperature == 0
 
     def choose(self, scores: Floats, generator: np.random.Generator) -> int:
-        """Return the id of the next token by scores (word,) of all of them."""
+        """Return the id of the next token, given the scores (word,) of all tokens."""
         if self.greedy:
             return int(np.argmax(scores))
         order = np.argsort(-scores, kind="stable")[: self.top_k]
@@ -75,12 +77,12 @@ class Sampling:
 class Step:
     """One token that was written.
 
-    place: the index of the query that looked, which is the last token that was read.
-    id, text: of the token that was chosen. ended: whether it ends the text.
-    probability: of it under the model, in [0, 1], whatever the sampling (temperature 1).
-    likely: the five likeliest tokens. entropy: of that distribution, in nats.
-    rows: of each layer the weights of the query (head, key), of the keys 0 to ``place``; of cross
-        attention those of the text that is read.
+    place: the index of the query, which is the last token that was read.
+    id, text: the chosen token. ended: True if it ends the text.
+    probability: of the token under the model at temperature 1, in [0, 1], whatever the sampling.
+    likely: the five likeliest tokens. entropy: of the whole distribution, in nats.
+    rows: the weights (head, key) of the query in each layer, over the keys 0 to ``place``; for
+        cross attention over the text that the encoder reads.
     """
 
     place: int
@@ -102,16 +104,17 @@ def generate(
     removed: Collection[Head] = (),
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[Step]:
-    """Let ``model`` write on behind ``tokens``; each step comes as soon as it is known.
+    """Yield each step as ``model`` continues ``tokens``, as soon as its token is known.
 
-    tokens: of the prompt; of an encoder–decoder the text that it reads: its decoder begins anew.
-    kind: of the attention that is looked at; None for ``self``, or ``decoder``.
-    removed: heads whose outputs are zero at every token.
-    cancelled: asked before each step; True ends the text there.
+    tokens: the prompt, or the text that an encoder reads; the decoder then starts from its start
+        token.
+    kind: the attention to observe; None means ``self``, or ``decoder`` of an encoder–decoder.
+    removed: the heads whose outputs are set to zero at every token.
+    cancelled: called before each step; True ends the text.
 
-    Ends with a token that ends texts, or where the model's context is full. Raises UnsupportedError
-    for a model that does not tell the next token, UsageError for a prompt that leaves no room, and
-    for heads that are not there.
+    The text ends with an end token, or when the model's context is full. Raises UnsupportedError
+    for a model that does not predict the next token, UsageError for a prompt that leaves no room
+    and for heads that do not exist.
     """
     kind = written_kind(model, kind)
     context = written_context(model, kind)
@@ -132,7 +135,10 @@ def generate(
 
 
 def written_kind(model: Model, kind: Kind | None = None) -> Kind:
-    """Return the kind of attention whose queries write; UsageError for one that does not."""
+    """Return the kind of attention whose queries are the written text.
+
+    Raises UsageError for a kind that has no such queries.
+    """
     kinds: tuple[Kind, ...] = ("self",) if "self" in model.kinds else ("decoder", "cross")
     if kind is not None and kind not in kinds:
         raise UsageError(
@@ -143,9 +149,9 @@ def written_kind(model: Model, kind: Kind | None = None) -> Kind:
 
 
 def written_context(model: Model, kind: Kind) -> int | None:
-    """Return how many tokens a written text may have with its prompt; None without a limit.
+    """Return how many tokens prompt and written text may have together; None means no limit.
 
-    This is the limit of the texts that ``attnviz heads`` reads with attention of this kind.
+    The limit is the same as for texts that ``attnviz heads`` reads with this kind of attention.
     """
     if kind != "self" and isinstance(model, TwoStackModel):
         return model.target_context
@@ -153,14 +159,14 @@ def written_context(model: Model, kind: Kind) -> int | None:
 
 
 def begun(model: Model, tokens: Tokens, kind: Kind) -> Tokens:
-    """Return what the written text begins with: the prompt, or an encoder–decoder's start token."""
+    """Return the tokens that the text begins with: the prompt, or a decoder's start token."""
     if kind != "self" and isinstance(model, TwoStackModel):
         return model.greedy_target(tokens, 1)
     return tokens
 
 
 def written(prompt: Tokens, steps: Sequence[Step]) -> Tokens:
-    """Return the prompt with what was written behind it."""
+    """Return the tokens of the prompt followed by those of the steps."""
     return Tokens(
         (*prompt.ids, *(step.id for step in steps)),
         (*prompt.texts, *(step.text for step in steps)),

@@ -1,8 +1,8 @@
-"""A growing text through a model that torch runs, with the model's own cache of keys and values.
+"""Read a growing text with a torch model, using the model's own cache of keys and values.
 
-What the last token gives is compared with a pass over the whole text at the first step of every
-length class (up to 2, 4, 8 … tokens). A model whose cached steps differ, or that has no cache of
-its own, reads the whole text for every token.
+At the first step of each length class (up to 2, 4, 8 … tokens) the result for the last token is
+compared with a pass over the whole text. A model whose cached steps differ, or that has no cache,
+reads the whole text for every token.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ OpenHeads = Callable[[Kind, Input, bool], tuple[Run, tuple[str, ...]]]
 
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
 _HALF_TOLERANCE = 0.02
-"""How far a weight of a cached step may be from that of a whole pass; a score so far of the
-largest."""
+"""The largest difference in half precision between a cached step and a whole pass: absolute for a
+weight, relative to the largest score for a score."""
 
 
 def open_reader(
@@ -52,12 +52,13 @@ def open_reader(
     kind: Kind,
     removed: Collection[tuple[int, int]],
 ) -> Reader:
-    """Return what reads the text that grows from ``begun``; tokens: what an encoder reads.
+    """Return a reader of the text that grows from ``begun``.
 
-    open_heads: as ``Backend`` has it, for a model whose growing text cannot be followed.
-
-    Raises UnsupportedError where the model does not tell what follows, or its attention is not
-    seen; UsageError for heads that are not there.
+    open_heads: the method of ``Backend``; it is used if cached steps cannot be observed.
+    tokens: what an encoder reads. kind: the attention to observe.
+    removed: the heads whose outputs are set to zero.
+    Raises UnsupportedError if the model does not predict the next token or its attention cannot be
+    observed, UsageError for heads that do not exist.
     """
     source = None if kind == "self" else tokens
     given, whole = _input(source, begun.ids), model.model
@@ -87,7 +88,7 @@ _INSIDE: tuple[What, ...] = ("pattern",)
 
 
 class _Plain:
-    """Reads the whole text anew each time, where weights are only had from what a model reports."""
+    """Reads the whole text at each step, for models that only report their weights."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class _Plain:
         self.causal = True
 
     def begin(self, ids: Sequence[int]) -> None:
-        """Open the model, and see whether a token sees those behind it."""
+        """Open the model, and find out whether a token sees later tokens."""
         given = _input(self._source, ids)
         self._run, _ = self._open_heads(self._kind, given, True)
         weights = self._run(given, self._removed).weights.values()
@@ -121,7 +122,7 @@ class _Plain:
 
     @torch.inference_mode()
     def _scores(self, given: Input) -> Floats:
-        """Return what the model predicts when nobody watches."""
+        """Return the scores (word,) that the unobserved model gives to the next token."""
         whole = self._model.model
         texts = {"input_ids": given.ids, "decoder_input_ids": given.target_ids}
         inputs = {
@@ -136,7 +137,7 @@ class _Plain:
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """What so many tokens give: scores (word,), weights (head, key) by layer, and their cache."""
+    """Scores (word,), weights (head, key) by layer and the cache, after some tokens were read."""
 
     tokens: int
     scores: Floats
@@ -145,7 +146,7 @@ class _Read:
 
 
 class _Looking:
-    """Reads with an intervention that sees the weights, and empties the heads that are removed."""
+    """Reads with an intervention that records the weights and sets removed heads to zero."""
 
     def __init__(self, model: PatchableModel, source: Tokens | None) -> None:
         self._model = model
@@ -163,7 +164,7 @@ class _Looking:
 
     @torch.inference_mode()
     def begin(self, ids: Sequence[int]) -> None:
-        """Read the beginning, which must give what a plain pass over it gives."""
+        """Read the beginning, and compare the result with that of a plain pass."""
         model, given = self._model, _input(self._source, ids)
         with model.hook_points.borrowed():
             plain = model.run(given)
@@ -176,7 +177,7 @@ class _Looking:
             raise LostTrackError("it predicts something else while its patterns are seen")
 
     def remove(self, heads: Collection[tuple[int, int]]) -> None:
-        """From now on read without these heads."""
+        """Set the outputs of these heads to zero from now on."""
         for layer, head in heads:
             self._removed.setdefault(layer, []).append(head)
             self._read = None
@@ -207,7 +208,7 @@ class _Looking:
 
     @torch.inference_mode()
     def _pass(self, ids: Sequence[int], before: _Read | None = None) -> _Read:
-        """Read the whole text, or the tokens behind those that were read before."""
+        """Read the whole text, or only the tokens after those of ``before``."""
         model, points, kind = self._model, self._model.hook_points, self._model.kind
         inputs: dict[str, Any] = dict(model.inputs(_input(self._source, ids)))
         if self._source is not None:
@@ -234,7 +235,7 @@ class _Looking:
 
 
 def _whole_row(row: Floats, keys: int) -> Floats:
-    """Return a row (head, key) of every key: a cache may have dropped those out of a window."""
+    """Return the row (head, key) padded to ``keys``, as a cache may drop keys out of a window."""
     if row.shape[1] > keys:
         raise LostTrackError("there are more keys than tokens")
     return np.pad(row, ((0, 0), (keys - row.shape[1], 0)))
@@ -246,7 +247,7 @@ def _most(model: PatchableModel) -> float:
 
 
 def _alike(found: _Read, whole: _Read, most: float) -> bool:
-    """Return whether a cached step gives what a whole pass does."""
+    """Return True if a cached step agrees with a whole pass; ``most`` is the tolerance."""
     return _near(found.scores, whole.scores, most) and all(
         np.allclose(row, whole.rows[layer], rtol=0, atol=most, equal_nan=True)
         for layer, row in found.rows.items()
@@ -259,9 +260,9 @@ def _near(scores: Floats, others: Floats, most: float) -> bool:
 
 
 class _Look:
-    """An intervention that takes the last query's weights of one kind, and empties some heads.
+    """Records the last query's weights of one kind, and sets the outputs of some heads to zero.
 
-    causal: whether no first query saw a later token.
+    causal: False once an earlier query has seen a later token.
     """
 
     def __init__(self, kind: Kind, removed: Mapping[int, list[int]]) -> None:

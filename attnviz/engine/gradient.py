@@ -1,8 +1,9 @@
-"""Gradient importance of heads: the slope of the loss in a gate on each head's output.
+"""Gradient importance of heads: the slope of the loss with respect to a gate on each head's output.
 
 Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 4.1: a gate ξ_h = 1
-multiplies z_h; a head matters by |∂loss/∂ξ_h|, averaged over texts. One forward and one backward
-pass for all heads. First order only: a hint which heads to measure, never the answer.
+multiplies z_h; a head's importance is |∂loss/∂ξ_h|, averaged over texts. One forward and one
+backward pass serve all heads. It is a first-order hint about which heads to measure, not a
+measurement.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from attnviz.errors import UsageError
 from attnviz.records import Input
 
 _IGNORED = -100
-"""In place of the word at a position that predicts none."""
+"""The label of a position that predicts no token."""
 
 
 def gradient_importance(
@@ -35,15 +36,15 @@ def gradient_importance(
     on_progress: Callable[[int, int], None] | None = None,
     enough: Callable[[], bool] = lambda: False,
 ) -> dict[tuple[int, int], float]:
-    """|∂loss/∂ξ| of each (layer, head), nats per token.
+    """Return |∂loss/∂ξ| of each (layer, head), in nats per token.
 
-    replacements: what a gate of zero would put in the head's place; None is zero.
-    ablated: (layer, head) pairs whose gates are zero already; their own slope is there as well.
-    on_progress: called as (done, total) in texts.
-    enough: asked after each text; True leaves out those that follow.
+    replacements: what a gate of zero would put in the head's place; None means zero.
+    ablated: (layer, head) pairs whose gates are already zero; their slopes are returned as well.
+    on_progress: called with the number of texts done and their total.
+    enough: called after each text; True skips the remaining texts.
 
-    The model is left as it was. Raises UsageError where it has no language-model head, or a text
-    is too short for a loss.
+    The model's state is restored. Raises UsageError if it has no language-model head, or a text is
+    too short for a loss.
     """
     if model.head is None:
         raise UsageError("this model has no language-model head: there is no loss to differentiate")
@@ -74,7 +75,7 @@ def _gradient(
     replacements: Held | None,
     ablated: Collection[tuple[int, int]],
 ) -> Tensor:
-    """∂loss/∂ξ of every head over one text, in the order of ``_places``."""
+    """Return ∂loss/∂ξ of every head over one text, in the order of ``_places``."""
     gates = _Gates(model, replacements, ablated)
     runs = _runs(model, given)
     total = torch.zeros(sum(model.heads.values()), dtype=torch.float64)
@@ -105,7 +106,7 @@ def _gradient(
 
 
 def _runs(model: PatchableModel, given: Input) -> list[tuple[Input, list[int], list[int]]]:
-    """Passes, their positions that predict a token, and these tokens."""
+    """Return passes, each with the positions that predict a token and these tokens."""
     read = given.predicted.ids
     if not _is_masked(model, given):
         require_two(given)
@@ -122,7 +123,7 @@ def _is_masked(model: PatchableModel, given: Input) -> bool:
 
 
 class _Gates:
-    """An intervention that multiplies each head's output by its gate: one, or zero if ablated."""
+    """Multiplies each head's output by its gate, which is one, or zero if the head is ablated."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One text through a model: each head's weights and outputs, and what is predicted."""
+"""Run one text through a model: each head's weights and outputs, and the predictions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ Head: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class HeadRun:
-    """One text through a model.
+    """The result of one text through a model.
 
-    weights: (head, query, key) of each layer. outputs: (head, query, dim), z_h = A_h V_h before
-    the output projection; empty where they cannot be seen.
-    logits: (token, word) of the next token; None where none is predicted from what came before.
-    norms: (head, key), ‖v_j W_O^h‖ of each layer, where they were asked for.
+    weights: (head, query, key) of each layer.
+    outputs: (head, query, dim) of each layer, z_h = A_h V_h before the output projection; empty if
+        they cannot be observed.
+    logits: (token, word), of the next token; None if the model does not predict it.
+    norms: (head, key), ‖v_j W_O^h‖ of each layer, if they were requested.
     masks: (query, key) of the layers whose mask is known, as in ``BlockFacts``.
     """
 
@@ -43,9 +44,10 @@ class Run(Protocol):
     def __call__(
         self, given: Input, removed: Collection[Head] = (), norms: bool = False
     ) -> HeadRun:
-        """Return what comes of it; the outputs of the ``removed`` heads go on as zero.
+        """Return the run over ``given``, with the outputs of the ``removed`` heads set to zero.
 
-        Raises UnsupportedError where heads cannot be removed, or norms be seen.
+        norms: True also measures the norms.
+        Raises UnsupportedError if heads cannot be removed or norms cannot be observed.
         """
         ...
 
@@ -53,9 +55,9 @@ class Run(Protocol):
 def unseen_outputs(
     observe: Callable[..., None], info: ModelInfo, kind: Kind, lacks: Exception
 ) -> tuple[Run, tuple[str, ...]]:
-    """Return what runs a model whose weights alone are seen, and a note of what is not shown.
+    """Return a ``Run`` for a model of which only weights can be observed, and a note that says so.
 
-    observe: as ``Backend.observe``. lacks: why no outputs and predictions are seen.
+    observe: the method of ``Backend``. lacks: why outputs and predictions cannot be observed.
     """
 
     def run(given: Input, removed: Collection[Head] = (), norms: bool = False) -> HeadRun:
@@ -80,14 +82,14 @@ def by_layer(layers: Iterable[LayerWeights]) -> tuple[dict[int, Floats], dict[in
 
 
 def norms_of(observe: Callable[..., None], kind: Kind, given: Input) -> dict[int, Floats]:
-    """Return the norms (head, key) of each layer, of a pass of their own, in blocks."""
+    """Return the norms (head, key) of each layer, measured in blocks in a separate pass."""
     keep = KeepNorms(kind)
     observe(keep, [given])
     return keep.norms_of
 
 
 class KeepNorms:
-    """Keeps the norms of one kind of attention, and hands on its weights."""
+    """Keeps the norms of one kind of attention, and passes its weights on."""
 
     norms = True
 

@@ -1,7 +1,8 @@
-"""Where the heads' outputs of a running model can be met: one hook point for each attention call.
+"""Hook points: the places in a running model where its heads' outputs can be read and changed.
 
-A head's output z_h is the attention-weighted sum of its values, before any gate or projection. The
-library's own attention is entered here; ``transformers_points`` has the ways into other models.
+There is one for each attention call. A head's output z_h is the attention-weighted sum of its
+values, before any gate or projection. This module enters the library's own attention;
+``transformers_points`` has the ways into other models.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ from attnviz.records import Input, Kind
 class HookedCall:
     """One attention call of a forward pass.
 
-    kind, layer: whose it is, as ``observe_transformers`` names them.
-    module: the module in which the heads' outputs are met.
-    heads, dim: how many heads it has, and how wide one's output is.
-    what: of the call is met; what a whole layer has once counts as one head.
+    kind, layer: the kind and layer of the attention, as ``observe_transformers`` numbers them.
+    module: the module in which the heads' outputs are read. heads: their number.
+    dim: the width of one head's output.
+    what: the tensor of the call that is meant. A tensor that a layer has only once counts as one
+        head.
     """
 
     kind: Kind
@@ -44,7 +46,7 @@ class HookedCall:
     what: What = "output"
 
     def of(self, what: What, tensor: Tensor) -> HookedCall:
-        """Return the same call where it has a tensor (batch, token, head, dim) of another sort."""
+        """Return a hook point for another tensor (batch, token, head, dim) of the same call."""
         return replace(self, what=what, heads=tensor.shape[2], dim=tensor.shape[3])
 
 
@@ -52,13 +54,12 @@ class Intervention(Protocol):
     """Changes what heads put out while a model runs."""
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """Return the outputs (batch, token, head, dim) to go on with; they may be changed in place.
+        """Return the outputs (batch, token, head, dim) that the model continues with.
 
-        Where ``intervening`` was told of more than outputs, these come too, as the point says, and
-        are not changed in place: queries, keys and values (batch, token, head, dim); attention
-        patterns (batch, query, head, key).
-
-        number: of the point among those of the pass, in the order in which they run.
+        number: the point's place among those of the pass, in the order in which they run.
+        outputs: may be changed in place. If ``intervening`` was given ``inside``, these tensors
+            come too and must not be changed in place; ``point.what`` says which: queries, keys and
+            values (batch, token, head, dim), attention patterns (batch, query, head, key).
         """
         ...
 
@@ -67,7 +68,7 @@ Function = Callable[..., Any]
 
 
 class FunctionWatch(TorchFunctionMode, ABC):
-    """While active, ``call`` answers each of torch's functions that is called."""
+    """Answers every call of a torch function with the method ``call`` while it is active."""
 
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -76,22 +77,22 @@ class FunctionWatch(TorchFunctionMode, ABC):
 
     @abstractmethod
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what ``func(*args, **kwargs)`` is to give."""
+        """Return the result that replaces that of ``func(*args, **kwargs)``."""
 
 
 ATTENDED: tuple[What, ...] = ("query", "key", "value")
-"""What goes into an attention call; where one of them is edited the others are handed over too."""
+"""The inputs of an attention call. If one of them is edited, the others are handed over too."""
 
 
 Hide = Callable[[HookedCall, int, int], Tensor | None]
-"""Given a point and its numbers of queries and keys: what is hidden, a boolean tensor
-(head, query, key); None where that point is left alone."""
+"""Returns the hidden keys of a point, given the point and its numbers of queries and keys: a
+boolean tensor (head, query, key), or None to hide none."""
 
 
 class HookPoints(ABC):
-    """All points of one pass, found by one way of entering the model.
+    """All hook points of one pass, found by one way of entering the model.
 
-    root: the module whose forward is a pass. found: in the order in which they run.
+    root: the module whose forward is a pass. found: the points, in the order in which they run.
     """
 
     def __init__(self, root: nn.Module, found: Iterable[HookedCall]) -> None:
@@ -105,11 +106,14 @@ class HookPoints(ABC):
         order: Sequence[int] | None = None,
         inside: Collection[What] = (),
     ) -> Iterator[None]:
-        """While this is open, each pass of the borrowed model has its outputs edited.
+        """Let ``intervention`` edit the head outputs of each pass inside this context.
 
-        order: the numbers of the points in the order in which they run, None for one after another.
-        inside: what else of the calls is edited: ``ATTENDED``, ``pattern``. UnsupportedError where
-            the model does not show it.
+        The model must be borrowed.
+
+        order: the numbers of the points in the order in which they run; None means ascending.
+        inside: further tensors of the calls that are edited: those of ``ATTENDED``, and
+            ``pattern``.
+        Raises UnsupportedError if the model does not show one of them.
         """
         counter = CallCounter(self, intervention, order)
         with counter.counting(), self.editing(counter, frozenset(inside)):
@@ -117,10 +121,12 @@ class HookPoints(ABC):
 
     @contextmanager
     def hiding(self, hide: Hide, given: Input) -> Iterator[None]:
-        """While this is open, each pass of the borrowed model over ``given`` hides keys.
+        """Hide keys in each pass of the borrowed model over ``given`` inside this context.
 
-        The scores of what is hidden are −inf before the softmax, which runs over the other keys.
-        Raises UsageError where a query would see no key, UnsupportedError where a weight stays.
+        hide: returns the hidden keys of a point. Their scores become −inf before the softmax, which
+            then runs over the other keys.
+        Raises UsageError if a query would see no key, UnsupportedError if a hidden key keeps a
+        weight.
         """
         counter = CallCounter(self, None)
         with counter.counting(), self.masking(counter, hide, given):
@@ -128,23 +134,23 @@ class HookPoints(ABC):
 
     @abstractmethod
     def borrowed(self) -> AbstractContextManager[Any]:
-        """Ready the model for runs; it is as it was on leaving, also after an exception."""
+        """Prepare the model for runs inside this context, and restore its state on leaving."""
 
     @abstractmethod
     def editing(self, counter: CallCounter, inside: frozenset[What]) -> AbstractContextManager[Any]:
-        """Let ``counter`` take and edit each call, and what is ``inside``."""
+        """Pass each call to ``counter``, which edits its outputs and the ``inside`` tensors."""
 
     @abstractmethod
     def masking(
         self, counter: CallCounter, hide: Hide, given: Input
     ) -> AbstractContextManager[Any]:
-        """Let ``counter`` take each call, and ``hide`` say what it does not see."""
+        """Pass each call to ``counter``, and hide the keys that ``hide`` returns for it."""
 
 
 class HeadOutputs:
-    """Keeps what the heads of one kind put out: ``found``, (head, token, dim) of each layer.
+    """Keeps the outputs of one kind of heads in ``found``: (head, token, dim) of each layer.
 
-    removed: (layer, head) whose outputs then go on as zero.
+    removed: the (layer, head) pairs whose outputs are set to zero after they were kept.
     """
 
     def __init__(
@@ -156,24 +162,24 @@ class HeadOutputs:
         self.found: dict[int, Floats] = {}
 
     def take(self, kind: Kind, layer: int, outputs: Tensor) -> None:
-        """Those of a call, (batch, token, head, dim), which are changed in place."""
+        """Keep the outputs (batch, token, head, dim) of a call; zero removed heads in place."""
         if kind == self._kind:
             self.found[layer] = to_numpy(outputs[0].transpose(0, 1)).copy()
             outputs[:, :, [head for at, head in self._removed if at == layer]] = 0
 
     def met(self) -> AbstractContextManager[None]:
-        """Take them at the hook points of every pass while this is open."""
+        """Record the head outputs of every forward pass inside this context."""
         return self._points.intervening(self)
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """As an ``Intervention``."""
+        """Keep the outputs of a hook point; see ``Intervention.edit``."""
         self.take(point.kind, point.layer, outputs)
         return outputs
 
 
 @contextmanager
 def hooked(handle: RemovableHandle) -> Iterator[None]:
-    """Take a hook away again."""
+    """Remove a hook on leaving this context."""
     try:
         yield
     finally:
@@ -181,9 +187,9 @@ def hooked(handle: RemovableHandle) -> Iterator[None]:
 
 
 class CallCounter:
-    """Tells which point a call belongs to by counting the calls of a pass.
+    """Finds the hook point of each attention call by counting the calls of a pass.
 
-    intervention: None where calls are only taken. order: as ``HookPoints.intervening`` takes it.
+    intervention: None if calls are only counted. order: see ``HookPoints.intervening``.
     """
 
     def __init__(
@@ -201,7 +207,7 @@ class CallCounter:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Start anew at each pass while this is open."""
+        """Restart the count at the beginning of each pass inside this context."""
 
         def restart(module: nn.Module, args: tuple[Any, ...]) -> None:
             self._next = 0
@@ -210,7 +216,7 @@ class CallCounter:
             yield
 
     def edit(self, outputs: Tensor) -> Tensor:
-        """Hand over the outputs (batch, token, head, dim) of the call that was taken last."""
+        """Return the last taken call's outputs (batch, token, head, dim), edited."""
         number, point = self._taken
         if outputs.shape[2:] != (point.heads, point.dim):
             raise LostTrackError(f"attention call {number} has outputs of another shape")
@@ -218,16 +224,16 @@ class CallCounter:
         return self._intervention.edit(number, point, outputs)
 
     def edit_inside(self, what: What, tensor: Tensor) -> Tensor:
-        """Hand over what else it has: (batch, token, head, dim)."""
+        """Return another tensor of that call (batch, token, head, dim), edited."""
         number, point = self._taken
         assert self._intervention is not None
         return self._intervention.edit(number, point.of(what, tensor), tensor)
 
     def take(self, module: nn.Module | None) -> tuple[int, HookedCall]:
-        """Return the next call's number and point; ``module`` is the one that makes it, where
-        known.
+        """Return the number and the hook point of the next call.
 
-        Raises LostTrackError where another call was expected.
+        module: the module that makes the call, None if it is not known.
+        Raises LostTrackError if another module was expected.
         """
         number = self._order[self._next] if self._next < len(self._order) else None
         point = None if number is None else self._points[number]
@@ -241,9 +247,10 @@ class CallCounter:
 
 
 class OwnHookPoints(HookPoints):
-    """The ``MultiHeadAttention`` modules under ``root``, in the order of their registration.
+    """The hook points of the ``MultiHeadAttention`` modules under ``root``.
 
-    They are taken to run in that order, each once; one that is registered twice is one layer.
+    Each module is assumed to run once, in the order of registration. One that is registered twice
+    is one layer.
     """
 
     def __init__(self, root: nn.Module) -> None:
@@ -325,9 +332,10 @@ class OwnHookPoints(HookPoints):
 
 @contextmanager
 def observe_hook_points(root: nn.Module, observer: Observer) -> Iterator[None]:
-    """Hand the weights of the self-attention under ``root`` to ``observer`` while this is open.
+    """Hand the weights of the self-attention under ``root`` to ``observer`` inside this context.
 
-    Layers are those of ``OwnHookPoints``. The hooks are gone on leaving, also by an exception.
+    Layers are those of ``OwnHookPoints``. The hooks are removed on leaving, also after an
+    exception.
     """
     with OwnHookPoints(root).intervening(_HandOver(observer), inside=_PATTERN):
         yield
@@ -356,7 +364,7 @@ def _own_attention(root: nn.Module) -> list[MultiHeadAttention]:
 
 
 def enclosing_block(root: nn.Module) -> Mapping[int, nn.Module]:
-    """For each module's ``id`` the nearest module above it that is an entry of a ``ModuleList``."""
+    """Return for each module's ``id`` the nearest module above it that is in a ``ModuleList``."""
     blocks: dict[int, nn.Module] = {}
 
     def walk(module: nn.Module, block: nn.Module | None) -> None:
@@ -370,13 +378,13 @@ def enclosing_block(root: nn.Module) -> Mapping[int, nn.Module]:
 
 
 def first_of(output: Any) -> Tensor | None:
-    """Return the tensor that a module puts out, alone or before others."""
+    """Return the tensor that a module puts out, alone or as the first entry; else None."""
     first = output[0] if isinstance(output, tuple | list) and output else output
     return first if isinstance(first, Tensor) else None
 
 
 def with_first(output: Any, tensor: Tensor) -> Any:
-    """Return the same output with another tensor in its place."""
+    """Return ``output`` with its first tensor replaced by ``tensor``."""
     return (tensor, *output[1:]) if isinstance(output, tuple | list) else tensor
 
 
@@ -386,9 +394,10 @@ def linear_maps(
     enter: Callable[[nn.Module, tuple[Any, ...]], None] | None = None,
     leave: Callable[[nn.Module, tuple[Any, ...], Tensor], None] | None = None,
 ) -> Iterator[None]:
-    """While this is open, ``enter`` and ``leave`` are told of each linear map under ``root``.
+    """Call ``enter`` before and ``leave`` after each linear map under ``root`` inside this context.
 
-    A map is told by its weight of two axes; ``is_linear`` says whether its layout is known.
+    A linear map is a module whose weight has two axes; ``is_linear`` says whether its layout is
+    known.
     """
     with ExitStack() as hooks:
         for module in root.modules():
@@ -407,5 +416,5 @@ def linear_maps(
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Return whether it is torch's linear layer, or transformers' Conv1D, its weight transposed."""
+    """Return True for torch's linear layer and for transformers' Conv1D (weight transposed)."""
     return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"

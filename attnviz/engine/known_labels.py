@@ -1,9 +1,9 @@
-"""Labels of a model's heads that were measured before: the bundled card, and what is kept.
+"""Labels of a model's heads that were measured before, from the bundled card or the user's cache.
 
-``patterns`` keeps its labels in the user's cache, under a fingerprint of the weights; the bundled
-model's card lies beside its weights in the same format: an object with ``schema``, ``model`` (the
-fingerprint), ``kind``, ``sizes`` of the model (layers, heads, kv_heads, head_dim), the ``date`` of
-keeping and ``heads``, a list of [layer, head, label or null, score or null].
+``patterns`` keeps its labels in the user's cache, under a fingerprint of the weights. The bundled
+model's card lies next to its weights in the same format: an object with ``schema``, ``model`` (the
+fingerprint), ``kind``, ``sizes`` of the model (layers, heads, kv_heads, head_dim), ``date`` and
+``heads``, a list of [layer, head, label or null, score or null].
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ from attnviz.records import Kind, ModelInfo, Source
 SCHEMA = "attnviz.labels/1"
 
 _BEGIN = 400
-"""Bytes of a file of labels that hold all but its heads."""
+"""The number of bytes at the beginning of a label file that hold everything before its heads."""
 
 _CARD = PACKAGED / "tiny" / "labels.json"
 
 
 def known_labels(model: Model, kind: Kind, *, ignored: bool = False) -> KnownLabels | None:
-    """Return what the card or ``patterns`` says of the heads; None where neither does.
+    """Return the labels of the heads from the card or from ``patterns``; None if there are none.
 
-    ignored: what a person asked for with ``--no-known-labels``: return None in any case.
+    ignored: True, for ``--no-known-labels``, always returns None.
 
-    Random weights have none. A file that cannot be read, or is of another version, counts as none.
+    Models with random weights have no labels. A file that cannot be read, or is of another version,
+    is ignored.
     """
     if ignored:
         return None
@@ -58,10 +59,10 @@ def known_labels(model: Model, kind: Kind, *, ignored: bool = False) -> KnownLab
 
 
 def _may_know(directory: Path, model: Model, kind: Kind) -> bool:
-    """Return whether labels of a model of these sizes are kept: its fingerprint takes all weights
-    to read.
+    """Return True if ``directory`` may hold labels of a model of these sizes.
 
-    Files that tell of no sizes may be of any model.
+    This check saves reading all weights for the fingerprint. A file without sizes may be of any
+    model.
     """
     try:
         for place in directory.glob(f"*-{kind}.json"):
@@ -80,9 +81,9 @@ def _sizes(info: ModelInfo) -> bytes:
 
 
 def label_file(model: Model, kind: Kind) -> Path | None:
-    """Return where labels of these weights are kept; None for weights that are not a checkpoint's.
+    """Return the path of the labels of these weights; None if they are not from a checkpoint.
 
-    ``$XDG_CACHE_HOME/attnviz/labels``, or ``~/.cache/attnviz/labels``.
+    The directory is ``$XDG_CACHE_HOME/attnviz/labels``, or ``~/.cache/attnviz/labels``.
     """
     if model.info.weights not in ("checkpoint", "loaded"):
         return None
@@ -94,7 +95,7 @@ def _directory() -> Path | None:
     given = os.environ.get("XDG_CACHE_HOME", "")
     try:
         cache = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
-    except RuntimeError:  # nobody's home
+    except RuntimeError:  # there is no home directory
         return None
     return cache / "attnviz" / "labels"
 
@@ -102,8 +103,9 @@ def _directory() -> Path | None:
 def labels_json(
     fingerprint: str, kind: Kind, known: KnownLabels, info: ModelInfo | None = None
 ) -> bytes:
-    """Return the content of a file of labels, a line a head; with the sizes of the model of
-    ``info``.
+    """Return the content of a label file, with one line for each head.
+
+    info: gives the sizes of the model; None leaves them out.
     """
     begin = json.dumps({"schema": SCHEMA, "model": fingerprint, "kind": kind}).removesuffix("}")
     lines = ",\n".join(map(json.dumps, head_list(known)))
@@ -113,7 +115,7 @@ def labels_json(
 
 
 def head_list(known: KnownLabels) -> list[list[Any]]:
-    """Return [layer, head, label or None, score or None] of each head, for a JSON file."""
+    """Return [layer, head, label or None, score or None] for each head, for a JSON file."""
     return [
         [*place, label.name, None if math.isnan(label.score) else round(label.score, 4)]
         for place, label in known.heads.items()
@@ -121,10 +123,10 @@ def head_list(known: KnownLabels) -> list[list[Any]]:
 
 
 def labels_of(found: Mapping[str, Any], source: Source) -> KnownLabels:
-    """Return the labels of a JSON object that has ``heads``, as ``head_list``, and maybe ``date``.
+    """Return the labels of a JSON object with ``heads`` as in ``head_list``, and maybe ``date``.
 
-    Labels of another version are left out. Raises ValueError, TypeError or KeyError for what is no
-    such object.
+    Labels of another version are left out. Raises ValueError, TypeError or KeyError if ``found``
+    has another form.
     """
     kept = found.get("date") or ""
     heads = {

@@ -1,4 +1,4 @@
-"""What a model says comes next: the likeliest tokens of a distribution over its vocabulary."""
+"""The likeliest next tokens of a model's distribution over its vocabulary."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Texts = Callable[[Sequence[int]], tuple[str, ...]]
-"""What token ids stand for."""
+"""Returns the text of each token id."""
 
 
 class Likely(NamedTuple):
-    """A token that may come next, and how likely it is."""
+    """A possible next token and its probability."""
 
     text: str
     id: int
@@ -21,7 +21,7 @@ class Likely(NamedTuple):
 
 
 def likeliest(logs: NDArray[np.float64], texts: Texts, count: int = 5) -> tuple[Likely, ...]:
-    """Return the most likely tokens of log-probabilities (word,), the likeliest first."""
+    """Return the ``count`` most likely tokens of log-probabilities (word,), the likeliest first."""
     some = np.argpartition(-logs, min(count, len(logs)) - 1)[:count]  # sorting all takes longer
     ids = some[np.lexsort((some, -logs[some]))].tolist()
     return tuple(

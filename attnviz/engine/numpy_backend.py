@@ -1,4 +1,4 @@
-"""Models that run in NumPy: what ``Backend`` asks of them, without torch as far as possible."""
+"""The backends of models that run in NumPy, without torch as far as possible."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class NumpyBackend:
                 lost.append(layer)
 
         model.run_queries_keys(tokens, wants, take)
-        for layer in lost:  # now that the run is over, it is known what is broken
+        for layer in lost:  # only the run shows which layers are broken
             raise nothing_to_compare(model.info, layer)
 
     def open_heads(self, kind: Kind, given: Input, causal: bool) -> tuple[Run, tuple[str, ...]]:
@@ -205,7 +205,7 @@ class NumpyBackend:
 
         if not isinstance(self._model, StackModel):
             raise UnsupportedError(f"no way to remove heads from a {type(self._model).__name__}")
-        texts = texts if self._model.causal else ()  # others are run with a word masked
+        texts = texts if self._model.causal else ()  # other models run with a word masked
         in_torch = partial(self.open_patchable, kind, given)
         return NumpyRunner(self._model, in_torch, max_memory, texts)
 
@@ -224,7 +224,7 @@ class BundledBackend(NumpyBackend):
 
 
 class OwnBackend(NumpyBackend):
-    """Runs the library's own attention block, which has cross attention and no vocabulary."""
+    """Runs the library's own attention block, which has cross attention but no vocabulary."""
 
     def __init__(self, model: OwnAttention) -> None:
         super().__init__(model)

@@ -1,9 +1,9 @@
 """Observe the attention of any transformers model that reads text, without knowing its name.
 
-A model that looks its attention function up is observed there; one that computes attention by
+A model that looks its attention function up is observed there. One that computes attention by
 itself runs eager and reports its weights. Weights of a long text are recomputed block by block as
-the plain softmax of scaled scores, beside the fused function. That is right only where attention is
-plain, so each model is first tried on a short text both ways, and one that differs is observed
+the plain softmax of scaled scores, next to the fused function. That is right only for plain
+attention, so each model is first tried on a short text both ways. One that differs is observed
 eagerly, as far as memory allows.
 """
 
@@ -45,18 +45,19 @@ from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import Input, Kind
 
 LONG = 2048
-"""Tokens from which weights are recomputed in blocks."""
+"""The number of tokens from which weights are recomputed in blocks."""
 
 _EXACT_CELLS = 512 * 512
-"""Up to this many cells per head eager attention costs at most a twentieth of a forward pass more
-than the fused one. Unwanted layers take it too, so that the numbers of a layer do not depend on
-which others were asked for; beyond, they differ by the rounding of the fused one."""
+"""The number of cells per head up to which layers run eager. Eager attention then costs at most a
+twentieth of a forward pass more than the fused one. Layers that are not wanted run eager too, so
+that a layer's numbers do not depend on which others were requested; in longer texts they differ by
+the rounding of the fused function."""
 
 _ROW_TOLERANCE = 0.02
-"""Rows are sums of rounded numbers, half precision included; a sink takes its part out of them."""
+"""How far the sum of a row may exceed one by rounding in half precision; a sink lowers the sum."""
 
 _TRIAL = 48
-"""Tokens of the text that both ways are compared on."""
+"""The number of tokens of the text on which both ways are compared."""
 
 _TRIAL_CELLS = 1_000
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
@@ -67,10 +68,11 @@ _PLAIN_OPTIONS = {
     "cache_position", "output_attentions", "return_dict", "output_hidden_states",
     "deterministic",
 }  # fmt: skip
-"""What may be passed to an attention function and leaves it plain; sliding windows are masks."""
+"""The options of an attention function that keep it plain; sliding windows come as masks."""
 
 _EAGER_COPIES = 4
-"""Matrices of one layer that eager attention holds at once: scores, masked, softmax, its copy."""
+"""The number of matrices that eager attention holds at once in one layer: scores, masked scores,
+softmax and its copy."""
 
 
 @torch.inference_mode()
@@ -104,10 +106,11 @@ def observe_pass(
     norms: ValueNorms | None = None,
     outputs: HeadOutputs | None = None,
 ) -> Any:
-    """Return the same for a pass that is planned already; the model's logits where it returns any.
+    """Run a planned pass under the observer; return the model's logits, or None.
 
-    norms: those of the values are handed over as well; they are seen where attention is looked up.
-    outputs: keeps those of the heads, of the same pass, and may remove some.
+    cells: the number of weights in a block; None hands over whole matrices.
+    norms: measures the norms of the values too.
+    outputs: keeps the heads' outputs of the same pass, and may remove heads.
     """
     seen: set[tuple[Kind, int]] = set()
 
@@ -132,7 +135,7 @@ def observe_pass(
     if uses_interface(forward.model):
         with suppress(IncompleteError):
             return getattr(watched(forward, answer), "logits", None)
-    # From the beginning, by what the model reports; but nothing is handed over twice.
+    # Nothing is handed over twice when the pass is run again by what the model reports.
     return _observe_reported(forward, observer, cells, seen, outputs, norms)
 
 
@@ -149,11 +152,11 @@ def _observe_reported(
     outputs: HeadOutputs | None,
     norms: ValueNorms | None,
 ) -> Any:
-    """Run once with eager attention and hand over the weights that the model reports; its logits.
+    """Run eager attention, hand over the weights that the model reports, and return its logits.
 
     The model holds the weights of all layers until the run ends; they are checked before the first
-    is handed over. Raises UnsupportedError if it reports none, or what it reports are no attention
-    weights.
+    is handed over. seen: the kinds and layers that were handed over before. Raises UnsupportedError
+    if the model reports no weights, or something else than attention weights.
     """
     name = type(forward.model).__name__
     if not forward.takes("output_attentions"):
@@ -199,7 +202,7 @@ def _observe_reported(
 
 
 def run_reporting(forward: ForwardPass) -> tuple[Any, dict[Kind, list[Tensor]]]:
-    """Run once with eager attention: what the model returns, and all weights of wanted kinds."""
+    """Run once with eager attention; return the output and the weights of all wanted kinds."""
     with borrowed(forward.model, "eager"), without_recording_hooks(forward.model):
         outputs = forward.run(output_attentions=True)
     field = "attentions" if len(forward.kinds) == 1 else "{}_attentions"
@@ -212,7 +215,7 @@ def run_reporting(forward: ForwardPass) -> tuple[Any, dict[Kind, list[Tensor]]]:
 
 def _check_rows(name: str, weights: Tensor) -> None:
     rows = weights.sum(-1, dtype=torch.float32)
-    # Written so that NaN fails too.
+    # This comparison also fails for NaN.
     if not bool((weights.min() >= 0) & (rows.max() <= 1 + _ROW_TOLERANCE) & (rows.max() > 0)):
         raise UnsupportedError(
             f"{name} reports attention weights that are no shares of one: "
@@ -223,9 +226,11 @@ def _check_rows(name: str, weights: Tensor) -> None:
 def _observe_blocks(
     forward: ForwardPass, observer: Observer, cells: int, norms: ValueNorms | None
 ) -> None:
-    """One pass that recomputes the weights of each call in blocks.
+    """Run one pass that recomputes the weights of each call in blocks.
 
-    UnsupportedError where attention is not looked up, or is no plain softmax.
+    cells: the number of weights in a block.
+    Raises UnsupportedError if the model does not look its attention up, or if it is not a plain
+    softmax.
     """
 
     def answer(watch: WatchedCall) -> Attended:
@@ -264,10 +269,9 @@ def _values_unseen(forward: ForwardPass) -> UnsupportedError:
 
 
 def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor]]:
-    """Yield the softmax of the scaled, masked scores, some queries at a time: (text, head, rows,
-    keys).
+    """Yield each block's first query and softmax of its scores (text, head, rows, keys).
 
-    Raises IncompleteError where the call asks for more than that.
+    Raises IncompleteError if the call has options that change plain attention.
     """
     extra = {name for name, value in call.options.items() if value is not None} - _PLAIN_OPTIONS
     texts, heads, queries, width = call.query.shape
@@ -284,7 +288,7 @@ def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor
         seen = min(stop, keys) if causal else keys
         scores = (query[..., start:stop, :] @ key[..., :seen]).float().flatten(1, 2)
         if causal and stop <= keys:
-            # Only the block's own queries are keys that lie in the future of some of them.
+            # Keys in the future of a block's query can only be at the block's own positions.
             square = torch.ones(rows, rows, dtype=torch.bool, device=scores.device).triu(1)
             future = square[: stop - start, : stop - start]
             scores[..., start:].masked_fill_(future, -torch.inf)
@@ -298,13 +302,13 @@ def _plain_blocks(call: AttentionCall, cells: int) -> Iterator[tuple[int, Tensor
 
 
 _plain: WeakKeyDictionary[nn.Module, dict[frozenset[Kind], bool]] = WeakKeyDictionary()
-"""Of each model that was tried, whether its attention of some kinds is a plain softmax."""
+"""For each tried model and set of kinds: True if the attention is a plain softmax."""
 
 
 def _is_plain(
     model: PreTrainedModel, observer: Observer, ids: Tensor, targets: Tensor | None
 ) -> bool:
-    """Return whether both ways agree on the beginning of the first text, in every layer."""
+    """Return True if both ways agree in every layer on the beginning of the first text."""
     if not uses_interface(model):
         return False
     kinds = wanted_kinds(observer, model)
@@ -353,8 +357,9 @@ class _Collected:
 
 
 def _near(whole: Any, block: Any, tolerance: float) -> bool:
-    """Return whether a block's row equals a whole one, which may have more keys: those must be
-    zero.
+    """Return True if a block's row equals the row of the whole matrix.
+
+    The whole row may have more keys, which must be zero.
     """
     seen = block.shape[-1]
     differs = abs(whole[:, :seen] - block).max() > tolerance
@@ -362,7 +367,7 @@ def _near(whole: Any, block: Any, tolerance: float) -> bool:
 
 
 def _require_room(model: TransformersModel, texts: int, tokens: int) -> None:
-    """Refuse a text whose whole matrices the memory cannot hold before anything runs."""
+    """Raise UsageError before the run if the memory cannot hold the whole matrices of a text."""
     device = model.model.device
     free = free_memory(device)
     layers = _EAGER_COPIES if uses_interface(model.model) else model.info.layers + _EAGER_COPIES

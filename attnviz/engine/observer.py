@@ -1,7 +1,7 @@
-"""How every kind of model hands over its attention: some queries of one text at a time.
+"""The interface by which every model hands over its attention: some queries of one text at a time.
 
-A whole matrix is one block. What its weights are made of is handed over apart: queries, keys, a
-scale, what is hidden, and the softmax.
+A whole matrix is one block. The ingredients of the weights can be handed over separately: queries,
+keys, scale and mask, from which the softmax gives the weights.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from attnviz.records import Kind, LayerWeights, ModelInfo
 Floats = NDArray[np.floating]
 
 BLOCK_CELLS = 2**20
-"""Weights of a block, all heads and texts together: 4 MB as float32."""
+"""The number of weights in a block, over all heads and texts: 4 MB as float32."""
 
 
 class BlockFacts(NamedTuple):
-    """What a block of weights comes with.
+    """The data that accompany a block of weights.
 
-    norms: ‖v_j W_O^h‖ of each key's value, (head, key); None unless they are wanted.
-    mask: boolean (rows, keys), True where the layer lets the query see the key; None where no more
-        is known than whether the attention is causal.
+    norms: ‖v_j W_O^h‖ of each key's value, (head, key); None unless requested.
+    mask: boolean (rows, keys), True where the layer lets the query see the key; None if it is only
+        known whether the attention is causal.
     """
 
     norms: Any = None
@@ -40,22 +40,21 @@ class Observer(Protocol):
 
     @property
     def norms(self) -> bool:
-        """Return whether the norms of the transformed values are wanted as well."""
+        """Return True if the norms of the transformed values are wanted as well."""
         ...
 
     def wants(self, kind: Kind, layer: int) -> bool:
-        """Return whether the weights of this layer are to be handed over; others run at full
-        speed.
-        """
+        """Return True if the weights of this layer are wanted; other layers run at full speed."""
         ...
 
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
     ) -> None:
-        """Take the weights (head, rows, keys) of one text's queries from ``start`` on.
+        """Record the weights (head, rows, keys) of one text's queries from ``start`` on.
 
-        weights, beside: NumPy arrays where blocks were asked for; a whole matrix is an array of the
-            library that runs. Where causal, the keys after a block's last query may be left out.
+        weights, beside: NumPy arrays if blocks were requested; a whole matrix is an array of the
+            library that runs the model. In causal attention the keys after a block's last query may
+            be left out.
         """
         ...
 
@@ -71,11 +70,11 @@ def hand_over(
     cells: int | None = None,
     first: int = 0,
 ) -> None:
-    """Pass on a layer's whole matrices (text, head, query, key).
+    """Pass a layer's whole matrices (text, head, query, key) on to ``observer``.
 
     norms: (text, head, key) or None. masks: (text, query, key) as in ``BlockFacts``, or None.
-    cells: of a NumPy block; None passes matrices on as they are. first: the number of the first
-        text.
+    cells: the size of a NumPy block; None passes matrices on as they are.
+    first: the number of the first text.
     """
     for text, matrix in enumerate(weights):
         norm = None if norms is None else to_numpy(norms[text])
@@ -94,14 +93,12 @@ def hand_over(
 
 
 def rows_of_a_block(texts: int, heads: int, keys: int, cells: int = BLOCK_CELLS) -> int:
-    """Return how many queries go into a block of at most ``cells`` weights; at least one."""
+    """Return the number of queries in a block of at most ``cells`` weights; it is at least one."""
     return max(1, cells // (texts * heads * keys))
 
 
 def to_numpy(weights: Any) -> Floats:
-    """Return a torch tensor or NumPy array as NumPy, float64 kept and everything narrower as
-    float32.
-    """
+    """Return a torch tensor or NumPy array as NumPy: float64 stays, the rest becomes float32."""
     if hasattr(weights, "detach"):
         weights = weights.detach()
         if weights.element_size() < 4:  # NumPy has no bfloat16
@@ -117,11 +114,10 @@ def on_host(mask: Any) -> NDArray[np.bool_]:
 
 
 class KeepWeights:
-    """Keeps whole matrices of one kind of attention, of the first text of the batch.
+    """Keeps whole matrices of one kind of attention, for the first text of the batch.
 
     kind: the kind to keep.
-    heads: the heads to keep of each layer; a layer that is not a key passes unseen.
-        None keeps every head of every layer.
+    heads: the heads to keep by layer; other layers are skipped. None keeps every head.
     """
 
     norms = False
@@ -152,27 +148,25 @@ class KeepWeights:
         self._layers[layer] = LayerWeights(layer, kept, to_numpy(chosen), mask)
 
     def _mask(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return the equal mask of another layer where there is one, which is held once."""
+        """Return the mask, or an equal mask of another layer, so that memory holds it once."""
         known = {id(layer.mask): layer.mask for layer in self._layers.values()}.values()
         return next((one for one in known if one is not None and (one == mask).all()), mask)
 
     @property
     def layers(self) -> tuple[LayerWeights, ...]:
-        """Return what was kept, in order of the layers."""
+        """Return the kept weights, in the order of the layers."""
         return tuple(self._layers[layer] for layer in sorted(self._layers))
 
 
 def no_numbers(info: ModelInfo, arrays: Iterable[Floats]) -> tuple[str, ...]:
-    """Return a note where a model has overflowed, or was broken from the start."""
+    """Return a note if some of the arrays hold NaN, otherwise an empty tuple."""
     if not any(np.isnan(array).any() for array in arrays):
         return ()
     return (f"some weights are not numbers: their cells stay blank{info.overflow_advice}",)
 
 
 def nothing_to_compare(info: ModelInfo, layer: int) -> LoadError:
-    """Return the error where a layer's scores are not numbers, so that they cannot be softmaxed
-    twice.
-    """
+    """Return the error for a layer whose scores are NaN, so that nothing can be compared."""
     why = "; ".join((*info.notes, *no_numbers(info, [np.array(np.nan)])))
     return LoadError(f"nothing can be compared in L{layer} of {info.name!r}: {why}")
 
@@ -182,10 +176,11 @@ class QueriesKeys:
     """The queries and keys of one layer over one text.
 
     layer: from 0.
-    query, key: (heads, token, head_dim), one key head a query head, as they are multiplied.
-    scale: what the model multiplies their products with.
-    bias: (1 or heads, query, key), what it adds to the scaled products, -inf where a query does not
-        see a key; None where nothing is added.
+    query, key: (heads, token, head_dim) as they are multiplied, with one key head for each query
+        head.
+    scale: the factor of their products.
+    bias: (1 or heads, query, key), added to the scaled products; −inf where a query does not see a
+        key; None if nothing is added.
     """
 
     layer: int
@@ -195,7 +190,7 @@ class QueriesKeys:
     bias: Floats | None = None
 
     def head(self, head: int) -> tuple[Floats, Floats, Floats | None]:
-        """Query and key (token, head_dim) and bias (query, key) of one head."""
+        """Return query and key (token, head_dim) and bias (query, key) of one head."""
         bias = self.bias
         if bias is not None:
             bias = bias[head if len(bias) > 1 else 0]
@@ -206,17 +201,16 @@ ObserveHeads = Callable[[QueriesKeys], None]
 
 
 def products(query: Floats, key: Floats) -> Floats:
-    """Return the bare scores q·k: (..., query, head_dim) and (..., key, head_dim) to (..., query,
-    key).
+    """Return the scores q·k, (..., query, key), without scale and mask.
+
+    query, key: (..., query, head_dim) and (..., key, head_dim).
     """
     scores: Floats = attention_scores(query, key, 1.0)
     return scores
 
 
 def softmaxed(scores: Floats, scale: float, bias: Floats | None = None) -> Floats:
-    """Return the weights (..., query, key) of bare scores: softmax(scores · scale + bias) over
-    keys.
-    """
+    """Return softmax(scores · scale + bias) over keys, for scores (..., query, key)."""
     scaled = scores * scale
     weights: Floats = softmax(scaled if bias is None else scaled + bias)
     return weights

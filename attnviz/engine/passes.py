@@ -1,8 +1,8 @@
-"""One watched pass: every attention call of it is named, answered, and compared with a plain pass.
+"""One watched pass: its attention calls are named, answered, and compared with a plain pass.
 
-A model is entered where it looks its attention function up. What answers in that function's place
-mostly delegates to the eager function of the calling module's own file, so that the weights are bit
-for bit those that ``output_attentions`` reports.
+A model is entered where it looks its attention function up. The answer mostly comes from the eager
+function of the calling module's own file, so that the weights are bit for bit those that
+``output_attentions`` reports.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from attnviz.errors import LoadError, UnsupportedError
 from attnviz.records import Kind
 
 _known: WeakKeyDictionary[nn.Module, set[tuple[Any, ...]]] = WeakKeyDictionary()
-"""By model what was compared already: kinds of attention, way of observing, length class."""
+"""The comparisons already made for each model: kinds, way of observing, length class."""
 
 
 _complete: WeakSet[nn.Module] = WeakSet()
-"""What has run once without stray attention need not be watched for it again."""
+"""Modules that ran once without stray attention; they are not checked for it again."""
 
 
 class PlainCheck:
-    """Compares one pass with a plain one, if none of this length class was compared before.
+    """Compares one pass with a plain one, once for each model, way of observing and length class.
 
-    forward: the pass. way: how it is observed. exact: whether it takes the model's own steps, so
-        that it ends in the same bits.
-    Texts with padding are not compared: their padded rows differ, and mean nothing.
+    forward: the pass. way: how it is observed.
+    exact: True if the pass takes the model's own steps, so that it ends in the same bits.
+    Texts with padding are not compared, because their padded rows differ without meaning.
     """
 
     def __init__(self, forward: ForwardPass, way: str, *, exact: bool = True) -> None:
@@ -56,13 +56,13 @@ class PlainCheck:
         self._plain: Tensor | None = None
 
     def begin(self) -> PlainCheck:
-        """Run plainly, in the model as it is borrowed now; without this ``end`` does."""
+        """Run the plain pass now, in the model as it is borrowed; otherwise ``end`` runs it."""
         if self._is_due:
             self._plain = _last_hidden(_run(self._forward))
         return self
 
     def call(self, call: AttentionCall, output: Tensor) -> None:
-        """Hold one call's output (batch, query, heads, dims) against that of the own function."""
+        """Compare a call's output (batch, query, heads, dims) with the model's own function's."""
         if not (self._is_due and call.found.is_fused):
             return
         own = call.own()[0]
@@ -71,8 +71,12 @@ class PlainCheck:
             raise self._refused("its attention function gives other numbers")
 
     def weights(self, call: AttentionCall, start: int, weights: Tensor, output: Tensor) -> None:
-        """Hold recomputed weights (batch, head, rows, keys) of the queries from ``start`` on
-        against the call's output (batch, query, heads, dims), which is their mean of the values."""
+        """Compare recomputed weights with the call's output, which is their mean of the values.
+
+        start: the first query. weights: (batch, head, rows, keys). output: (batch, query, heads,
+            dims).
+        Raises UnsupportedError if they differ.
+        """
         if not self._is_due:
             return
         rows, seen = weights.shape[-2:]
@@ -84,7 +88,7 @@ class PlainCheck:
             raise self._refused("its weights are no plain softmax")
 
     def end(self, output: Any) -> None:
-        """Hold what the pass returned against what the plain one did."""
+        """Compare the result with that of the plain pass; raise UnsupportedError if they differ."""
         if self._is_due and self._plain is None:
             self.begin()
         if self._plain is None:
@@ -100,10 +104,10 @@ class PlainCheck:
 
 @dataclass(frozen=True)
 class WatchedCall:
-    """An attention call of a pass.
+    """An attention call of a watched pass.
 
-    kind, layer: whose it is; layers are numbered as the model numbers them.
-    check: what the pass is compared with.
+    kind, layer: the kind and layer of the attention, as the model numbers layers.
+    check: compares the pass with a plain one.
     """
 
     kind: Kind
@@ -112,30 +116,31 @@ class WatchedCall:
     check: PlainCheck
 
     def eager(self) -> Attended:
-        """Return the output and the weights, by the function that computes weights."""
+        """Return output and weights from the function that computes weights."""
         result = self.call.eager()
         self.check.call(self.call, result[0])
         return result
 
 
 Answer: TypeAlias = Callable[[WatchedCall], Attended]
-"""Answers a call in the model's place; what it takes of it on the way is its own affair."""
+"""Answers a call in place of the model, and may record what it needs from the call."""
 
 
 def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) -> Any:
-    """Run once; ``answer`` gets every attention call of the pass. What the model returned.
+    """Run once with ``answer`` for every attention call; return the model's output.
 
-    in_blocks: run with the fused function, under its masks, whatever the model's own. The first
-    text of a length class runs a second time, plainly, where ``forward`` is to be compared.
+    in_blocks: True runs the fused function with its masks, whatever the model's own function is.
+        The first text of each length class runs a second time without ``answer`` if
+        ``forward.compare`` is set.
 
-    Raises IncompleteError where the calls are not those of all wanted attention, or their layers
-    cannot be told; UnsupportedError where the pass turns out not to be the model's own, or where a
-    layer that the model holds takes no part in it.
+    Raises IncompleteError if the calls do not cover all wanted attention or their layers are
+    unknown, UnsupportedError if the pass differs from the model's own or a layer takes no part in
+    it.
     """
     with borrowed(forward.model, "sdpa" if in_blocks else None):
         names = _Names(forward)
         check = PlainCheck(forward, "blocks" if in_blocks else "eager")
-        # In blocks the model may turn out to have no fused attention while it is observed.
+        # Only the observation may show that the model has no fused attention.
         if not in_blocks:
             check.begin()
         stray = StrayAttention(forward.batch, forward.lengths)
@@ -158,14 +163,14 @@ def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) ->
 
 
 class _Names:
-    """Tells the kind and the layer of each call of a pass, in the order in which they are made."""
+    """Finds the kind and the layer of each call of a pass, in the order of the calls."""
 
     def __init__(self, forward: ForwardPass) -> None:
         self._forward = forward
         self._taken: dict[Kind, list[int]] = {kind: [] for kind in forward.kinds}
         self._called: set[nn.Module] = set()
         self._encoder = encoder_modules(forward)
-        # Where encoder and decoder text have one length, shapes cannot tell.
+        # If encoder and decoder text have the same length, shapes do not tell the kinds apart.
         two_stacks = len(forward.kinds) > 1
         self._cross: dict[int, bool] | None = None
         if two_stacks and forward.keys("decoder") == forward.keys("cross"):
@@ -173,11 +178,11 @@ class _Names:
 
     @property
     def missed(self) -> tuple[Kind, ...]:
-        """Return the kinds of which no call was seen."""
+        """Return the kinds of which no call was made."""
         return tuple(kind for kind, layers in self._taken.items() if not layers)
 
     def next(self, call: AttentionCall) -> tuple[Kind, int]:
-        """Of the next call; raises IncompleteError where the layer cannot be told."""
+        """Return kind and layer of the next call; raise IncompleteError if the layer is unknown."""
         kind = self._kind(call.module, call.key.shape[-2])
         taken = self._taken[kind]
         layer = self._layer(call.module, taken)
@@ -186,7 +191,7 @@ class _Names:
         return kind, layer
 
     def require_all(self) -> None:
-        """Raise UnsupportedError if modules like those that made a call have made none."""
+        """Raise UnsupportedError if a module like those that made a call has made none."""
         alike = {type(module) for module in self._called}
         passed = [
             module
@@ -228,14 +233,17 @@ class _Names:
 
 
 def encoder_modules(forward: ForwardPass) -> set[int]:
-    """Return the ``id`` of each module of the encoder, of a pass through both stacks."""
+    """Return the ``id`` of each module of the encoder; empty unless both stacks run."""
     if len(forward.kinds) == 1:
         return set()
     return {id(module) for module in forward.model.get_encoder().modules()}
 
 
 def _cross_attention(forward: ForwardPass) -> dict[int, bool]:
-    """By ``id`` whether a module attends to the encoder, learnt from one token over two."""
+    """Return for each module's ``id`` True if it attends to the encoder.
+
+    One token is run over two for this.
+    """
     cross: dict[int, bool] = {}
 
     def attend(call: AttentionCall) -> Attended:
@@ -253,9 +261,7 @@ def _cross_attention(forward: ForwardPass) -> dict[int, bool]:
 
 
 def _run(forward: ForwardPass) -> Any:
-    """Return a plain pass; from now on without a cache of keys and values where it fails with
-    one.
-    """
+    """Run the pass plainly; drop the cache of keys and values for good if it fails with one."""
     try:
         return forward.run()
     except LoadError:  # what a model raises for which the library's cache is not made, among others
@@ -264,25 +270,23 @@ def _run(forward: ForwardPass) -> Any:
 
 
 def _last_hidden(output: Any) -> Tensor:
-    """Return the final hidden states, or the logits of a model without a trunk of its own."""
+    """Return the final hidden states, or the logits of a model without a separate trunk."""
     hidden: Tensor = output if isinstance(output, Tensor) else output[0]
     return hidden
 
 
 def _agree(call: AttentionCall, found: Tensor, own: Tensor) -> bool:
-    """Return whether two outputs of a call differ by rounding; also where the model has
-    overflowed.
-    """
+    """Return True if two outputs of a call differ only by rounding, or the model has overflowed."""
     allowed = _rounding_of(call)
     near = ((found - own).abs() <= allowed) | (found.isnan() & own.isnan())
     return not math.isfinite(allowed) or bool(near.all())
 
 
 def _rounding_of(call: AttentionCall) -> float:
-    """Return how far two functions may be apart that round the same attention otherwise.
+    """Return how far two functions may differ that round the same attention differently.
 
-    A weight is off by what its score is off, relatively; a score by the rounding of its sum, of
-    which the longest query and key bound the terms.
+    The relative error of a weight is the error of its score, which is the rounding of a sum whose
+    terms the longest query and key bound.
     """
     width, keys = call.query.shape[-1], call.key.shape[-2]
     scale = call.options.get("scaling")

@@ -1,6 +1,6 @@
-"""A torch model as ablation needs it: what runs, where its heads are, what its answer is read from.
+"""A torch model as ablation needs it: what runs, its heads, and the source of its predictions.
 
-Nothing here knows an architecture; the stacks and the vocabulary projection are asked of the model.
+Nothing here knows an architecture; the stacks and the vocabulary projection come from the model.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from attnviz.models.attention_interface import PreTrainedModel
 
 _SOURCE, _TARGET = 5, 3
-"""Tokens of the short texts that a model is tried with; different, so that axes can be told."""
+"""The lengths in tokens of the short trial texts. They differ so that axes can be recognised."""
 
 
 def probe_of(given: Input) -> Input:
-    """Return a short input of the same tokens, repeated where there are too few."""
+    """Return a short input made of the tokens of ``given``, repeated if there are too few."""
     target = None if given.target is None else _repeated(given.target, _TARGET)
     return Input(_repeated(given.text, _SOURCE), target)
 
@@ -54,15 +54,13 @@ class PatchableModel:
     """A torch model whose heads can be ablated.
 
     root: the module that runs; one call of it is a pass.
-    stack: the module under it whose output, or the first entry of it, is the final hidden states.
-    head: the vocabulary projection, whose input is the last thing of a position's own; None where
-        the model has none.
-    kind: the attention whose heads are ablated.
-    hook_points: where they are.
-    inputs: the keyword arguments of one call, for token ids.
+    stack: the module under it whose (first) output is the final hidden states.
+    head: the vocabulary projection; None if the model has none.
+    kind: the attention whose heads are ablated. hook_points: those of its heads.
+    inputs: returns the keyword arguments of a call, for token ids.
     options: more keyword arguments of every call.
-    mask_id: the token that hides a word from a masked model, None if there is none.
-    ours: whether it is the library's own decoder, whose behaviour need not be tried.
+    mask_id: the token that hides a word from a masked model; None if there is none.
+    ours: True for the library's own decoder, whose behaviour need not be tried.
     """
 
     root: nn.Module
@@ -76,9 +74,7 @@ class PatchableModel:
     ours: bool = False
 
     def run(self, *inputs: Input) -> Tensor | None:
-        """Return one pass over texts of one length: logits (text, token, word), None without a
-        head.
-        """
+        """Return the logits (text, token, word) over texts of one length; None without a head."""
         each = [self.inputs(given) for given in inputs]
         together = {name: torch.cat([one[name] for one in each]) for name in each[0]}
         with running(self.root, torch.OutOfMemoryError):
@@ -94,7 +90,7 @@ class PatchableModel:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one of the model's numbers."""
+        """Return the number of bytes of one of the model's numbers."""
         return next(self.root.parameters()).element_size()
 
     @property
@@ -108,11 +104,11 @@ class PatchableModel:
 
 @dataclass(frozen=True)
 class ForwardOutput:
-    """What a pass ended in.
+    """The results of one pass.
 
-    hidden: final hidden states (row, token, width).
-    projected: the vocabulary projection's input (row, token, width), None without a head.
-    logits: what the model made of the positions that were projected: all, or none.
+    hidden: the final hidden states (row, token, width).
+    projected: the vocabulary projection's input (row, token, width); None without a head.
+    logits: of all positions, or empty if none was projected.
     """
 
     hidden: Tensor
@@ -121,7 +117,7 @@ class ForwardOutput:
 
     @classmethod
     def of_rows(cls, each: Sequence[ForwardOutput]) -> ForwardOutput:
-        """Passes over one text each, as rows of one."""
+        """Return passes over one text each as the rows of one result."""
         projected = [answer.projected for answer in each if answer.projected is not None]
         return cls(
             torch.cat([answer.hidden for answer in each]),
@@ -139,15 +135,14 @@ def run_pass(
     order: Sequence[int] | None = None,
     inside: Collection[What] = (),
 ) -> ForwardOutput:
-    """Run the borrowed ``model`` once.
+    """Run the borrowed ``model`` once, and return its result.
 
-    The vocabulary projection runs on no position: it takes almost half of a small model's time,
-    and its logits over all ablations would fill the memory.
+    By default the vocabulary projection runs on no position: it takes almost half of a small
+    model's time, and its logits over all ablations would fill the memory.
 
-    intervention: None runs it plainly, watched by nobody.
-    more: other texts of the same length, in rows of their own.
-    project_all: let the projection see every position.
-    order, inside: as ``HookPoints.intervening`` takes them.
+    intervention: edits the pass; None runs the model unobserved.
+    more: further texts of the same length, as further rows.
+    project_all: True projects every position. order, inside: see ``HookPoints.intervening``.
     """
     seen: dict[str, Tensor] = {}
 
@@ -174,25 +169,24 @@ _OUTPUT: tuple[What, ...] = ("output",)
 
 
 class Untouched:
-    """An intervention of single texts and of batches; this one changes nothing."""
+    """An intervention in single texts and batches that changes nothing."""
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """As ``Intervention`` has it."""
+        """Return ``outputs`` unchanged."""
         return self.edit_rows(point, outputs, 0)
 
     def edit_rows(self, point: HookedCall, outputs: Tensor, first: int) -> Tensor:
-        """Return the outputs (row, token, head, dim) of the rows from ``first`` on, changed in
-        place.
+        """Return the outputs (row, token, head, dim) of rows from ``first`` on, edited in place.
 
-        What a batch is informed about ``inside`` its calls comes too, and is not changed in place.
+        Tensors that are requested as ``inside`` come too and must not be changed in place.
         """
         return outputs
 
 
 class Keep(Untouched):
-    """Takes down what the first row holds, of one kind of attention.
+    """Records the tensors of the first row, for one kind of attention.
 
-    held: by sort and layer (token, head, dim); of a pattern (query, head, key).
+    held: (token, head, dim) by sort and layer; a pattern is (query, head, key).
     """
 
     def __init__(self, kind: Kind, what: Collection[What] = _OUTPUT) -> None:
@@ -237,10 +231,10 @@ def mask_id_of(model: TransformersModel) -> int | None:
 def patchable_transformers(
     model: PreTrainedModel, kind: Kind, given: Input, mask_id: int | None = None
 ) -> PatchableModel:
-    """Return a transformers model, tried on a few tokens of ``given``.
+    """Return a transformers model as a ``PatchableModel``, tried on a few tokens of ``given``.
 
-    Raises UnsupportedError where its heads cannot be found, or it does not read text; UsageError
-    where decoder or cross attention is wanted without a decoder text.
+    Raises UnsupportedError if its heads cannot be found or it does not read text, UsageError if
+    decoder or cross attention is wanted without a decoder text.
     """
     # Imported late: the library's own decoder does without transformers.
     from attnviz.engine.transformers_points import find_hook_points
@@ -271,8 +265,9 @@ def patchable_transformers(
 
 
 def whole_pass(model: PreTrainedModel, kind: Kind, given: Input) -> ForwardPass:
-    """Return a pass over one text, of the whole model but for an encoder alone; nothing is
-    compared.
+    """Return a pass over one text through the whole model, or only through the wanted encoder.
+
+    The pass is not compared with a plain one.
     """
     root: Any = model
     kinds: tuple[Kind, ...] = TWO_STACKS
@@ -301,7 +296,7 @@ def _stack(model: PreTrainedModel, probe: ForwardPass) -> nn.Module:
 
 @contextmanager
 def _noting_call(module: nn.Module) -> Iterator[list[nn.Module]]:
-    """Yields a list that holds the module once it was called."""
+    """Yield a list that contains the module once it has been called."""
     called: list[nn.Module] = []
     with hooked(module.register_forward_pre_hook(lambda module, args: called.append(module))):
         yield called
@@ -314,8 +309,7 @@ def _holds(module: nn.Module, part: nn.Module | None) -> bool:
 def _inner_stack(
     stack: nn.Module, probe: ForwardPass, points: HookPoints, head: nn.Module | None
 ) -> nn.Module:
-    """Return the outermost module that runs, of those in ``stack`` that hold all attention but no
-    head.
+    """Return the outermost running module in ``stack`` that holds all attention but not ``head``.
 
     Some models call the inner part of their own trunk, or have their head within it.
     """

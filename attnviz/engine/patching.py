@@ -1,8 +1,8 @@
-"""Activation patching: what is exchanged between two runs of a model, and what is predicted then.
+"""The data of activation patching: what is exchanged between two runs, and what is predicted then.
 
 A site is a part of a run: one head's output, its query, key, value or attention pattern, a
-feed-forward block's output, the residual stream entering a layer. In the base run a site is
-replaced by what it holds in the source run; all that comes after is computed anew. Vig et al. 2020,
+feed-forward block's output, or the residual stream entering a layer. In the base run a site is
+replaced by its value in the source run; everything after it is computed anew. Vig et al. 2020,
 "Causal Mediation Analysis for Interpreting Neural NLP"; Meng et al. 2022, "Locating and Editing
 Factual Associations in GPT"; Wang et al. 2022, "Interpretability in the Wild".
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from attnviz.errors import UsageError
 
-if TYPE_CHECKING:  # the options name sites and metrics, and a help needs no NumPy
+if TYPE_CHECKING:  # the options name sites and metrics, and --help needs no NumPy
     import numpy as np
     from numpy.typing import NDArray
 
@@ -23,17 +23,18 @@ if TYPE_CHECKING:  # the options name sites and metrics, and a help needs no Num
     from attnviz.records import Input, Kind
 
 What = Literal["output", "query", "key", "value", "pattern", "mlp", "residual"]
-"""What is replaced. ``output``: a head's, before the output projection; ``pattern``: its attention
-weights; ``mlp``: what a layer's feed-forward block adds; ``residual``: the stream entering it."""
+"""The sorts of sites. ``output`` is a head's output before the output projection, ``pattern`` its
+attention weights, ``mlp`` what a feed-forward block adds, ``residual`` the stream entering a layer.
+"""
 
 WHOLE_LAYER: frozenset[What] = frozenset({"mlp", "residual"})
-"""What a layer has once; of all else each head has its own."""
+"""The sorts that exist once in a layer; each head has its own of all others."""
 
 Direction = Literal["denoise", "noise"]
 """``denoise``: activations of the clean run go into the corrupt run; ``noise``: the other way."""
 
 PatchMethod = Literal["exact", "gradient"]
-"""Measured; or estimated to first order (attribution patching, Nanda 2023)."""
+"""``exact`` measures; ``gradient`` estimates to first order (attribution patching, Nanda 2023)."""
 
 PatchMetric = Literal["logit_diff", "log_prob", "kl"]
 """At the predicted position: logit(answer) − logit(foil); log probability of the answer, in nats;
@@ -45,11 +46,11 @@ class Site:
     """A part of a run.
 
     layer: as the model numbers them.
-    head: its number; of ``key`` and ``value`` that of a key/value head. None for what a whole layer
-        has once.
-    tokens: positions in the base run, ascending: of ``key`` and ``value`` tokens that are looked
-        at, of all else tokens that look. None for all of them.
-    Raises ValueError for a head where there is none, none where there is one, and no tokens.
+    head: its number; for ``key`` and ``value`` that of a key/value head. None for a sort in
+        ``WHOLE_LAYER``.
+    tokens: positions in the base run, ascending; those of keys for ``key`` and ``value``, those of
+        queries otherwise. None means all.
+    Raises ValueError if a head is missing or superfluous, or ``tokens`` is empty.
     """
 
     what: What
@@ -66,7 +67,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Patch:
-    """Sites that are replaced together, at least one."""
+    """One or more sites that are replaced together."""
 
     sites: tuple[Site, ...]
 
@@ -84,8 +85,8 @@ class Patch:
 class Pair:
     """Two prompts.
 
-    places: for each token of ``corrupt`` the token of ``clean`` that it corresponds to, -1 for
-        none; ascending. None where they correspond one by one, and the lengths are equal.
+    places: for each token of ``corrupt`` the corresponding token of ``clean``, or -1; ascending.
+        None if they correspond one by one.
     Raises UsageError for lengths that do not fit.
     """
 
@@ -113,11 +114,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class PatchOptions:
-    """The choices that decide the numbers.
+    """The choices that decide the numbers of patching.
 
-    position: the token of the corrupt prompt at which is predicted, of a masked model the masked
-        one. None: the last; of a masked model its only mask token.
-    max_memory: bytes that a pass may hold; None for a share of what is free.
+    position: the token of the corrupt prompt whose prediction counts; of a masked model the masked
+        token. None is the last token, or a masked model's only mask token.
+    max_memory: the bytes that a pass may hold; None uses a share of the free memory.
     """
 
     direction: Direction = "denoise"
@@ -132,7 +133,7 @@ class PatchOptions:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model predicts at one position of a prompt, with nothing patched.
+    """The prediction of a model at one position of a prompt, without a patch.
 
     position: the token that predicts, or that is masked. logits: (word,) float64.
     """
@@ -148,12 +149,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class PatchScores:
-    """What some patches do to one pair: one piece of the whole, complete by itself.
+    """The effects of some patches on one pair: one complete piece of the whole.
 
-    pair: index of the pair.
-    patches: index of each patch among those that were asked for.
-    metrics: (patch,) float64 of the patched run; of the gradient method the estimate.
-        ``logit_diff`` only where a foil was given.
+    pair: the index of the pair. patches: the index of each patch among those requested.
+    metrics: (patch,) float64, of the patched run, or estimated by the gradient method;
+        ``logit_diff`` only if a foil was given.
     clean, corrupt: the same metrics of the two plain runs.
     """
 
@@ -171,13 +171,13 @@ class PatchScores:
 
 @dataclass(frozen=True, eq=False)
 class PathRead:
-    """What the heads of one layer read in two runs, and what of its difference comes from where.
+    """What the heads of one layer read in two runs, and which earlier parts cause the difference.
 
-    what: their queries, keys or values. clean: those of the clean run, (token, head, dim) float64.
+    what: queries, keys or values. clean: those of the clean run, (token, head, dim) float64.
     difference: clean − corrupt.
-    whole: the part of the difference that is linear in all that was written before, with each norm
+    whole: the part of the difference that is linear in everything written before, with each norm
         scaled as in the corrupt run.
-    alone: the same for what single heads wrote, for those that stand before this layer.
+    alone: the part that each single sender wrote, for the senders before this layer.
     """
 
     kind: Kind
@@ -191,15 +191,15 @@ class PathRead:
 
 @dataclass(frozen=True, eq=False)
 class PathEffects:
-    """The direct effect of one head on what goes into later heads.
+    """The direct effect of one head on the inputs of later heads.
 
     sender: the head.
-    shares: for ``query``, ``key`` and ``value`` of each later head, by token: (token,), which add
-        up to its share. Keys and values are those of key/value heads, where heads share them.
-    explained: for the same the sum of the shares of all that writes before it; how far it is from 1
-        is what holding the norms leaves out.
-    moved: for the same ‖Δq‖ / ‖q‖ over all tokens, of the clean run: how much there is to explain.
-    A head whose queries do not differ at all has no entry.
+    shares: (token,) for ``query``, ``key`` and ``value`` of each later head; they add up to the
+        sender's share. Keys and values are those of key/value heads.
+    explained: the sum of the shares of everything written before that head. Its distance from 1 is
+        the effect of holding the norms.
+    moved: ‖Δq‖ / ‖q‖ over all tokens, relative to the clean run: how much there is to explain.
+    A head whose input does not differ has no entry.
     """
 
     sender: HeadKey
@@ -213,11 +213,10 @@ class PathEffects:
 
 
 def effect(patched: NDArray[np.float64], base: float, source: float) -> NDArray[np.float64]:
-    """Return the share of the way from the base run to the source run that a patch goes.
+    """Return how far a patch moves the metric from the base run (0) to the source run (1).
 
-    0 where it changes nothing, 1 where it brings all; below 0 and above 1 are possible. For denoise
-    it is P = (M_patched − M_corrupt) / (M_clean − M_corrupt) of Wang et al. 2022, for noise 1 − P.
-    The caller sees to it that the two runs differ.
+    Values below 0 and above 1 are possible. For denoise it is P = (M_patched − M_corrupt) /
+    (M_clean − M_corrupt) of Wang et al. 2022, for noise 1 − P. base, source: must differ.
     """
     share: NDArray[np.float64] = (patched - base) / (source - base)
     return share

@@ -1,4 +1,4 @@
-"""Which tokens of a text a model is asked to predict."""
+"""Choose the tokens of a text that a model is asked to predict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from attnviz.records import Input
 
 
 def require_two(given: Input) -> None:
-    """Raise UsageError for a text, or a target, of which no token could be predicted."""
+    """Raise UsageError for a text, or a target, that is too short for any token to be predicted."""
     read = given.predicted
     if len(read) < 2:
         name = "text" if given.target is None else "target"
@@ -17,7 +17,7 @@ def require_two(given: Input) -> None:
 
 
 def words_to_mask(given: Input, mask: int) -> list[int]:
-    """Return the positions at which a masked model may be asked; UsageError if there is none."""
+    """Return the positions that a masked model may predict; raise UsageError if there is none."""
     read = given.predicted
     words = [
         position

@@ -1,4 +1,4 @@
-"""A model opened for scoring: what its texts are, whether it sees the future, its random twin."""
+"""Open a model for scoring its heads: its inputs, whether it is causal, its random twin."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from attnviz.records import Input, Kind, Tokens
 
 _TRIAL = "The cat sat on the mat."
 _TARGET_TOKENS = 64
-"""The longest decoder text that a model writes for itself."""
+"""The largest number of tokens of a decoder text that the model writes for itself."""
 
 _FEWEST = 8
-"""Tokens of a written text below which the model has not written one."""
+"""The least number of tokens of a decoder text that a model wrote; a shorter one is not used."""
 
 
 @dataclass(frozen=True)
 class Probing:
     """A model and the kind of its attention that is scored.
 
-    causal: whether a query sees no later key, as found on a short text.
+    causal: True if no query sees a later key, as found on a short text.
     """
 
     model: Model
@@ -34,12 +34,13 @@ class Probing:
 
     @property
     def ranked(self) -> bool:
-        """Return whether the vocabulary's order tells how rare a token is."""
+        """Return True if the order of the vocabulary tells how rare a token is."""
         return self.model.vocabulary().ranked
 
     def input_of(self, text: str) -> Input:
-        """Return a text, cut to the model's context; the decoder reads the same, or for cross
-        attention what the model itself makes of it.
+        """Return the model's input for ``text``, cut to the model's context.
+
+        A decoder reads the same text, or for cross attention what the model itself writes.
         """
         tokens = self.model.encode(text, self.model.context)
         if not self._reads_target:
@@ -65,7 +66,7 @@ class Probing:
         return written if len(written) >= _FEWEST else same
 
     def copies(self, length: int, copies: int, seed: int) -> Input | None:
-        """Random tokens, several times over; None where the model has no room for them."""
+        """Return ``length`` random tokens repeated ``copies`` times; None if they do not fit."""
         vocabulary = self.model.vocabulary()
         if len(vocabulary.plain) < length or self.kind == "cross":
             return None
@@ -83,17 +84,17 @@ class Probing:
         return Input(tokens) if _fits(tokens, context) else None
 
     def notes_for(self, inputs: Sequence[Input]) -> tuple[str, ...]:
-        """Return what a reader must know of running over these, next to the model's own notes."""
+        """Return notes about these inputs, in addition to the model's own notes."""
         if not inputs:
             return ()
         return self.model.notes_for(max((given.text for given in inputs), key=len))
 
     def run(self, observer: Observer, inputs: Sequence[Input]) -> None:
-        """Run over inputs of one length."""
+        """Run the model over inputs of one length under the observer."""
         backend_of(self.model).observe(observer, inputs)
 
     def twin(self, seed: int) -> Probing:
-        """Return the same with randomly initialised weights."""
+        """Return the same opening of a model with randomly initialised weights."""
         return Probing(random_twin(self.model, seed), self.kind, self.causal)
 
 

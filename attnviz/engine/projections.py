@@ -1,6 +1,6 @@
-"""The linear maps that read the heads of a transformers model: its output projections.
+"""Find the output projections of a transformers model, the linear maps that read its heads.
 
-They are the first that are entered after attention's softmax, found by a short run.
+They are the first linear maps that run after the softmax of attention, found by a short run.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _NUMBER = re.compile(r"\.(\d+)\.")
 def find_output_projections(model: TransformersModel) -> dict[int, OutputProjection]:
     """Return the output projection of each layer of the model's default kind of attention.
 
-    One short run; the model is left as it was. Layers are numbered as the model numbers them; where
-    one module serves several layers, each names it.
+    The model's state is restored. Layers are numbered as the model numbers them; a module that
+    serves several layers is returned for each.
 
-    Raises UnsupportedError where none is found whose input is as wide as the heads together.
+    Raises UnsupportedError if a layer has no such map as wide as the heads together.
     """
     whole = model.model
     ids = torch.arange(_LENGTH)[None] % whole.get_input_embeddings().num_embeddings
@@ -53,10 +53,10 @@ def find_output_projections(model: TransformersModel) -> dict[int, OutputProject
 
 
 class _FirstMaps(SoftmaxWatch):
-    """Notices each linear map that is the first to be entered after attention's softmax."""
+    """Records each linear map that is the first to run after the softmax of attention."""
 
     def __init__(self) -> None:
-        super().__init__(1, {_LENGTH, _LENGTH + 1})  # a sink stands beside the keys
+        super().__init__(1, {_LENGTH, _LENGTH + 1})  # a sink stands next to the keys
         self._mixed = False
         self.found: list[nn.Module] = []
 
@@ -65,7 +65,7 @@ class _FirstMaps(SoftmaxWatch):
         return compute()
 
     def enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        """Before any linear map runs."""
+        """Record the module if a softmax came before; this runs before every linear map."""
         if self._mixed:
             self.found.append(module)
             self._mixed = False
@@ -80,9 +80,7 @@ def _described(name: str, module: nn.Module, heads: int) -> OutputProjection | N
 
 
 def _layers(modules: list[str]) -> list[int]:
-    """Return the number of each layer: that in its name, or its place where one module serves
-    several.
-    """
+    """Return the number of each layer from its name, or its place if one module serves several."""
     numbers = [match[1] for module in modules if (match := _NUMBER.search(f".{module}."))]
     if len(set(numbers)) == len(modules):
         return [int(number) for number in numbers]
@@ -90,9 +88,9 @@ def _layers(modules: list[str]) -> list[int]:
 
 
 class ValueNorms:
-    """‖v_j W_O^h‖₂ of a transformers model, whose output projections are found by a short run.
+    """Measures ‖v_j W_O^h‖₂ of a transformers model, whose output projections a short run finds.
 
-    Raises UnsupportedError where they cannot be found.
+    Raises UnsupportedError if they cannot be found.
     """
 
     def __init__(self, model: TransformersModel) -> None:
@@ -100,14 +98,15 @@ class ValueNorms:
         self._projections = find_output_projections(model)
 
     def mixed(self, forward: ForwardPass) -> MixedValues:
-        """Return a watch on the values of a pass; for models that compute attention themselves."""
+        """Return a watch on the values of a pass, for models that compute attention themselves."""
         get = self._model.model.get_submodule
         projections = {layer: get(one.module) for layer, one in self._projections.items()}
         return MixedValues(forward, projections)
 
     def of(self, kind: Kind, layer: int, heads: int, value: Tensor) -> Tensor:
-        """(text, head, key) of a layer's value (text, key/value head, key, dim).
+        """Return the norms (text, head, key) of a layer.
 
+        value: (text, key/value head, key, dim).
         Raises UnsupportedError for another kind of attention than the model's first.
         """
         projection = self._projections.get(layer)
@@ -137,9 +136,9 @@ _PRODUCTS = {torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul
 class MixedValues(SoftmaxWatch):
     """Records the values that each layer's attention weights mix in a pass.
 
-    The values are the other factor of the product that follows a softmax.
+    The values are the other factor of the matrix product that follows a softmax.
 
-    projections: by layer, the module that reads the heads.
+    projections: the module that reads the heads, by layer.
     """
 
     def __init__(self, forward: ForwardPass, projections: Mapping[int, nn.Module]) -> None:
@@ -151,7 +150,7 @@ class MixedValues(SoftmaxWatch):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Record passes while this is open."""
+        """Record the passes inside this context."""
         by_module: dict[nn.Module, list[int]] = {}
         for layer, module in self._projections.items():
             by_module.setdefault(module, []).append(layer)
@@ -177,7 +176,7 @@ class MixedValues(SoftmaxWatch):
         return super().call(func, args, kwargs)
 
     def of(self, layer: int, weights: Tensor) -> Tensor | None:
-        """Return a layer's values (text, key/value head, key, dim); None where they were not seen.
+        """Return a layer's values (text, key/value head, key, dim); None if they were not seen.
 
         weights: (text, head, query, key), whose products with the values the projection reads.
         """

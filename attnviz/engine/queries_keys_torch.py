@@ -1,4 +1,4 @@
-"""What a transformers model's attention function is called with: queries, keys, scale and mask."""
+"""Observe the inputs of transformers' attention functions: queries, keys, scale and mask."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from attnviz.models.transformers_model import TransformersModel
 from attnviz.records import ModelInfo, Tokens
 
 _ROUNDING = {4: 1e-3, 8: 1e-3}
-"""How far weights of this many bytes may be from ours, which are made in float64."""
+"""How far weights of this many bytes may be from ours, which are computed in float64."""
 
 _ROUGH = 0.1
-"""The same of narrower ones: scores of 16 bits are a sixteenth off where they are large."""
+"""The same for narrower weights: large 16-bit scores are rounded by up to a sixteenth."""
 
 
 @torch.inference_mode()
@@ -39,7 +39,7 @@ def observe_queries_keys(
 ) -> None:
     """Observe a transformers model; see ``Backend.observe_queries_keys``.
 
-    Each head's weights are made anew from what is handed over and must equal the model's own.
+    Each head's weights are recomputed from the observed numbers and must equal the model's own.
     """
     info, kind = model.info, model.kinds[0]
 
@@ -64,7 +64,7 @@ def observe_queries_keys(
 
 
 def _check(info: ModelInfo, found: QueriesKeys, weights: Tensor | None) -> None:
-    """Raise UnsupportedError where the weights are not made of these numbers alone."""
+    """Raise UnsupportedError if the weights cannot be recomputed from these numbers."""
     if weights is None or weights.shape[:2] != (1, len(found.query)):
         raise _not_shown(info.name)
     allowed = _ROUNDING.get(weights.element_size(), _ROUGH)
@@ -90,7 +90,7 @@ def _queries_keys(layer: int, call: AttentionCall) -> QueriesKeys:
 
 
 def _bias(call: AttentionCall) -> Any:
-    """Return the mask as (1 or heads, query, key), -inf where it hides."""
+    """Return the mask as (1 or heads, query, key), −inf for hidden keys."""
     mask = call.additive_mask()
     if mask is None:
         return None

@@ -1,6 +1,6 @@
-"""What each single head is worth to one text: every removal at once.
+"""Measure what each single head is worth to one text by removing it.
 
-As ``attnviz ablate`` measures it with zeros in the head's place; see ``engine.scan.run``.
+The numbers are those of ``attnviz ablate`` with zeros; see ``engine.scan.run``.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from attnviz.engine.scan.run import open_scan
 from attnviz.models.model import Model, require_number
 
 _REPORTS = 10
-"""How often a scan reports what is done: each time it begins anew with the clean text."""
+"""How often a scan reports its progress; each report repeats the clean text."""
 
 
 class Effects(NamedTuple):
-    """What each single removal costs over one text.
+    """The cost of removing each single head, over one text.
 
-    metric: ``loss_delta``, nats per token, or of a model without a loss ``output_mse``.
+    metric: ``loss_delta`` in nats per token, or ``output_mse`` for a model without a loss.
     values: by (layer, head).
     """
 
@@ -29,18 +29,18 @@ class Effects(NamedTuple):
     values: Mapping[Head, float]
 
     def ranking(self) -> tuple[Head, ...]:
-        """Return the heads, the one that costs most first."""
+        """Return the heads, the one with the largest cost first."""
         return tuple(sorted(self.values, key=lambda head: -self.values[head]))
 
 
 def removal_effects(
     model: Model, wanted: Asked, advance: Callable[[float], None] = lambda share: None
 ) -> Effects:
-    """Remove every head of the wanted kind, one at a time.
+    """Remove every head of the wanted kind, one at a time, and return the costs.
 
-    advance: is given the share that is done; what it raises ends the run.
-    Raises UsageError for a text of one token, and for numbers that rank nothing; UnsupportedError
-    where heads cannot be removed.
+    advance: called with the share that is done, in [0, 1]; what it raises ends the run.
+    Raises UsageError for a text of one token and for results that are not numbers, UnsupportedError
+    if heads cannot be removed.
     """
     scan = open_scan(model, [wanted.given], kind=wanted.kind)
     heads = [(layer, head) for layer, count in scan.heads.items() for head in range(count)]

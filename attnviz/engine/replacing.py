@@ -1,7 +1,7 @@
 """Replace parts of a running model: heads' outputs, queries, weights, what a layer adds.
 
-Ablation and patching are the same intervention; they differ in where the values come from: zero, a
-mean, another text, the other prompt of a pair. It is written once, for arrays of NumPy and torch.
+Ablation and patching are the same intervention; they differ in the source of the values: zero, a
+mean, another text, or the other prompt of a pair. It is written once, for NumPy and torch arrays.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from attnviz.engine.patching import Site, What
 from attnviz.records import Kind
 
 Held: TypeAlias = Mapping[tuple[What, int], Array]
-"""By sort and layer what a run holds: (token, head, dim); of a pattern (query, head, key). One
-token stands for all."""
+"""What a run holds, by sort and layer: (token, head, dim); a pattern is (query, head, key). An
+array with one token serves all tokens."""
 
 
 class LostTrackError(Exception):
-    """A pass ran otherwise than the one in which its points were found."""
+    """A pass ran differently from the one in which its hook points were found."""
 
 
 class Met(Protocol):
-    """Where a running model is met: a sort of values of one layer."""
+    """A place in a running model: one sort of values of one layer."""
 
     @property
     def kind(self) -> Kind: ...
@@ -38,7 +38,7 @@ class Met(Protocol):
 
 
 class Point(NamedTuple):
-    """Where a model is met that has no modules."""
+    """A place in a running model that has no modules."""
 
     kind: Kind
     what: What
@@ -46,7 +46,7 @@ class Point(NamedTuple):
 
 
 class Change(Protocol):
-    """What a row of the batch does otherwise than the first: an ablation, or a patch."""
+    """What one row of the batch does differently from the first row: an ablation or a patch."""
 
     @property
     def layers(self) -> Sequence[int]:
@@ -55,15 +55,15 @@ class Change(Protocol):
 
     @property
     def sites(self) -> Sequence[Site]:
-        """Return what it replaces."""
+        """Return the sites that it replaces."""
         ...
 
 
 class RowEdit(Protocol):
-    """An intervention in single texts, and in batches by the rows that are there."""
+    """An intervention in single texts, and in batches by their rows."""
 
     def edit(self, number: int, point: Any, outputs: Array) -> Array:
-        """As ``Intervention`` has it."""
+        """Return the edited outputs of a whole batch; see ``Intervention.edit``."""
         ...
 
     def edit_rows(self, point: Any, outputs: Array, first: int) -> Array:
@@ -75,25 +75,25 @@ class RowEdit(Protocol):
 
 
 def head_of(site: Site) -> int:
-    """Return the index of a site's head; what a layer has once stands as its only head."""
+    """Return the index of a site's head; a site of a whole layer has the index 0."""
     return site.head or 0
 
 
 def values_of(held: Held, site: Site) -> Array:
-    """Return what a run holds at a site: (token, dim)."""
+    """Return the values of a run at a site: (token, dim)."""
     values = held[site.what, site.layer][:, head_of(site)]
     return values if site.tokens is None else values[list(site.tokens)]
 
 
 class Replace:
-    """An intervention that replaces sites, other ones in each row of the batch.
+    """An intervention that replaces different sites in each row of the batch.
 
-    kind: of attention; other kinds pass untouched.
-    rows: what to replace by row; the row None stands for every row.
-    values: what is put in, token for token; None puts in zero.
-    directions: seed of a control: in place of the replacement, a random direction of all heads'
-        outputs side by side is taken off, at each token of the norm of what the replacement would
-        take off there. None replaces.
+    kind: of attention; other kinds stay unchanged.
+    rows: the change of each row; the row None stands for every row.
+    values: the replacements, token for token; None means zero.
+    directions: the seed of a control, or None. The control removes a random direction of all heads'
+        outputs concatenated, at each token with the norm of what the replacement would remove
+        there.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Replace:
         return self.edit_rows(point, outputs, 0)
 
     def edit_rows(self, point: Met, outputs: Array, first: int) -> Array:
-        """Return the same where the outputs are those of the rows from ``first`` on.
+        """Return the outputs of the rows from ``first`` on with their sites replaced.
 
         Outputs of heads are changed in place.
         """
@@ -141,7 +141,8 @@ class Replace:
         if heads and rows[0] is None:
             outputs[:, :, heads] = self._of(held, heads, outputs)
         elif heads:
-            # The index over tokens stands between: what is set has shape (site, token, dim).
+            # The index over tokens stands between, so that the values set have the shape (site,
+            # token, dim).
             values = self._of(held, heads, outputs)
             outputs[rows, :, heads] = values if held is None else values.swapaxes(0, 1)
         for row, site in sites:
@@ -153,7 +154,7 @@ class Replace:
         return self._sites.get((point.what, point.layer), ()) if point.kind == self._kind else ()
 
     def _held(self, point: Met, outputs: Array) -> Array | None:
-        """Return the values of a point; LostTrackError if they have another shape."""
+        """Return the replacement values of a point; raise LostTrackError if their shape differs."""
         if self._values is None:
             return None
         held = self._values[point.what, point.layer]
@@ -163,10 +164,10 @@ class Replace:
 
     @staticmethod
     def _of(held: Array | None, heads: Sequence[int], outputs: Array) -> Array:
-        """Return what is put in: (token or 1, chosen head, dim), or zero."""
+        """Return the replacement (token or 1, chosen head, dim), or zero."""
         if held is None:
             return 0
-        # The last block may go on with the last tokens alone.
+        # The last block may run on the last tokens only.
         return _like(held[max(len(held) - outputs.shape[1], 0) :, list(heads)], outputs)
 
     @staticmethod
@@ -200,5 +201,4 @@ class Replace:
 
 
 def _like(values: Array, other: Array) -> Array:
-    """Return values as an array of the library, type and device of another."""
     return namespace(other).asarray(values, dtype=other.dtype, device=other.device)

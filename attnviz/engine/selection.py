@@ -1,7 +1,7 @@
-"""What ``--layer`` and ``--head`` mean: ``L2H5``, ``3``, ``2.5``, ``2.*``, ``0-3.1,4``, ``-1``.
+"""Parse ``--layer`` and ``--head``: ``L2H5``, ``3``, ``2.5``, ``2.*``, ``0-3.1,4``, ``-1``.
 
-A bare number is a head of every layer. A dot or the letters separate layers from heads. A comma
-goes on with the heads of the same layers unless another ``L…H…`` or dotted choice follows.
+A bare number is a head of every layer. A dot or the letters separate layers from heads. A number
+after a comma is a further head of the same layers, unless a new ``L…H…`` or dotted choice begins.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ _NAMED = re.compile(r"[Ll](.+?)[Hh](.+)")
 def choose_heads(
     layers: str | None, heads: Sequence[str], layer_count: int, head_count: int, base: int
 ) -> dict[int, frozenset[int]] | None:
-    """Return the chosen heads of each chosen layer, counted from 0; None where nothing was chosen.
+    """Return the chosen heads of each chosen layer, counted from 0; None if nothing was chosen.
 
-    Raises UsageError for what is no choice and for an index that the model does not have.
+    base: the number of the first layer and head as typed.
+    Raises UsageError for text of another form and for an index that the model does not have.
     """
     if layers is None and not heads:
         return None
@@ -75,7 +76,7 @@ class _Axis:
         return place
 
     def span_list(self, text: str) -> list[int]:
-        """Return the places that ``0-3,5`` or ``*`` names."""
+        """Return the indices that ``0-3,5`` or ``*`` names."""
         places: list[int] = []
         for part in text.split(","):
             if part.strip() == "*":
@@ -111,7 +112,7 @@ def _pairs(choice: str, within: Sequence[int], axes: tuple[_Axis, _Axis]) -> lis
 
 
 def _split(choice: str) -> list[str]:
-    """``0-3.1,4,L5H0`` as [``0-3.1,4``, ``L5H0``]."""
+    """Return the single choices in a list, such as [``0-3.1,4``, ``L5H0``] for ``0-3.1,4,L5H0``."""
     parts: list[str] = []
     for piece in re.split(r"\s*[,\s]\s*", choice.strip()):
         starts_anew = "." in piece or piece[:1] in "Ll"

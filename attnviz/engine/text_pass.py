@@ -1,6 +1,6 @@
-"""One pass over one text: the weights of all heads, what is predicted, and what values move.
+"""Read one text in one pass: the weights of all heads, the predictions, and the value norms.
 
-With the outputs of chosen heads at zero, if that is asked for.
+The outputs of chosen heads can be set to zero.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from attnviz.records import AttentionRecord, Kind
 Floats = NDArray[np.floating]
 
 _CELLS = 2**21
-"""Log-probabilities that are formed at once."""
+"""The number of log-probabilities that are computed at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class TextPass:
-    """What one pass gives.
+    """The results of one pass over one text.
 
-    logits: (token, word) of the next token; None where none is predicted from what came before.
+    logits: (token, word), of the next token; None if the model does not predict it.
     """
 
     record: AttentionRecord
@@ -38,7 +38,7 @@ class TextPass:
 
 
 class TextReader:
-    """Reads texts, with all heads of a model or without some; what is found out of it is kept."""
+    """Reads texts with or without some heads, and keeps what it found about the model."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -46,9 +46,9 @@ class TextReader:
         self._runs: dict[Kind, Run] = {}
 
     def read(self, wanted: Asked, removed: Collection[Head] = ()) -> TextPass:
-        """Return one pass over a text; the outputs of the ``removed`` heads are zero.
+        """Return one pass over a text, with the outputs of the ``removed`` heads set to zero.
 
-        Raises UsageError for a head that is not there, UnsupportedError where the attention cannot
+        Raises UsageError for a head that does not exist, UnsupportedError if the attention cannot
         be observed or its heads cannot be removed.
         """
         kind, seen = wanted.kind, self._run(wanted, removed)
@@ -61,15 +61,15 @@ class TextReader:
         return TextPass(record_of(self.model, wanted.given, kind, keep.layers), seen.logits)
 
     def _predicts(self, kind: Kind) -> bool:
-        """Return whether a torch model's logits are of the next token."""
+        """Return True if a torch model's logits predict the next token."""
         if kind != "self" or self._backend.in_order:
             return kind != "encoder"
         return open_probing(self.model, kind).causal
 
     def norms(self, wanted: Asked, removed: Collection[Head] = ()) -> Mapping[int, Floats]:
-        """‖v_j W_O^h‖ of each layer, (head, key): what a key's value moves the residual by.
+        """Return ‖v_j W_O^h‖ of each layer, (head, key): the length of what a key's value writes.
 
-        Kobayashi et al. 2020. Raises UnsupportedError where the values cannot be seen.
+        Kobayashi et al. 2020. Raises UnsupportedError if the values cannot be observed.
         """
         return self._run(wanted, removed, norms=True).norms
 
@@ -82,7 +82,7 @@ class TextReader:
 
 
 def token_losses(logits: Floats, ids: Sequence[int]) -> NDArray[np.float64]:
-    """−log p of each token but the first by the logits (token, word) before it: (token − 1,)."""
+    """Return −log p of each token but the first, (token − 1,), from the logits (token, word)."""
     found = np.empty(max(len(ids) - 1, 0))
     rows = max(1, _CELLS // logits.shape[-1])
     for start in range(0, len(found), rows):

@@ -1,4 +1,4 @@
-"""Models of transformers: what ``Backend`` asks of them, with torch."""
+"""The backend of transformers models, with torch."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class TorchBackend:
             check_heads(patchable.heads, removed)
             size = length_class(len(given.text))
             if removed and size not in compared:
-                run(given)  # which is compared with a plain pass: without heads it ends elsewhere
+                run(given)  # compares with a plain pass, from which runs without heads differ
             forward = replace(
                 whole_pass(whole, kind, given),
                 wanted=frozenset({kind}),

@@ -1,9 +1,9 @@
-"""Where the heads' outputs of a transformers model are met.
+"""Find the hook points of a transformers model.
 
 A model that looks its attention function up is entered there. Of one that computes attention by
-itself they are the input of the output projection, which a probe finds: the first linear map that
-is entered after a softmax over the keys. Head h is columns hD … (h+1)D of it; the probe proves that
-by emptying one head's weights and looking for the columns that become zero.
+itself the heads' outputs are the input of the output projection, which a probe finds: the first
+linear map after a softmax over the keys. Head h is columns hD … (h+1)D of its input. The probe
+proves it by setting one head's weights to zero and looking for the columns that become zero.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def find_hook_points(probe: ForwardPass) -> HookPoints:
     """Return the hook points of a pass, in the order in which they run.
 
     probe: a short pass over one text, whose lengths differ and are above one.
-    Raises UnsupportedError where they cannot be found, or heads are laid out otherwise.
+    Raises UnsupportedError if they cannot be found, or heads do not lie side by side.
     """
     found = _find_registered(probe) if uses_interface(probe.model) else None
     return found or _find_projections(probe)
 
 
 def _find_registered(probe: ForwardPass) -> _Registered | None:
-    """None where the function does not see all of the pass's attention."""
+    """Return the hook points of looked-up attention; None if not all attention is looked up."""
     found: list[HookedCall] = []
 
     def answer(watch: WatchedCall) -> Attended:
@@ -87,14 +87,14 @@ class _Points(HookPoints):
 
 
 class _Registered(_Points):
-    """Every call of an attention function."""
+    """The hook points of a model that looks its attention function up."""
 
     @contextmanager
     def editing(self, counter: CallCounter, inside: frozenset[What]) -> Iterator[None]:
         entered = not inside.isdisjoint(ATTENDED)
 
         def edit(what: What, tensor: Tensor) -> Tensor:
-            """Of (batch, head, token, dim)."""
+            """Return the tensor (batch, head, token, dim) after the intervention."""
             return counter.edit_inside(what, tensor.transpose(1, 2)).transpose(1, 2)
 
         def attend(call: AttentionCall) -> Attended:
@@ -135,7 +135,7 @@ class _Registered(_Points):
 
 
 class _Mix(SoftmaxWatch):
-    """Hands on the weights of every softmax, whose order is that of the points."""
+    """Passes the weights of each softmax to a counter; they come in the order of the points."""
 
     def __init__(self, counter: CallCounter, name: str) -> None:
         super().__init__(1, ())
@@ -144,18 +144,16 @@ class _Mix(SoftmaxWatch):
         self._taken: HookedCall | None = None
 
     def begin(self, root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """At the start of a pass, whose lengths are now known."""
+        """Read the lengths of a pass when it starts."""
         texts = ("input_ids", "decoder_input_ids")
         self._lengths = {kwargs[name].shape[1] for name in texts if name in kwargs}
         cache = kwargs.get("past_key_values")
-        if cache is not None:  # further keys, which are not computed again
+        if cache is not None:  # the cache holds further keys, which are not computed again
             self._lengths |= {cache.get_seq_length() + length for length in self._lengths}
         self._taken = None
 
     def has_taken(self, module: nn.Module) -> bool:
-        """Return whether the call whose outputs ``module`` projects is the one that was seen
-        last.
-        """
+        """Return True if ``module`` projects the outputs of the call that was seen last."""
         taken, self._taken = self._taken, None
         if taken is not None and taken.module is not module:
             raise LostTrackError("another projection follows the softmax than in the first pass")
@@ -198,9 +196,9 @@ def _find_projections(probe: ForwardPass) -> _Projections:
 
 
 class _Projections(_Points):
-    """The output projections.
+    """The hook points of a model whose output projections were found.
 
-    token_axis: the axis of a projection's input (1, or 0 in models that put the batch second).
+    token_axis: the token axis of a projection's input: 1, or 0 in models that put the batch second.
     """
 
     def __init__(self, probe: ForwardPass, found: Sequence[HookedCall], token_axis: int) -> None:
@@ -246,7 +244,7 @@ class _Projections(_Points):
 
 
 class _Hide(SoftmaxWatch):
-    """Hides keys of one text in every softmax, whose order is that of the points."""
+    """Hides keys of one text in every softmax; softmaxes run in the order of the points."""
 
     def __init__(self, counter: CallCounter, hide: Hide, given: Input) -> None:
         super().__init__(1, {len(given.text), len(given.predicted)})
@@ -260,9 +258,9 @@ class _Hide(SoftmaxWatch):
 
 
 class _Find(SoftmaxWatch):
-    """Takes down the first linear layer after each softmax, and where one head lies in its input.
+    """Records the first linear layer after each softmax, and checks how heads lie in its input.
 
-    One head's weights are emptied in every layer: the last head's.
+    The weights of the last head of every layer are set to zero for this.
     """
 
     def __init__(self, probe: ForwardPass) -> None:
@@ -310,7 +308,10 @@ class _Find(SoftmaxWatch):
         self.found.append(HookedCall(kind, layer, module, heads, dim))
 
     def _width(self, merged: Tensor, tokens: int, heads: int) -> int:
-        """Return how wide a head is, once its columns are seen to be where they are expected."""
+        """Return the width of a head.
+
+        Raises UnsupportedError unless exactly the last head's columns are zero.
+        """
         if merged.ndim != 3 or merged.shape[-1] % heads or 1 not in merged.shape[:2]:
             raise _refused(self._probe, f"the projection's input is {tuple(merged.shape)}")
         self.token_axis = 1 if merged.shape[0] == 1 else 0
