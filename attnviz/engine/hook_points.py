@@ -134,7 +134,7 @@ class HookPoints(ABC):
 
     @abstractmethod
     def borrowed(self) -> AbstractContextManager[Any]:
-        """Prepare the model for runs inside this context, and restore its state on leaving."""
+        """Make the model ready for runs inside this context, and restore its state on leaving."""
 
     @abstractmethod
     def editing(self, counter: CallCounter, inside: frozenset[What]) -> AbstractContextManager[Any]:
@@ -207,7 +207,7 @@ class CallCounter:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Restart the count at the beginning of each pass inside this context."""
+        """Start the count anew at each pass inside this context."""
 
         def restart(module: nn.Module, args: tuple[Any, ...]) -> None:
             self._next = 0

@@ -312,8 +312,7 @@ class ResidualPass(FunctionWatch):
 class Jacobian:
     """Computes J Δz of what was read in a pass, for changes Δz of its leaves z.
 
-    Autograd gives the products u J, which are linear in u; their derivative by u, times Δz, is J
-    Δz.
+    Autograd gives the products u J, linear in u; their derivative by u, times Δz, is J Δz.
     """
 
     def __init__(self, read: Sequence[Tensor], leaves: Sequence[Tensor]) -> None:

@@ -155,7 +155,7 @@ class BatchExpansion:
         return outputs
 
     def _fed(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        """Edit a feed-forward output, which some models compute outside of their blocks."""
+        """Return the edited output of a feed-forward module; some are outside of their blocks."""
         point = self._inside.feed_forward.get(self._next - 1)
         added = first_of(output)
         if point is None or added is None:

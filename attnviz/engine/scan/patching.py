@@ -87,7 +87,7 @@ class PatchWork:
         return found
 
     def starts(self, patches: Sequence[Patch]) -> list[int | None]:
-        """Return the first token at which each patch changes a value; None if there is none."""
+        """Return for each patch the first token at which it changes a value, or None."""
         differ = {place: self._differ(place) for place in self.own}
         found = []
         for patch in patches:

@@ -97,7 +97,7 @@ class Jobs:
         return name in self._tickets
 
     def drop(self, name: str) -> bool:
-        """Cancel the job called ``name``; return True if it was running."""
+        """Drop the job called ``name``; return True if it was running."""
         return self._tickets.pop(name, None) is not None
 
     def _end(self, name: str, then: Callable[[], None]) -> None:

@@ -153,7 +153,7 @@ class AblationJob:
         )
 
     def expected(self, watch: Watch, share: float) -> None:
-        """Report to ``watch`` what is measured exactly, and how long that takes.
+        """Show in ``watch`` what is measured exactly, and how long that takes.
 
         share: the ablations' part of all work, in [0, 1].
         """

@@ -50,7 +50,7 @@ _LEAST_DIFFERENCE = {"logit_diff": 0.1, "log_prob": 0.1, "kl": 0.01}
 """The least difference between two runs, in logits or nats: a share of less says nothing."""
 
 MOST_FOLLOWED = 4
-"""The most heads that are patched token by token if the user chose none."""
+"""Heads whose tokens are patched one by one where nobody chose heads."""
 
 _ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _ROUNDINGS = 4
@@ -259,7 +259,7 @@ def _announce(
     *,
     places: Sequence[Place],
 ) -> None:
-    """Report to ``watch`` what is patched, and about how long that takes."""
+    """Show in ``watch`` what is patched, and about how long that takes."""
     units = counted(len(places), "layer" if request.what in WHOLE_LAYER else "head")
     many = f" × {len(pairs):,} pairs" if len(pairs) > 1 else ""
 
