@@ -22,8 +22,8 @@ Floats = NDArray[np.floating]
 
 Edit = Callable[[str, int, Floats], Floats]
 """Returns the values to continue with, given their sort, the layer and the values (row, token,
-head, dim). A ``pattern`` is (row, query, head, key). Keys and values are those of key/value heads;
-``residual`` and ``mlp`` have one head. Those of ``output`` may be changed in place."""
+head, dim). A ``pattern`` is (row, query, head, key). Key/value heads have one key and value;
+``residual`` and ``mlp`` have one head. Only ``output`` may be changed in place."""
 
 _BEFORE = frozenset({"residual", "query", "key", "value", "pattern"})
 """The sorts that are changed before the heads put out anything."""

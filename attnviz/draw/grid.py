@@ -1,7 +1,6 @@
 """Draw a grid of heads on a terminal, with rows for layers and a cell for each head.
 
-In colour a cell has its tint; without colour a glyph shows its strength. A cell without a tint is
-faint.
+In colour a cell has its tint, else a glyph of its strength. A cell without a tint is faint.
 """
 
 from __future__ import annotations

@@ -42,8 +42,7 @@ def in_turn(
     """Yield the result of ``run`` for each task, in the order of the tasks, from several threads.
 
     run: NumPy code that may run in several threads at once. Its exception is raised in the task's
-        turn, and later tasks are dropped. If it calls this function itself, the same threads share
-        those tasks.
+        turn, and later tasks are dropped. Tasks that it shares itself run in the same threads.
     operations: of all tasks together, as ``models.operations`` counts them.
     """
     given = list(tasks)

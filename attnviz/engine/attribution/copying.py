@@ -157,8 +157,7 @@ def _ranks(
 def _written(model: PatchableModel, tokens: Sequence[int]) -> Iterator[tuple[HeadKey, Tensor]]:
     """Yield each head with its part of the vocabulary projection's input, by token: (token, width).
 
-    The pass is linear in the heads' outputs z, so this part is J z, with J the Jacobian of that
-    input.
+    The pass is linear in the heads' outputs z, so this part is J z, with J its Jacobian.
     """
     projected: list[Tensor] = []
 

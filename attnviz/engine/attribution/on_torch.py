@@ -1,8 +1,7 @@
 """Direct logit attribution of a running torch model: one forward and one backward pass.
 
-The forward pass is a ``ResidualPass``. The logit that the sum is compared with is that of a plain,
-unobserved pass. A model in half precision runs in half precision both times, with its own
-tolerance.
+The forward pass is a ``ResidualPass``. The sum is compared with the logit of a plain, unobserved
+pass. A model in half precision runs in half precision both times, with its own tolerance.
 """
 
 from __future__ import annotations
@@ -173,8 +172,7 @@ class _Run:
     ) -> tuple[float | None, float | None]:
         """Return the c of a softcap c·tanh(x / c), and the logit difference before it.
 
-        Without a softcap both are None. The difference is NaN if the function is not such a
-        softcap.
+        Without a softcap both are None. The difference is NaN for another function.
         """
         if self.squeezed is None:
             return None, None
@@ -197,8 +195,7 @@ def lost(model: PatchableModel) -> UnsupportedError:
 def _follow(model: PatchableModel, given: Input, place: int, whole: frozenset[int]) -> _Run:
     """Follow a pass of the borrowed model, and return it.
 
-    place: the token that predicts. whole: the attention calls of which all queries' weights are
-        kept.
+    place: the token that predicts. whole: the attention calls with weights of all queries.
     """
     watch = MixingWatch(given)
     keep = _Keep(watch, given, place, whole)

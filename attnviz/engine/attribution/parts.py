@@ -4,8 +4,7 @@ Every block adds to the residual stream, and a logit is linear in the stream if 
 scale that they have in this run. A part's contribution is ⟨∂logit/∂part, part⟩, in logits, and the
 contributions add up to the logit: Elhage et al. 2021, "A Mathematical Framework for Transformer
 Circuits"; Wang et al. 2022, "Interpretability in the Wild", section 3. A head's contribution is the
-sum over source tokens j of α_ij ⟨∂logit/∂z_i, v_j⟩. Effects through later heads and blocks are not
-included.
+sum over source tokens j of α_ij ⟨∂logit/∂z_i, v_j⟩. Effects through later parts are left out.
 """
 
 from __future__ import annotations
@@ -60,8 +59,7 @@ class Attribution:
         row ``position`` is that of ``rows``.
     softcap: the c of a model that limits its logits by c·tanh(x / c), else None.
     uncapped: the difference before the softcap, to which the parts add up; None without one.
-    tolerance: the allowed difference between sum and logit, in logits: rounding of the model's
-        dtype.
+    tolerance: the allowed difference between sum and logit, in logits, by the model's dtype.
     notes: sentences that a reader must know about the computation.
     """
 
@@ -153,8 +151,7 @@ class Attributor(ABC):
         answer: by default the likeliest token. foil: a token to subtract, or None.
         maps: the heads whose maps are wanted.
         Raises UsageError for a position, token or head that does not exist, and if a model that
-        reads both ways has no mask token there; UnsupportedError if the parts cannot be followed to
-        the logit.
+        reads both ways has no mask token there; UnsupportedError if parts cannot be followed.
         """
         return self.taken_apart(given, AskedLogit(position, answer, foil, maps))
 

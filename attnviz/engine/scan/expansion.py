@@ -78,8 +78,7 @@ class BatchExpansion:
     calls, entries: of a pass, as recorded.
     added: how many copies of row 0 to append, by the number of a block call.
     intervention: edits the rows. at_once: the most rows that a block is called on.
-    kept: how many of the last tokens leave the last block, where the others become zero; None keeps
-        all.
+    kept: how many last tokens leave the last block, where others become zero; None is all.
     inside: what else is edited.
     order: the numbers of the hook points in the order in which they now run.
     Raises LostTrackError if the batch cannot grow in this way.

@@ -64,8 +64,8 @@ def open_patching(
     """Return ``model`` ready for patching ``pairs``.
 
     kind: the attention whose sites are patched; None means the model's default.
-    Raises UsageError if these do not fit together, UnsupportedError if the architecture cannot be
-    patched.
+    Raises UsageError if these do not fit together, UnsupportedError for an architecture without
+    patching.
     """
     kind = _kind_of(model, kind)
     if not pairs:

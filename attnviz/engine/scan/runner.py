@@ -89,8 +89,7 @@ class Runner(Protocol):
     kind: the attention whose sites are changed. heads: the number of heads by layer.
     notes: sentences about how it was done; more may come.
     threaded: True if several texts may run at once, each in its own thread.
-    All methods but ``open``, ``heads``, ``ordered`` and ``in_torch`` are called while ``open`` is
-    active.
+    All but ``open``, ``heads``, ``ordered`` and ``in_torch`` are called while ``open`` is active.
     """
 
     kind: Kind

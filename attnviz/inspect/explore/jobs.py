@@ -21,8 +21,7 @@ class DroppedError(Exception):
 class Waiting:
     """Tells a thread whether its result is still wanted, and passes its reports on to the app.
 
-    Every report of a thread goes through this object, so that reports to earlier requests are
-    dropped.
+    Every report of a thread goes through it, so that reports to earlier requests are dropped.
     """
 
     def __init__(self, jobs: Jobs, name: str, ticket: object) -> None:
