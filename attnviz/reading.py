@@ -130,9 +130,9 @@ def read_bytes(path: Path, *, name: str = "", failure: str = "", most: int = 0) 
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file that no person named: OSError for a link, a pipe, a device or a directory.
+    """Open a regular file whose path the user did not give; it never waits for a writer.
 
-    It never waits for a writer.
+    Raises OSError for a link, a pipe, a device or a directory.
     """
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -144,7 +144,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_stream(stream: BinaryIO, name: str, most: int = 0) -> bytes:
-    """Return all of an open stream; LoadError if it has more than ``most`` bytes."""
+    """Return all of an open stream; raise LoadError if it has more than ``most`` bytes."""
     pieces, size, most = [], 0, most or TEXT_BYTES
     try:
         while piece := stream.read(_PIECE):
@@ -201,9 +201,10 @@ def utf8(content: bytes, name: str, failure: type[AttnvizError] = LoadError) -> 
 
 
 def parse_json(content: bytes | str, name: str, most: int = RESULT_BYTES) -> Any:
-    """Return the value of JSON; LoadError, which begins with ``name``, if it is damaged.
+    """Return the value of JSON.
 
-    most: bytes that such a file may have; its values may take ``_GROWN`` times as much memory.
+    name: the beginning of the LoadError that is raised if the JSON is damaged.
+    most: the bytes that such a file may have; its values may take ``_GROWN`` times as much memory.
     """
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content
@@ -253,7 +254,10 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 def parse_toml(
     content: bytes, failure: str, kind: type[AttnvizError] = LoadError
 ) -> dict[str, Any]:
-    """Return the table in TOML; an error of ``kind``, which begins with ``failure``, if damaged."""
+    """Return the table in TOML.
+
+    failure: the beginning of the error of ``kind`` that is raised if the TOML is damaged.
+    """
     import tomllib  # many runs read none
 
     try:
@@ -269,19 +273,19 @@ def parse_toml(
 
 
 def typed(value: Any, kind: type[Kind]) -> Kind:
-    """Return a value of exactly this type; TypeError for another: a bool is no int."""
+    """Return a value of exactly this type; raise TypeError for another: a bool is no int."""
     if type(value) is not kind:
         raise TypeError(f"{value!r:.40} is no {kind.__name__}")
     return value
 
 
 def optional(value: Any, kind: type[Kind]) -> Kind | None:
-    """Return a value of this type, or None for null; TypeError for another."""
+    """Return a value of this type, or None for null; raise TypeError for another."""
     return None if value is None else typed(value, kind)
 
 
 def one_of(value: Any, known: Collection[Known]) -> Known:
-    """Return a value that is among the known ones; ValueError for another."""
+    """Return a value that is among the known ones; raise ValueError for another."""
     for each in known:
         if value == each:
             return each
@@ -289,7 +293,7 @@ def one_of(value: Any, known: Collection[Known]) -> Known:
 
 
 def finite(value: Any) -> float:
-    """Return a number; ValueError for NaN and infinity, which Python's JSON lets through."""
+    """Return a finite number; raise ValueError for NaN and infinity, which Python's JSON allows."""
     if isinstance(value, bool | str) or not math.isfinite(number := float(value)):
         raise ValueError(f"expected a number, got {value!r:.40}")
     return number

@@ -18,7 +18,7 @@ Advance = Callable[[float], None]
 
 
 class Watch:
-    """Follows a run that somebody waits for; is an ``Advance`` itself. This one shows nothing."""
+    """Follows a run that a person waits for. It is an ``Advance`` too; this one shows nothing."""
 
     def expect(self, words: str, seconds: Callable[[], float]) -> None:
         """Show, before the run begins, what it does and about how long that takes.
@@ -196,12 +196,11 @@ class ModelInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """How the numbers of a report came about, and how it names its heads; reports inherit it.
+    """The origin of a report's numbers, and the naming of its heads; reports inherit it.
 
     text: the first text that was read, as it was given; empty if there is none.
-    source: where the texts come from, in words; empty if a person typed them.
-    seed: of every random choice.
-    seconds: the time that measuring took; 0 if it was not taken.
+    source: the origin of the texts, in words; empty if a person typed them.
+    seed: of every random choice. seconds: the time of measuring; 0 if it was not measured.
     notes: sentences that a reader of the result must know.
     complete: False if the run was interrupted or its time was up.
     index_base: 0, or 1 for names that start at one; indices inside records start at 0.

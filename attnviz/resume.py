@@ -91,7 +91,7 @@ class ResumeFile:
         self._close()
 
     def append(self, piece: Piece) -> None:
-        """Add a piece and flush it to the disk; LoadError if the system refuses."""
+        """Add a piece and flush it to the disk; raise LoadError if the system refuses."""
         assert self._stream is not None
         line = self._line({"part": piece.part, "text": piece.text, "result": piece.result})
         try:
@@ -111,7 +111,7 @@ class ResumeFile:
         return json.dumps(entry, allow_nan=False).encode("ascii") + b"\n"
 
     def _read(self) -> list[Piece]:
-        """Return the finished pieces; a last line without its end is cut off."""
+        """Return the finished pieces; cut an incomplete last line off the file."""
         content = read_bytes(self._path, name=self._shown, most=ARRAY_BYTES)
         lines = enumerate(io.BytesIO(content), start=1)
         _, first = next(lines, (1, b""))

@@ -213,7 +213,7 @@ def padding_mask(visible_keys: Array) -> Array:
 
 
 def combine_masks(*masks: Array | None) -> Array | None:
-    """Return one mask that hides what any of these hides; None is a mask that hides nothing.
+    """Return one mask that hides all that any of these hides; None is a mask that hides nothing.
 
     Boolean masks alone give a boolean mask; with an additive one the result is additive.
     """

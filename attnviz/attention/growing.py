@@ -1,7 +1,7 @@
-"""A text's run through a stack, and rows that begin in it where something is changed.
+"""Run a text through a stack, with rows that branch off where something is changed.
 
-Before its first change a row is the text itself, so that it begins in that layer, and of a causal
-stack with that token: keys and values before it are the text's own.
+Before its first change a row equals the text, so it starts in that layer, and in a causal stack at
+that token: keys and values before it are the text's own.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from attnviz.attention.numpy_stack import NumpyStack
 Floats = NDArray[np.floating]
 
 Edit = Callable[[str, int, Floats], Floats]
-"""Given a sort of values, the layer and the values (row, token, head, dim), returns those to go on
-with. Of a ``pattern`` they are (row, query, head, key); a key/value head has one key and value;
-``residual`` and ``mlp`` have one head. Those of ``output`` may be changed in place."""
+"""Returns the values to continue with, given their sort, the layer and the values (row, token,
+head, dim). A ``pattern`` is (row, query, head, key). Key/value heads have one key and value;
+``residual`` and ``mlp`` have one head. Only ``output`` may be changed in place."""
 
 _BEFORE = frozenset({"residual", "query", "key", "value", "pattern"})
-"""What is changed before the heads put out anything."""
+"""The sorts that are changed before the heads put out anything."""
 
 
 class GrowingRun:
     """The run of a text, or of texts of one length, through a stack.
 
-    ids: (token,) or (text, token). keep: the sorts to keep next to ``residual`` and ``output``.
-    tokens: how many a text has. end: the residual (text, token, width) after the last layer.
-    bytes: of what it holds.
-    held: by sort and layer what the run holds, as ``Edit`` has it.
-    Raises UsageError as ``NumpyStack.logits``.
+    ids: (token,) or (text, token). keep: the sorts to keep in addition to ``residual`` and
+        ``output``.
+    tokens: the length of a text. end: the residual (text, token, width) after the last layer.
+    bytes: of the kept values. held: the kept values by sort and layer, shaped as in ``Edit``.
+    Raises UsageError for the ids that ``NumpyStack.logits`` refuses.
     """
 
     def __init__(self, stack: NumpyStack, ids: ArrayLike, keep: Collection[str] = ()) -> None:
@@ -73,12 +73,13 @@ class GrowingRun:
         start: int = 0,
         last: int | None = None,
     ) -> Floats:
-        """Return the residuals (row, token, width) after the last layer of one text with changes.
+        """Return the residuals (row, token, width) of one text with changes, after the last layer.
 
-        firsts: for each row the layer of its first change, ascending. edited: the sorts that are
-        changed in each layer. start: the first token at which anything is changed; 0 unless the
-        stack is causal, and ``key`` and ``value`` were kept. last: how many of the last tokens are
-        returned; None for all.
+        firsts: the layer of each row's first change, ascending.
+        edited: the sorts that are changed in each layer. edit: makes the changes.
+        start: the first token that is changed; 0 unless the stack is causal and ``key`` and
+            ``value`` were kept.
+        last: how many of the last tokens are returned; None means all.
         """
         stack, count, tokens = self._stack, len(firsts), self.tokens
         start = 0 if last is None else min(start, tokens - last)

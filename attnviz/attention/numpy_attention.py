@@ -206,7 +206,7 @@ class NumpyAttention:
         return self.attend(*self.heads_of(query, key, value, positions), mask)
 
     def continued(self, x: Floats, past: KeyValues) -> tuple[Floats, Floats]:
-        """Return what ``head_outputs`` gives for the new tokens of a causal text.
+        """Return the result of ``head_outputs`` for the new tokens of a causal text.
 
         x: (token, d_model), of the new tokens alone; their keys and values are added to ``past``.
         The outputs are (heads, new token, value_dim), the weights (heads, new token, every token).
@@ -265,7 +265,7 @@ class NumpyAttention:
         return self._once(self.heads_of(x, x, x))
 
     def moved_inputs(self, x: Floats, change: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return what a change (..., token, d_model) of x adds to its ``inputs``.
+        """Return the change of the ``inputs`` for a change (..., token, d_model) of x.
 
         It is linear in the change: norms of query and key keep the scale that they have over x.
         """
@@ -276,7 +276,7 @@ class NumpyAttention:
         return self._once(self.shape.separate_heads(query, key, value, self.rotary))
 
     def seen(self, x: Floats) -> NDArray[np.bool_] | None:
-        """Return whether each query of x sees each key, (query, key); None if all are seen."""
+        """Return (query, key), True where the query of x sees the key; None if all are seen."""
         if not self.causal:
             return None
         seen: NDArray[np.bool_] = causal_mask(x.shape[-2], x.shape[-2], x, self.window)
@@ -316,7 +316,7 @@ class NumpyAttention:
     ) -> tuple[Floats, Floats]:
         """Return each head's output (..., heads, query, value_dim), and the weights.
 
-        query, key, value: as ``heads_of`` returns them. edit: returns the weights to go on with.
+        query, key, value: as ``heads_of`` returns them. edit: returns the weights to continue with.
         """
         weights: Floats = masked_softmax(scores_by(self.score, query, key, self.score_weight), mask)
         weights = weights if edit is None else edit(weights)

@@ -1,4 +1,4 @@
-"""Decoders and encoders in NumPy, for inference: they start in milliseconds and need no torch.
+"""Decoders and encoders in NumPy, for inference. They start in milliseconds and need no torch.
 
 One forward pass serves all of them. A ``StackShape`` says what a layer does with its parts, which
 are tensors named by their role:
@@ -8,8 +8,8 @@ are tensors named by their role:
     layers.N.feed_norm, .gate, .up, .down
     prediction, prediction_norm, unembedding
 
-each with ``.weight`` and, if the model has one, ``.bias``. A role without a tensor is left out:
-a model without learned positions has no ``positions.weight``.
+each with ``.weight`` and, if the model has one, ``.bias``. A role without a tensor is left out: a
+model without learned positions has no ``positions.weight``.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class NumpyStack:
         return weight, self.tensors.optional("unembedding.bias")
 
     def unembedded(self, hidden: Floats) -> Floats:
-        """Return what the unembedding reads (..., width) of final hidden states (..., d_model)."""
+        """Return the unembedding's input (..., width) for final hidden states (..., d_model)."""
         if "prediction.weight" not in self.tensors:
             return hidden
         activate = ACTIVATE[self.shape.head_activation]
@@ -126,7 +126,7 @@ class NumpyStack:
 
     @property
     def is_sum(self) -> bool:
-        """Return whether the final norm reads exactly the sum of what all layers write."""
+        """Return True if the final norm reads exactly the sum of all that the layers write."""
         return self.shape.order != "after" and "prediction.weight" not in self.tensors
 
     def traced(self, ids: ArrayLike, keep: Callable[[int, Floats], Floats]) -> Trace:
@@ -177,8 +177,8 @@ class NumpyStack:
     ) -> None:
         """Pass the weights (..., head, query, key) of each wanted layer to ``observe(layer, …)``.
 
-        Nothing after the last wanted layer's attention is computed. Raises UsageError as
-        ``logits``.
+        Nothing after the last wanted layer's attention is computed. Raises UsageError for the ids
+        that ``logits`` refuses.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
@@ -253,7 +253,7 @@ class NumpyStack:
                 residual = self.after_layer(layer, residual, attended)
 
     def checked(self, ids: ArrayLike) -> NDArray[np.integer]:
-        """Return token ids as an array; UsageError as ``logits``."""
+        """Return token ids as an array; raise UsageError for those that ``logits`` refuses."""
         checked = np.asarray(ids)
         if checked.ndim == 0 or checked.size == 0:
             raise UsageError("expected at least one token, got none")
@@ -334,7 +334,7 @@ class NumpyStack:
     ) -> Floats:
         """Return the residual after a layer whose attention adds ``attended``.
 
-        edit: is given what the feed-forward adds, and returns what is added.
+        edit: returns what is added instead of the feed-forward's output.
         """
         name = f"layers.{layer}"
         if self.shape.order == "after":
@@ -359,7 +359,7 @@ class NumpyStack:
         return self._project(f"{name}.down", inner)
 
     def _norm(self, name: str, residual: Floats) -> Floats:
-        """Return the RMS norm of the residual times a gain, or its LayerNorm, as the shape asks."""
+        """Return the RMS norm of the residual times a gain, or its LayerNorm, as the shape says."""
         if self.shape.norm == "layer":
             residual = residual - np.mean(residual, axis=-1, keepdims=True)
         square = np.mean(residual * residual, axis=-1, keepdims=True)

@@ -1,6 +1,6 @@
-"""A grid of heads on a terminal: rows are layers, columns are heads, a cell says what one head is.
+"""Draw a grid of heads on a terminal, with rows for layers and a cell for each head.
 
-In colour a cell has its tint; without, a glyph of its strength. A cell without a tint is faint.
+In colour a cell has its tint, else a glyph of its strength. A cell without a tint is faint.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _LEAST = 2
 _LETTERS = 3  # tell most labels apart
 _GLYPHS, _ASCII_GLYPHS = "░▒▓█", ".:*#"  # no digits: a number may follow
 _STEPS = (0.0, 0.25, 0.5, 0.75)
-"""The strengths from which the glyphs stand."""
+"""The least strength of each glyph."""
 
 
 def strength_glyph(strength: float, theme: Theme) -> str:
-    """Return a strength from 0 to 1 as one glyph."""
+    """Return the glyph of a strength from 0 to 1."""
     glyphs = _ASCII_GLYPHS if theme.ascii else _GLYPHS
     return glyphs[max(sum(strength >= step for step in _STEPS) - 1, 0)]
 
@@ -50,9 +50,9 @@ def cell_glyph(strength: float, tint: Tint | None, theme: Theme) -> str:
 
 
 class _Form(NamedTuple):
-    """What all cells of a grid hold: so many columns of letters, of text, and of a mark before.
+    """The layout of all cells of a grid: the columns for letters, text and a mark before them.
 
-    left: they stand at the left of their cells, as words do.
+    left: True aligns them at the left of their cells, as for words.
     """
 
     cell: int
@@ -63,7 +63,7 @@ class _Form(NamedTuple):
 
     @property
     def inner(self) -> int:
-        """Return the columns of the grid: a blank parts a cell from the next."""
+        """Return the columns of a cell's content, without the blank before the next cell."""
         return self.cell - 1 if self.cell > _LEAST else self.cell
 
 
@@ -77,7 +77,7 @@ def _whole(letters: int, texts: int) -> int:
 
 
 def _widest_cell(grid: HeadGrid) -> int:
-    """Return a mark, letters and text, and the blank behind them."""
+    """Return the columns of the widest cell: mark, letters, text and the blank after them."""
     return max(_whole(*_contents(grid)) + 2, max(map(width, grid.columns)) + 1)
 
 
@@ -94,16 +94,16 @@ def _form(grid: HeadGrid, cell: int, theme: Theme) -> _Form:
 
 
 def full_width(grid: HeadGrid) -> int:
-    """Return the columns that the cells take where there is room for all."""
+    """Return the columns that the cells take if there is room for all."""
     return names_width(grid.rows) + _widest_cell(grid) * len(grid.columns)
 
 
 def grid_block(grid: HeadGrid, theme: Theme, room: int) -> Block:
-    """Return all cells in at most ``room`` columns, under the title; what colours mean below.
+    """Return all cells in at most ``room`` columns, with the title above and the key below.
 
-    Cells hold letters and text where there is room for both in all, else the letters, cut where
-    they must be. Where even three letters have no room, rows go on in lines of one length if the
-    screen has so many, each after the name of its first cell. Cells that are not there stay blank.
+    Cells hold letters and text if both fit in all, else the letters, cut if necessary. If not even
+    three letters fit, rows continue in lines of one length if the screen has enough of them, each
+    after the name of its first cell. Cells that do not exist stay blank.
     """
     title = Block(tuple(wrapped(spelled_parts(grid.title, theme), room, theme)), room)
     halved = (
@@ -141,7 +141,7 @@ def _ended(lines: list[Line], grid: HeadGrid) -> Block:
 
 
 def _two_a_line(grid: HeadGrid, theme: Theme, room: int) -> Block:
-    """Return the colours alone, two rows in each line, named such as ``L4 L5``."""
+    """Return only the colours, two rows in each line, with names such as ``L4 L5``."""
     count, rows = len(grid.columns), len(grid.rows)
     names = [" ".join(grid.rows[row : row + 2]) for row in range(0, rows, 2)]
     indent = names_width(names)
@@ -158,14 +158,12 @@ def _two_a_line(grid: HeadGrid, theme: Theme, room: int) -> Block:
 
 
 def names_width(names: Sequence[str]) -> int:
-    """Return the columns that the names of the rows take, with the blank behind them."""
+    """Return the columns that the names of the rows take, with the blank after them."""
     return max(map(width, names)) + 1
 
 
 def _per_row(grid: HeadGrid, theme: Theme, room: int) -> int:
-    """Return how many cells stand in a line: all, or lines of one length that leave cells their
-    words.
-    """
+    """Return how many cells are in a line: a whole row, or fewer so that words fit."""
     count, (letters, texts) = len(grid.columns), _contents(grid)
     least = max((min(letters, _LETTERS) or texts) + 1, _LEAST)
     if room // count >= least:
@@ -180,7 +178,7 @@ def _per_row(grid: HeadGrid, theme: Theme, room: int) -> int:
 
 
 def _headings(names: Sequence[str], form: _Form) -> Line:
-    """Return the columns' names over their cells, or the numbers of some where cells are narrow."""
+    """Return the columns' names above their cells, or some of their numbers if cells are narrow."""
     if max(map(width, names)) < form.cell:
         start = " " * form.mark
         shown = [
@@ -199,7 +197,7 @@ def _headings(names: Sequence[str], form: _Form) -> Line:
 
 
 def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
-    """Return one cell; a blank parts it from the next where it is wide enough."""
+    """Return one drawn cell; a wide enough one ends in a blank."""
     if entry is None or math.isnan(entry.strength):
         return [Segment(" " * form.cell)]
     text = entry.text.strip() if form.texts else ""
@@ -220,7 +218,7 @@ def _drawn(entry: Cell | None, form: _Form, theme: Theme) -> Line:
 
 
 def key_block(key: Sequence[Key], scale: Scale | None, theme: Theme, room: int) -> Block:
-    """Draw the samples of the key and what they mean, one after the other."""
+    """Draw the samples of the key, each with its meaning."""
     samples = [line for entry in key for line in _sample(entry, theme, room)]
     if scale is not None:
         samples += scale_samples(scale, theme, room, lambda share: strength_glyph(share, theme))
@@ -244,7 +242,7 @@ def scale_samples(
 ) -> list[Line]:
     """Return the scale's words, a sample for each of its ticks, and what it is proportional to.
 
-    glyph: what stands for a colour, from 0 to 1; where there are two signs it is known.
+    glyph: returns what a colour from 0 to 1 looks like without colour.
     """
     samples = [text_line((line, DIM)) for line in at_blanks(theme.spell(scale.words), room) if line]
     for place, text in scale.ticks:

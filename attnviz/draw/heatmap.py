@@ -1,7 +1,7 @@
-"""One head's map in full, with the tokens of both axes.
+"""Draw one head's map in full, with the tokens of both axes.
 
-Of a causal map the upper half is empty: each row ends on the diagonal, and the token that stands
-there names the row and the column. Other maps have their queries at the left and their keys above.
+The upper half of a causal map is empty: each row ends on the diagonal, and the token there names
+the row and the column. Other maps have their queries at the left and their keys above.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def heatmap(
 ) -> Block:
     """Return a map of ``weights`` (query, key) in at most ``room`` columns and ``lines`` lines.
 
-    NaN stays blank. A line a query where that fits, whatever ``lines`` says of maps that are not
+    NaN stays blank. Each query has a line if that fits, even beyond ``lines`` in maps that are not
     square; else two queries share a line, or cells are downsampled and a caption says so.
-    ``values`` writes each weight in its cell where its columns can be had.
-    limit: of values of either sign, where colours are full; 0 for weights.
+    values: True writes each weight in its cell if there are enough columns.
+    limit: the absolute value with the full colour, for values of either sign; 0 for weights.
     """
     theme = theme.signed if limit else theme
     cells = _plan(axes, room, values, lines)
@@ -71,19 +71,19 @@ def heatmap(
 
 
 def _plan(axes: Axes, room: int, values: bool, lines: int) -> KeyCells | None:
-    """Return a line a query, if that fits."""
+    """Return the cells of a map with a line for each query; None if it does not fit."""
     square = len(axes.queries) == len(axes.keys)
     return None if square and len(axes.keys) > lines else axes.cells(room, values)
 
 
 def values_fit(axes: Axes, room: int) -> bool:
-    """Return whether a map in ``room`` columns has a cell wide enough for every weight."""
+    """Return True if a map in ``room`` columns has cells wide enough for every weight."""
     cells = axes.cells(room, True)
     return cells is not None and cells.values
 
 
 def quality(axes: Axes, theme: Theme, room: int, values: bool, lines: int) -> tuple[int, ...]:
-    """Return what a map in ``room`` columns shows, to be compared: more is better."""
+    """Return the quality of a map in ``room`` columns, as a tuple to compare: larger is better."""
     cells = _plan(axes, room, values, lines)
     if cells is None:
         return (-max(_dense_fit(axes, theme, room, lines).factors), 0, 0)
@@ -92,9 +92,9 @@ def quality(axes: Axes, theme: Theme, room: int, values: bool, lines: int) -> tu
 
 
 def _value(weight: float, theme: Theme, limit: float) -> str:
-    """Return a weight in three characters: ``.07``, ``1.0``; a dot for what rounds to zero.
+    """Return a weight in three characters: ``.07``, ``1.0``; a dot for one that rounds to zero.
 
-    A value of either sign in as many as its cell has for it, such as ``+.07``.
+    A value of either sign has as many as its cell, such as ``+.07``.
     """
     if limit:
         scale = NumberScale(limit)
@@ -109,9 +109,9 @@ def _cut(label: str, cells: int, theme: Theme) -> str:
 
 
 def row_label(axes: Axes, query: int, room: int, numbered: bool, theme: Theme) -> str:
-    """Return a query's label at the right of ``room`` columns, and a blank.
+    """Return a query's label, aligned at the right of ``room`` columns, and a blank.
 
-    numbered: whether its index stands at the left.
+    numbered: True if its index is at the left.
     """
     label = _cut(axes.queries[query], room, theme)
     index = f"{axes.row(query):>{axes.digits}} " if numbered else ""
@@ -119,7 +119,7 @@ def row_label(axes: Axes, query: int, room: int, numbered: bool, theme: Theme) -
 
 
 def _header(axes: Axes, cells: KeyCells, theme: Theme) -> list[Line]:
-    """Return what stands above the columns: words, or the numbers of as many as fit."""
+    """Return the lines above the columns: words, or the numbers of as many columns as fit."""
     if cells.header is None:
         return []
     indent = axes.label_width
@@ -137,7 +137,7 @@ def _header(axes: Axes, cells: KeyCells, theme: Theme) -> list[Line]:
 
 
 def _key_names(axes: Axes, cells: KeyCells, theme: Theme, room: int) -> list[Line]:
-    """Return what the columns' numbers stand for, where no row says it."""
+    """Return the words that the columns' numbers stand for, if no row names them."""
     alike = list(axes.keys) == list(axes.queries) and axes.rows == axes.columns
     if cells.header != "numbers" or alike:
         return []
@@ -148,7 +148,7 @@ def _key_names(axes: Axes, cells: KeyCells, theme: Theme, room: int) -> list[Lin
 
 
 def _room_for_values(axes: Axes, room: int) -> list[Line]:
-    """Say why there are no values in the cells."""
+    """Return lines that say how many columns values in the cells would need."""
     needed = axes.value_room()
     lines = at_blanks(f"values need {needed} columns (--width {needed})", room)
     return [text_line((line, DIM)) for line in lines]

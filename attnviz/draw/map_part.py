@@ -1,4 +1,4 @@
-"""The part of one head's map around a cursor, as large as there is room, and where its cells are.
+"""Draw the part of one head's map around a cursor, as large as fits, and locate its cells.
 
 Cells have the colours and glyphs of every other map; those next to the cursor stand out a little.
 """
@@ -23,17 +23,17 @@ from attnviz.draw.theme import Theme
 
 _LONGEST_NAME = 12
 _WRITTEN = 4
-"""The columns of a cell from which on it has its weight in it, such as ``.07``."""
+"""The least columns of a cell that shows its weight, such as ``.07``."""
 
 
 @dataclass(frozen=True)
 class MapPart:
-    """A map of which as much is drawn as fits, with a cursor.
+    """A map with a cursor; only as much of it is drawn as fits.
 
     weights: (query, key); NaN where there is none. axes: their labels.
-    cursor: the query and key whose cell, row and column stand out.
-    corner: the first query and key to draw; it moves if the cursor would not be seen.
-    limit: of values of either sign, where colours are full; 0 for weights.
+    cursor: the query and key whose cell, row and column are highlighted.
+    corner: the first query and key to draw; it moves if the cursor would not be visible.
+    limit: the absolute value with the full colour, for values of either sign; 0 for weights.
     """
 
     weights: NDArray[np.floating]

@@ -1,4 +1,4 @@
-"""What is said of a run and of a head in words: provenance, titles, labels, scores."""
+"""Describe a run and a head in words: provenance, titles, labels, scores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from attnviz.records import (
 
 _MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 LONGEST_FINDING = 158
-"""Letters of two lines of 80 columns."""
+"""The number of characters in two lines of 80 columns."""
 
 _BACKENDS = {"numpy": "NumPy", "torch": "torch"}
 
@@ -31,29 +31,27 @@ def fits_two_lines(finding: str) -> bool:
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number with its noun, such as ``1 text`` or ``1,024 tokens``."""
+    """Return a number with its noun, such as ``1 text`` or ``1,024 tokens``."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:
-    """Write names as a list, such as ``a, b and c``."""
+    """Return names as a list, such as ``a, b and c``."""
     return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def share(value: float) -> str:
-    """Return a number in [0, 1] in three characters, such as ``.07``; a dash for what is not
-    measured.
-    """
+    """Return a number in [0, 1] in three characters, such as ``.07``; a dash if not measured."""
     if math.isnan(value):
         return "–"
     return "1.0" if value >= 0.995 else f"{max(value, 0.0):.2f}"[1:]
 
 
 def label_text(label: HeadLabel, room: int) -> str:
-    """Return a label and its score, the label by its short form where the name does not fit.
+    """Return a label and its score, with the label's short form if the name does not fit.
 
-    What only describes the text at hand says so, where there is room. The score is left out where
-    there is none, or room for no more than the label.
+    A label that only describes this text says so, if there is room. The score is left out if there
+    is none, or no room for it.
     """
     value = "" if math.isnan(label.score) else f" {share(label.score)}"
     here = " on text" if value and not label.is_finding else ""
@@ -63,15 +61,15 @@ def label_text(label: HeadLabel, room: int) -> str:
 
 
 def known_text(label: HeadLabel) -> str:
-    """Return a label that was known before and its score, where nothing is measured on this text.
+    """Return the label of a head that was known before, with its score, without this text's.
 
-    An attention sink has none: its score is always that of the text at hand.
+    An attention sink has no score here, because its score is always that of the current text.
     """
     return label.said if label.name in SINKS else f"{label.said} {share(label.score)}"
 
 
 def label_words(label: HeadLabel) -> list[str]:
-    """Return a label and its score, what this text has of it, and what uniform attention would."""
+    """Return a label and its score, its measure on this text, and that of uniform attention."""
     if label is NO_LABEL:
         return [label.name]
     words = [f"{label.said} {share(label.score)}"]
@@ -82,15 +80,15 @@ def label_words(label: HeadLabel) -> list[str]:
 
 
 def entropy_words(scores: HeadScores) -> list[str]:
-    """Return the entropy of a head; nothing if it was not measured."""
+    """Return the entropy of a head as words; the list is empty if it was not measured."""
     entropy = scores.scores.get("entropy")
     return [] if entropy is None else [f"entropy {entropy:.2f} nats"]
 
 
 def label_source(labels: Iterable[HeadLabel], form: str = "labels of {date}, {source}") -> str:
-    """Return where the labels come from that ``patterns`` kept; empty if there are none.
+    """Return the source of the labels that ``patterns`` kept; empty if there are none.
 
-    form: what is returned, with {source} and {date}; without a date nothing is said of one.
+    form: the text to return, with the fields {source} and {date}.
     """
     for label in labels:
         if label.source == "patterns":
@@ -112,19 +110,19 @@ def spoken_date(date: str) -> str:
 
 
 def shape_words(info: ModelInfo) -> str:
-    """Return how many layers of how many heads."""
+    """Return how many layers and heads the model has, in words."""
     shape = f"{info.layers} layer{'s' * (info.layers > 1)} × {info.heads} heads"
     return shape if info.kv_heads == info.heads else f"{shape} on {info.kv_heads} key/value heads"
 
 
 def size_words(record: AttentionRecord) -> str:
-    """Return how much text there is on the axes."""
+    """Return how many tokens the axes have, in words."""
     queries, keys = len(record.queries), len(record.keys)
     return f"{queries} tokens" if record.kind != "cross" else f"{queries} queries, {keys} keys"
 
 
 def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
-    """Return which model and which weights, as parts (text, bold) of a line."""
+    """Return the model and its weights in words, as parts (text, bold) of a line."""
     if info.is_array:
         return [
             (info.name, True),
@@ -142,13 +140,14 @@ def model_words(info: ModelInfo) -> list[tuple[str, bool]]:
 
 
 def named(info: ModelInfo) -> list[tuple[str, bool]]:
-    """Return how a first screen begins: the model, and that it is untrained where it is."""
+    """Return the beginning of a first screen: the model, and that it is untrained if it is."""
     return [(info.name, True), *([("random weights", False)] if info.weights == "random" else [])]
 
 
 def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
-    """Return what a reader of attention must know, with advice where tokens are parts of
-    characters.
+    """Return the notes that a reader of attention must know.
+
+    They include advice if some tokens are parts of characters.
     """
     advice = split_into_bytes(tokens)
     kept = [note for note in notes if not note.endswith(NO_PREDICTIONS)]
@@ -156,7 +155,7 @@ def notes_group(notes: Iterable[str], tokens: Tokens) -> Group:
 
 
 def advised(first: First, tokens: Tokens) -> First:
-    """Return a first screen that ends in the same advice."""
+    """Return a first screen that ends in the same advice about parts of characters."""
     advice = split_into_bytes(tokens)
     if not advice:
         return first

@@ -1,4 +1,4 @@
-"""What a question found: numbers for programs, a document for people, files for both."""
+"""The result of a question: numbers for programs, a document for people, files for both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-if TYPE_CHECKING:  # an answer for a program needs nothing that draws
+if TYPE_CHECKING:  # programs get numbers without anything that draws
     from _typeshed import SupportsWrite
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.measure import Measurement
@@ -26,19 +26,19 @@ SCREEN_ENDING = ".txt"
 """The ending of a file that holds the screen itself."""
 
 EVERY = ".json .csv .md .txt .html .svg .png .pdf"
-"""What every report can be written as."""
+"""The endings of the files that every report can be written as."""
 
 
 class Report(ABC):
-    """What a question found: everything that is printed, drawn or saved follows from it.
+    """The result of a question. All that is printed, drawn or saved is derived from it.
 
     ``print`` draws it in plain characters, ``rich.print`` in colour; a notebook shows the page that
-    ``save("name.html")`` writes. A subclass gives ``data``, ``rows`` and ``document``.
+    ``save("name.html")`` writes. A subclass provides ``data``, ``rows`` and ``document``.
 
     command: the name of the question, which is that of the command and of the Python function.
     lists: the keys of ``data`` whose entries have a line each in JSON; None writes one line.
     palette, ascii: how it is drawn by default; ``palette`` is ``viridis``, ``magma``, ``blues`` or
-    ``grey``.
+        ``grey``.
     """
 
     command = ""
@@ -56,13 +56,13 @@ class Report(ABC):
 
     @abstractmethod
     def document(self, *, explain: bool = False, hints: bool = False) -> Document:
-        """Return everything that there is to see, for any outlet.
+        """Return everything that can be shown, for any outlet.
 
-        explain: add a reading for newcomers. hints: add what to try next on the command line.
+        explain: add an explanation for newcomers. hints: add what to try next on the command line.
         """
 
     def arrays(self) -> Mapping[str, Writer]:
-        """Return what writes arrays to files, by the ending of the name."""
+        """Return the functions that write arrays to files, by the ending of the file's name."""
         return {}
 
     @property
@@ -93,9 +93,9 @@ class Report(ABC):
         return [dict(zip(header, row, strict=True)) for row in rows]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the file that the ending of its name says, whole or not at all.
+        """Write the file in the format of its ending, whole or not at all.
 
-        Raises UsageError for another ending, LoadError where it cannot be written.
+        Raises UsageError for an unknown ending, LoadError if it cannot be written.
         """
         from attnviz.draw.files import save
         from attnviz.draw.theme import Theme
@@ -157,9 +157,9 @@ class Report(ABC):
 def report_files(
     report: Any, document: Callable[[], Document], palette: str, screen: Callable[[], str]
 ) -> dict[str, Writer]:
-    """Return what writes a report to a file, by the ending of its name.
+    """Return the functions that write a report to a file, by the ending of the file's name.
 
-    document, screen: the document, and the screen in plain characters, made when they are needed.
+    document, screen: return the document, and the screen in plain characters; called when needed.
     """
     from attnviz.draw.files import document_files, table_file, text_file
 

@@ -55,8 +55,7 @@ def mean_outputs(
 
     outputs: runs the model over one text. kind: the kind of attention whose heads these are.
     tokens: None averages over all positions, and each array is (1, head, dim). A number averages
-        each of the first ``tokens`` positions separately, over the texts that have it: (tokens,
-        head, dim).
+        each of that many first positions separately: (tokens, head, dim).
     Raises UsageError if there are no tokens, or if every text is shorter than ``tokens``.
     """
     longest = max((_length(kind, given) for given in inputs), default=0)

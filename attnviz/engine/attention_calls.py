@@ -119,8 +119,7 @@ class AttentionCall:
 
         start, rows: the first query and the number of queries; all of them by default.
         keys: the number of keys from the first on; all of them by default.
-        The result is None if there is no mask, or if its shape is not (batch, heads, queries,
-        keys).
+        The result is None without a mask of four axes that covers the keys.
         """
         batch, _, queries, _ = self.query.shape
         stop = queries if rows is None else start + rows

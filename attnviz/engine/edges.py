@@ -26,8 +26,7 @@ Heads = Collection[tuple[int, int]]
 """Pairs (layer, head)."""
 
 MOST_MASKED = 64
-"""The largest number of words that are hidden from a masked model, one by one, to measure the loss
-of a text."""
+"""The most words that are hidden from a masked model, one by one, to measure a loss."""
 
 NOTHING_LEFT = (
     "a query can attend to no other key than the one that is cut: nothing would be left, choose "
@@ -103,8 +102,7 @@ class CutScan:
     """A model and one text, ready for edges to be cut.
 
     cutter: runs the model. given: a text of at least two tokens.
-    causal: True if each token predicts the next one; otherwise a token is predicted while it is
-        hidden.
+    causal: True if each token predicts the next one; else a token is predicted while hidden.
     Raises UnsupportedError if the model has no language-model head, or if editing its scores
     changes its results; UsageError for a text of one token.
     """

@@ -17,8 +17,7 @@ if TYPE_CHECKING:  # the options name the metrics, and --help needs no NumPy
     from numpy.typing import NDArray
 
 Unit = Literal["head", "kv-head", "layer"]
-"""The heads of one ablation: a query head, all heads that share a key/value head, or all of a
-layer."""
+"""The heads of one ablation: a query head, all that share a key/value head, or all of a layer."""
 
 Mode = Literal["zero", "mean", "resample"]
 """What replaces an ablated head's output: zero, its mean, or its output over another text."""

@@ -31,8 +31,7 @@ class Sampling:
     tokens: the largest number of tokens to write.
     temperature: 0 takes the likeliest token (greedy).
     top_k: choose only among the k likeliest tokens; None means all.
-    top_p: choose only among the fewest likeliest tokens that together have this probability; None
-        means all.
+    top_p: choose only among the fewest likeliest tokens with this probability together, or None.
     seed: of the random generator; one number is drawn for each token.
     Raises UsageError for numbers out of range.
     """
@@ -106,9 +105,8 @@ def generate(
 ) -> Iterator[Step]:
     """Yield each step as ``model`` continues ``tokens``, as soon as its token is known.
 
-    tokens: the prompt, or the text that an encoder reads; the decoder then starts from its start
-        token.
-    kind: the attention to observe; None means ``self``, or ``decoder`` of an encoder–decoder.
+    tokens: the prompt, or the text that an encoder reads; its decoder starts from scratch.
+    kind: the attention to observe; None means ``self``, or ``decoder``.
     removed: the heads whose outputs are set to zero at every token.
     cancelled: called before each step; True ends the text.
 

@@ -2,8 +2,7 @@
 
 Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 4.1: a gate ξ_h = 1
 multiplies z_h; a head's importance is |∂loss/∂ξ_h|, averaged over texts. One forward and one
-backward pass serve all heads. It is a first-order hint about which heads to measure, not a
-measurement.
+backward pass serve all heads. It is a first-order hint about which heads to measure.
 """
 
 from __future__ import annotations

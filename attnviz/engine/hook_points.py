@@ -34,8 +34,7 @@ class HookedCall:
     kind, layer: the kind and layer of the attention, as ``observe_transformers`` numbers them.
     module: the module in which the heads' outputs are read. heads: their number.
     dim: the width of one head's output.
-    what: the tensor of the call that is meant. A tensor that a layer has only once counts as one
-        head.
+    what: the tensor of the call that is meant; one without heads counts as one head.
     """
 
     kind: Kind
@@ -111,8 +110,7 @@ class HookPoints(ABC):
         The model must be borrowed.
 
         order: the numbers of the points in the order in which they run; None means ascending.
-        inside: further tensors of the calls that are edited: those of ``ATTENDED``, and
-            ``pattern``.
+        inside: further tensors of the calls to edit: those of ``ATTENDED``, and ``pattern``.
         Raises UnsupportedError if the model does not show one of them.
         """
         counter = CallCounter(self, intervention, order)
@@ -125,8 +123,7 @@ class HookPoints(ABC):
 
         hide: returns the hidden keys of a point. Their scores become −inf before the softmax, which
             then runs over the other keys.
-        Raises UsageError if a query would see no key, UnsupportedError if a hidden key keeps a
-        weight.
+        Raises UsageError if a query would see no key, UnsupportedError if hiding a key fails.
         """
         counter = CallCounter(self, None)
         with counter.counting(), self.masking(counter, hide, given):
@@ -134,7 +131,7 @@ class HookPoints(ABC):
 
     @abstractmethod
     def borrowed(self) -> AbstractContextManager[Any]:
-        """Prepare the model for runs inside this context, and restore its state on leaving."""
+        """Make the model ready for runs inside this context, and restore its state on leaving."""
 
     @abstractmethod
     def editing(self, counter: CallCounter, inside: frozenset[What]) -> AbstractContextManager[Any]:
@@ -207,7 +204,7 @@ class CallCounter:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Restart the count at the beginning of each pass inside this context."""
+        """Start the count anew at each pass inside this context."""
 
         def restart(module: nn.Module, args: tuple[Any, ...]) -> None:
             self._next = 0
@@ -249,8 +246,7 @@ class CallCounter:
 class OwnHookPoints(HookPoints):
     """The hook points of the ``MultiHeadAttention`` modules under ``root``.
 
-    Each module is assumed to run once, in the order of registration. One that is registered twice
-    is one layer.
+    Modules must run once each, in order of registration. One registered twice is one layer.
     """
 
     def __init__(self, root: nn.Module) -> None:
@@ -334,8 +330,7 @@ class OwnHookPoints(HookPoints):
 def observe_hook_points(root: nn.Module, observer: Observer) -> Iterator[None]:
     """Hand the weights of the self-attention under ``root`` to ``observer`` inside this context.
 
-    Layers are those of ``OwnHookPoints``. The hooks are removed on leaving, also after an
-    exception.
+    Layers are those of ``OwnHookPoints``. The hooks are always removed on leaving.
     """
     with OwnHookPoints(root).intervening(_HandOver(observer), inside=_PATTERN):
         yield
@@ -396,8 +391,7 @@ def linear_maps(
 ) -> Iterator[None]:
     """Call ``enter`` before and ``leave`` after each linear map under ``root`` inside this context.
 
-    A linear map is a module whose weight has two axes; ``is_linear`` says whether its layout is
-    known.
+    A linear map has a weight of two axes; ``is_linear`` says whether its layout is known.
     """
     with ExitStack() as hooks:
         for module in root.modules():

@@ -44,8 +44,7 @@ def known_labels(model: Model, kind: Kind, *, ignored: bool = False) -> KnownLab
 
     ignored: True, for ``--no-known-labels``, always returns None.
 
-    Models with random weights have no labels. A file that cannot be read, or is of another version,
-    is ignored.
+    Random weights have no labels. An unreadable file, or one of another version, is ignored.
     """
     if ignored:
         return None
@@ -61,8 +60,7 @@ def known_labels(model: Model, kind: Kind, *, ignored: bool = False) -> KnownLab
 def _may_know(directory: Path, model: Model, kind: Kind) -> bool:
     """Return True if ``directory`` may hold labels of a model of these sizes.
 
-    This check saves reading all weights for the fingerprint. A file without sizes may be of any
-    model.
+    This saves reading all weights for the fingerprint. A file without sizes may be of any.
     """
     try:
         for place in directory.glob(f"*-{kind}.json"):

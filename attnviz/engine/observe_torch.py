@@ -229,8 +229,7 @@ def _observe_blocks(
     """Run one pass that recomputes the weights of each call in blocks.
 
     cells: the number of weights in a block.
-    Raises UnsupportedError if the model does not look its attention up, or if it is not a plain
-    softmax.
+    Raises UnsupportedError if attention is not looked up, or not a plain softmax.
     """
 
     def answer(watch: WatchedCall) -> Attended:

@@ -53,8 +53,8 @@ class Observer(Protocol):
         """Record the weights (head, rows, keys) of one text's queries from ``start`` on.
 
         weights, beside: NumPy arrays if blocks were requested; a whole matrix is an array of the
-            library that runs the model. In causal attention the keys after a block's last query may
-            be left out.
+            library that runs the model. Causal attention may leave out keys after a block's last
+            query.
         """
         ...
 
@@ -176,8 +176,7 @@ class QueriesKeys:
     """The queries and keys of one layer over one text.
 
     layer: from 0.
-    query, key: (heads, token, head_dim) as they are multiplied, with one key head for each query
-        head.
+    query, key: (heads, token, head_dim) as they are multiplied: a key head per query head.
     scale: the factor of their products.
     bias: (1 or heads, query, key), added to the scaled products; −inf where a query does not see a
         key; None if nothing is added.

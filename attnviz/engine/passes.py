@@ -134,8 +134,7 @@ def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) ->
         ``forward.compare`` is set.
 
     Raises IncompleteError if the calls do not cover all wanted attention or their layers are
-    unknown, UnsupportedError if the pass differs from the model's own or a layer takes no part in
-    it.
+    unknown, UnsupportedError if the pass differs from the model's own or lacks a layer.
     """
     with borrowed(forward.model, "sdpa" if in_blocks else None):
         names = _Names(forward)

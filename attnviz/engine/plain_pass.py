@@ -1,9 +1,8 @@
 """Check that an observed pass is the model's own: it must end in the result of a plain pass.
 
 Each model is tried on the first text of every length class (up to 2, 4, 8 … tokens), by a second,
-unobserved pass over the same text. Rounding errors are taken as independent, so that they grow with
-the root of their number (Higham & Mary 2019, "A New Approach to Probabilistic Rounding Error
-Analysis").
+unobserved pass over the same text. Rounding errors count as independent: they grow with the root of
+their number (Higham & Mary 2019, "A New Approach to Probabilistic Rounding Error Analysis").
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from torch import Tensor, nn
 from attnviz.errors import UnsupportedError
 
 STORED = 4
-"""The number of results of one attention that are rounded in turn: scores, exponents, weights,
-sums."""
+"""The results of one attention that are rounded in turn: scores, exponents, weights, sums."""
 
 
 def length_class(tokens: int) -> int:

@@ -92,8 +92,7 @@ class Replace:
     rows: the change of each row; the row None stands for every row.
     values: the replacements, token for token; None means zero.
     directions: the seed of a control, or None. The control removes a random direction of all heads'
-        outputs concatenated, at each token with the norm of what the replacement would remove
-        there.
+        outputs concatenated, with the norm that the replacement would remove at each token.
     """
 
     def __init__(

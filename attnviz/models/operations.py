@@ -1,8 +1,8 @@
-"""How many operations a run takes, counted from the sizes of the model.
+"""Count the operations of a run from the sizes of the model.
 
-The choice of a backend and of threads, the time that is announced and the progress all count here.
-An operation is an addition or a multiplication in a product of matrices; what is done to single
-numbers, such as an exponential, is counted as the operations that take as long.
+The choice of a backend and of threads, the announced time and the progress use these counts. An
+operation is an addition or a multiplication in a product of matrices. A function of single numbers,
+such as an exponential, counts as the operations that take the same time.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:  # parameters are counted and threads are chosen without NumPy
     from attnviz.models.model import Model
 
 _SINGLE = 100.0
-"""Operations of a product in whose time a function of one number is computed (about 1 ns)."""
+"""The operations of a product that take as long as a function of one number (about 1 ns)."""
 
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """The sizes of a model that its operations are counted from.
+    """The sizes of a model from which its operations are counted.
 
-    matrices: numbers in the matrices of one layer; reading: in those of queries, keys and values.
-    width: of the residual. mixed: width of all heads' outputs together.
-    vocabulary: words that logits are computed of; 0 without a language model's head.
+    matrices: numbers in the matrices of one layer. reading: in those of queries, keys and values.
+    width: of the residual stream. mixed: the width of all heads' outputs together.
+    vocabulary: the number of words with logits; 0 without a language-model head.
     """
 
     layers: int
@@ -54,31 +54,31 @@ class ModelSizes:
         return self.layers * self._layer(tokens)
 
     def read_out(self, tokens: int) -> float:
-        """Return the operations of the logits of so many tokens, and of comparing them."""
+        """Return the operations of the logits of so many tokens and of comparing them."""
         return tokens * self.vocabulary * (2.0 * self.width + 5 * _SINGLE)
 
     def changed(self, tokens: int, layers: Iterable[int], read: int | None = None) -> float:
         """Return the operations of a text and of changes to it, each a row from its layer on.
 
-        layers: for each change the layer where it begins. read: of how many tokens the logits are
-            compared; None for all.
+        layers: the first changed layer of each change.
+        read: the number of tokens whose logits are compared; None means all.
         """
         begins = Counter(layers)
         rows = 1
         total = 0.0
         for layer in range(self.layers):
             total += rows * self._layer(tokens)
-            # A row's attention in its first layer is that of the text, up to its output.
+            # In its first layer a row shares the text's attention, up to its output.
             total += begins[layer] * (self._layer(tokens) - self._attention(tokens))
             rows += begins[layer]
         return total + rows * self.read_out(tokens if read is None else read)
 
     def numbers_kept(self, tokens: int) -> float:
-        """Return how many numbers the run of a text holds that changes begin in."""
+        """Return how many numbers a text's run keeps, from which changes continue."""
         return 4.0 * self.layers * tokens * self.width
 
     def numbers_inside(self, tokens: int, rows: int) -> float:
-        """Return how many numbers a layer makes at once of so many rows of a text."""
+        """Return how many numbers a layer holds at once for so many rows of a text."""
         single = rows * tokens * (8.0 * self.width + 8 * self.mixed + 2 * self._inner)
         return single + 2.0 * rows * self.heads * tokens**2
 
@@ -93,7 +93,7 @@ class ModelSizes:
         return products + single + self._attention(tokens)
 
     def _attention(self, tokens: int) -> float:
-        """Return the operations of queries, keys, values, weights and what they mix."""
+        """Return the operations of queries, keys, values, weights and the mixing of values."""
         cells = float(tokens) * tokens
         return 2.0 * tokens * self.reading + cells * (4.0 * self.mixed + 5 * self.heads * _SINGLE)
 

@@ -1,4 +1,4 @@
-"""How fast this processor is, and so how long a run takes."""
+"""Measure the speed of this processor, and estimate the time of a run."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ if TYPE_CHECKING:
     from attnviz.models.model import Model
 
 _CALIBRATED = 5e-3
-"""Seconds of products that tell how fast the processor is."""
+"""The seconds of matrix products that measure the speed of the processor."""
 
 _SIDE = 384
-"""Rows and columns of these products: larger ones are not faster."""
+"""The rows and columns of these products; larger ones are not faster."""
 
 
 @cache
 def pace() -> float:
     """Return how many operations one thread of this processor does in a second.
 
-    It is that of the best of a few products, in the thread's own time: what another program takes
-    meanwhile is not the processor's pace.
+    It is the best of a few products in the thread's CPU time, which other programs do not change.
     """
     factor = np.ones((_SIDE, _SIDE), np.float32)
     product = np.empty_like(factor)
@@ -42,9 +41,9 @@ def pace() -> float:
 
 
 def seconds(model: Model, operations: float, tasks: int) -> float:
-    """Return about how long a model takes for so many operations.
+    """Return about how many seconds a model takes for so many operations.
 
-    tasks: how many of equal size NumPy deals out, such as texts.
+    tasks: the number of equal tasks, such as texts, that NumPy shares among threads.
     """
     torch = sys.modules.get("torch") if model.info.backend == "torch" else None
     threads = workers(tasks) if torch is None else torch.get_num_threads()

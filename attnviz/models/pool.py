@@ -1,7 +1,7 @@
-"""Deals tasks out to several threads, each with a BLAS of one thread.
+"""Share tasks among several threads, each with a BLAS of one thread.
 
-Threads that share a small matrix product wait for each other; threads that each have a text, or
-rows, of their own do not. The calling thread works too, so that Ctrl-C reaches it at once.
+Threads that share a small matrix product wait for each other; threads that each have their own text
+or rows do not. The calling thread works too, so that Ctrl-C reaches it at once.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _Task = TypeVar("_Task")
 _Found = TypeVar("_Found")
 
 _WORTH = 5e8
-"""Operations of which a thread is sooner done alone than it wakes another (about 5 ms)."""
+"""The number of operations below which starting another thread does not pay (about 5 ms)."""
 
 _thread = local()
-"""Of a thread that does a task: ``inside``, its pool and how many tasks it is within."""
+"""The state of the current thread: ``inside`` holds its pool and the depth of its tasks."""
 
 
 class _StoppedError(Exception):
-    """Nobody waits any more for what a thread works on."""
+    """The result of a thread's work is no longer wanted."""
 
 
 def spread(
@@ -39,11 +39,10 @@ def spread(
 def in_turn(
     run: Callable[[_Task], _Found], tasks: Iterable[_Task], operations: float = _WORTH
 ) -> Iterator[_Found]:
-    """Yield what ``run`` returns for each task, in the order of the tasks, from several threads.
+    """Yield the result of ``run`` for each task, in the order of the tasks, from several threads.
 
-    run: NumPy code that may run in several threads at once; what it raises is raised in the task's
-        turn, and the tasks after it are given up. Tasks that it deals out itself are shared by the
-        same threads.
+    run: NumPy code that may run in several threads at once. Its exception is raised in the task's
+        turn, and later tasks are dropped. Tasks that it shares itself run in the same threads.
     operations: of all tasks together, as ``models.operations`` counts them.
     """
     given = list(tasks)
@@ -61,10 +60,10 @@ def in_turn(
 
 
 class _Batch(Generic[_Task, _Found]):
-    """Tasks that were dealt out at once.
+    """Tasks that were started by one call.
 
-    depth: how many tasks it lies within. waiting: those that no thread has begun. count: of all.
-    found, failed: what came of the others.
+    depth: the number of tasks around it. waiting: the tasks that no thread has begun.
+    count: of all tasks. found, failed: the results and the errors of finished tasks.
     """
 
     def __init__(self, run: Callable[[_Task], _Found], tasks: list[_Task], depth: int) -> None:
@@ -74,14 +73,14 @@ class _Batch(Generic[_Task, _Found]):
         self.found: dict[int, _Found] = {}
         self.failed: dict[int, Exception] = {}
         self._run = run
-        # Another thread has not the context of this one, such as NumPy's ways with overflow.
+        # Another thread lacks the context of this one, such as NumPy's handling of overflow.
         self._context = copy_context()
 
     def is_done(self, place: int) -> bool:
         return place in self.found or place in self.failed
 
     def do(self, place: int, task: _Task) -> None:
-        """Do a task; an error is kept for the one who waits for the result."""
+        """Do a task, and keep its error for the thread that waits for the result."""
         with _Kept(self.failed, place):
             self.found[place] = self._context.copy().run(self._run, task)
 
@@ -106,7 +105,7 @@ class _Kept:
 
 
 class _Pool:
-    """The threads that share all tasks of one outermost call, the one that calls included."""
+    """The threads that share all tasks of one outermost call, including the calling thread."""
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -116,7 +115,7 @@ class _Pool:
 
     @contextmanager
     def open(self) -> Iterator[_Pool]:
-        """Let the threads work until the block ends, however it ends."""
+        """Let the threads work inside this context; they end with it, also after an exception."""
         with blas_alone():
             try:
                 yield self
@@ -128,7 +127,7 @@ class _Pool:
                     thread.join()
 
     def check(self) -> None:
-        """Raise an error if no thread waits any more for what this one works on."""
+        """Raise ``_StoppedError`` if the result of this thread's work is no longer wanted."""
         if self._stopped:
             raise _StoppedError
 
@@ -178,8 +177,8 @@ class _Pool:
 
 
 def _may_do(own: _Batch[Any, Any] | None, other: _Batch[Any, Any]) -> bool:
-    """Return whether one who waits for ``own`` may do a task of another batch meanwhile.
+    """Return True if a thread that waits for ``own`` may do a task of the batch ``other``.
 
-    Each lies deeper than the one before, so that tasks do not pile up on a thread.
+    Only deeper batches are allowed, so that tasks do not pile up on a thread.
     """
     return bool(other.waiting) and (own is None or other is own or other.depth > own.depth)

@@ -31,12 +31,12 @@ ASKED: WeakKeyDictionary[Model, int] = WeakKeyDictionary()
 
 
 class _Process:
-    """What attnviz has changed in this process.
+    """The state that attnviz has changed in this process.
 
     own: for each library the number of threads before attnviz changed it.
     asked: the number that the user requested, or None.
-    users: how many threads of a Python program are in a function of attnviz.
-    alone: how many blocks of ``blas_alone`` are open; before: the threads of BLAS before the first.
+    users: how many threads of a Python program are running a function of attnviz.
+    alone: how many blocks of ``blas_alone`` are open. before: BLAS's threads before the first.
     """
 
     def __init__(self) -> None:
@@ -105,9 +105,10 @@ def use_threads(number: int) -> None:
 
 
 def workers(tasks: int = sys.maxsize) -> int:
-    """Return how many threads share so many tasks that do not wait for each other.
+    """Return how many threads share ``tasks`` independent tasks.
 
-    As many as the user requested; otherwise one a processor, and no more than NumPy had threads.
+    It is the number that the user requested; otherwise one for each processor, but no more than the
+    threads that NumPy had.
     """
     most = allowed_processors(math.ceil)
     wanted = _process.asked or _in_environment()

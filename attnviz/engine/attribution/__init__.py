@@ -1,1 +1,1 @@
-"""What heads and blocks write towards a logit, and to each other, followed through one pass."""
+"""Follow what heads and blocks write towards a logit, and to each other, through one pass."""

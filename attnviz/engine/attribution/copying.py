@@ -1,12 +1,12 @@
-"""Copying heads: which heads write the token that they read towards the logits.
+"""Copying heads: measure which heads raise the logit of the token that they read.
 
-Over a text of one token attention has nothing else to look at, so a head's output is what its value
-and output projections make of that token, in any model: no weight is sliced. What it writes to the
-logits, through norms that are scaled as in this run, is its OV circuit applied to that token
-(Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"). A head copies a token
-that is among the five it raises most: the copy score of Wang et al. 2022, "Interpretability in the
-Wild", section 3.1, over random tokens in place of names. It suppresses one that is among the five
-it lowers most (McDougall et al. 2023, "Copy Suppression").
+Over a text of one token attention sees only that token, so a head's output is what its value and
+output projections make of it, in any model: no weight is sliced. Its effect on the logits, through
+norms scaled as in this run, is its OV circuit applied to that token (Elhage et al. 2021, "A
+Mathematical Framework for Transformer Circuits"). A head copies a token that is among the five it
+raises most: the copy score of Wang et al. 2022, "Interpretability in the Wild", section 3.1, over
+random tokens instead of names. It suppresses a token among the five it lowers most (McDougall et
+al. 2023, "Copy Suppression").
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from attnviz.models.resolve import random_twin
 from attnviz.records import Input
 
 TOP = 5
-"""A copied token is among so many."""
+"""A token counts as copied if it is among this many tokens that a head raises most."""
 
 _BATCH = 64
 _CONTROL = 4
-"""The control is measured on one token in so many."""
+"""The control is measured on every fourth token."""
 
 
 @dataclass(frozen=True)
 class CopyingScores:
-    """How often each head writes back the token it reads, over texts of that one token.
+    """How often each head copies or suppresses the token of a text of that one token.
 
-    tokens: how many were tried. all_tokens: whether these are all plain ones of the vocabulary.
-    copying, suppressing: by head the share in [0, 1] of tokens that are among the ``TOP`` that it
-        raises, or lowers, most.
-    chance: the same of a random order: ``TOP`` by the size of the vocabulary.
-    control: the share of copied tokens over all heads of the model with random weights, None where
-        that cannot be made.
+    tokens: how many were tried. all_tokens: True if these are all plain tokens of the vocabulary.
+    copying, suppressing: for each head the share in [0, 1] of tokens that are among the ``TOP``
+        that it raises, or lowers, most.
+    chance: the share in a random order, ``TOP`` divided by the size of the vocabulary.
+    control: the share of copied tokens over all heads of the model with random weights; None if
+        that model cannot be made.
     """
 
     tokens: int
@@ -66,11 +66,12 @@ def copying_scores(
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> CopyingScores:
-    """Measure every head of a causal model on at most so many tokens of its vocabulary.
+    """Return the scores of every head of a causal model.
 
-    seed: of the sample, and of the random weights. on_progress: called as (done, total) in tokens.
-    Raises UsageError for a model that is not causal or predicts no tokens, UnsupportedError where
-    what its heads write cannot be followed to the logits.
+    tokens: the largest number of tokens to try. seed: of the sample and of the random weights.
+    on_progress: called with the number of tokens done and their total.
+    Raises UsageError for a model that is not causal or predicts no tokens, UnsupportedError if what
+    its heads write cannot be followed to the logits.
     """
     if tokens < 1:
         raise UsageError(f"expected at least 1 token to try, got {tokens}")
@@ -100,7 +101,7 @@ def copying_scores(
         twin = _open(random_twin(model, seed), fewer)
         by_head = _ranks(twin, fewer, advance)
         control = float(np.mean([above < TOP for above, _ in by_head.values()]))
-    except (UnsupportedError, LoadError):  # there is no second one, or no room for it
+    except (UnsupportedError, LoadError):  # there is no random twin, or no memory for it
         advance(len(fewer))
     assert opened.head is not None
     return CopyingScores(
@@ -129,7 +130,10 @@ def _open(model: Model, tokens: Sequence[int]) -> PatchableModel:
 def _ranks(
     model: PatchableModel, tokens: Sequence[int], advance: Callable[[int], None]
 ) -> dict[HeadKey, tuple[Any, Any]]:
-    """By head, of each token how many others it raises as much, and lowers as much: (token,)."""
+    """Return for each head how it ranks each token over a text of that token: two (token,).
+
+    The counts are those of the other tokens that it raises, and lowers, at least as much.
+    """
     found: dict[HeadKey, tuple[list[Tensor], list[Tensor]]] = {}
     assert model.head is not None
     weight = model.head.weight.detach().float()
@@ -151,10 +155,9 @@ def _ranks(
 
 
 def _written(model: PatchableModel, tokens: Sequence[int]) -> Iterator[tuple[HeadKey, Tensor]]:
-    """Return what each head makes the vocabulary projection see of each token: (token, width).
+    """Yield each head with its part of the vocabulary projection's input, by token: (token, width).
 
-    The pass is linear in the heads' outputs z, so that this is J z, J the Jacobian of what is
-    projected.
+    The pass is linear in the heads' outputs z, so this part is J z, with J its Jacobian.
     """
     projected: list[Tensor] = []
 

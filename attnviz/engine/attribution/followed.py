@@ -1,6 +1,6 @@
-"""Tensors that are followed through a pass, and what is known of torch's functions for that.
+"""Tensors that are followed through a pass, and what is known about torch's functions on them.
 
-A followed tensor bears a mark, and is linear in what it was made of.
+A followed tensor carries a mark, and is linear in what it was computed from.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OUT_OF_PLACE: Mapping[Any, Any] = {
     Tensor.mul_: torch.mul,
     Tensor.div_: torch.div,
 }
-"""What ``a += b`` and its like are computed by, for a leaf cannot change; a stays as it was."""
+"""The functions that replace ``a += b`` and its like: they leave a unchanged, as leaves require."""
 
 LINEAR = {
     *("view", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze"),
@@ -36,11 +36,11 @@ LINEAR = {
     *("contiguous", "clone", "to", "type", "type_as", "float", "double", "half", "bfloat16"),
     *("getitem", "narrow", "select", "chunk", "split", "unbind", "neg", "mean", "sum", "dropout"),
 }
-"""Functions that are linear in their first argument, whatever the others are."""
+"""Functions that are linear in their first argument, for any values of the others."""
 
 
 class FollowedMark(IntEnum):
-    """A followed tensor is on its way to the stream, the stream itself, or read from it."""
+    """The place of a followed tensor: before the stream, the stream itself, or read from it."""
 
     WRITTEN = 0
     STREAM = 1
@@ -48,7 +48,7 @@ class FollowedMark(IntEnum):
 
 
 _MARK = "residual_mark"
-"""Under which name a followed tensor has its mark."""
+"""The name of the attribute that holds a tensor's mark."""
 
 Way = Callable[[Callable[..., Any], Any, Any], Any]
 CONVOLUTION = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
@@ -80,7 +80,7 @@ def mark_of(one: Any) -> FollowedMark:
 
 
 def followed(one: Any, mark: FollowedMark) -> Any:
-    """Mark a tensor as one that is followed."""
+    """Mark a tensor as followed if it requires a gradient; return ``one`` in any case."""
     if isinstance(one, Tensor) and one.requires_grad:
         setattr(one, _MARK, mark)
     return one
@@ -91,7 +91,7 @@ def is_in_place(func: Callable[..., Any]) -> bool:
 
 
 def held(given: Any, mark: FollowedMark | None = None) -> Any:
-    """Return the same where no tensor is followed that has this mark, or any."""
+    """Return ``given`` with its followed tensors detached: those with ``mark``, or all for None."""
 
     def hold(one: Any) -> Any:
         ends = is_followed(one) and mark in (None, mark_of(one))
@@ -105,7 +105,7 @@ def named(names: Collection[str], args: Any, kwargs: Mapping[str, Any]) -> dict[
 
 
 def name_of(func: Callable[..., Any]) -> str:
-    """``add`` for ``torch.add``, ``Tensor.__add__`` and ``Tensor.add_``."""
-    of: Any = func  # the reading of an attribute is a method of the attribute
+    """Return a function's plain name: ``add`` for ``torch.add``, ``__add__`` and ``add_``."""
+    of: Any = func  # reading an attribute calls __get__ of the attribute
     name: str = getattr(func, "__name__", "")
     return (of.__self__.__name__ if name == "__get__" else name).strip("_")

@@ -1,7 +1,7 @@
-"""What each attention call mixes: its weights and its values, whichever functions compute them.
+"""Record the weights and values of each attention call, whichever functions compute them.
 
-A head's output is z_i = Σ_j α_ij v_j. Weights are what a softmax over the keys puts out; the values
-are what these are then multiplied by. Of torch's fused attention both are among the arguments.
+A head's output is z_i = Σ_j α_ij v_j. The weights are the result of a softmax over the keys; the
+values are what these are then multiplied by. Torch's fused attention has both among its arguments.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _WEIGHTS = "are_attention_weights"
 
 @dataclass(frozen=True)
 class Mixing:
-    """What the heads of one call mix.
+    """The weights and values that the heads of one call mix.
 
-    weights: (head, row, key) of the chosen rows of queries. values: (head, key, dim).
+    weights: (head, row, key), of the chosen queries. values: (head, key, dim).
     """
 
     weights: Tensor
     values: Tensor
 
     def written(self, slope: Tensor) -> Tensor:
-        """⟨slope_i, α_ij v_j⟩, (head, row, key), for slopes (row, head, dim) of the outputs."""
+        """Return ⟨slope_i, α_ij v_j⟩ (head, row, key) for slopes (row, head, dim) of outputs."""
         return self.weights * torch.einsum("ihd,hjd->hij", slope.to(self.values), self.values)
 
 
 class MixingWatch(SoftmaxWatch):
-    """While active, keeps what the last attention over one text mixed."""
+    """Records the weights and values of the last attention call over one text, while active."""
 
     def __init__(self, given: Input) -> None:
         lengths = {len(given.text), len(given.predicted)}
@@ -49,10 +49,9 @@ class MixingWatch(SoftmaxWatch):
         self._last: tuple[Callable[[slice], Tensor], Tensor] | None = None
 
     def take(self, point: HookedCall, rows: slice) -> Mixing | None:
-        """Return what was mixed since the last time, in the call of this point; None if that is
-        unclear.
+        """Return what was mixed since the last ``take``; None if nothing was, or it does not fit.
 
-        rows: the queries whose weights are wanted.
+        point: the attention call. rows: the queries whose weights are wanted.
         """
         found, self._last = self._last, None
         if found is None:

@@ -1,7 +1,7 @@
-"""Direct logit attribution, of models that NumPy runs without torch and without derivatives.
+"""Direct logit attribution of models that NumPy runs, without torch and without derivatives.
 
-A head's contribution is written out: Σ_j α_ij · v_j W_O^h through the final norm with its scale
-held, dotted with the difference of two rows of the unembedding (Elhage et al. 2021).
+A head's contribution is computed directly: Σ_j α_ij · v_j W_O^h through the final norm with its
+scale held, times the difference of two rows of the unembedding (Elhage et al. 2021).
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from attnviz.records import NO_PREDICTIONS, Input
 Floats = NDArray[np.floating]
 
 _ROUNDING = {"float32": 1e-4, "float64": 1e-10}
-"""Of the largest logit: how far the sum of the parts may be from it."""
+"""The largest difference between logit and sum of the parts, relative to the largest logit."""
 
 _TOP = 5
 
 
 @dataclass(frozen=True)
 class NumpyAttributor(Attributor):
-    """A decoder that NumPy runs, ready to have its logits taken apart."""
+    """A decoder in NumPy whose logits can be split into contributions."""
 
     model: StackModel
 
     @classmethod
     def of(cls, model: StackModel) -> NumpyAttributor | None:
-        """Return the model ready to be taken apart; None if it is no such decoder."""
+        """Return the attributor of ``model``, or None if it is not a decoder of this kind."""
         if not model.causal or not model.stack.is_sum:
             return None
         if any(note.endswith(NO_PREDICTIONS) for note in model.info.notes):
@@ -101,14 +101,14 @@ def _is_there(key: HeadKey, shape: StackShape) -> bool:
 
 
 def _moved(traced: LayerTrace, direction: Floats) -> Floats:
-    """Return what each head would write along ``direction`` at a weight of one: (head, key)."""
+    """Return what each head would write along ``direction`` at a weight of 1: (head, key)."""
     read = np.einsum("ohd,o->hd", traced.output, direction)
     moved: Floats = np.einsum("hkd,hd->hk", traced.values, read)
     return moved
 
 
 def _written(traced: LayerTrace, head: int, directions: Floats) -> Floats:
-    """Return the same of one head for the direction of every query: (query, key)."""
+    """Return what a head would write along each query's direction at weight 1: (query, key)."""
     written: Floats = directions @ traced.output[:, head] @ traced.values[head].T
     return written
 

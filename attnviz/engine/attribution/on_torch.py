@@ -1,7 +1,7 @@
 """Direct logit attribution of a running torch model: one forward and one backward pass.
 
-The pass is ``ResidualPass``'s; the logit that the sum is compared with is that of a plain pass,
-which nobody watches. A model in half precision runs in it, both times: the tolerance is its own.
+The forward pass is a ``ResidualPass``. The sum is compared with the logit of a plain, unobserved
+pass. A model in half precision runs in half precision both times, with its own tolerance.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from attnviz.records import Input, ModelInfo
 
 _TOP = 5
 _ROUNDING, _EPSILONS = 1e-4, 8
-"""Of the largest logit, and in half precision so many times its epsilon."""
+"""The tolerance relative to the largest logit; in half precision the multiple of its epsilon."""
 
 _NO_ROWS = "the attention weights of some heads could not be read: these have no source tokens"
 
 
 class TorchAttributor(Attributor):
-    """A torch model."""
+    """A torch model whose logits can be split into contributions."""
 
     def __init__(self, model: PatchableModel, given: Input) -> None:
         self._model = model
@@ -50,7 +50,10 @@ class TorchAttributor(Attributor):
 
     @classmethod
     def of(cls, info: ModelInfo, opened: PatchableModel, given: Input) -> TorchAttributor:
-        """Return the model ready for texts like ``given``; UsageError if it predicts no tokens."""
+        """Return the attributor for texts like ``given``.
+
+        Raises UsageError if the model predicts no tokens.
+        """
         if opened.head is None:
             raise UsageError(
                 f"{info.name!r} predicts no tokens: there is no logit to take apart, choose "
@@ -64,7 +67,7 @@ class TorchAttributor(Attributor):
         with model.hook_points.borrowed():
             with torch.no_grad():
                 own = _logits(model, given, place)[0].double()
-            # Of equals the first, as NumPy has it.
+            # Of equal logits the first counts, as in NumPy.
             likeliest = own.argsort(descending=True, stable=True)[:_TOP].tolist()
             answer, foil = asked.words(likeliest[0], len(own))
             run = _follow(model, given, place, frozenset(chosen.values()))
@@ -92,7 +95,7 @@ class TorchAttributor(Attributor):
         )
 
     def _place(self, given: Input, position: int | None) -> int:
-        """Return the position from 0; UsageError where nothing is predicted there."""
+        """Return the position from 0; raise UsageError if the model predicts nothing there."""
         read, mask = given.predicted.ids, self._model.mask_id
         if self._causal:
             return place_of(position, len(read), len(read) - 1)
@@ -114,8 +117,9 @@ class TorchAttributor(Attributor):
 
 
 def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey, int]:
-    """Return the number of each head's attention call; UsageError for one that writes to no
-    logit.
+    """Return the number of each head's attention call.
+
+    Raises UsageError for a head that writes to no logit.
     """
     points = model.hook_points.found
     numbers = {(point.kind, point.layer): at for at, point in enumerate(points)}
@@ -130,10 +134,9 @@ def calls_of(model: PatchableModel, heads: Collection[HeadKey]) -> dict[HeadKey,
 class _Run:
     """A pass that was followed.
 
-    logits: (row, word), before a softcap. row: which of them is that of the prediction, which is
-        made at the token ``place``.
-    squeezed: as ``ResidualPass`` has it, of that row.
-    mixing: by attention call, of that row alone or of all.
+    logits: (row, word), before a softcap. place: the token at which the prediction is made.
+    row: the row of this prediction in ``logits``. squeezed: see ``ResidualPass``, for that row.
+    mixing: by attention call, for that row alone or for all rows.
     """
 
     model: PatchableModel
@@ -145,10 +148,10 @@ class _Run:
     mixing: Mapping[int, Mixing]
 
     def slopes(self, target: Tensor, *, again: bool = False) -> Sequence[Tensor | None]:
-        """∂target/∂leaf of every leaf, None where none leads to it.
+        """Return ∂target/∂leaf of every leaf; None for a leaf that does not reach the target.
 
-        again: whether there will be another target. Raises UnsupportedError where a head, or the
-        embedding, does not lead to it.
+        again: True if another target will follow.
+        Raises UnsupportedError if a head or the embedding does not reach the target.
         """
         values = [leaf.value for leaf in self.leaves]
         found: Sequence[Tensor | None] = ()
@@ -167,8 +170,9 @@ class _Run:
     def before_cap(
         self, own: Tensor, answer: int, foil: int | None, tolerance: float
     ) -> tuple[float | None, float | None]:
-        """Return the c of a softcap c·tanh(x / c), and the difference before it; NaN where it is
-        none.
+        """Return the c of a softcap c·tanh(x / c), and the logit difference before it.
+
+        Without a softcap both are None. The difference is NaN for another function.
         """
         if self.squeezed is None:
             return None, None
@@ -181,7 +185,7 @@ class _Run:
 
 
 def lost(model: PatchableModel) -> UnsupportedError:
-    """Return the refusal of a model whose heads' way to the logits is not found."""
+    """Return the error for a model whose heads cannot be followed to the logits."""
     return UnsupportedError(
         f"what the heads of {type(model.root).__name__} write cannot be followed to its logits "
         "through sums and linear maps alone: choose another model"
@@ -189,9 +193,9 @@ def lost(model: PatchableModel) -> UnsupportedError:
 
 
 def _follow(model: PatchableModel, given: Input, place: int, whole: frozenset[int]) -> _Run:
-    """Follow a pass of the borrowed model.
+    """Follow a pass of the borrowed model, and return it.
 
-    whole: the attention calls of which every query's weights are kept.
+    place: the token that predicts. whole: the attention calls with weights of all queries.
     """
     watch = MixingWatch(given)
     keep = _Keep(watch, given, place, whole)
@@ -215,7 +219,7 @@ def _follow(model: PatchableModel, given: Input, place: int, whole: frozenset[in
 
 
 def _logits(model: PatchableModel, given: Input, place: int | None) -> Tensor:
-    """(row, word) of one pass: of the token at ``place``, of all for None."""
+    """Return logits (row, word) of one pass: of the token at ``place``, or of all for None."""
 
     def shorten(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         rows = slice(None) if place is None else slice(place, place + 1)
@@ -231,7 +235,7 @@ def _logits(model: PatchableModel, given: Input, place: int | None) -> Tensor:
 
 
 class _Keep:
-    """An intervention that keeps what each attention call mixed, and changes nothing."""
+    """An intervention that records what each attention call mixed, and changes nothing."""
 
     def __init__(self, watch: MixingWatch, given: Input, place: int, whole: frozenset[int]) -> None:
         self._watch = watch
@@ -249,12 +253,11 @@ class _Keep:
 
 
 def _difference(logits: Tensor, answer: int, foil: int | None) -> Tensor:
-    """logit(answer) − logit(foil), over the words on the last axis."""
     return logits[..., answer] - (0 if foil is None else logits[..., foil])
 
 
 def _parts(run: _Run, slopes: Sequence[Tensor | None]) -> tuple[Part, ...]:
-    """⟨slope, leaf⟩ of every part, in the order of ``Attribution.parts``."""
+    """Return ⟨slope, leaf⟩ of every part, in the order of ``Attribution.parts``."""
     points = run.model.hook_points.found
     heads: dict[int | None, list[Part]] = {}
     others: dict[tuple[int | None, str], float] = {}
@@ -283,7 +286,7 @@ def _parts(run: _Run, slopes: Sequence[Tensor | None]) -> tuple[Part, ...]:
 def _rows(
     run: _Run, slopes: Sequence[Tensor | None], parts: Sequence[Part], tolerance: float
 ) -> dict[HeadKey, NDArray[np.floating]]:
-    """By source token, of the heads whose rows add up to their parts."""
+    """Return by source token the rows of those heads whose rows add up to their parts."""
     expected = {(one.attention, one.layer, one.head): one.contribution for one in parts}
     rows: dict[HeadKey, NDArray[np.floating]] = {}
     for leaf, slope in zip(run.leaves, slopes, strict=True):

@@ -1,10 +1,10 @@
 """Direct logit attribution: a logit as the exact sum of what each part of a model wrote towards it.
 
-Every block adds to the residual stream, and a logit is linear in the stream once the norms keep the
-scale that they have in this run. So a part's contribution is ⟨∂logit/∂part, part⟩, in logits, and
-they add up to the logit: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits";
-Wang et al. 2022, "Interpretability in the Wild", section 3. A head's is the sum over source tokens
-j of α_ij ⟨∂logit/∂z_i, v_j⟩. What a part does by way of later heads and blocks is not in it.
+Every block adds to the residual stream, and a logit is linear in the stream if the norms keep the
+scale that they have in this run. A part's contribution is ⟨∂logit/∂part, part⟩, in logits, and the
+contributions add up to the logit: Elhage et al. 2021, "A Mathematical Framework for Transformer
+Circuits"; Wang et al. 2022, "Interpretability in the Wild", section 3. A head's contribution is the
+sum over source tokens j of α_ij ⟨∂logit/∂z_i, v_j⟩. Effects through later parts are left out.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PartKind = Literal["embedding", "head", "mlp", "bias"]
-"""Embedding: what enters the first block. Mlp: all that a block adds beside its heads and biases,
-be it a feed-forward network, experts or a mixer without heads."""
+"""The kinds of parts. ``embedding`` is what enters the first block; ``mlp`` is all that a block
+adds next to its heads and biases: a feed-forward network, experts or a mixer without heads."""
 
 HeadKey: TypeAlias = tuple[Kind, int, int]
 """The kind of a head's attention, its layer and its number."""
 
 
 class Part(NamedTuple):
-    """Something that writes to the residual stream.
+    """A part of a model that writes to the residual stream.
 
-    contribution: in logits.
-    layer: None for the embedding, and for the biases behind the last block.
-    head: of ``layer``, None where it is no head. attention: the head's, likewise.
+    contribution: in logits. layer: None for the embedding, and for the biases after the last block.
+    head, attention: the head in ``layer`` and the kind of its attention; None for other parts.
     """
 
     kind: PartKind
@@ -47,21 +46,21 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """The logit of one token at one position, or the difference of two tokens', as a sum of parts.
+    """The logit of one token at one position, or the difference of two logits, as a sum of parts.
 
-    position: the token of ``Input.predicted`` behind which, or in whose place, is predicted.
+    position: the token of ``Input.predicted`` after which, or in whose place, the model predicts.
     answer, foil: token ids; without a foil the logit is the answer's own.
     top: the five most likely tokens there as (id, probability), the likeliest first.
-    logit: logit(answer) − logit(foil) as the model puts it out when nobody watches it.
-    parts: the embedding; layer by layer heads, mlp and bias; the bias behind the last block.
-    rows: for each head its contribution by source token, (keys,), which adds up to the part's. A
+    logit: logit(answer) − logit(foil) of the unobserved model.
+    parts: the embedding; layer by layer heads, mlp and bias; the bias after the last block.
+    rows: (keys,), for each head its contribution by source token, which adds up to the part's. A
         head without an entry has weights that could not be read.
-    maps: for the chosen heads what every query writes towards the same tokens, (queries, keys); the
+    maps: (queries, keys), for the chosen heads what every query writes towards the same tokens; the
         row ``position`` is that of ``rows``.
-    softcap: where the model squeezes its logits by c·tanh(x / c), that c, else None.
-    uncapped: with a softcap the difference before it, which is what the parts add up to.
-    tolerance: how far sum and logit may be apart, in logits: rounding of the model's dtype.
-    notes: what a reader must know of how it was taken apart.
+    softcap: the c of a model that limits its logits by c·tanh(x / c), else None.
+    uncapped: the difference before the softcap, to which the parts add up; None without one.
+    tolerance: the allowed difference between sum and logit, in logits, by the model's dtype.
+    notes: sentences that a reader must know about the computation.
     """
 
     position: int
@@ -97,9 +96,7 @@ class Attribution:
 
     @property
     def decomposed(self) -> float:
-        """Return what the parts should add up to: the logit, before a softcap where there is
-        one.
-        """
+        """Return the number to which the parts should add up: the logit before any softcap."""
         return self.logit if self.uncapped is None else self.uncapped
 
     @cached_property
@@ -109,12 +106,12 @@ class Attribution:
 
     @property
     def tallies(self) -> bool:
-        """Return whether the parts add up to the logit but for rounding; else they say nothing."""
+        """Return True if the parts add up to the logit; otherwise they mean nothing."""
         return abs(self.sum - self.decomposed) <= self.tolerance  # False for NaN
 
 
 class AskedLogit(NamedTuple):
-    """Which logit is taken apart, as ``Attributor.attribute`` takes it."""
+    """The logit that is to be split, as ``Attributor.attribute`` takes it."""
 
     position: int | None
     answer: int | None
@@ -122,7 +119,10 @@ class AskedLogit(NamedTuple):
     maps: Collection[HeadKey]
 
     def words(self, likeliest: int, vocabulary: int) -> tuple[int, int | None]:
-        """Answer and foil; UsageError for a token that does not exist, or one that is both."""
+        """Return answer and foil; ``likeliest`` is the default answer.
+
+        Raises UsageError for a token outside of the vocabulary, and for one that is both.
+        """
         answer = likeliest if self.answer is None else self.answer
         for name, word in (("answer", answer), ("foil", self.foil)):
             if word is not None and not 0 <= word < vocabulary:
@@ -133,7 +133,7 @@ class AskedLogit(NamedTuple):
 
 
 class Attributor(ABC):
-    """A model that is ready to have its logits taken apart."""
+    """A model whose logits can be split into contributions."""
 
     def attribute(
         self,
@@ -144,24 +144,27 @@ class Attributor(ABC):
         foil: int | None = None,
         maps: Collection[HeadKey] = (),
     ) -> Attribution:
-        """Take one logit apart; see ``Attribution``.
+        """Split one logit into contributions; see ``Attribution``.
 
-        position: from 0, negative from the end; by default the last, of a model that reads both
-            ways its mask token's.
-        answer: by default the likeliest token. maps: the heads whose maps are wanted.
-        Raises UsageError for a position, token or head that does not exist, and where a model that
-        reads both ways has no mask token there; UnsupportedError where the parts cannot be followed
-        to the logit.
+        position: from 0, or negative from the end. The default is the last, or the mask token's of
+            a model that reads both ways.
+        answer: by default the likeliest token. foil: a token to subtract, or None.
+        maps: the heads whose maps are wanted.
+        Raises UsageError for a position, token or head that does not exist, and if a model that
+        reads both ways has no mask token there; UnsupportedError if parts cannot be followed.
         """
         return self.taken_apart(given, AskedLogit(position, answer, foil, maps))
 
     @abstractmethod
     def taken_apart(self, given: Input, asked: AskedLogit) -> Attribution:
-        """As ``attribute``."""
+        """Split the requested logit; see ``attribute``."""
 
 
 def place_of(position: int | None, tokens: int, default: int) -> int:
-    """Return a position from 0 among so many tokens; UsageError if there is none."""
+    """Return a position from 0 among so many tokens; ``default`` is used for None.
+
+    Raises UsageError for a position that does not exist.
+    """
     place = default if position is None else position + tokens * (position < 0)
     if not 0 <= place < tokens:
         raise UsageError(

@@ -1,14 +1,14 @@
-"""Direct path patching: what later heads' queries, keys and values take straight from one head.
+"""Direct path patching: what later heads' queries, keys and values receive directly from one head.
 
-Between two texts, clean and corrupt, a head's output differs, and so do the queries of the heads
-behind it. Along the residual stream alone, with the norms scaled as in the corrupt run, a query is
-linear in all that was written before it; so the sender's part in its difference is Δq_s, and
+Between two texts, clean and corrupt, a head's output differs, and so do the queries of later heads.
+Along the residual stream alone, with the norms scaled as in the corrupt run, a query is linear in
+everything written before it. The sender's part in its difference is Δq_s, and
 
     share = Σ_t ⟨Δq_s(t), Δq(t)⟩ / Σ_t ‖Δq(t)‖²
 
-adds up over all that writes: to 1, but for what the norms' own change does. Wang et al. 2022,
+adds up to 1 over everything that writes, except for the change of the norms. Wang et al. 2022,
 "Interpretability in the Wild", section 3.1 and Goldowsky-Dill et al. 2023, "Localizing Model
-Behavior with Path Patching", whose patches these are to first order, without a pass for each pair.
+Behavior with Path Patching". Shares are those patches to first order, without a pass for each pair.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def path_effects(
 ) -> tuple[PathEffects, ...]:
     """Return the effects of each of the heads, from one pass over each of two texts.
 
+    senders: the heads.
     Raises UsageError for texts of different length or a head that does not exist, UnsupportedError
-    where the model does not show its queries, or what it writes cannot be followed to them.
+    if the model does not show its queries, or what it writes cannot be followed to them.
     """
     if any(len(one) != len(other) for one, other in _texts(clean, corrupt)):
         raise UsageError(

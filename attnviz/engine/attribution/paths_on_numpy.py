@@ -1,8 +1,8 @@
-"""Direct path patching in NumPy: changes of the residual stream go through norms that are held.
+"""Direct path patching in NumPy: follow changes of the residual stream through norms that are held.
 
-Two plain passes record what each norm was given, what each head put out and what each feed-forward
-added. Then the difference of the two runs goes along the residual stream of the corrupt one, next
-to it what single heads wrote: each norm is a linear map there, and so is each projection.
+Two plain passes record each norm's input, each head's output and what each feed-forward block
+added. Then the difference of the two runs is followed along the residual stream of the corrupt run,
+together with what single heads wrote: each norm is a linear map there, and so is each projection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INPUTS: tuple[What, What, What] = ("query", "key", "value")
 def numpy_path_reads(
     stack: NumpyStack, clean: Tokens, corrupt: Tokens, senders: Sequence[HeadKey]
 ) -> list[PathRead]:
-    """Return what later heads read, as ``Backend.path_reads``."""
+    """Return what later heads read; see ``Backend.path_reads``."""
     for kind, layer, head in senders:
         known = 0 <= layer < stack.shape.layers and 0 <= head < stack.shape.heads
         if kind != "self" or not known:
@@ -38,11 +38,12 @@ def numpy_path_reads(
 
 
 class _RecordedRun(NumpyStack):
-    """One pass over one text, and the linear maps that its norms are while they are held.
+    """One pass over one text, with its norms as linear maps of held scale.
 
-    embedded: the residual before the first layer. reads: what the attention of each layer read.
-    given: what each norm was given. outputs: of the heads of each layer, (head, token, dim).
-    fed: what each feed-forward added.
+    embedded: the residual stream before the first layer.
+    reads: the input of each layer's attention. given: the input of each norm.
+    outputs: of the heads of each layer, (head, token, dim).
+    fed: what each feed-forward block added.
     """
 
     def __init__(self, stack: NumpyStack, tokens: Tokens) -> None:
@@ -56,7 +57,10 @@ class _RecordedRun(NumpyStack):
         self.finite = bool(np.isfinite(end).all())
 
     def moved(self, name: str, change: Floats) -> Floats:
-        """Return what a change of its input adds to a norm's output, at the scale of this run."""
+        """Return how a norm's output changes with its input, at the scale of this run.
+
+        name: of the norm.
+        """
         given = self.given[name]
         if self.shape.norm == "layer":
             given = given - np.mean(given, axis=-1, keepdims=True)
@@ -67,7 +71,7 @@ class _RecordedRun(NumpyStack):
         return moved
 
     def embedded_since(self, clean: _RecordedRun) -> Floats:
-        """Return what the embedding of the clean run adds to this one's residual."""
+        """Return what the clean run's embedding adds to this run's residual stream."""
         if "embedding_norm" not in self.given:
             return clean.embedded - self.embedded
         name = "embedding_norm"
@@ -95,9 +99,9 @@ class _RecordedRun(NumpyStack):
 def _reads(
     clean: _RecordedRun, corrupt: _RecordedRun, senders: Sequence[HeadKey]
 ) -> Iterator[PathRead]:
-    """Yield what each layer reads, and what of its difference the changes before it make.
+    """Yield what each layer reads, and which earlier changes cause its difference.
 
-    The first of the changes is all that was written, each next one is what a sender wrote.
+    The first change is everything that was written; each further one is what a sender wrote.
     """
     after = corrupt.shape.order == "after"
     embedded = corrupt.embedded_since(clean)
@@ -139,6 +143,5 @@ def _reads(
 
 
 def _by_token(heads: Floats) -> NDArray[np.float64]:
-    """Return (..., token, head, dim) of (..., head, token, dim)."""
     found: NDArray[np.float64] = np.moveaxis(heads, -3, -2).astype(np.float64)
     return found

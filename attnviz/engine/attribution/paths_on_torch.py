@@ -1,4 +1,4 @@
-"""Direct path patching of a running torch model: its pass is linear in all that it writes."""
+"""Direct path patching of a running torch model, whose pass is linear in all that it writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attnviz.records import Input
 def torch_path_reads(
     model: PatchableModel, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
 ) -> list[PathRead]:
-    """Return what later heads read, as ``Backend.path_reads``."""
+    """Return what later heads read; see ``Backend.path_reads``."""
     calls = calls_of(model, senders)
     with model.hook_points.borrowed():
         pair = _Pair(model, _follow(model, clean), _follow(model, corrupt))
@@ -39,14 +39,14 @@ def _follow(model: PatchableModel, given: Input) -> ResidualPass:
 
 
 class _Pair:
-    """Both passes. What was read in the corrupt one is q = J z of all that was written, z."""
+    """The clean and the corrupt pass. In the corrupt one the reads are q = J z of all writes z."""
 
     def __init__(self, model: PatchableModel, clean: ResidualPass, corrupt: ResidualPass) -> None:
         self._model = model
         self._clean = clean
         self._leaves = corrupt.leaves
         if list(map(_kind_of, clean.leaves)) != list(map(_kind_of, corrupt.leaves)):
-            raise lost(model)  # not the same parts write to both
+            raise lost(model)  # the two runs have different parts
         self._change = [
             (one.value - other.value).detach()
             for one, other in zip(clean.leaves, corrupt.leaves, strict=True)
@@ -56,7 +56,10 @@ class _Pair:
         self._jacobian = Jacobian(list(self._read.values()), leaves)
 
     def reads(self, calls: Mapping[HeadKey, int]) -> list[PathRead]:
-        """Return what was read, and the parts of the heads whose attention calls are given."""
+        """Return what was read, with the part of each head in ``calls``.
+
+        calls: the attention call of each head.
+        """
         whole = self._jacobian.moved(dict(enumerate(self._change)))
         alone = {sender: self._alone(sender[2], call) for sender, call in calls.items()}
         found = []
@@ -83,7 +86,7 @@ class _Pair:
         return found
 
     def _alone(self, head: int, call: int) -> Sequence[Tensor | None]:
-        """Return how one head of an attention call alone moves what was read."""
+        """Return the change of everything that was read, if only this head's output changes."""
         at = next(at for at, leaf in enumerate(self._leaves) if leaf.point == call)
         change = torch.zeros_like(self._change[at])
         change[:, :, head] = self._change[at][:, :, head]

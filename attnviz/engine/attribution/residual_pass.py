@@ -1,19 +1,19 @@
 """A forward pass that is linear in what is written to the residual stream.
 
-Everything beside the stream is held at its value in this run: what reads from it, the scale of each
-norm, the weights of attention. What enters the stream is a leaf of torch's graph, and a logit is
-Σ ⟨∂logit/∂leaf, leaf⟩. No family of models is known here; a tensor is followed from where it was
+Everything outside of the stream is held at its value in this run: what reads from it, the scale of
+each norm, the weights of attention. What enters the stream is a leaf of torch's graph, and a logit
+is Σ ⟨∂logit/∂leaf, leaf⟩. No family of models is known here; a tensor is followed from where it was
 written, function by function:
 
-- a sum makes a leaf of each summand that is not followed: a feed-forward network's output, a bias;
-- a matrix product within a block reads, and ends the way, if it sums over the stream's width; what
-  mixes several streams does not, and neither does what reads a head's output;
-- of two followed factors, and of a divisor, none is followed: they are scales;
-- a norm keeps its scale, and so does an activation behind the blocks: it is its input times a ratio
-  (Bach et al. 2015, "On Pixel-Wise Explanations", section 2.3); a soft-capping of logits is undone;
-- no other function is followed. A way that is lost so leaves its leaves without a gradient.
+- A sum makes a leaf of each summand that is not followed: a feed-forward network's output, a bias.
+- A matrix product within a block reads from the stream, and ends the way, if it sums over the
+  stream's width. Mixing several streams does not end the way, nor does reading a head's output.
+- A product of two followed factors is not followed, nor is a divisor: they are scales.
+- A norm keeps its scale. An activation after the blocks does too: it is its input times a ratio
+  (Bach et al. 2015, "On Pixel-Wise Explanations", section 2.3). A softcap of logits is undone.
+- No other function is followed. Leaves whose way ends there have no gradient.
 
-Where wanted, what is read is followed too, up to the queries, keys and values of attention.
+On request what is read is followed too, up to the queries, keys and values of attention.
 """
 
 from __future__ import annotations
@@ -71,11 +71,10 @@ from attnviz.engine.patching import What
 
 @dataclass(eq=False)
 class Leaf:
-    """Something that enters the stream.
+    """A tensor that enters the residual stream.
 
-    value: of any layout, over one text.
-    layer: None outside the blocks.
-    point: of heads, the number of their attention call; the value is then (1, token, head, dim).
+    value: of any layout, over one text. layer: None outside of the blocks.
+    point: for heads the number of their attention call; the value is then (1, token, head, dim).
     """
 
     kind: PartKind
@@ -87,11 +86,10 @@ class Leaf:
 class ResidualPass(FunctionWatch):
     """Follows one pass of a borrowed model over one text.
 
-    watch: is informed about each head's output. reading: whether what is read is followed as well.
+    watch: called with each head's output. reading: True also follows what is read.
     leaves: in the order in which they enter the stream.
-    read: by attention call and sort the queries, keys and values (1, token, head, dim).
-    squeezed: what the logits' soft-capping was given in place of which they stay as they are; None
-        without one.
+    read: the queries, keys and values (1, token, head, dim), by attention call and sort.
+    squeezed: the input of the logits' softcap, which is skipped; None without one.
     """
 
     def __init__(
@@ -112,7 +110,7 @@ class ResidualPass(FunctionWatch):
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Follow the pass that runs while this is open."""
+        """Follow the pass that runs inside this context."""
         root, points = self._model.root, self._model.hook_points
         encoder: Any = None
         with ExitStack() as hooks:
@@ -131,14 +129,14 @@ class ResidualPass(FunctionWatch):
             yield
 
     def edit(self, number: int, point: HookedCall, outputs: Tensor) -> Tensor:
-        """Return a leaf in place of the heads' outputs (1, token, head, dim)."""
+        """Return a leaf that replaces the heads' outputs (1, token, head, dim)."""
         if point.what != "output":
             self.read[number, point.what] = outputs
             return outputs.detach()
         self._watch.edit(number, point, outputs)
         if self._encoding:
             return outputs
-        # A head's point knows the layer better than the block's place in its list.
+        # A head's hook point knows the layer better than the block's place in its list.
         for leaf in self.leaves[self._opened :]:
             leaf.layer = point.layer
         self._layer, self._opened = point.layer, len(self.leaves) + 1
@@ -184,7 +182,7 @@ class ResidualPass(FunctionWatch):
         name = name_of(func)
         first = bool(args) and any(one is args[0] for one in found)
         if FollowedMark.READ in marks and (len(marks) > 1 or is_in_place(func)):
-            # What was read is added to the stream again, say: from there on it is a part.
+            # A tensor that was read may be added to the stream again; from there on it is a part.
             return self.call(func, *held((args, kwargs), FollowedMark.READ))
         if not found:
             result = func(*args, **kwargs)
@@ -206,22 +204,20 @@ class ResidualPass(FunctionWatch):
         return tree_map(lambda one: followed(one, mark), result)
 
     def _mixes(self, name: str, first: bool, found: list[Any]) -> bool:
-        """Return whether a matrix product sums over another axis of a followed tensor than its
-        width.
-        """
+        """Return True if a matrix product sums over another axis than the stream's width."""
         summed = found[0].shape[-1 if first or found[0].ndim == 1 else -2]
         return name in MIXING and self._width not in (None, summed)
 
     def _way(self, name: str, first: bool, found: list[Any], reads: bool) -> Way | None:
-        """Return how to compute a function whose result is followed; None where it is not.
+        """Return how to compute a function whose result is followed; None if it is not followed.
 
-        first: whether the first argument is among the ``found`` that are followed.
-        reads: whether it stands between the stream and what a block makes of it.
+        first: True if the first argument is among the ``found`` followed tensors.
+        reads: True if the function stands between the stream and a block's result.
         """
         if name in MATRIX_PRODUCTS:
             own = {"addmm": self._biased, "baddbmm": self._biased}
             own |= {"linear": self._linear, "conv1d": self._linear}
-            adds = first and name in ("addmm", "baddbmm")  # to the followed one, a product
+            adds = first and name in ("addmm", "baddbmm")  # the followed tensor is added to
             return own.get(name, plainly) if len(found) == 1 and not adds else None
         if name in SUMS:
             return self._sum
@@ -241,11 +237,11 @@ class ResidualPass(FunctionWatch):
             return self._norm
         if name == "tanh" and self._unembedded:
             return self._uncapped
-        # What half precision keeps from overflowing is bounded in the stream itself.
+        # Half precision clamps the stream itself against overflow.
         return by_ratio if name == "clamp" or (name in ACTIVATIONS and not reads) else None
 
     def _summand(self, value: Any, like: Tensor, shape: torch.Size) -> Any:
-        """Return what is added, as a leaf of this shape if it is not followed."""
+        """Return the summand, as a leaf of this shape if it is not followed."""
         if is_followed(value) or (not isinstance(value, Tensor) and value == 0):
             return value
         added = torch.as_tensor(value, dtype=like.dtype, device=like.device)
@@ -314,9 +310,9 @@ class ResidualPass(FunctionWatch):
 
 
 class Jacobian:
-    """J Δz of what was read in a pass, for changes Δz of its leaves z.
+    """Computes J Δz of what was read in a pass, for changes Δz of its leaves z.
 
-    Autograd has the products u J, linear in u: their derivative by u, times Δz, is J Δz.
+    Autograd gives the products u J, linear in u; their derivative by u, times Δz, is J Δz.
     """
 
     def __init__(self, read: Sequence[Tensor], leaves: Sequence[Tensor]) -> None:
@@ -327,11 +323,14 @@ class Jacobian:
             )
 
     def leads(self, leaf: int) -> bool:
-        """Return whether a way leads from this leaf to what was read."""
+        """Return True if what was read depends on this leaf."""
         return self._products[leaf] is not None
 
     def moved(self, change: Mapping[int, Tensor]) -> Sequence[Tensor | None]:
-        """J Δz of each that was read, for a change of these leaves alone; None where none leads."""
+        """Return J Δz of each tensor that was read; None for one without these leaves.
+
+        change: Δz by leaf; other leaves do not change.
+        """
         chosen = [at for at in change if self.leads(at)]
         found: Sequence[Tensor | None] = torch.autograd.grad(
             [self._products[at] for at in chosen],
@@ -344,14 +343,14 @@ class Jacobian:
 
 
 def _nothing(*call: Any) -> None:
-    """A hook that does nothing."""
+    """Do nothing; a hook for unused places."""
 
 
 @contextmanager
 def _around(
     module: nn.Module, enter: Callable[..., None], leave: Callable[..., None]
 ) -> Iterator[None]:
-    """Hook these before and behind ``module``."""
+    """Call ``enter`` before and ``leave`` after each call of ``module`` inside this context."""
     with (
         hooked(module.register_forward_pre_hook(enter)),
         hooked(module.register_forward_hook(leave)),
@@ -362,7 +361,7 @@ def _around(
 def _outermost_entries(
     module: nn.Module, left_out: nn.Module | None
 ) -> Iterator[tuple[int, nn.Module]]:
-    """Yield each entry of a ``ModuleList`` that is within no other, with its place."""
+    """Yield each outermost entry of a ``ModuleList`` with its place."""
     for child in module.children():
         if isinstance(child, nn.ModuleList):
             yield from enumerate(child)

@@ -1,1 +1,1 @@
-"""All ablations in one pass: the batch grows by a copy a head, in bands that fit the memory."""
+"""Scan all ablations in one pass, whose batch grows by a copy for each, in chunks that fit."""

@@ -1,4 +1,4 @@
-"""The calls of a model's blocks in a pass: where among their arguments rows and tokens are.
+"""Record the calls of a model's blocks: which axes of their arguments are rows and tokens.
 
 A block is the nearest module above an attention that is an entry of a ``ModuleList``.
 """
@@ -15,17 +15,17 @@ from torch import Tensor, nn
 from attnviz.engine.hook_points import HookedCall, HookPoints, LostTrackError, enclosing_block
 
 Path: TypeAlias = tuple[int | str, ...]
-"""Where in nested arguments something is: (0, position, …) or (1, keyword, …)."""
+"""A place in nested arguments: (0, position, …) or (1, keyword, …)."""
 
 
 @dataclass(frozen=True)
 class BlockCall:
     """One call of a block in a pass over one text.
 
-    hidden: where among its arguments the residual stream (1, token, width) is.
-    single: where other tensors of one row are.
-    folded: where tensors are whose rows are heads.
-    token_axes: of each tensor the axes that are as long as the text.
+    hidden: the place of the residual stream (1, token, width) among its arguments.
+    single: the places of other tensors of one row.
+    folded: the places of tensors whose rows are heads.
+    token_axes: for each tensor the axes that are as long as the text.
     """
 
     block: nn.Module
@@ -36,10 +36,9 @@ class BlockCall:
 
 
 class RecordBlocks:
-    """Takes down the calls of the blocks in a pass over one text, as an intervention of its points.
+    """Records the calls of the blocks in a pass over one text, as an intervention.
 
-    calls: in order.
-    entries: for each point of the pass, the number of the block call around it.
+    calls: in order. entries: for each hook point, the number of the block call around it.
     """
 
     def __init__(self, root: nn.Module, points: HookPoints) -> None:
@@ -55,7 +54,7 @@ class RecordBlocks:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        """Record while this is open."""
+        """Record the calls of a pass inside this context."""
         with ExitStack() as hooks:
             for block in self._blocks.values():
                 hook = block.register_forward_pre_hook(self._enter, with_kwargs=True)
@@ -97,7 +96,7 @@ class RecordBlocks:
 
 
 def mapped(value: Any, change: Callable[[Path, Tensor], Any], path: Path = ()) -> Any:
-    """Return a copy of nested tuples, lists and dicts in which each tensor is changed."""
+    """Return a copy of nested tuples, lists and dicts with each tensor replaced by ``change``."""
     if isinstance(value, Tensor):
         return change(path, value)
     if type(value) in (tuple, list):

@@ -1,11 +1,11 @@
 """A batch that starts as one text and grows at each block by a copy for every ablation that begins.
 
-Ablating a head changes nothing before its layer, so all ablations share what comes before. A block
-is called on a few rows at a time: what it makes inside then stays in memory that is used again,
-where buffers of the whole batch would be new each time, and filled page by page. Copies that begin
-may share one row up to their attention, and the last block may go on with the last tokens only.
+Ablating a head changes nothing before its layer, so all ablations share the layers before. A block
+is called on a few rows at a time, so that its buffers are reused memory; buffers of the whole batch
+would be new each time. Copies that begin may share one row up to their attention, and the last
+block may continue with the last tokens only.
 
-A pass over one text is recorded first, for where among a block's arguments rows and tokens are.
+A pass over one text is recorded first, to find rows and tokens among a block's arguments.
 """
 
 from __future__ import annotations
@@ -26,21 +26,19 @@ from attnviz.engine.replacing import RowEdit
 from attnviz.engine.scan.blocks import BlockCall, Path, mapped
 
 SideInputs: TypeAlias = Literal["leave", "expand", "fold"]
-"""What becomes of a block's other arguments that have one row, such as masks and positions.
+"""How a block's other arguments that have one row, such as masks and positions, are treated.
 
-leave: they stay, and broadcast.
-expand: they get as many rows as the batch, as views.
-fold: so they do, and those with a row for each head are repeated for each text.
-"""
+leave: they stay unchanged and broadcast. expand: they become views with as many rows as the batch.
+fold: as expand, and tensors with a row for each head are repeated for each text."""
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """How the rows of a batch are handed to a model's blocks.
+    """How the rows of a batch are passed to a model's blocks.
 
-    side_inputs: what becomes of the other arguments.
-    late: copies that begin are one row until their attention puts out a row for each of them, and
-        broadcast against that row from there on; not in blocks of more than one attention.
+    side_inputs: how the other arguments are treated.
+    late: True lets copies that begin share one row until their attention puts out a row for each of
+        them; not in blocks with several attentions.
     """
 
     side_inputs: SideInputs
@@ -56,11 +54,11 @@ STRATEGIES: tuple[Strategy, ...] = tuple(
 
 @dataclass(frozen=True)
 class Inside:
-    """What is edited next to the outputs of heads.
+    """What is edited in addition to the outputs of heads.
 
-    attention: as ``HookPoints.intervening`` takes it.
-    residual: by the number of a block call, whose residual stream enters it.
-    feed_forward: by the number of a block call, whose feed-forward output follows it.
+    attention: see ``HookPoints.intervening``.
+    residual: the layer whose residual stream enters a block, by the number of the block call.
+    feed_forward: the layer whose feed-forward output follows, by the number of the block call.
     modules: those that put these outputs out.
     """
 
@@ -71,19 +69,19 @@ class Inside:
 
 
 class _AttendedError(Exception):
-    """Ends the call of a block at its attention, whose outputs are then known."""
+    """Ends the call of a block at its attention, once its outputs are known."""
 
 
 class BatchExpansion:
-    """Grows the batch of one pass; itself an intervention that hands its rows on to another.
+    """Grows the batch of one pass. It is an intervention that passes its rows on to another one.
 
     calls, entries: of a pass, as recorded.
     added: how many copies of row 0 to append, by the number of a block call.
-    at_once: a block is called on at most so many rows.
-    kept: how many of the last tokens leave the last block; None for all. The others are zero.
-    inside: what else is handed on.
-    order: the numbers of the points in the order in which they now run.
-    Raises LostTrackError where this is not possible.
+    intervention: edits the rows. at_once: the most rows that a block is called on.
+    kept: how many last tokens leave the last block, where others become zero; None is all.
+    inside: what else is edited.
+    order: the numbers of the hook points in the order in which they now run.
+    Raises LostTrackError if the batch cannot grow in this way.
     """
 
     def __init__(
@@ -127,7 +125,7 @@ class BatchExpansion:
 
     @contextmanager
     def expanding(self) -> Iterator[None]:
-        """Grow one pass while this is open."""
+        """Grow the batch of one pass inside this context."""
         with ExitStack() as restored:
             for block in {id(call.block): call.block for call in self._calls}.values():
                 restored.enter_context(
@@ -142,7 +140,7 @@ class BatchExpansion:
         if self._stage == "go on" and point.what != "mlp":
             assert self._attended is not None
             return self._attended if last else outputs
-        # What is read from another stack may be one row for all of them.
+        # Input from another stack may be one row for the whole batch.
         if len(outputs) == 1 and (part.late or not last):
             rows = part.rows, *outputs.shape[1:]
             outputs = outputs.expand(rows).contiguous() if last else outputs.expand(rows)
@@ -156,12 +154,12 @@ class BatchExpansion:
         return outputs
 
     def _fed(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-        """After a feed-forward block, which some models have outside of what is called a block."""
+        """Return the edited output of a feed-forward module; some are outside of their blocks."""
         point = self._inside.feed_forward.get(self._next - 1)
         added = first_of(output)
         if point is None or added is None:
             return output
-        # Some have texts and tokens in one axis.
+        # Some models have texts and tokens in one axis.
         rows = added if added.ndim == 3 else added.view(-1, self._tokens, added.shape[-1])
         edited = self.edit(self._next - 1, point, rows[:, :, None])[:, :, 0]
         return with_first(output, edited if added.ndim == 3 else edited.flatten(0, 1))
@@ -199,7 +197,7 @@ class BatchExpansion:
             if is_hidden and len(tensor) not in (1, before):
                 raise LostTrackError(f"expected a batch of {before} rows, got {len(tensor)}")
             if is_hidden or (is_single and (side_inputs != "leave" or len(tensor) == before > 1)):
-                # Another stack of the model may begin with one row again.
+                # Another stack of the model may start with one row again.
                 if len(tensor) == 1 or part.begins:
                     tensor = tensor[:1].expand(rows, *tensor.shape[1:])
                 else:
@@ -218,9 +216,9 @@ class BatchExpansion:
     def _cut(
         self, plain: Callable[..., Any], call: BlockCall, args: Any, kwargs: dict[str, Any]
     ) -> Any:
-        """Run a block as far as its attention, and from there on over the last tokens alone.
+        """Run a block up to its attention, then continue with the last tokens alone.
 
-        The second call begins anew with these tokens; what its attention makes of them is replaced.
+        The second call starts with these tokens, and the result of its attention is replaced.
         """
         kept, tokens = self._kept or 0, self._tokens
 
@@ -255,8 +253,9 @@ class BatchExpansion:
 class _Part:
     """Rows of a batch that a block is called on at once.
 
-    first: the first of them; rows: how many. begins: whether they are copies of row 0 that begin.
-    late: whether these are one row up to their attention.
+    first: the first of them. rows: their number.
+    begins: True if they are copies of row 0 that begin here.
+    late: True if they are one row up to their attention.
     """
 
     first: int
@@ -271,7 +270,7 @@ def _pieces(first: int, rows: int, at_once: int) -> Iterator[tuple[int, int]]:
 
 
 def _joined(results: Sequence[Any], rows: Sequence[int]) -> Any:
-    """Return what a block returned for parts of its rows, as it returns it for all of them."""
+    """Return a block's results for parts of its rows joined to the result for all of them."""
     whole = results[0]
     if len(results) == 1:
         return whole

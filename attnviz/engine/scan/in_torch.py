@@ -1,4 +1,4 @@
-"""Torch models that are opened for a scan or for patching."""
+"""Open torch models for a scan or for patching."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def torch_scan(
     options: ScanOptions,
     references: Sequence[Input],
 ) -> Scan:
-    """Return a torch model ready to be scanned; see ``Scan``."""
+    """Return a torch model ready for a scan; see ``Scan``."""
     runner = TorchRunner(model, inputs[0], options.positions, options.max_memory)
     return Scan(runner, inputs, options, references)
 
 
 def torch_patching(model: PatchableModel, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
-    """Return a torch model ready to be patched; see ``Patching``."""
+    """Return a torch model ready for patching; see ``Patching``."""
     runner = TorchRunner(model, pairs[0].corrupt, "last", options.max_memory)
     estimate = Slopes(runner).estimated if options.method == "gradient" else None
     return Patching(runner, pairs, options, estimate)

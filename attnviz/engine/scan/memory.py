@@ -1,9 +1,9 @@
-"""How much memory a pass of a torch model holds at most.
+"""Measure how much memory a pass of a torch model holds at most.
 
-The peak is measured on one text without ablations: everything that grows does so by the row.
-Elementwise work on a large batch is bound by memory: transformers' own spelling of the tanh
-approximation of GELU (Hendrycks & Gimpel 2016) passes over it six times, and is replaced while a
-scan runs by torch's fused one of the same values.
+The peak is measured on one text without ablations; all growth is by the row. Elementwise work on a
+large batch is limited by memory speed: transformers' own spelling of the tanh approximation of GELU
+(Hendrycks & Gimpel 2016) passes over it six times. During a scan torch's fused function with the
+same values replaces it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 _BUFFER = 16_000_000
-"""Bytes of what a block makes inside at once on a CPU.
+"""The bytes of a block's buffers at once on a CPU.
 
-glibc gives buffers of 32 MB and more, and what lies free beyond twice the largest, back to the
-system; filling new pages costs a tenth of a matrix product.
-"""
+glibc returns buffers of 32 MB and more to the system, as well as free memory beyond twice the
+largest; filling new pages costs a tenth of a matrix product."""
 
 _ACTIVATIONS = "transformers.activations"
 _GELU_ROUNDING = 2e-6
 
 
 def rows_at_once(blocks: Sequence[nn.Module], tokens: int) -> int:
-    """Return how many rows of so many tokens each a block is best called on."""
+    """Return the best number of rows to call a block on, each of so many tokens."""
     weights = [weight for block in blocks for weight in block.parameters() if weight.ndim > 1]
     if not weights or weights[0].device.type != "cpu":
         return 1 << 30
@@ -40,8 +39,9 @@ def rows_at_once(blocks: Sequence[nn.Module], tokens: int) -> int:
 
 
 def peak_bytes(run: Callable[[], object], owned: Collection[nn.Module]) -> int:
-    """Return the most bytes that tensors made by ``run`` hold at once; ``owned`` modules' are not
-    made.
+    """Return the most bytes that tensors made by ``run`` hold at once.
+
+    The parameters and buffers of ``owned`` modules do not count.
     """
     watch = _Watch(owned)
     with watch:
@@ -50,7 +50,7 @@ def peak_bytes(run: Callable[[], object], owned: Collection[nn.Module]) -> int:
 
 
 class _Watch(TorchDispatchMode):
-    """Adds up the storages that are alive."""
+    """Adds up the storages that are alive while it is active."""
 
     def __init__(self, owned: Collection[nn.Module]) -> None:
         TorchDispatchMode.__init__(self)
@@ -63,7 +63,7 @@ class _Watch(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: to be passed over by the compiler, torch would first load it for a second."""
+        """Return False: otherwise torch would first load its compiler, which takes a second."""
         return False
 
     def __torch_dispatch__(
@@ -94,7 +94,7 @@ class _Watch(TorchDispatchMode):
 
 @contextmanager
 def fused_activations(root: nn.Module) -> Iterator[None]:
-    """While this is open, the fused GELU computes each activation under ``root`` that equals it."""
+    """Replace each activation under ``root`` that equals the fused GELU by it, in this context."""
     with ExitStack() as restored:
         for module in root.modules():
             plain = type(module).__module__ == _ACTIVATIONS and "forward" not in vars(module)
@@ -109,7 +109,7 @@ def _fused(x: Tensor) -> Tensor:
 
 
 def _is_tanh_gelu(module: nn.Module) -> bool:
-    """Return whether the values are the same, over all that matters of the curve."""
+    """Return True if the module's values are those of the tanh GELU over the relevant range."""
     if next(module.parameters(), None) is not None:
         return False
     x = torch.linspace(-9, 9, 181)

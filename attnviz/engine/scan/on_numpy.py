@@ -1,4 +1,4 @@
-"""Runs a stack in NumPy with changes: rows in blocks that a cache holds, each block to its end."""
+"""Run a NumPy stack with changes, in blocks of rows that fit a cache, each block to its end."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ if TYPE_CHECKING:  # torch only where needed
 Floats = NDArray[np.floating]
 
 _BLOCK = 256
-"""Tokens of a block of rows: its numbers inside a layer stay in a cache."""
+"""The tokens in a block of rows, whose numbers inside a layer stay in a cache."""
 
 _TOKENS = 1 << 15
-"""Of a pass, all rows counted."""
+"""The tokens in a pass, over all rows."""
 
 _KNOWN = 1 << 25
-"""Bytes of the runs of other texts that are kept."""
+"""The bytes of the runs of other texts that are kept."""
 
 _ROUNDINGS = 8
-"""Of the same values in texts that are run together."""
+"""The allowed rounding errors between equal values of texts that are run together."""
 
 _UNLIKE = 8.0
-"""What takes the place of an ablated head in a trial: far from anything that a head puts out."""
+"""The value that replaces an ablated head in a trial: far from anything that a head puts out."""
 
 _PROBE = 5
-"""Tokens of a trial."""
+"""The number of tokens in a trial."""
 
 _PAST: frozenset[What] = frozenset({"key", "value"})
 
@@ -53,10 +53,10 @@ _Found = TypeVar("_Found")
 
 
 class NumpyRunner:
-    """A stack that runs with changes in NumPy; see ``SiteRunner``.
+    """A NumPy stack that runs with changes; see ``SiteRunner``.
 
-    in_torch: opens the model for gradients. max_memory: bytes that a pass may hold; None for a
-    share of what is free. texts: those that will be run, to run those of one length together.
+    in_torch: opens the model for gradients. texts: later inputs; those of one length run together.
+    max_memory: the bytes that a pass may hold; None uses a share of the free memory.
     """
 
     kind: Kind = "self"
@@ -193,7 +193,7 @@ class NumpyRunner:
         }
 
     def _run(self, given: Input, keep: frozenset[What]) -> GrowingRun:
-        """Return the run of a text; those of the last texts are known."""
+        """Return the run of a text with the sorts in ``keep``; recent runs are reused."""
         with self._lock:
             kept, run = self._runs.pop(given, (frozenset[What](), None))
             texts = self._together(given)
@@ -211,7 +211,7 @@ class NumpyRunner:
         return run
 
     def _together(self, given: Input) -> list[Input]:
-        """Return a text, and others of its length that wait to be run."""
+        """Return a text, and waiting texts of its length to run together with it."""
         if given not in self._waiting:
             return [given]
         tokens = len(given.ids)
@@ -234,7 +234,10 @@ class NumpyRunner:
 
 
 def _blocks(changes: Sequence[Change], first: Sequence[int], tokens: int) -> Collection[list[int]]:
-    """Return the changes' indices in blocks: those that begin alike together."""
+    """Return the changes' indices in blocks, with changes that begin at the same token together.
+
+    first: the first changed token of each change.
+    """
     order = sorted(range(len(changes)), key=lambda at: (first[at], changes[at].layers[0]))
     blocks = []
     while order:

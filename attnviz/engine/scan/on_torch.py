@@ -1,4 +1,4 @@
-"""Runs a torch model with changes, several of them in one pass where the model allows it."""
+"""Run a torch model with changes, several of them in one pass if the model allows it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from attnviz.models.memory import byte_text, free_memory
 from attnviz.records import Input, Kind
 
 _TOKENS_ON_CPU = 1 << 15
-"""Of a pass on a CPU, all rows counted: a larger batch gains nothing there."""
+"""The tokens of a pass on a CPU, over all rows; a larger batch is no faster."""
 
 _ALIVE = 3
-"""No pass holds more at once than so many times what ``_numbers`` counts."""
+"""A pass holds at most this multiple of the count of ``_numbers`` at once."""
 
 _Found = TypeVar("_Found")
 
@@ -49,8 +49,8 @@ _Found = TypeVar("_Found")
 class TorchRunner:
     """A torch model that runs with changes; see ``SiteRunner``. It runs each text alone.
 
-    probe: what the model is tried on. positions: which tokens are read in the end.
-    max_memory: bytes that a pass may hold; None for a share of what is free.
+    probe: the input on which the model is tried. positions: the tokens that are read in the end.
+    max_memory: the bytes that a pass may hold; None uses a share of the free memory.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class TorchRunner:
 
     @contextmanager
     def open(self, *, learning: bool = False) -> Iterator[ScanPlan]:
-        """Borrow the model for passes; ``learning`` with gradients."""
+        """Borrow the model for passes inside this context; ``learning`` enables gradients."""
         with ExitStack() as opened:
             opened.enter_context(self.model.hook_points.borrowed())
             opened.enter_context(fused_activations(self.model.root))
@@ -126,9 +126,9 @@ class TorchRunner:
         return ordered(self.model, changes)
 
     def attempt(self, given: Input, changes: int, found: Callable[[], _Found]) -> _Found:
-        """Return what ``found`` gives; where passes cannot be shared after all, without sharing.
+        """Return the result of ``found``; repeat it without sharing passes if that fails.
 
-        UsageError that says what to do where memory does not suffice.
+        changes: their number in a pass. Raises UsageError with advice if memory does not suffice.
         """
         try:
             return found()
@@ -219,7 +219,7 @@ class TorchRunner:
         return self.read_out.logits(answer.projected[:, position])[0]
 
     def _way(self, what: frozenset[What]) -> Way:
-        """Return how sites of these sorts are changed in one pass, or one at a time."""
+        """Return how sites of these sorts are changed: in one pass, or one at a time."""
         plan = self.plan
         if what not in self._ways:
             if what == {"output"}:  # these were tried when the plan was made
@@ -237,7 +237,7 @@ class TorchRunner:
             self.notes.append(note)
 
     def _room(self, given: Input, wanted: int) -> Room:
-        """Return the room for texts of this length; measured unless a coarse bound already fits."""
+        """Return the room for texts of this length; measure it if a coarse bound does not fit."""
         model, plan = self.model, self.plan
         tokens = len(given.ids) + len(given.target or ())
         unembedding = (
@@ -257,8 +257,7 @@ class TorchRunner:
 
 
 def _numbers(plan: ScanPlan, tokens: int) -> int:
-    """Return how many a row of the batch has: a hidden state before each block, and what is inside
-    one.
+    """Return how many numbers a row of the batch has: hidden states, and the inside of one block.
 
     Each weight's longer side is at least its output.
     """

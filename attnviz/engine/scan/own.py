@@ -1,4 +1,4 @@
-"""Runs the library's own attention block with changes: one layer, no vocabulary, no torch."""
+"""Run the library's own attention block with changes: one layer, no vocabulary, no torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Found = TypeVar("_Found")
 
 
 class OwnRunner:
-    """An own attention that runs without heads; see ``Runner``."""
+    """The library's own attention that runs without heads; see ``Runner``."""
 
     kind: Kind = "self"
     threaded = False

@@ -1,6 +1,6 @@
-"""Patches pairs of prompts: all sites in one pass where the model allows it, for every backend.
+"""Patch pairs of prompts: all sites in one pass if the model allows it, for every backend.
 
-In the base run of a pair sites are replaced by what the other run holds there.
+In the base run of a pair, sites are replaced by their values in the other run.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from attnviz.records import Input
 Measured = dict[PatchMetric, NDArray[np.float64]]
 
 _BY_PLACE: frozenset[What] = frozenset({"query", "key", "pattern"})
-"""What says where a token stands, and means something else at another place."""
+"""The sorts that depend on a token's position, and mean something else at another position."""
 
 
 @dataclass(frozen=True)
 class PlainRun:
-    """A prompt that was run with nobody watching.
+    """The result of a prompt that was run unobserved.
 
-    position: the token at which is predicted. row: (1, width) what the vocabulary projection is
-    given there. logits: (word,).
+    position: the token that predicts. row: (1, width), the vocabulary projection's input there.
+    logits: (word,).
     """
 
     given: Input
@@ -52,13 +52,12 @@ class PlainRun:
 
 @dataclass(frozen=True)
 class PatchWork:
-    """One pair to be patched.
+    """One pair that is to be patched.
 
-    what: the sorts of sites. clean, corrupt: plain runs. base: the one that is patched.
-    own: what the base run holds. held: what the other one does, at the base's tokens.
-    answer, foil: token ids.
-    same: how many tokens at their beginning are surely the same in both.
-    rounding: as ``SiteRunner`` has it.
+    what: the sorts of sites. clean, corrupt: plain runs. base: the run that is patched.
+    own: the values of the base run. held: those of the other run, at the base's tokens.
+    answer, foil: token ids. same: how many tokens at the beginning are surely equal in both runs.
+    rounding: see ``SiteRunner``.
     """
 
     pair: int
@@ -81,14 +80,14 @@ class PatchWork:
             terms = np.where(chances > 0, chances * (clean - scores), chances)
         found: dict[PatchMetric, float] = {
             "log_prob": float(scores[self.answer]),
-            "kl": max(float(terms.sum()), 0.0),  # of NaN NaN
+            "kl": max(float(terms.sum()), 0.0),  # NaN if the sum is NaN
         }
         if self.foil is not None:
             found["logit_diff"] = float(run.logits[self.answer] - run.logits[self.foil])
         return found
 
     def starts(self, patches: Sequence[Patch]) -> list[int | None]:
-        """Return the first token at which each patch puts in something else; None for none."""
+        """Return for each patch the first token at which it changes a value, or None."""
         differ = {place: self._differ(place) for place in self.own}
         found = []
         for patch in patches:
@@ -97,7 +96,7 @@ class PatchWork:
         return found
 
     def _differ(self, place: tuple[What, int]) -> NDArray[np.bool_]:
-        """Return where the two runs hold something else: (token, head)."""
+        """Return True where the values of the two runs differ: (token, head)."""
         own, held = self.own[place], self.held[place]
         if self.rounding:
             differ = abs(own - held).max(-1) > self.rounding * abs(own).max()
@@ -111,7 +110,7 @@ class PatchWork:
 class Patching:
     """A model and pairs of prompts that are ready to be patched.
 
-    runner: runs it. estimate: returns first-order estimates of patches, for that method.
+    runner: runs the model. estimate: returns first-order estimates of patches.
     notes: sentences about how it was done; more may come while it runs.
     """
 
@@ -136,16 +135,15 @@ class Patching:
         return self._runner.heads
 
     def heads(self, what: What) -> Mapping[int, int]:
-        """Return by layer how many sites of this kind there are: heads, key/value heads, or one.
+        """Return by layer the number of sites of one sort: heads, key/value heads, or one.
 
-        Raises UnsupportedError where the model does not let this be replaced, and says what it
-        does.
+        Raises UnsupportedError with a reason if this sort cannot be replaced in the model.
         """
         with self._runner.open():
             return self._runner.sites(frozenset({what}))[what]
 
     def sites(self, what: What, tokens: Sequence[tuple[int, ...] | None] = (None,)) -> list[Site]:
-        """Return every site of one kind, by layer, head and then each of ``tokens``."""
+        """Return every site of one sort, by layer, head and then each of ``tokens``."""
         return [
             Site(what, layer, None if what in WHOLE_LAYER else head, some)
             for layer, count in self.heads(what).items()
@@ -154,16 +152,14 @@ class Patching:
         ]
 
     def served(self, site: Site) -> tuple[int, ...]:
-        """Return the query heads that a site is of: more than one where they share a key/value
-        head.
-        """
+        """Return the query heads of a site; they are several if they share a key/value head."""
         if site.head is None:
             return ()
         group = self.queries[site.layer] // self.heads(site.what)[site.layer]
         return tuple(range(site.head * group, (site.head + 1) * group))
 
     def predictions(self, pair: int) -> tuple[Prediction, Prediction]:
-        """Return what the plain model predicts: clean, corrupt."""
+        """Return the plain model's predictions for the clean and the corrupt prompt."""
         with self._runner.open():
             clean, corrupt = (Prediction(run.position, run.logits) for run in self._plainly(pair))
         return clean, corrupt
@@ -176,10 +172,10 @@ class Patching:
         answer: int,
         foil: int | None = None,
     ) -> Iterator[PatchScores]:
-        """Measure the ``wanted`` ones of ``patches`` over one pair, piece by piece.
+        """Yield the scores of the ``wanted`` ones of ``patches`` on one pair, piece by piece.
 
-        answer, foil: token ids. Raises UsageError for a site that does not exist, UnsupportedError
-        as ``heads`` does.
+        pair: its index. answer, foil: token ids.
+        Raises UsageError for a site that does not exist, UnsupportedError as ``heads`` does.
         """
         if not wanted:
             return
@@ -195,7 +191,7 @@ class Patching:
         starts = dict(zip(there, work.starts(list(there.values())), strict=True))
         moving = [at for at in there if starts[at] is not None]
         idle = tuple(at for at in wanted if at not in moving)
-        if idle:  # what both runs hold alike changes nothing
+        if idle:  # equal values in both runs change nothing
             nothing = work.plain(work.base).items()
             yield _piece(work, idle, {name: np.full(len(idle), value) for name, value in nothing})
         order = [moving[at] for at in runner.ordered([there[at] for at in moving])]
@@ -206,7 +202,7 @@ class Patching:
             if self._estimate is not None:
                 yield _piece(work, tuple(chosen), self._estimate(work, some))
                 continue
-            # Opened for each chunk: between them the caller's own code runs.
+            # It is opened for each chunk, because between chunks the caller's own code runs.
             with runner.open():
                 begin = [starts[at] or 0 for at in chosen]
                 measure = partial(_measured, runner, work, some, begin)
@@ -237,7 +233,7 @@ class Patching:
     def _work(
         self, pair: int, what: frozenset[What], answer: int, foil: int | None
     ) -> tuple[PatchWork, tuple[int, ...] | None]:
-        """Return the pair, and the tokens of the base run that the other one has; None for all."""
+        """Return the pair, and the base run's tokens that the other run has too; None means all."""
         clean, corrupt = self._plainly(pair)
         for token in (answer, foil):
             if token is not None and not 0 <= token < len(clean.logits):
@@ -290,9 +286,7 @@ class Patching:
         return self._plain[1]
 
     def _prompts(self, pair: Pair) -> list[tuple[Input, int]]:
-        """Return both prompts, and where each predicts; of a masked model with that token
-        masked.
-        """
+        """Return both prompts and where each predicts; masked models mask that token."""
         _read_out(self._runner)
         at = self._options.position
         length = len(pair.corrupt.predicted)
@@ -342,7 +336,10 @@ def _read_out(runner: SiteRunner) -> ReadOut:
 def _measured(
     runner: SiteRunner, work: PatchWork, patches: Sequence[Patch], starts: Sequence[int]
 ) -> Measured:
-    """Return the metrics of ``ordered`` patches, all in one pass where the model allows it."""
+    """Return the metrics of ``ordered`` patches, all in one pass if the model allows it.
+
+    starts: the first token that each patch changes.
+    """
     base, read_out = work.base, _read_out(runner)
     back = base.position - len(base.given.predicted)  # counted from the end
     replaced = partial(Replace, runner.kind, values=work.held)
@@ -365,7 +362,7 @@ def _measured(
 
 
 def reached(patch: Patch, places: Collection[int] | None) -> Patch | None:
-    """Return the patch at those of its tokens that another text has; None where none is left."""
+    """Return the patch at those of its tokens that are in ``places``; None if no token is left."""
     if places is None:
         return patch
     sites = []
@@ -377,9 +374,9 @@ def reached(patch: Patch, places: Collection[int] | None) -> Patch | None:
 
 
 def _first(differ: Mapping[tuple[What, int], NDArray[np.bool_]], site: Site) -> int | None:
-    """Return the first token at which two runs differ at a site; None if they do not.
+    """Return the first token at which two runs differ at a site; None if they are equal there.
 
-    differ: by sort and layer (token, head).
+    differ: (token, head), by sort and layer.
     """
     here = differ[site.what, site.layer][:, head_of(site)]
     tokens = np.flatnonzero(here if site.tokens is None else here[list(site.tokens)])

@@ -1,6 +1,6 @@
-"""How a model can be scanned, found out on a few tokens before the scan.
+"""Find out how a model can be scanned, on a few tokens before the scan.
 
-Every shortcut is tried against the plain way, and taken only where the numbers are the same.
+Every shortcut is tried against the plain way, and used only if the numbers are the same.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import LoadError
 from attnviz.records import Input, Kind
 
-# What a batch of another shape may raise in a model that is not made for it.
+# The errors that a batch of another shape may raise in a model that is not made for it.
 MISFITS = (LostTrackError, LoadError, RuntimeError, ValueError, IndexError, TypeError)
 
 _UNLIKE = 8.0
-"""What takes the place of an ablated head in a trial: far from anything that a head puts out."""
+"""The value that replaces an ablated head in a trial: far from anything that a head puts out."""
 
 _FAR = 1_000.0
-"""A logit beyond every soft cap that could be felt."""
+"""A logit so large that every relevant softcap changes it."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScanPlan:
-    """What a scan makes use of.
+    """The way in which a scan runs a model.
 
     model: what is scanned.
-    strategy: how to grow the batch; None where it cannot grow and ablations run one at a time.
-    calls: the block calls of a pass. entries: the one around each point of the pass.
-    unembedding: how logits come from hidden states; None without a language model's head.
-    causal: whether a token's hidden state sees no later token.
-    probe: the few tokens it was tried on. hidden: the final hidden states of these.
-    ends_short: whether the last block can go on with the ``ENDING`` alone; False if not tried.
-    no_op: which ablations were found to change nothing, or something.
+    strategy: how to grow the batch; None if it cannot grow and ablations run one at a time.
+    calls: the block calls of a pass. entries: the block call around each hook point of the pass.
+    unembedding: computes logits from hidden states; None without a language-model head.
+    causal: True if a token's hidden state sees no later token.
+    probe: the few tokens of the trial. hidden: their final hidden states.
+    ends_short: True if the last block can continue with the ``ENDING`` alone; False if not tried.
+    no_op: for tried ablations True if they change nothing.
     """
 
     model: PatchableModel
@@ -68,12 +68,15 @@ class ScanPlan:
     no_op: dict[Variant, bool] = field(default_factory=dict)
 
     def at_once(self, given: Input) -> int:
-        """Return how many rows of an input a block is best called on."""
+        """Return the best number of rows of an input to call a block on."""
         return rows_at_once([call.block for call in self.calls], len(given.ids))
 
 
 def make_plan(model: PatchableModel, given: Input, positions: Positions = "all") -> ScanPlan:
-    """Try the borrowed ``model`` on a few tokens of ``given``."""
+    """Return the plan for the borrowed ``model``, found on a few tokens of ``given``.
+
+    positions: the predictions that the scan reads.
+    """
     probe = probe_of(given)
     record = RecordBlocks(model.root, model.hook_points)
     try:
@@ -87,7 +90,7 @@ def make_plan(model: PatchableModel, given: Input, positions: Positions = "all")
     if model.ours:
         return replace(plan, strategy=STRATEGIES[0], ends_short=positions == "last")
     trials = _trials(model)
-    # Each trial in a row of an ordinary batch; the last row shows whether a text is read ahead.
+    # Each trial is a row of an ordinary batch; the last row shows whether the model is causal.
     rows = Replace(model.kind, dict(enumerate(trials)), _unlike(model))
     more = (probe,) * (len(trials) - 1)
     plainly = run_pass(model, probe, rows, *more, _other_end(probe)).hidden
@@ -111,9 +114,10 @@ def fitting(
     *,
     short: bool,
 ) -> tuple[Strategy, bool] | None:
-    """Return the first strategy under which ``run`` gives what is ``expected`` (row, token, width).
+    """Return the first strategy with which ``run`` gives the ``expected`` (row, token, width).
 
-    Also whether it may keep the last tokens alone, which is tried where ``short``.
+    The second value is True if it may keep only the last tokens, which is tried if ``short``. None
+    means that no strategy fits.
     """
     for kept in (ENDING, None) if short else (None,):
         read = slice(None if kept is None else -kept, None)
@@ -125,16 +129,16 @@ def fitting(
 
 
 def check_clean_row(plan: ScanPlan, row: Tensor, plain: Tensor, *, short: bool) -> None:
-    """LostTrackError where the clean row (token, width) of a batch ends otherwise than alone."""
+    """Raise LostTrackError if a batch's clean row (token, width) differs from the plain run."""
     read = slice(-ENDING if short else None, None)
     if not ends_alike(plan.model.root, row[read], plain[read], exact=False):
         raise LostTrackError("a grown batch ends in other numbers than the text alone")
 
 
 def require_own(model: PatchableModel, given: Input) -> None:
-    """UnsupportedError where the borrowed ``model`` ends in other numbers once it is watched.
+    """Raise UnsupportedError if observing the borrowed ``model`` changes its results.
 
-    Tried once for each length class.
+    It is tried once for each length class.
     """
     place = model.kind, class_of(given)
     known = _own.setdefault(model.root, set())
@@ -147,11 +151,10 @@ def require_own(model: PatchableModel, given: Input) -> None:
 
 
 _own: WeakKeyDictionary[nn.Module, set[tuple[Kind, int]]] = WeakKeyDictionary()
-"""By model the kinds and length classes that were tried."""
+"""For each model the kinds and length classes that were tried."""
 
 
 def class_of(given: Input) -> int:
-    """Return the ``length_class`` of an input."""
     return length_class(max(len(given.text), len(given.target or ())))
 
 
@@ -171,9 +174,9 @@ def run_expanded(
     kept: int | None = None,
     inside: Inside | None = None,
 ) -> ForwardOutput:
-    """Return one pass in which the text is row 0 and the ``ordered`` variants are those after it.
+    """Return one pass with the text in row 0 and the ``ordered`` variants in the rows after it.
 
-    at_once, kept, inside: as ``BatchExpansion`` takes them.
+    intervention: makes the changes. at_once, kept, inside: see ``BatchExpansion``.
     """
     added: dict[int, int] = {}
     for variant in variants:
@@ -197,10 +200,9 @@ def run_expanded(
 
 
 def is_no_op(plan: ScanPlan, variant: Variant) -> bool:
-    """Return whether nothing of the ablated heads is read: whatever they put out, not a bit
-    changes.
+    """Return True if no later layer reads the ablated heads, so that the result cannot change.
 
-    Rows of a batch round differently, so that a scan alone cannot tell nothing from rounding.
+    The test runs one row alone, because rows of a batch round differently.
     """
     if variant not in plan.no_op:
         intervention = Replace(plan.model.kind, {0: variant}, _unlike(plan.model))
@@ -219,7 +221,7 @@ def _first_point(model: PatchableModel, variant: Change) -> int:
 
 
 def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> Unembedding | None:
-    """Return how to get logits from the head's input; None where there is no such head."""
+    """Return how to compute logits from the head's input; None if there is no such head."""
     head, rows, logits = model.head, clean.projected, clean.logits
     if head is None or rows is None or logits is None or rows.shape[:2] != clean.hidden.shape[:2]:
         return None
@@ -234,7 +236,8 @@ def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> U
     if model.ours:
         return plain
     whole = replace(plain, own=own)
-    # Where the logits are small a soft cap on them hides in rounding: try the same rows far up.
+    # Where logits are small a softcap hides in rounding, so the same rows are tried with large
+    # ones.
     far = rows[0] * (_FAR / logits.abs().max())
     if nearly_equal(plain.logits(rows[0]), logits[0].float()) and nearly_equal(
         plain.logits(far), whole.logits(far)
@@ -245,7 +248,7 @@ def _unembedding(model: PatchableModel, probe: Input, clean: ForwardOutput) -> U
 
 @contextmanager
 def _replaced_input(head: nn.Linear, rows: Tensor) -> Iterator[None]:
-    """While this is open, ``head`` projects ``rows`` (row, width) as if they were one text."""
+    """Let ``head`` project ``rows`` (row, width) as if they were one text inside this context."""
 
     def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return (rows[None].to(args[0].dtype), *args[1:])
@@ -255,9 +258,7 @@ def _replaced_input(head: nn.Linear, rows: Tensor) -> Iterator[None]:
 
 
 def is_causal(model: PatchableModel, probe: Input) -> bool:
-    """Return whether a hidden state of the borrowed ``model`` sees no later token, on a few
-    tokens.
-    """
+    """Return True if no hidden state of the borrowed ``model`` sees a later token of ``probe``."""
     if model.ours:
         return True
     both = run_pass(model, probe, Untouched(), _other_end(probe)).hidden
@@ -290,7 +291,7 @@ def _unlike(model: PatchableModel) -> Held:
 
 
 def _alike(found: Tensor, expected: Tensor) -> bool:
-    """Return whether two tensors are equal where they are numbers, and none at the same places."""
+    """Return True if two tensors are equal up to rounding, and finite at the same places."""
     known = found.isfinite()
     if found.shape != expected.shape or not known.equal(expected.isfinite()):
         return False

@@ -1,4 +1,4 @@
-"""How many changes to a text fit into memory."""
+"""Compute how many changes to a text fit into memory."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ if TYPE_CHECKING:  # torch only where needed
     import torch
 
 _SHARE = 0.5
-"""Of the free memory that a scan takes when it is not told."""
+"""The share of the free memory that a scan uses by default."""
 
 _MARGIN = 1.25
-"""For what kernels take inside, and what an allocator cannot use."""
+"""The factor for memory that kernels use inside, and that an allocator cannot use."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """What a scan may hold.
+    """The memory of a scan.
 
-    limit: bytes; None where the system does not tell what is free.
-    row: bytes of one row of the batch.
-    fixed: bytes that a scan needs next to the rows.
+    limit: in bytes; None if the free memory is not known. row: the bytes of one row of the batch.
+    fixed: the bytes that a scan needs in addition to the rows.
     """
 
     limit: int | None
@@ -33,7 +32,7 @@ class Room:
 
     @property
     def ablations(self) -> int | None:
-        """Return how many ablations fit next to the clean row; None for any number."""
+        """Return how many ablations fit next to the clean row; None means any number."""
         return None if self.limit is None else (self.limit - self.fixed) // self.row - 1
 
     def needed(self, ablations: int) -> int:
@@ -44,11 +43,12 @@ class Room:
 def room_for(
     row: int, fixed: int, device: torch.device | None, max_memory: int | None, tokens: int
 ) -> Room:
-    """Return the room of a scan, given the measured bytes of a row.
+    """Return the room of a scan.
 
-    fixed: bytes that are needed next to the rows. device: None for the host.
-    tokens: of the text, to be named where it does not fit.
-    Raises UsageError where not even one ablation fits.
+    row: the measured bytes of a row. fixed: the bytes needed in addition to the rows.
+    device: None for the CPU. tokens: of the text, for the message.
+    max_memory: the limit in bytes; None uses a share of the free memory.
+    Raises UsageError if not even one ablation fits.
     """
     free = free_memory(device)
     limit = max_memory if max_memory is not None else free and int(free * _SHARE)

@@ -1,7 +1,7 @@
-"""The exact scan: what each ablation costs, and what each patch brings, for every kind of model.
+"""Open the exact scan of ablations, and patching, for every kind of model.
 
 Ablating head h of layer L changes nothing before layer L, so one forward pass carries many
-ablations and the answer is that of ablating them one at a time. So it is with patches.
+ablations, and the result is that of ablating them one at a time. The same holds for patches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from attnviz.records import Input, Kind, Tokens
 
 
 def inputs_of(texts: Sequence[Tokens], targets: Sequence[Tokens] = ()) -> list[Input]:
-    """Texts, and their decoder texts where there are any; UsageError where their numbers differ."""
+    """Return the texts as inputs, with decoder texts if there are any.
+
+    Raises UsageError if the numbers of texts and targets differ.
+    """
     if targets and len(targets) != len(texts):
         raise UsageError(f"expected a target for each of {len(texts)} texts, got {len(targets)}")
     pairs = zip_longest(texts, targets)
@@ -35,12 +38,12 @@ def open_scan(
     kind: Kind | None = None,
     references: Sequence[Input] | None = None,
 ) -> Scan:
-    """Ready ``model`` for a scan over ``inputs``.
+    """Return ``model`` ready for a scan over ``inputs``.
 
-    kind: the attention whose heads are ablated, None for the model's default. Of an
-        encoder–decoder without a target only its encoder can be scanned, and has no loss.
-    references: the texts of mean and resample, None for ``inputs``.
-    Raises UsageError where these do not fit together, UnsupportedError where the heads of the
+    kind: the attention whose heads are ablated; None means the model's default. An encoder–decoder
+        without a target can only be scanned in its encoder, and has no loss.
+    references: the texts of mean and resample; None means ``inputs``.
+    Raises UsageError if these do not fit together, UnsupportedError if the heads of the
     architecture cannot be ablated.
     """
     options = options or ScanOptions()
@@ -58,11 +61,11 @@ def open_patching(
     *,
     kind: Kind | None = None,
 ) -> Patching:
-    """Ready ``model`` for patching.
+    """Return ``model`` ready for patching ``pairs``.
 
-    kind: the attention whose sites are patched, None for the model's default.
-    Raises UsageError where these do not fit together, UnsupportedError where the architecture
-    cannot be patched.
+    kind: the attention whose sites are patched; None means the model's default.
+    Raises UsageError if these do not fit together, UnsupportedError for an architecture without
+    patching.
     """
     kind = _kind_of(model, kind)
     if not pairs:

@@ -1,4 +1,4 @@
-"""What scans and patching ask of what runs a model: passes in which each change is a row.
+"""The protocols between scans and patching and what runs a model: passes with a change in each row.
 
 NumPy, torch and the own attention have a ``Runner`` each; everything else is written once.
 """
@@ -23,20 +23,20 @@ if TYPE_CHECKING:  # torch only where needed
     from attnviz.engine.patchable import PatchableModel
 
 ENDING = 2
-"""Tokens at a text's end that predict: its last token, and what follows it."""
+"""The number of tokens at a text's end that predict: its last token, and what follows it."""
 
 Replacing = Callable[[Mapping[int | None, Change]], Replace]
-"""Makes the intervention of the changes by row."""
+"""Makes the intervention from the changes by row."""
 
 _Found = TypeVar("_Found")
 
 
 class Ends(NamedTuple):
-    """What a text ends in: as it is in row 0, and with one change in each further row.
+    """The final states of a text, unchanged in row 0 and with one change in each further row.
 
-    hidden: final hidden states (row, token, width). read: what the vocabulary projection reads,
-    None without one. Where only the last tokens are requested others may be missing or zero, so
-    that tokens are counted from the end.
+    hidden: final hidden states (row, token, width).
+    read: the vocabulary projection's input (row, token, width); None without a projection.
+    If only the last tokens were requested, others may be missing or zero; so count from the end.
     """
 
     hidden: Array
@@ -50,7 +50,7 @@ class Comparison:
     loss: (position,) clean cross-entropy in nats; NaN where no token is wanted.
     loss_delta: (change, position), changed minus clean; NaN where no token is wanted.
     kl: (change, position), KL(clean ‖ changed) in nats.
-    flips: (change, position), whether the likeliest token is another.
+    flips: (change, position), True where the likeliest token differs.
     """
 
     loss: NDArray[np.floating]
@@ -63,21 +63,22 @@ class ReadOut(Protocol):
     """The vocabulary projection of a model."""
 
     def logits(self, rows: Array) -> Array:
-        """Return the logits (row, vocabulary) of what the projection reads (row, width)."""
+        """Return the logits (row, vocabulary) of the projection's inputs (row, width)."""
         ...
 
     def logit_difference(
         self, clean: Array, changed: Array, answer: int, foil: int
     ) -> tuple[float, NDArray[np.float64]]:
-        """Return logit(answer) − logit(foil) of a clean row (width,); its change in each changed
-        one.
+        """Return logit(answer) − logit(foil) of the clean row, and its change in each changed row.
+
+        clean: (width,). changed: (row, width).
         """
         ...
 
     def compare(self, clean: Array, changed: Array, wanted: Sequence[int]) -> Comparison:
         """Compare changed runs (change, position, width) with the clean one (position, width).
 
-        wanted: (position,) the token that came next, -1 where none is known.
+        wanted: (position,), the token that came next; -1 if it is not known.
         """
         ...
 
@@ -85,10 +86,10 @@ class ReadOut(Protocol):
 class Runner(Protocol):
     """Runs one model over texts with changes.
 
-    kind: the attention whose sites are changed. heads: how many each layer has.
+    kind: the attention whose sites are changed. heads: the number of heads by layer.
     notes: sentences about how it was done; more may come.
-    threaded: whether several texts may run at once, each in a thread of its own.
-    All but ``open``, ``heads``, ``ordered`` and ``in_torch`` is called while ``open`` is.
+    threaded: True if several texts may run at once, each in its own thread.
+    All but ``open``, ``heads``, ``ordered`` and ``in_torch`` are called while ``open`` is active.
     """
 
     kind: Kind
@@ -100,45 +101,48 @@ class Runner(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the model's class, to be named in messages."""
+        """Return the model's class, for messages."""
         ...
 
     @property
     def mask_id(self) -> int | None:
-        """Return the token that hides a word from a masked model, None if there is none."""
+        """Return the token that hides a word from a masked model; None if there is none."""
         ...
 
     @property
     def causal(self) -> bool:
-        """Return whether a token's hidden state sees no later token."""
+        """Return True if a token's hidden state sees no later token."""
         ...
 
     @property
     def read_out(self) -> ReadOut | None:
-        """Return how logits come from hidden states; None without a language model's head."""
+        """Return the vocabulary projection; None without a language-model head."""
         ...
 
     def open(self) -> AbstractContextManager[Any]:
-        """Borrow the model for passes."""
+        """Borrow the model for passes inside this context."""
         ...
 
     def size(self, given: Input, wanted: int) -> int:
         """Return how many of the wanted changes to a text are made in one pass.
 
-        Raises UsageError if memory does not hold one.
+        Raises UsageError if the memory does not hold one.
         """
         ...
 
     def ordered(self, changes: Sequence[Change]) -> list[int]:
-        """Return the changes' indices in the order in which their first sites are met."""
+        """Return the changes' indices in the order in which a pass meets their first sites."""
         ...
 
     def attempt(self, given: Input, changes: int, found: Callable[[], _Found]) -> _Found:
-        """Return what ``found`` gives; if passes cannot be shared after all, without sharing."""
+        """Return the result of ``found``; repeat it without sharing passes if that fails.
+
+        changes: their number in a pass.
+        """
         ...
 
     def outputs(self, given: Input) -> Held:
-        """Return by layer, as NumPy arrays, what the heads put out over one text."""
+        """Return the heads' outputs over one text, by layer, as NumPy arrays."""
         ...
 
     def ends(
@@ -150,44 +154,45 @@ class Runner(Protocol):
         last: int | None = None,
         starts: Sequence[int] = (),
     ) -> Ends:
-        """Return what a text ends in, without and with each of the ``ordered`` changes.
+        """Return the final states of a text, without and with each of the ``ordered`` changes.
 
-        last: how many of the last tokens are read; None for all. starts: for each change the first
-        token at which it puts in something else, of a causal model; empty if that is not known.
+        replaced: makes the intervention from the changes by row.
+        last: how many of the last tokens are read; None means all.
+        starts: the first token that each change changes, in a causal model; empty if not known.
         """
         ...
 
     def is_no_op(self, variant: Variant) -> bool:
-        """Return whether nothing of the ablated heads is read: whatever they put out, not a bit
-        changes. Rows of a batch round differently, so that a scan alone cannot tell nothing from
-        rounding.
+        """Return True if no later layer reads the ablated heads, so that the result cannot change.
+
+        A scan alone cannot tell this, because rows of a batch round differently.
         """
         ...
 
     def in_torch(self) -> PatchableModel:
-        """Return the model for gradients; UnsupportedError if torch does not run it."""
+        """Return the model for gradients; raise UnsupportedError if torch does not run it."""
         ...
 
 
 class SiteRunner(Runner, Protocol):
     """Runs one model with changes of any sort of site.
 
-    rounding: by how much of the largest number the same values may differ in two runs.
+    rounding: how far equal values may differ in two runs, relative to the largest.
     """
 
     rounding: float
 
     def sites(self, what: frozenset[What]) -> Mapping[What, Mapping[int, int]]:
-        """Return of each sort by layer how many sites there are.
+        """Return by sort and layer how many sites there are.
 
-        Raises UnsupportedError if the model does not let this be replaced.
+        Raises UnsupportedError if the model does not let one of these sorts be replaced.
         """
         ...
 
     def plain(self, given: Input) -> Ends:
-        """Return what a text ends in if nobody watches: a single row."""
+        """Return the final states of the unobserved model: a single row."""
         ...
 
     def held(self, given: Input, what: frozenset[What]) -> Held:
-        """Return what a run over one text holds."""
+        """Return the values of these sorts in a run over one text."""
         ...

@@ -1,7 +1,7 @@
-"""Scans texts: chunks of ablations, each chunk in one pass; the same for every backend.
+"""Scan texts in chunks of ablations, each chunk in one pass; the same for every backend.
 
 Ablating head h of layer L changes nothing before layer L, so one forward pass carries many
-ablations and the answer is that of ablating them one at a time.
+ablations, and the result is that of ablating them one at a time.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from attnviz.records import Input
 class Scan:
     """A model that is ready to be scanned.
 
-    runner: runs it.
-    inputs: the texts. references: those that values come from where heads are not set to zero.
+    runner: runs the model. inputs: the texts.
+    references: the texts whose values replace heads that are not set to zero.
     notes: sentences about how the scan was done; more may come while it runs.
     """
 
@@ -57,7 +57,7 @@ class Scan:
     def scan(
         self, text: int, variants: Sequence[Variant], wanted: Sequence[int]
     ) -> Iterator[Scores]:
-        """Measure the ``wanted`` ones of ``variants`` over one text, a chunk at a time."""
+        """Yield the costs of the ``wanted`` ones of ``variants`` over one text, chunk by chunk."""
         runner, given = self._runner, self._inputs[text]
         for variant in variants:
             check_heads(runner.heads, variant.heads)
@@ -68,7 +68,7 @@ class Scan:
         for start in range(0, len(order), size):
             chosen = order[start : start + size]
             some = [variants[at] for at in chosen]
-            # Opened for each chunk: between them the caller's own code runs.
+            # It is opened for each chunk, because between chunks the caller's own code runs.
             with runner.open():
                 chunks = [
                     runner.attempt(
@@ -83,7 +83,7 @@ class Scan:
     def scan_all(
         self, wanted: Mapping[int, Sequence[int]], variants: Sequence[Variant]
     ) -> Iterator[Scores]:
-        """Measure for each text the ``wanted`` ones of ``variants``, text by text in this order."""
+        """Yield for each text the costs of its ``wanted`` ones of ``variants``, text by text."""
 
         def measured(text: int) -> Iterable[Scores]:
             return self.scan(text, variants, wanted[text])
@@ -100,8 +100,8 @@ class Scan:
     ) -> dict[tuple[int, int], float]:
         """Return the first-order importance of each (layer, head) over all texts.
 
-        ablated: heads that are ablated already. See ``gradient_importance``; UsageError for a model
-        without a loss.
+        ablated: heads that are ablated already. See ``gradient_importance``.
+        Raises UsageError for a model without a loss.
         """
         check_heads(self._runner.heads, ablated)
         model = self._runner.in_torch()
@@ -170,18 +170,18 @@ class Scan:
 # One chunk ------------------------------------------------------------------------------------
 
 _CHUNK = 16_000_000
-"""Bytes of differences that are formed at once."""
+"""The bytes of differences that are computed at once."""
 
 _ALMOST_NOTHING = {8: 1e-9, 4: 3e-5, 2: 2e-2}
-"""Of the largest hidden state, by the bytes of a number: a smaller difference may be rounding
-alone, and is looked into."""
+"""The share of the largest hidden state, by bytes of a number, below which a difference may be
+rounding alone and is examined."""
 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """What some ablations cost over one text.
+    """The costs of some ablations over one text.
 
-    metrics: (ablation,) each. token_losses: (ablation, token), NaN where none is predicted.
+    metrics: (ablation,) each. token_losses: (ablation, token), NaN where no token is predicted.
     """
 
     metrics: dict[Metric, NDArray[np.float64]]
@@ -193,8 +193,8 @@ class _Chunk:
 class _Asked:
     """One pass, and the positions at which its predictions are compared with the clean ones.
 
-    at: counted from the end. wanted: the token that each position is to predict, -1 where none is
-    known. counted: whether a position counts for what needs no known token.
+    at: counted from the end. wanted: the token that came at each position; -1 if it is not known.
+    counted: True for positions that count for metrics without a known token.
     """
 
     given: Input
@@ -210,9 +210,9 @@ def _scored(
     variants: Sequence[Variant],
     values: Held | None,
 ) -> _Chunk:
-    """Return what ``ordered`` ablations cost, all in one pass where the model allows it.
+    """Return the costs of ``ordered`` ablations, all in one pass if the model allows it.
 
-    Raises UsageError for a text that is too short for a loss.
+    values: the replacements; None means zero. Raises UsageError for a text too short for a loss.
     """
     directions = options.seed if options.control else None
     replaced = partial(Replace, runner.kind, values=values, directions=directions)
@@ -232,7 +232,7 @@ def _scored(
             rows = _read(answer)[:, list(each.at)]
             one = read_out.compare(rows[0], rows[1:], each.wanted)
             known, counted = np.array(each.wanted) >= 0, np.array(each.counted)
-            # What is no number where one is wanted stays in the mean.
+            # NaN at a wanted position stays in the mean.
             found.append(
                 (
                     one.loss[known],
@@ -258,7 +258,7 @@ def _scored(
 
 
 def _asked(runner: Runner, given: Input, positions: Positions) -> list[_Asked]:
-    """Return the passes whose predictions are compared; empty if there is nothing to predict."""
+    """Return the passes whose predictions are compared; empty if nothing is predicted."""
     read, mask = given.predicted.ids, runner.mask_id
     length = len(read)
     if runner.read_out is None:
@@ -286,10 +286,9 @@ def _read(ends: Ends) -> Array:
 def _ends(
     plain: Ends, last: Ends, asked: Sequence[_Asked], given: Input, mask: int | None
 ) -> list[Array]:
-    """Return the rows (1 + ablation, width) from which answer and foil are read: at the text's end.
+    """Return the rows (1 + ablation, width) at the text's end that give logits of answer and foil.
 
-    A masked model answers where the text itself holds its mask token, otherwise in place of the
-    last word.
+    A masked model answers at the text's own mask token, otherwise in place of the last word.
     """
     if asked[-1].given == given:
         return [_read(plain)[:, -1]]
@@ -302,9 +301,9 @@ def _ends(
 def _output_metrics(
     hidden: Array, positions: Positions
 ) -> tuple[dict[Metric, NDArray[np.float64]], list[int]]:
-    """Return mean squared difference and 1 − cosine of hidden states (1 + ablation, token, width).
+    """Return mean squared difference and 1 − cosine of hidden states, and doubtful ablations.
 
-    Also the ablations whose difference may be rounding alone.
+    hidden: (1 + ablation, token, width). Doubtful ablations have a difference that may be rounding.
     """
     xp, read = namespace(hidden), slice(-1 if positions == "last" else None, None)
     clean = _wide(hidden[0])
@@ -316,7 +315,7 @@ def _output_metrics(
         change = ablated - clean
         largest.append(to_numpy(xp.max(xp.abs(change), axis=(1, 2))))
         squares.append(to_numpy(xp.mean(xp.square(change[:, read]), axis=(1, 2))))
-        # Half the squared distance of unit vectors is one minus their cosine, without cancelling.
+        # Half the squared distance of unit vectors is one minus their cosine, without cancellation.
         apart = xp.sum(xp.square(_unit(ablated[:, read]) - unit), axis=-1)
         cosines.append(to_numpy(xp.mean(apart, axis=1) / 2))
     metrics: dict[Metric, NDArray[np.float64]] = {

@@ -1,6 +1,6 @@
-"""How sites of a model can be patched, found out on a few tokens before it is done.
+"""Find out on a few tokens how sites of a model can be patched.
 
-Sites that are replaced in rows of a growing batch must come out as they do one at a time.
+Sites that are replaced in rows of a growing batch must give the results of one at a time.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _ALONE = Strategy("leave", late=False)
 
 @dataclass(frozen=True)
 class Way:
-    """How some sorts of sites are patched.
+    """The way in which some sorts of sites are patched.
 
-    inside: what is edited next to the outputs of heads.
-    heads: of each sort by layer how many sites there are.
-    strategy: how to grow the batch; None where patches run one at a time.
-    ends_short: whether the last block can go on with the ``ENDING`` alone.
+    inside: what is edited in addition to the outputs of heads.
+    heads: the number of sites, by sort and layer.
+    strategy: how to grow the batch; None if patches run one at a time.
+    ends_short: True if the last block can continue with the ``ENDING`` alone.
     """
 
     inside: Inside
@@ -42,9 +42,9 @@ class Way:
 
 
 def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
-    """Return the way to patch sites of these sorts, in the borrowed model.
+    """Return the way to patch sites of these sorts in the borrowed model.
 
-    Raises UnsupportedError where there is none.
+    Raises UnsupportedError if there is none.
     """
     keep = Keep(plan.model.kind, what)
     inside = _inside(plan, what)
@@ -85,7 +85,6 @@ def find_way(plan: ScanPlan, what: frozenset[What]) -> Way:
 
 
 def run_alone(plan: ScanPlan, inside: Inside, given: Input, intervention: RowEdit) -> ForwardOutput:
-    """Return one pass over one text."""
     if not plan.calls or inside == Inside():
         return run_pass(plan.model, given, intervention, inside=inside.attention)
     return run_expanded(plan, _ALONE, given, (), intervention, 1, inside=inside)
@@ -101,10 +100,9 @@ def run_changed(
     at_once: int,
     kept: int | None = None,
 ) -> ForwardOutput:
-    """Return a text in row 0, and each of the ``ordered`` changes in a row of its own.
+    """Return a text in row 0, and each of the ``ordered`` changes in its own row.
 
-    replaced: makes the intervention of the changes by row. at_once, kept: as ``BatchExpansion``
-    takes them.
+    replaced: makes the intervention from the changes by row. at_once, kept: see ``BatchExpansion``.
     """
     if way.strategy is None:
         each = [run_alone(plan, way.inside, given, replaced({}))]
@@ -150,12 +148,12 @@ def _inside(plan: ScanPlan, what: frozenset[What]) -> Inside:
 
 
 def _beside(point: HookedCall, kind: Kind) -> bool:
-    """Return whether an attention is in the layers of this kind of attention."""
+    """Return True if the attention is in the same stack as attention of this kind."""
     return (point.kind == "encoder") == (kind == "encoder")
 
 
 def _trials(plan: ScanPlan, heads: Mapping[What, Mapping[int, int]]) -> list[Patch]:
-    """Return all sorts in the first layer, in the last, and both together, ``ordered``."""
+    """Return patches of all sorts in the first layer, in the last, and in both, ``ordered``."""
     ends = []
     for at in (0, -1):
         places = [(what, list(layers.items())[at]) for what, layers in heads.items()]

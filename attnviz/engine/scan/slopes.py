@@ -1,4 +1,4 @@
-"""Patches estimated to first order, by torch: one pass forward and back, whatever their number.
+"""Estimate patches to first order in torch: one forward and one backward pass for all of them.
 
 Nanda 2023, "Attribution Patching: Activation Patching At Industrial Scale".
 """
@@ -27,7 +27,7 @@ class Slopes:
         self._runner = runner
 
     def estimated(self, work: PatchWork, patches: Sequence[Patch]) -> Measured:
-        """Return the metrics of patches: M + ⟨∂M/∂z, z of the other run − z⟩ over their sites."""
+        """Return the estimated metrics M + ⟨∂M/∂z, z of the other run − z⟩ over a patch's sites."""
         runner, zeros = self._runner, _Zeros(self._runner.kind, work.what)
         with runner.open(learning=True):
             logits = runner.logits_alone(work.base.given, work.base.position, work.what, zeros)
@@ -73,9 +73,9 @@ def _first_order(
 
 
 class _Zeros(Untouched):
-    """Adds zeros to what a run holds, by which something can be differentiated.
+    """Adds zeros to the values of a run, by which metrics can be differentiated.
 
-    added: these zeros, by sort and layer (1, token, head, dim).
+    added: these zeros, (1, token, head, dim), by sort and layer.
     """
 
     def __init__(self, kind: Kind, what: Collection[What]) -> None:

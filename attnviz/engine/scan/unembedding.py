@@ -1,11 +1,11 @@
-"""From hidden states to loss, divergence and flips, without logits that outlive a small tile.
+"""Compute loss, divergence and flips from hidden states, holding logits only in small tiles.
 
 With p the clean probabilities and δ the differences of the logits, both over the vocabulary:
 
     μ = Σ p·δ = (p W)·(hidden′ − hidden),     KL(clean ‖ ablated) = log(1 + Σ p·(exp(δ − μ) − 1))
 
-and the loss changes by KL + μ − δ of the token that came. Differences do not cancel: what changes
-nothing costs exactly zero.
+and the loss changes by KL + μ − δ of the token that came. Differences do not cancel: a change of
+zero costs exactly zero.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from attnviz.engine.scan.runner import Comparison
 _Found: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
 _SAFE = 60.0
-"""Where a logit grows by more than this, p·exp δ may leave float32: such rows are computed anew."""
+"""If a logit grows by more than this, p·exp δ may overflow float32, and the row is recomputed."""
 
 _TILE = {"cpu": (1024, 512), "cuda": (8192, 8192)}
-"""Rows and words of a tile: one that stays in a cache, or that fills a GPU."""
+"""The rows and words of a tile: small enough for a CPU's cache, or large enough to fill a GPU."""
 
 _CLEAN_BYTES = 48_000_000
-"""Of the clean logits and probabilities of the positions that are compared at once."""
+"""The bytes of clean logits and probabilities of the positions that are compared at once."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Unembedding:
     """The vocabulary projection of a model, and what the model does to its logits.
 
     weight, bias: (vocabulary, width), (vocabulary,) or None.
-    own: computes the logits (row, vocabulary) of hidden states (row, width) as the model does,
-        where that is more than weight and bias; None where it is not.
+    own: computes the logits (row, vocabulary) of hidden states (row, width) if the model does more
+        than weight and bias; otherwise None.
     """
 
     weight: Tensor
@@ -47,13 +47,13 @@ class Unembedding:
     own: Callable[[Tensor], Tensor] | None = None
 
     def bytes_for(self, positions: int) -> int:
-        """Return what comparing at so many positions holds at most, beside what it is given."""
+        """Return the most bytes that comparing so many positions holds, without its arguments."""
         vocabulary, (rows, words) = self.weight.shape[0], self._tile(self.weight.device)
         tile = _CLEAN_BYTES if self.own else rows * min(words, vocabulary) * 12
         return tile + min(_CLEAN_BYTES, 12 * positions * vocabulary)
 
     def logits(self, rows: Tensor) -> Tensor:
-        """Logits (row, vocabulary) of hidden states (row, width), in at least float32."""
+        """Return logits (row, vocabulary) of hidden states (row, width), at least in float32."""
         if self.own is not None:
             return self.own(rows).float()
         rows = _wide(rows)
@@ -67,8 +67,9 @@ class Unembedding:
     def logit_difference(
         self, clean: Tensor, ablated: Tensor, answer: int, foil: int
     ) -> tuple[float, NDArray[np.float64]]:
-        """Return logit(answer) − logit(foil) of a clean row (width,); its change in each ablated
-        one.
+        """Return logit(answer) − logit(foil) of the clean row, and its change in each ablated row.
+
+        clean: (width,). ablated: (row, width).
         """
         logits = self.logits(clean[None])[0]
         before = float(logits[answer] - logits[foil])
@@ -83,7 +84,7 @@ class Unembedding:
     def compare(self, clean: Tensor, ablated: Tensor, wanted: Sequence[int]) -> Comparison:
         """Compare ablations (ablation, position, width) with the clean run (position, width).
 
-        wanted: (position,) the token that came next, -1 where none is known.
+        wanted: (position,), the token that came next; -1 if it is not known.
         """
         vocabulary, words = self.weight.shape[0], torch.tensor(wanted, device=clean.device)
         at_once = max(1, min(len(clean), _CLEAN_BYTES // (12 * vocabulary)))
@@ -94,7 +95,7 @@ class Unembedding:
         return Comparison(*(torch.cat(part, -1).cpu().numpy() for part in zip(*parts, strict=True)))
 
     def _compare(self, clean: Tensor, ablated: Tensor, wanted: Tensor) -> tuple[Tensor, ...]:
-        """Return the loss, and loss change, divergence and flips as ``_Found``."""
+        """Return the loss, then loss change, divergence and flips as in ``_Found``."""
         state = _Clean.of(self.logits(clean), wanted)
         mean_weight = None if self.own else self._weight_mean(state.chances)
         rows = self._tile(clean.device)[0]
@@ -116,7 +117,7 @@ class Unembedding:
         return state.loss, loss_delta, kl, flips
 
     def _weight_mean(self, chances: Tensor) -> Tensor:
-        """p W of each position: (position, width)."""
+        """Return p W of each position: (position, width)."""
         mean: Tensor | None = None
         for words in self._words(chances.device):
             part = chances[:, words] @ _wide(self.weight[words])
@@ -125,7 +126,7 @@ class Unembedding:
         return mean
 
     def _changes(self, change: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """δ of (ablation, position, width), vocabulary slice by slice, each in the same buffer."""
+        """Yield δ of ``change`` (ablation, position, width) by vocabulary slice, in one buffer."""
         ablations, positions, width = change.shape
         flat, buffer = change.reshape(-1, width), None
         for words in self._words(change.device):
@@ -136,16 +137,14 @@ class Unembedding:
             yield words, buffer.view(ablations, positions, -1)
 
     def _own_changes(self, ablated: Tensor, change: Tensor, state: _Clean) -> Tensor:
-        """δ of (ablation, position, width) over the whole vocabulary."""
+        """Return δ of (ablation, position, width) over the whole vocabulary."""
         logits = self.logits(ablated.flatten(0, 1)).view(*change.shape[:2], -1)
-        # The clean row was projected in another batch, which may round otherwise.
+        # The clean row was projected in another batch, which may have rounded differently.
         same = (change == 0).all(-1, keepdim=True)
         return (logits - state.logits).masked_fill(same, 0)
 
     def _repaired(self, found: _Found, state: _Clean, clean: Tensor, ablated: Tensor) -> _Found:
-        """Return the same, with the rows that left the range of float32 computed by their
-        logits.
-        """
+        """Return ``found`` with rows outside of float32's range recomputed from their logits."""
         loss_delta, kl, flips = found
         beyond = torch.isnan(loss_delta).nonzero()
         for rows in _slices(len(beyond), max(1, _CLEAN_BYTES // (8 * self.weight.shape[0]))):
@@ -172,8 +171,9 @@ class Unembedding:
 class _Clean:
     """The clean run at some positions, over the whole vocabulary.
 
-    logits, chances: (position, word). top: the likeliest word. wanted: the word that came, 0 where
-    it is not known. known: whether it is. loss: in nats, NaN where it is not.
+    logits, chances: (position, word). top: the likeliest word.
+    wanted: the word that came, 0 if it is not known. known: True if it is.
+    loss: in nats, NaN if the word is not known.
     """
 
     logits: Tensor
@@ -200,9 +200,9 @@ class _Clean:
 
 
 def _against(state: _Clean, tiles: Iterator[tuple[slice, Tensor]], mean: Tensor) -> _Found:
-    """Loss change, KL and flips of shape (ablation, position); NaN where float32 does not reach.
+    """Return loss change, KL and flips (ablation, position); NaN outside of the range of float32.
 
-    tiles: δ (ablation, position, word) of one slice of the vocabulary after the other; overwritten.
+    tiles: δ (ablation, position, word) of one vocabulary slice after the other; overwritten.
     mean: Σ p·δ (ablation, position).
     """
     expansion = torch.zeros_like(mean)
@@ -220,12 +220,12 @@ def _against(state: _Clean, tiles: Iterator[tuple[slice, Tensor]], mean: Tensor)
         torch.maximum(largest, delta.amax(-1), out=largest)
         expansion += delta.expm1_().mul_(state.chances[:, words]).sum(-1)
     kl = torch.log1p(expansion).clamp_(min=0)
-    # Written so that NaN is computed anew as well.
+    # This comparison selects NaN for recomputation as well.
     return (kl + mean - wanted).masked_fill(~(largest < _SAFE), torch.nan), kl, best > top
 
 
 def _picked(found: Tensor, tile: Tensor, word: Tensor, words: slice) -> Tensor:
-    """``found``, with the tile's entry of each position's word where the slice holds it."""
+    """Return ``found`` with the tile's entry of each position's word, if the slice holds it."""
     inside = (word >= words.start) & (word < words.start + tile.shape[-1])
     at = (word - words.start).clamp(0, tile.shape[-1] - 1)
     entry = tile.gather(-1, at[None, :, None].expand(tile.shape[0], -1, 1))[..., 0]
@@ -233,7 +233,7 @@ def _picked(found: Tensor, tile: Tensor, word: Tensor, words: slice) -> Tensor:
 
 
 def _wide(tensor: Tensor) -> Tensor:
-    """At least float32: half precision would lose the differences that are looked for."""
+    """Return the tensor in at least float32; half precision would lose small differences."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 

@@ -1,4 +1,4 @@
-"""From hidden states to loss, divergence and flips in NumPy, tile by tile; see ``unembedding``."""
+"""Compute loss, divergence and flips from hidden states in NumPy, by tiles; see ``unembedding``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from attnviz.models.pool import spread
 Floats = NDArray[np.floating]
 
 _SAFE = 60.0
-"""Where a logit grows by more than this, p·exp δ may leave float32: such rows are computed anew."""
+"""If a logit grows by more than this, p·exp δ may overflow float32, and the row is recomputed."""
 
 _ROWS, _WORDS = 512, 512
-"""Of a tile that stays in a cache."""
+"""The rows and words of a tile that stays in a cache."""
 
 _CLEAN_BYTES = 48_000_000
-"""Of the clean logits and probabilities of the positions that are compared at once."""
+"""The bytes of clean logits and probabilities of the positions that are compared at once."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class NumpyUnembedding:
     bias: Floats | None
 
     def bytes_for(self, positions: int) -> int:
-        """Return what comparing at so many positions holds at most, beside what it is given."""
+        """Return the most bytes that comparing so many positions holds, without its arguments."""
         vocabulary = len(self.weight)
         tile = _ROWS * min(_WORDS, vocabulary) * 12
         return tile + min(_CLEAN_BYTES, 12 * positions * vocabulary)
@@ -64,7 +64,7 @@ class NumpyUnembedding:
     def _compare(
         self, clean: Floats, changed: Floats, wanted: NDArray[np.integer]
     ) -> tuple[Floats, Floats, Floats, NDArray[np.bool_]]:
-        """Return the loss (position,); its change, divergence and flips (change, position)."""
+        """Return the loss (position,) and loss change, divergence and flips (change, position)."""
         logits, known, word = self.logits(clean), wanted >= 0, np.maximum(wanted, 0)
         scores, top = log_softmax(logits), logits.argmax(-1)
         loss = np.where(known, -scores[np.arange(len(word)), word], np.nan)
@@ -80,7 +80,7 @@ class NumpyUnembedding:
         )
         kl = np.maximum(np.log1p(expansion), 0)
         delta, flips = kl + mean - moved_word, best > moved_top
-        # Written so that NaN is computed anew as well.
+        # This comparison selects NaN for recomputation as well.
         for at, which in np.argwhere(~(largest < _SAFE)):
             moved = self.logits(changed[which, at][None])[0]
             after = log_softmax(moved)
@@ -100,10 +100,11 @@ class NumpyUnembedding:
         *,
         picked: NDArray[np.integer],
     ) -> tuple[Floats, ...]:
-        """Return Σ p·(exp(δ − μ) − 1), the largest δ − μ and the largest changed logit.
+        """Return Σ p·(exp(δ − μ) − 1), the largest δ − μ, the largest changed logit, and two more.
 
-        Also the changed logit of the likeliest word, and δ of the wanted one; of (position, change)
-        each, for some positions. change: (position, change, width). mean: μ. picked: both words.
+        Those are the changed logit of the likeliest word and δ of the wanted one. Each is
+        (position, change), for the positions ``some``. change: (change, position, width). mean: μ.
+        picked: both words.
         """
         part, logits, chances, mean = change[some], logits[some], chances[some], mean[some]
         flat, (top, word) = part.reshape(-1, part.shape[-1]), picked[:, some]

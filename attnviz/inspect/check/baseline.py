@@ -118,9 +118,9 @@ class Baseline:
 
 
 def check_finite(baseline: Baseline) -> None:
-    """Raise an error if a head's attention is not finite: nothing can be compared with it.
+    """Raise an error if a head's attention is not finite, so that it cannot be compared.
 
-    LoadError, which names the weights, if weights are not finite; else UsageError.
+    The error is a LoadError, which names the weights, if weights are not finite; else a UsageError.
     """
     lost = [
         head
@@ -139,7 +139,10 @@ def check_finite(baseline: Baseline) -> None:
 
 
 def write_baseline(path: Path, baseline: Baseline) -> None:
-    """Write a baseline as JSON, a line per head; LoadError if that fails; see ``check_finite``."""
+    """Write a baseline as JSON, a line per head; raise LoadError if that fails.
+
+    Raises as ``check_finite`` for attention that is not finite.
+    """
     check_finite(baseline)
     info = model_facts(baseline.info)
     named = {name: info[name] for name in ("name", "revision", "architecture", "layers", "heads")}

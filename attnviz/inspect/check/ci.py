@@ -17,7 +17,7 @@ from attnviz.inspect.check.words import brief, said
 
 
 def write_junit(path: Path, report: CheckReport) -> None:
-    """Write JUnit XML, a test case per rule; LoadError if the file cannot be written.
+    """Write JUnit XML with a test case for each rule; raise LoadError if that fails.
 
     Characters that XML 1.0 does not have are made visible.
     """

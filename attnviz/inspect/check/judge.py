@@ -145,7 +145,7 @@ def _loss(measured: CheckedModel, rule: LossRule) -> Outcome:
 
 
 def _whole(probing: Probing, text: str) -> Input:
-    """Return a text as the model reads it; UsageError if it is too long for the model."""
+    """Return a text as the model reads it; raise UsageError if it is too long for the model."""
     given, tokens = probing.input_of(text), len(probing.model.encode(text))
     if tokens > len(given.text):
         raise UsageError(

@@ -74,7 +74,7 @@ class CheckedModel:
         return self._open()
 
     def beside(self, model: Model) -> CheckedModel:
-        """Return another model, to be measured in the same way."""
+        """Return ``model`` as a ``CheckedModel``, to be measured in the same way as this one."""
         other = CheckedModel(self.name, lambda: model, self._params, self._seed)
         other.advance = self.advance
         return other

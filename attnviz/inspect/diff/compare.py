@@ -1,8 +1,8 @@
-"""The numbers of a comparison: divergences over texts, the noise floor, the heads above it.
+"""Compute the numbers of a comparison: divergences over texts, the noise floor, the changed heads.
 
 A head counts as changed if the 95 % bootstrap interval, over paired texts, of its divergence lies
-above the noise floor: what rounding alone does to either model. That two models differ at all says
-nothing: any change of a weight changes every head.
+above the noise floor, which is the effect of rounding alone on either model. A difference by itself
+means nothing, because any change of a weight changes every head.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Pair = tuple[Head, Head]
 """A head of the first model, and the head of the second that it is compared with."""
 
 _ROUNDED = 2.0
-"""The floor over the divergence of one rounded side from an exact one: if both are rounded, squared
-errors add up, and a divergence is a squared error to first order."""
+"""The ratio of the floor to the divergence between a rounded and an exact side. If both sides are
+rounded, squared errors add up, and a divergence is a squared error to first order."""
 
 _MOST_PAIRS = 2**18
 """The most pairs of heads that are compared to find a match."""
@@ -119,7 +119,7 @@ def _largest(values: Values) -> float:
 
 
 class Doubt(NamedTuple):
-    """Means over texts, (column,), and the ends of their 95 % intervals; None below five texts."""
+    """Means over texts (column,) and the ends of their 95 % intervals; None below five texts."""
 
     mean: Values
     low: Values | None
@@ -191,9 +191,9 @@ def predictions(first: ModelMaps, second: ModelMaps) -> Predictions | None:
 
 
 class Noise(NamedTuple):
-    """What rounding alone does to one model, or to either of two.
+    """The effect of rounding alone on one model, or on either of two.
 
-    floor: the noise floor. words: which model was compared with itself, and in which numbers.
+    floor: the noise floor. words: the model that was compared with itself, and the number format.
     predictions: how far its predictions differ there.
     """
 

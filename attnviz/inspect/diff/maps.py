@@ -1,7 +1,7 @@
-"""What is kept of a model over texts, so that another one can be compared with it later.
+"""The data of a model over texts that are kept to compare another model with it later.
 
-The models are loaded one after the other. Attention rows, head outputs and predictions of each
-are kept for all queries of a text, or for evenly spaced ones if all need over ``MOST_BYTES``.
+The models are loaded one after the other. Attention rows, head outputs and predictions of each are
+kept for all queries of a text, or for evenly spaced ones if all need over ``MOST_BYTES``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two sides that are the same: nothing is measured, since every number would be zero."""
+"""Two sides that are the same. They are not measured, since every number would be zero."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is seen in ``attnviz explore`` and how it changes, whatever draws it.
+"""The state of ``attnviz explore`` and its changes, independent of how it is drawn.
 
-What is seen is one ``View``; a change makes another one, and the display draws what differs.
-Whatever may take long is a job, and only the answer to what was asked last is shown.
+The state is one ``View``. A change makes another one, and the display draws the differences.
+Everything that may take long is a job, and only the result of the latest request is shown.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Desk:
             self.put(replace(self.view, written=None).fitted())
 
     def failed(self, name: str, error: AttnvizError) -> None:
-        """Say why the job of this name failed, and show what was seen before it."""
+        """Show why the job called ``name`` failed, and return to the view before it."""
         if name == "scan":
             self.show(scanned=None)
         elif name == "write":

@@ -1,4 +1,4 @@
-"""Slow work in threads next to the panes: only the answer to what was asked last is heard."""
+"""Slow work in threads next to the panes; only the result of the latest request is used."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class DroppedError(Exception):
 
 
 class Waiting:
-    """Says whether the result of a thread is still wanted, and takes the reports of the thread.
+    """Tells a thread whether its result is still wanted, and passes its reports on to the app.
 
-    Every report of a thread comes through here, so that those to an earlier request are dropped.
+    Every report of a thread goes through it, so that reports to earlier requests are dropped.
     """
 
     def __init__(self, jobs: Jobs, name: str, ticket: object) -> None:
@@ -33,7 +33,7 @@ class Waiting:
         return self._jobs.waits(self._name, self._ticket) and not self._worker.is_cancelled
 
     def tell(self, then: Callable[[], Any]) -> None:
-        """Call ``then`` in the app's own thread; DroppedError if the result is no longer wanted."""
+        """Call ``then`` in the app's thread; raise DroppedError if it is no longer wanted."""
 
         def told() -> bool:
             waits = self._jobs.waits(self._name, self._ticket)
@@ -96,7 +96,7 @@ class Jobs:
         return name in self._tickets
 
     def drop(self, name: str) -> bool:
-        """Drop the work of this name; return whether there was any."""
+        """Drop the job called ``name``; return True if it was running."""
         return self._tickets.pop(name, None) is not None
 
     def _end(self, name: str, then: Callable[[], None]) -> None:

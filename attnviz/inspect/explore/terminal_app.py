@@ -1,4 +1,4 @@
-"""An app that always leaves the terminal as it was, whatever ends it, and loses no file."""
+"""An app that always restores the terminal when it ends, and finishes files that it is writing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TerminalApp(App[None]):
         """Show the error of the work of this name."""
 
     def _refused(self, name: str, error: AttnvizError) -> None:
-        if self._leaves:  # this screen is about to go
+        if self._leaves:  # this screen is closing
             self.failure = error
         self.failed(name, error)
 

@@ -63,7 +63,7 @@ class Writing:
             self._change(steps=steps, at=len(steps) if last else written.at)
 
     def _change(self, **changed: Any) -> None:
-        """Change what was written, and put the cursor where the newest token looked."""
+        """Replace fields of the written text, and put the cursor on the newest token's query."""
         view = self._desk.view
         if view.written is not None:
             self._desk.put(view.with_written(replace(view.written, **changed)))

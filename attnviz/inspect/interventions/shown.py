@@ -20,7 +20,7 @@ Cells = tuple[str | doc.Column, Sequence[str]]
 
 
 def place_name(place: Place, letters: str, base: int) -> str:
-    """Return such as ``L2H5`` or ``L2KV1``; without letters the name of the layer, ``L2``.
+    """Return the name of a place, such as ``L2H5`` or ``L2KV1``; without letters ``L2``.
 
     base: 0, or 1 for names that start at one.
     """
@@ -76,7 +76,7 @@ def effect_table(
 
 
 def number(value: float | None, scale: NumberScale) -> str:
-    """Write a number; empty if it was not measured."""
+    """Return a number as text; empty if it was not measured."""
     return "" if value is None or math.isnan(value) else scale.text(value)
 
 

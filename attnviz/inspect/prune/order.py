@@ -162,10 +162,10 @@ def removal_order(
     *,
     rerank: bool = False,
 ) -> tuple[PruneStep, ...]:
-    """Remove heads one by one, the least important first.
+    """Return the removals, the least important head first, with the loss after each.
 
     ranking: measures importance. held_out: measures the losses, and checks their limit.
-    rerank: rank all remaining heads again after each removal.
+    rerank: True ranks all remaining heads again after each removal.
     """
     order = _reranked if rerank else _ranked
     steps: list[PruneStep] = []

@@ -47,7 +47,7 @@ def prune(
     *,
     advance: Watch = UNWATCHED,
 ) -> PruneReport:
-    """Remove the least important heads; compare the loss with as many heads removed at random.
+    """Remove the least important heads; return the losses next to those of random removals.
 
     Raises LoadError if the pruned model cannot be written, UnsupportedError if its heads cannot be
     removed for good, UsageError if heads, texts or memory do not fit the model.

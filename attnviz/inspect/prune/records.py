@@ -40,7 +40,7 @@ class PruneStep:
 class Half:
     """One half of the texts: heads are ranked on one, losses are measured on the other.
 
-    texts, tokens: how many. baseline: loss of the whole model over it, nats per token.
+    texts, tokens: their numbers. baseline: the whole model's loss over it, in nats per token.
     """
 
     texts: int

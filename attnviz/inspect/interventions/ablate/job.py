@@ -153,9 +153,9 @@ class AblationJob:
         )
 
     def expected(self, watch: Watch, share: float) -> None:
-        """Say what is measured exactly, and how long that takes.
+        """Show in ``watch`` what is measured exactly, and how long that takes.
 
-        share: of all that is done, what the ablations are.
+        share: the ablations' part of all work, in [0, 1].
         """
         texts = len(self.texts)
         units = counted(len(self.variants), UNITS[self.request.unit])

@@ -242,7 +242,7 @@ class AblationReport(Report, Provenance):
         return f"{letters}{column + self.index_base}" if letters else "layer"
 
     def name(self, variant: Variant) -> str:
-        """Return such as ``L2H5``, ``L2KV1``, ``L2``, or the names of heads that went together."""
+        """Return a name such as ``L2H5``, ``L2KV1``, ``L2``, or those of heads ablated together."""
         place = self.cell(variant)
         if place is not None:
             return place_name(place, _LETTERS[self.unit], self.index_base)

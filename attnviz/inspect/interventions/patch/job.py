@@ -259,7 +259,7 @@ def _announce(
     *,
     places: Sequence[Place],
 ) -> None:
-    """Say what is patched, and about how long that takes."""
+    """Show in ``watch`` what is patched, and about how long that takes."""
     units = counted(len(places), "layer" if request.what in WHOLE_LAYER else "head")
     many = f" × {len(pairs):,} pairs" if len(pairs) > 1 else ""
 

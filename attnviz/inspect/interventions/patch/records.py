@@ -62,14 +62,14 @@ class PairRuns:
 
 @dataclass(frozen=True)
 class PatchEffect:
-    """What one patch does, mean over pairs.
+    """The effect of one patch, as the mean over pairs.
 
     places: what is patched, one place or several together: (layer, head), (layer, key/value head),
-        or (layer, 0) of what a layer has once.
+        or (layer, 0) of a part that a layer has once.
     metric: of the patched run. change: its difference to the metric of the base run.
-    share: the effect, which is ``change`` as a share of the difference between the two runs; NaN if
-        it is not shown. Its base rate is the effect of a source that has nothing to do with the
-        pair; its p-value is that of the difference to the base rate.
+    share: the effect: ``change`` divided by the difference between the two runs; NaN if it is not
+        shown. Its base rate is the effect of an unrelated source; its p-value is that of the
+        difference to the base rate.
     q: the q-value of Benjamini and Hochberg for the same difference; NaN if it was not requested.
     gradient: the first-order estimate of the effect; NaN if it was not requested.
     """
@@ -197,7 +197,7 @@ class PatchReport(Report, Provenance):
         return f"{letters}{column + self.index_base}" if letters else self.what
 
     def name(self, place: Place) -> str:
-        """Return such as ``L2H5``, ``L2KV1`` or ``L2``."""
+        """Return the name of a place, such as ``L2H5``, ``L2KV1`` or ``L2``."""
         return place_name(place, self._letters, self.index_base)
 
     @property

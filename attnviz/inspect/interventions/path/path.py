@@ -93,7 +93,7 @@ class PathReport(Report, Provenance):
         return path_document(self, explain=explain, hints=hints)
 
     def name(self, place: Place, into: What | None = None) -> str:
-        """Return such as ``L2H5``; for keys and values that heads share ``L2KV1``."""
+        """Return a name such as ``L2H5``, or ``L2KV1`` for keys and values that heads share."""
         return place_name(place, self.letter(into), self.index_base)
 
     def letter(self, into: What | None) -> str:
