@@ -68,6 +68,10 @@ _DIGEST = re.compile(r"(?<![\w.])[0-9a-f]{12,64}\b")  # no digits behind a point
 _PROGRESS = re.compile(r"\d+%|\btook\b")
 _TIME = re.compile(r'"(?:tokens_per_)?seconds?": [\d.e+-]+|[\d,.]+ (?:s|min|tokens/s)\b')
 _LENGTH = re.compile(r"(?<=<U)\d+")  # of a text with decimals, of which there may be more
+_CHANCE = re.compile(r'(?<="adjusted_p": )[0-9.e-]+')
+_TIES = 2 / 2000
+"""A p counts draws of 2,000; rounding decides those that lie as far out as the texts."""
+
 _LARGEST_ERROR = re.compile(r'"where": (?:null|"L\d+(?:H\d+)?")|(?<=\d),(?:L\d+(?:H\d+)?)?,')
 """Where an error is largest, as ``verify`` writes it in JSON and CSV: rounding alone decides it."""
 
@@ -182,7 +186,10 @@ def _alike(one: str, other: str, command: str) -> bool:
     Digests, times and what rounding alone decides are left aside. Much of what ``sweep`` and
     ``train`` write is seconds, so that only its words are compared, wherever they stand.
     """
-    aside = [_DIGEST, _TIME, _LENGTH, *[_LARGEST_ERROR] * (command == "verify")]
+    chances = zip(_CHANCE.findall(one), _CHANCE.findall(other), strict=False)
+    if any(abs(float(a) - float(b)) > _TIES for a, b in chances):
+        return False
+    aside = [_DIGEST, _TIME, _CHANCE, _LENGTH, *[_LARGEST_ERROR] * (command == "verify")]
     for pattern in aside:
         one, other = (pattern.sub("aside", text) for text in (one, other))
     if one == other:
