@@ -17,6 +17,8 @@ from attnviz.api.opening import (
 from attnviz.options import spelled_head
 from attnviz.texts import built_in_texts, texts_of
 
+__all__ = ["ablate", "check", "diff", "patch", "path", "prune"]
+
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyHeads, AnyModel, AnyPairs
     from attnviz.engine.effects import Method, Metric, Mode, Positions, Unit

@@ -22,6 +22,8 @@ from attnviz.errors import UsageError
 from attnviz.options import spelled_heads
 from attnviz.texts import texts_of
 
+__all__ = ["capture", "cut", "generate", "heads", "patterns", "rollout", "why"]
+
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyFiles, AnyHeads, AnyModel
     from attnviz.engine.generation import Step
