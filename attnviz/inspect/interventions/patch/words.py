@@ -5,6 +5,7 @@ from __future__ import annotations
 from attnviz.draw.document import Facts, Part, Words
 from attnviz.draw.labels import token_label
 from attnviz.draw.provenance import counted, model_words
+from attnviz.engine.patching import SITES
 from attnviz.inspect.interventions.patch.records import (
     METRICS,
     AskedToken,
@@ -16,15 +17,6 @@ from attnviz.inspect.interventions.shown import incomplete
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.records import Tokens
 
-WHAT = {
-    "output": "head outputs",
-    "query": "queries",
-    "key": "keys",
-    "value": "values",
-    "pattern": "attention patterns",
-    "mlp": "MLP outputs",
-    "residual": "residual stream",
-}
 _AT = {"all": "", "last": " at the last token", "changed": " at the tokens that differ"}
 
 _NAMED = 2
@@ -50,7 +42,7 @@ def pair_count(report: PatchReport) -> str:
 def _patched(report: PatchReport) -> str:
     arrow = "clean → corrupt" if report.direction == "denoise" else "corrupt → clean"
     at = " by token" if report.by_token is not None and report.whole_layers else _AT[report.at]
-    return f"{WHAT[report.what]}{at}, {arrow}"
+    return f"{SITES[report.what].words}{at}, {arrow}"
 
 
 def _amount(report: PatchReport) -> str:
@@ -123,8 +115,8 @@ def _answer(report: PatchReport) -> str:
     if first.share.value > 1:
         apart = abs(report.clean_metric - report.corrupt_metric)
         carried += f" of {apart:.2g} {METRICS[report.metric].unit}"
-    mlp = "The MLP of " * (report.what == "mlp")
-    said = f"{mlp}{report.names(first)} carries {percent(first.share.value)} of {carried}"
+    place = SITES[report.what].lead + report.names(first)
+    said = f"{place} carries {percent(first.share.value)} of {carried}"
     if tokens is not None:
         return f"{lead}{said}{_at_token(report, first)}."
     said += _base(first, True)
@@ -247,7 +239,7 @@ def grid_title(report: PatchReport, brief: bool = False) -> str:
 def token_title(report: PatchReport) -> str:
     """Return the title of the grid of tokens."""
     share = "effect" if report.ratio else f"Δ M, {METRICS[report.metric].unit}"
-    what = WHAT[report.what]
+    what = SITES[report.what].words
     return f"{what[0].upper()}{what[1:]} patched at one token alone ({share})"
 
 
