@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from attnviz.draw.document import Facts, Part, Quote, Words
-from attnviz.draw.provenance import counted, listed, model_words
+from attnviz.draw.numbers import counted, listed
+from attnviz.draw.provenance import model_words
 from attnviz.engine.effects import METRICS
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS

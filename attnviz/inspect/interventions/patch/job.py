@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.patching import (

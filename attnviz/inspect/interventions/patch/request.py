@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from attnviz.draw.numbers import listed
 from attnviz.engine.patching import SITES, WHOLE_LAYER, Direction, PatchMetric, What
 from attnviz.errors import UsageError
 from attnviz.inspect.interventions.prompts import PromptPair
@@ -32,10 +33,8 @@ Asked = Literal["exact", "gradient", "both"]
 
 def _names(whole: bool) -> str:
     """Return the sorts of sites that each head has, or each whole layer, as the help lists them."""
-    *names, last = [
-        f"{what}{sort.note}" for what, sort in SITES.items() if (what in WHOLE_LAYER) == whole
-    ]
-    return f"{', '.join(names)} or {last}"
+    names = [what + sort.note for what, sort in SITES.items() if (what in WHOLE_LAYER) == whole]
+    return listed(names, "or")
 
 
 @dataclass(frozen=True)

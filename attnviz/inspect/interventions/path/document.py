@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
-from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import counted, model_words, named, notes_group
+from attnviz.draw.numbers import NumberScale, counted, whole_percent
+from attnviz.draw.provenance import model_words, named, notes_group
 from attnviz.draw.signed import signed_scale
 from attnviz.engine.patching import ATTENDED, SITES, Into
-from attnviz.inspect.interventions.patch.words import percent
 from attnviz.inspect.interventions.path.path import Listener, PathReport
 from attnviz.inspect.interventions.shown import base_rates, effect_grid, effect_table
 from attnviz.measures.words import joined
@@ -120,10 +119,12 @@ def finding(report: PathReport) -> str:
     if not above:
         return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}.{end}"
     first, *more = [one for one in above if one.into == above[0].into][:_NAMED]
-    said = f"{sender} makes {percent(first.share.value)} of what differs in {_owned(report, first)}"
-    said += "".join(f", {percent(one.share.value)} in {_owned(report, one, False)}" for one in more)
+    shares = [whole_percent(one.share.value) for one in (first, *more)]
+    said = f"{sender} makes {shares[0]} of what differs in {_owned(report, first)}"
+    for one, share in zip(more, shares[1:], strict=True):
+        said += f", {share} in {_owned(report, one, False)}"
     others = first.share.base_rate
-    rest = "" if others is None else f"; other heads {percent(others)}"
+    rest = "" if others is None else f"; other heads {whole_percent(others)}"
     return f"{lead}{said}{rest}.{end}"
 
 
@@ -168,6 +169,6 @@ def path_table(report: PathReport, most: int) -> doc.Table:
             (f"share{scale.times}", [scale.text(one.value) for one in found]),
             base_rates("other heads", found, scale),
             ("explained", [f"{one.explained:.2f}" for one in shown]),
-            ("differs", [percent(one.moved) for one in shown]),
+            ("differs", [whole_percent(one.moved) for one in shown]),
         ],
     )
