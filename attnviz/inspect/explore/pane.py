@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 from rich.segment import Segment
@@ -30,9 +31,9 @@ class Pane(Widget):
         self._strips: list[Strip] = []
         self._drawn_for: geometry.Size | None = None
 
+    @abstractmethod  # mypy refuses a pane without it; textual's metaclass rules out ABC
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
         """Return the lines to show, in at most so many columns and rows."""
-        raise NotImplementedError
 
     def show(self, view: View, theme: Theme) -> None:
         self.view, self.look = view, theme
