@@ -230,6 +230,13 @@ class Known(Options):
 
 
 @dataclass(frozen=True)
+class Ranked(Options, panel="View"):
+    """How long a ranking is."""
+
+    top: int = option("N", "List so many heads in the ranking.", 8, min=1)
+
+
+@dataclass(frozen=True)
 class IndexBase(Options):
     """How layers and heads are numbered, in what is typed and in what is shown."""
 

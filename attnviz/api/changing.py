@@ -17,10 +17,12 @@ from attnviz.api.opening import (
 from attnviz.options import spelled_head
 from attnviz.texts import built_in_texts, texts_of
 
+__all__ = ["ablate", "check", "diff", "patch", "path", "prune"]
+
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyHeads, AnyModel, AnyPairs
     from attnviz.engine.effects import Method, Metric, Mode, Positions, Unit
-    from attnviz.engine.patching import Direction, PatchMetric, What
+    from attnviz.engine.patching import Direction, Into, PatchMetric, What
     from attnviz.inspect.check.records import CheckReport
     from attnviz.inspect.diff.records import DiffReport
     from attnviz.inspect.interventions.ablate.records import AblationReport
@@ -177,7 +179,7 @@ def path(
     *,
     pairs: AnyPairs = None,
     tokenizer: Any = None,
-    into: Literal["query", "key", "value"] | None = None,
+    into: Into | None = None,
     top: int = 8,
     index_base: int = 0,
     seed: int = 0,
@@ -191,8 +193,8 @@ def path(
     what ``patch`` raises.
     """
     given = locals()
-    from attnviz.inspect.interventions.patch.request import PathRequest
     from attnviz.inspect.interventions.path import path as question
+    from attnviz.inspect.interventions.path.request import PathRequest
     from attnviz.inspect.interventions.prompts import read_pairs
 
     request = PathRequest.of({**given, "sender": spelled_head(sender)})

@@ -11,6 +11,8 @@ from attnviz.errors import UsageError
 from attnviz.models.threads import threads_kept
 from attnviz.texts import texts_of
 
+__all__ = ["params", "scaling", "sweep", "train", "verify"]
+
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyFiles, AnyHeads, AnyModel
     from attnviz.count.params.params import ParamsReport

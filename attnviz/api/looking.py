@@ -22,6 +22,8 @@ from attnviz.errors import UsageError
 from attnviz.options import spelled_heads
 from attnviz.texts import texts_of
 
+__all__ = ["capture", "cut", "generate", "heads", "patterns", "rollout", "why"]
+
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyFiles, AnyHeads, AnyModel
     from attnviz.engine.generation import Step
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from attnviz.inspect.patterns.records import PatternReport
     from attnviz.inspect.rollout.records import RolloutReport
     from attnviz.inspect.why.records import WhyReport
+    from attnviz.measures.registry import Sorting
     from attnviz.models.model import Model
     from attnviz.records import Kind
 
@@ -105,7 +108,7 @@ def heads(
     sink: bool | None = None,
     norm_weighted: bool = False,
     ablate: AnyHeads = None,
-    sort: str | None = None,
+    sort: Sorting | None = None,
     reverse: bool = False,
     compare_mask: bool = False,
     score: str | None = None,

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from attnviz.errors import UsageError
 from attnviz.models.threads import ASKED, suit, threads_kept, wait_passively
 
+__all__ = ["load"]
+
 if TYPE_CHECKING:
     from attnviz.inspect.heads.chosen import HeadChoice
     from attnviz.models.attention_interface import PreTrainedModel

@@ -15,7 +15,7 @@ from attnviz.attention.activations import Activation
 from attnviz.attention.decoder_config import DecoderConfig, config_from_llama, config_to_llama
 from attnviz.attention.families import FAMILIES
 from attnviz.attention.family import ACTIVATIONS, MUST_BE, SILENT, Family, NotUnderstoodError
-from attnviz.attention.family_tensors import Shapes, TensorPart, by_role, head_of, parts_of
+from attnviz.attention.family_tensors import Shapes, TensorPart, by_role, head_tensors, parts_of
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.attention.rotary import Linear, Llama3, LongRope, Rotary, Stretch, Yarn
 from attnviz.attention.stack_shape import StackShape
@@ -79,7 +79,7 @@ def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLa
     shapes = {ours: stored[name] for ours, name in names.items()}
     prefix, parts = parts_of(family, fields, sizes, shapes)
     architecture = str((fields.get("architectures") or [None])[0])
-    head = head_of(family, architecture, fields, sizes, shapes, prefix)
+    head = head_tensors(family, architecture, fields, sizes, shapes, prefix)
     every = {**parts, **head}
     return CheckpointLayout(
         shape,

@@ -139,7 +139,7 @@ def _expected(
     return shape[:1] if said else None
 
 
-def head_of(
+def head_tensors(
     family: Family,
     architecture: str,
     fields: Mapping[str, Any],

@@ -66,7 +66,9 @@ def run() -> int:
         if isinstance(end.__context__, BrokenPipeError):
             return _reader_gone()
         raise
-    except Exception as error:  # any other error becomes one line too
+    except Exception as error:
+        # This is the last resort, and the only place that catches everything: an error that nobody
+        # expected becomes one line and exit code 1, and is never passed over in silence.
         if isinstance(error, OSError) and error.errno in _NO_ROOM and error.filename is None:
             discard_output()
             return _say(f"cannot write to standard output: {error.strerror}", LoadError.exit_code)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
-from attnviz.inspect.interventions.patch.request import PathRequest
+from attnviz.inspect.interventions.path.request import PathRequest
 
 EXAMPLES = """
 [bold]Examples[/bold]

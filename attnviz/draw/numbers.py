@@ -8,7 +8,7 @@ decimals.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _LEAST_POWER = -15
@@ -97,6 +97,21 @@ def short_number(number: float) -> str:
         if round(number) >= size:
             return f"{number / size:.3g}{suffix}"
     return f"{number:.0f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``1 text`` or ``1,024 tokens``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def listed(names: Sequence[str], last: str = "and") -> str:
+    """Return names as a list, such as ``a, b and c``."""
+    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def whole_percent(share: float) -> str:
+    """Return a share of either sign, such as ``61%``, which may round to ``0%``."""
+    return f"{share:.0%}".replace("-0%", "0%")
 
 
 def percent(share: float, whole: bool = False) -> str:

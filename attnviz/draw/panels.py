@@ -12,9 +12,8 @@ from attnviz.draw.document import Map, Maps, Words
 from attnviz.draw.heatmap import heatmap, quality, values_fit
 from attnviz.draw.labels import token_labels
 from attnviz.draw.maps import MOST_LINES, fitted, pooling, small_map
-from attnviz.draw.numbers import NumberScale
+from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.prose import spelled_parts, wrapped
-from attnviz.draw.provenance import counted
 from attnviz.draw.theme import Theme
 
 _GAP, _SMALL_GAP = 3, 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from attnviz.draw.document import First, Group, Note
 from attnviz.draw.labels import at_blanks, split_into_bytes
@@ -28,16 +28,6 @@ _BACKENDS = {"numpy": "NumPy", "torch": "torch"}
 def fits_two_lines(finding: str) -> bool:
     """Return whether a finding takes at most two lines of a terminal of 80 columns."""
     return len(at_blanks(finding, 80)) <= 2
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as ``1 text`` or ``1,024 tokens``."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
-def listed(names: Sequence[str], last: str = "and") -> str:
-    """Return names as a list, such as ``a, b and c``."""
-    return f" {last} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def share(value: float) -> str:

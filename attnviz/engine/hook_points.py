@@ -21,7 +21,7 @@ from attnviz.attention.functional import combine_masks
 from attnviz.attention.module import MultiHeadAttention
 from attnviz.engine.edges import NOTHING_LEFT
 from attnviz.engine.observer import Floats, Observer, hand_over, to_numpy
-from attnviz.engine.patching import What
+from attnviz.engine.patching import ATTENDED, What
 from attnviz.engine.replacing import LostTrackError as LostTrackError
 from attnviz.errors import UsageError
 from attnviz.records import Input, Kind
@@ -77,10 +77,6 @@ class FunctionWatch(TorchFunctionMode, ABC):
     @abstractmethod
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result that replaces that of ``func(*args, **kwargs)``."""
-
-
-ATTENDED: tuple[What, ...] = ("query", "key", "value")
-"""The inputs of an attention call. If one of them is edited, the others are handed over too."""
 
 
 Hide = Callable[[HookedCall, int, int], Tensor | None]

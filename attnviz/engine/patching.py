@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from attnviz.errors import UsageError
 
@@ -23,12 +23,64 @@ if TYPE_CHECKING:  # the options name sites and metrics, and --help needs no Num
     from attnviz.records import Input, Kind
 
 What = Literal["output", "query", "key", "value", "pattern", "mlp", "residual"]
-"""The sorts of sites. ``output`` is a head's output before the output projection, ``pattern`` its
-attention weights, ``mlp`` what a feed-forward block adds, ``residual`` the stream entering a layer.
+"""The sorts of sites; what each of them is stands in ``SITES``."""
+
+Into = Literal["query", "key", "value"]
+"""The sorts that enter an attention call."""
+
+Hook = Literal["output", "input", "weights", "block"]
+"""Where in a layer a site is replaced, and thereby which models have it; NumPy stacks have all.
+
+``output``: where heads' outputs meet, in every model. ``input``: what enters an attention call, in
+models that look their attention up. ``weights``: at the softmax, unless a fused kernel of the
+model's own computes it. ``block``: what enters a block or leaves a part of it, in models whose
+layers are blocks in a list.
 """
 
-WHOLE_LAYER: frozenset[What] = frozenset({"mlp", "residual"})
+
+class SiteSort(NamedTuple):
+    """One sort of site.
+
+    words: what is patched, for a sentence. hook: where it is replaced.
+    shared: True if the query heads of a group share it. by_place: True if a value depends on its
+        token's position, and means something else at another position.
+    last: True if all tokens together carry everything, so that only the last one is patched unless
+        others are chosen.
+    note: what the help adds to the name. lead: what a sentence says before the name of a place.
+    """
+
+    words: str
+    hook: Hook
+    shared: bool = False
+    by_place: bool = False
+    last: bool = False
+    note: str = ""
+    lead: str = ""
+
+
+SITES: Mapping[What, SiteSort] = {
+    "output": SiteSort("head outputs", "output"),
+    "query": SiteSort("queries", "input", by_place=True),
+    "key": SiteSort("keys", "input", shared=True, by_place=True),
+    "value": SiteSort("values", "input", shared=True),
+    "pattern": SiteSort(
+        "attention patterns", "weights", by_place=True, note=" (attention weights)"
+    ),
+    "mlp": SiteSort("MLP outputs", "block", lead="The MLP of "),
+    "residual": SiteSort("residual stream", "block", last=True, note=" stream"),
+}
+"""Everything that is known of a sort of site: heads' outputs before the output projection, the
+inputs of an attention call, its weights, what a feed-forward block adds, the stream that enters a
+layer. A new sort is a row here, and its hook for torch (``transformers_points``) and for NumPy
+(``attention.growing``)."""
+
+WHOLE_LAYER: frozenset[What] = frozenset(
+    what for what, sort in SITES.items() if sort.hook == "block"
+)
 """The sorts that exist once in a layer; each head has its own of all others."""
+
+ATTENDED: tuple[Into, ...] = get_args(Into)
+"""The inputs of an attention call. If one of them is edited, the others are handed over too."""
 
 Direction = Literal["denoise", "noise"]
 """``denoise``: activations of the clean run go into the corrupt run; ``noise``: the other way."""

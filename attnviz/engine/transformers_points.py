@@ -29,7 +29,6 @@ from attnviz.engine.attention_calls import (
 )
 from attnviz.engine.forward_pass import ForwardPass
 from attnviz.engine.hook_points import (
-    ATTENDED,
     CallCounter,
     Function,
     Hide,
@@ -41,7 +40,7 @@ from attnviz.engine.hook_points import (
     linear_maps,
 )
 from attnviz.engine.passes import WatchedCall, encoder_modules, watched
-from attnviz.engine.patching import What
+from attnviz.engine.patching import ATTENDED, SITES, What
 from attnviz.errors import UnsupportedError
 from attnviz.models.attention_interface import uses_interface
 from attnviz.records import Input, Kind
@@ -207,7 +206,8 @@ class _Projections(_Points):
 
     @contextmanager
     def editing(self, counter: CallCounter, inside: frozenset[What]) -> Iterator[None]:
-        name, unseen = type(self._model).__name__, sorted(inside - {"pattern"})
+        name = type(self._model).__name__
+        unseen = sorted(what for what in inside if SITES[what].hook != "weights")
         if unseen:
             raise UnsupportedError(
                 f"{name} computes attention by itself: of its heads only output and pattern can be "

@@ -230,6 +230,14 @@ DESCRIBED = (*STATISTICS, *(name for name in of_family("statistic") if name not 
 OF_ONE_TEXT = (*of_family("position", "identity"), *_ALWAYS)
 """The measures that a single short text can show."""
 
+# fmt: off
+Sorting = Literal[
+    "previous", "first", "self", "next", "duplicate", "induction", "entropy", "normalised_entropy",
+    "distance", "confidence",
+]
+# fmt: on
+"""The same names, which editors offer for ``attnviz.heads(sort=...)``."""
+
 
 def label_named(name: str) -> Measure:
     """Return the label of this name; an unknown name is a user's own relation, letter ``r``."""

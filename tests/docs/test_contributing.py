@@ -78,10 +78,7 @@ def test_a_command(copied: Path, python: Callable[..., str]) -> None:
     write_below(copied / "attnviz/api/looking.py", "if TYPE_CHECKING:\n", f"    {report}\n")
     line = '        "entropy": "Show how evenly each head attends.",\n'
     write_below(copied / "attnviz/cli/app.py", '    "Look": {\n', line)
-    public = copied / "attnviz" / "__init__.py"
-    write_below(public, '"attnviz.api.looking": (', '"entropy", ')
-    exported = "    from attnviz.api.looking import entropy as entropy\n"
-    write_below(public, "if TYPE_CHECKING:\n", exported)
+    write_below(copied / "attnviz/api/looking.py", "__all__ = [", '"entropy", ')
 
     printed = json.loads(python(command_line("entropy", TEXT, "--head", "L0H1", "--json")))
     (head,) = printed["heads"]

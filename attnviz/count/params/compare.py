@@ -14,8 +14,8 @@ from attnviz.count.params.words import (
     count,
     factor,
     operations,
+    percentage,
     run_words,
-    share,
     short,
 )
 from attnviz.draw.document import Column, Row, Table
@@ -288,7 +288,7 @@ def _share_rows(costs: Sequence[CostReport]) -> Iterator[Row]:
         if any(numbers):
             yield Row([label, *(count(number) if number else "–" for number in numbers)])
             pairs = zip(numbers, totals, strict=True)
-            shares = [share(part, whole) if part else "" for part, whole in pairs]
+            shares = [percentage(part, whole) if part else "" for part, whole in pairs]
             yield Row(["", *shares], tone="faint")
     yield Row(["total", *map(count, totals)], tone="strong")
     active = [cost.parameters.active for cost in costs]

@@ -42,9 +42,9 @@ from attnviz.count.params.words import (
     finding,
     heading_words,
     origin_lines,
+    percentage,
     readings,
     run_words,
-    share,
     short,
     title_words,
 )
@@ -214,13 +214,13 @@ def _built(built: BuiltCount) -> _Content:
     """Return a model that was built: its parts, which add up to the total, and its memory."""
     columns = (Column("part", right=False), Column("parameters"), Column("share", keep=6))
     rows = [
-        Row((name, count(number), share(number, built.total)), bar=(number, built.total))
+        Row((name, count(number), percentage(number, built.total)), bar=(number, built.total))
         for name, number in built.parts
     ]
     rest = built.total - sum(number for _, number in built.parts)
     if rest:
-        rows.append(Row(("outside these", count(rest), share(rest, built.total))))
-    total = (count(built.total), share(built.total, built.total))
+        rows.append(Row(("outside these", count(rest), percentage(rest, built.total))))
+    total = (count(built.total), percentage(built.total, built.total))
     rows.append(Row(("total", *total), tone="strong", ruled=True))
     memory = [fact("weights", bytes_text(built.weight_bytes), dtype_words(built))]
     if built.buffers:

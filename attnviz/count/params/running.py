@@ -10,15 +10,9 @@ from attnviz.count.params.counting.cost import CostReport, count_cost
 from attnviz.count.params.parts import main_attention
 from attnviz.count.params.specs import AttentionSpec
 from attnviz.count.params.tables import LM_HEAD, TINTS
-from attnviz.count.params.words import (
-    bytes_text,
-    count,
-    counted,
-    operations,
-    run_words,
-    share,
-)
+from attnviz.count.params.words import bytes_text, count, operations, percentage, run_words
 from attnviz.draw.document import Column, Row, Table
+from attnviz.draw.numbers import counted
 
 LENGTHS = (-4, -2, -1, 0, 1, 2, 3, 4)
 FEW_LENGTHS = (-2, 0, 1, 2)
@@ -247,7 +241,7 @@ def _flops(cost: CostReport, formulas: bool) -> list[Row]:
         ("other", "other", flops.other, ""),
     ):
         if number:
-            notes = [share(number, flops.total_visible) + more]
+            notes = [percentage(number, flops.total_visible) + more]
             notes += written[role] if formulas and not (masked and role == "scores") else []
             facts.append(fact(label, operations(number), "; ".join(notes), 2))
     if masked:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from attnviz.count.params.cases import Case
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.counting.serving import CardFit
-from attnviz.count.params.words import beyond, bytes_text, count, counted, run_words
+from attnviz.count.params.words import beyond, bytes_text, count, run_words
 from attnviz.draw.document import Column, Facts, Note, Part, Row, Table
+from attnviz.draw.numbers import counted
 
 _MOST_NAMED = 4
 _MOST_CASES = 6

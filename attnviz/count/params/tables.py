@@ -16,7 +16,7 @@ from attnviz.count.params.parts import (
     part_lines,
 )
 from attnviz.count.params.specs import ExpertsSpec, FeedForwardSpec
-from attnviz.count.params.words import count, layer_span, share, short
+from attnviz.count.params.words import count, layer_span, percentage, short
 from attnviz.draw.document import Column, Row, Table, Tint
 
 _MANY = 3
@@ -70,10 +70,10 @@ def parameter_table(cost: CostReport, formulas: bool = False) -> Table:
             name = line.stack
             rows.append(Row([name, *[""] * 5], tone="strong"))
         rows.append(_part_row(line, parameters.total, formulas, several, alone))
-    last = ("total", "", "", "", count(parameters.total), share(1, 1))
+    last = ("total", "", "", "", count(parameters.total), percentage(1, 1))
     rows.append(Row(last, tone="strong", ruled=True, below=(_sum(cost),) if formulas else ()))
     if parameters.active != parameters.total:
-        active = share(parameters.active, parameters.total)
+        active = percentage(parameters.active, parameters.total)
         cells = ("active a token", "", "", "", count(parameters.active), active)
         rows.append(Row(cells, tone="strong"))
     buffers: Counter[str] = Counter()
@@ -113,7 +113,7 @@ def _part_row(line: PartLine, whole: int, formulas: bool, several: bool, alone: 
         "" if line.per_head is None else count(line.per_head),
         each if line.layers else "",
         count(line.number),
-        share(line.number, whole),
+        percentage(line.number, whole),
     )
     return Row(
         cells,
@@ -207,12 +207,13 @@ def brief_parameter_table(cost: CostReport) -> Table:
     if any(stack.head is not None and stack.head.tied for stack in cost.spec.stacks):
         roles[0] = (*roles[0][:3], f"also the {LM_HEAD} (tied)")
     rows = [
-        Row((label, short(number), share(number, total), note), (number, total), TINTS[role])
+        Row((label, short(number), percentage(number, total), note), (number, total), TINTS[role])
         for role, label, number, note in roles
         if 1000 * number >= total  # smaller details are shown by --full only
     ]
     if parameters.active != total:
-        cells = ("active a token", short(parameters.active), share(parameters.active, total), "")
+        active = parameters.active
+        cells = ("active a token", short(active), percentage(active, total), "")
         rows.append(Row(cells, tone="strong"))
     return Table(columns, [row._replace(depth=1) for row in rows])
 

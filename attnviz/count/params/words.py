@@ -14,6 +14,7 @@ from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.counting.parameters import GroupCount
 from attnviz.count.params.parts import attention_only, main_attention, main_group
 from attnviz.count.params.specs import AttentionSpec, ExpertsSpec
+from attnviz.draw.numbers import counted
 
 _SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 _SCALES = ("", "k", "M", "G", "T", "P", "E")
@@ -27,11 +28,6 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
-def counted(number: int, noun: str) -> str:
-    """Write a number with its noun, such as ``1 layer`` or ``4,096 tokens``."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
 def _rounded(part: int, whole: int, decimals: int) -> str:
     """Return ``part / whole`` rounded half up; exact however large the two are."""
     scaled = (2 * part * 10**decimals + whole) // (2 * whole)
@@ -39,7 +35,7 @@ def _rounded(part: int, whole: int, decimals: int) -> str:
     return f"{left:,}.{right:0{decimals}d}" if decimals else f"{left:,}"
 
 
-def share(part: int, whole: int) -> str:
+def percentage(part: int, whole: int) -> str:
     """Write a part of a whole such as ``25.0%``; a dash if the whole is zero."""
     if not whole:
         return "–"
@@ -285,11 +281,11 @@ def _sharing(spec: AttentionSpec) -> Iterator[str]:
         full = spec.heads * (spec.head_dim + spec.value_dim)
         yield (
             f"A token is kept as one vector of {count(held)} numbers a layer instead of "
-            f"{count(full)} for all heads: {share(full - held, full)} of the cache is saved."
+            f"{count(full)} for all heads: {percentage(full - held, full)} of the cache is saved."
         )
     elif spec.kv_heads != spec.heads:
         group = spec.heads // spec.kv_heads
-        saved = share(spec.heads - spec.kv_heads, spec.heads)
+        saved = percentage(spec.heads - spec.kv_heads, spec.heads)
         yield (
             f"{count(group)} query heads share one key/value head: the cache keeps "
             f"{count(spec.kv_heads)} heads instead of {count(spec.heads)}, {saved} less."

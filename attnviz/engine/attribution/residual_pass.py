@@ -57,7 +57,6 @@ from attnviz.engine.attribution.followed import (
 )
 from attnviz.engine.attribution.parts import PartKind
 from attnviz.engine.hook_points import (
-    ATTENDED,
     Function,
     FunctionWatch,
     HookedCall,
@@ -66,7 +65,7 @@ from attnviz.engine.hook_points import (
     hooked,
 )
 from attnviz.engine.patchable import PatchableModel
-from attnviz.engine.patching import What
+from attnviz.engine.patching import ATTENDED, What
 
 
 @dataclass(eq=False)

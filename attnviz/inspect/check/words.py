@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from attnviz.draw.labels import cut, short_name, visible
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.inspect.check.records import Bounds, CheckReport, Outcome
 
 _NAMED, _NAME = 2, 40

@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.numbers import NumberScale
+from attnviz.draw.numbers import NumberScale, counted
 from attnviz.draw.palette import STEPS
-from attnviz.draw.provenance import counted, notes_group
+from attnviz.draw.provenance import notes_group
 from attnviz.draw.signed import signed_scale
 from attnviz.inspect.diff.records import ChangedMaps, DiffReport, HeadChange
 from attnviz.inspect.diff.words import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.engine.effects import Variant
 from attnviz.engine.head_run import Head
 from attnviz.engine.probing import Probing, open_probing

@@ -15,7 +15,7 @@ from attnviz.engine.head_run import Head
 from attnviz.errors import LoadError
 from attnviz.inspect.diff.records import HeadState
 from attnviz.inspect.patterns.data import SCHEMA as PATTERNS
-from attnviz.inspect.patterns.data import head_of
+from attnviz.inspect.patterns.data import read_scores
 from attnviz.reading import (
     RESULT_BYTES,
     damaged,
@@ -96,7 +96,7 @@ def _saved(path: Path, command: Any, data: dict[str, Any]) -> SavedResult:
 
 
 def _pattern_state(entry: dict[str, Any]) -> HeadState:
-    found = head_of(entry)
+    found = read_scores(entry)
     return HeadState(found.label, found.scores, found.intervals)
 
 

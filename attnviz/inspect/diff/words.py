@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator
 
 from attnviz.draw.labels import short_name
-from attnviz.draw.provenance import counted, shape_words, share
+from attnviz.draw.numbers import counted
+from attnviz.draw.provenance import shape_words, share
 from attnviz.inspect.diff.records import DiffReport, HeadChange, HeadState, Move
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.registry import label_named

@@ -31,7 +31,9 @@ class Pane(Widget):
         self._drawn_for: geometry.Size | None = None
 
     def lines(self, columns: int, rows: int) -> Sequence[Line]:
-        """Return the lines to show, in at most so many columns and rows."""
+        """Return the lines to show, in at most so many columns and rows; every pane has its own."""
+        # Textual's widgets have a metaclass of their own, which no ABC can share, and its
+        # ``query`` takes no abstract class.
         raise NotImplementedError
 
     def show(self, view: View, theme: Theme) -> None:

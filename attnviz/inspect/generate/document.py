@@ -10,11 +10,11 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label, token_labels, word_label
+from attnviz.draw.numbers import counted
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import (
     LONGEST_FINDING,
     advised,
-    counted,
     fits_two_lines,
     known_text,
     label_source,

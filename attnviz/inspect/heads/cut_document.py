@@ -8,7 +8,8 @@ import numpy as np
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_label, word_label
-from attnviz.draw.provenance import advised, counted, model_words, named, notes_group
+from attnviz.draw.numbers import counted
+from attnviz.draw.provenance import advised, model_words, named, notes_group
 from attnviz.engine.likely import Likely
 from attnviz.inspect.heads.cut import CutPrediction, CutReport
 from attnviz.measures.words import Word

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attnviz.errors import UsageError
+from attnviz.options import Options, argument, option
 from attnviz.reading import PACKAGED
 from attnviz.texts import read_rows
 
@@ -42,6 +45,33 @@ class PromptPairs(NamedTuple):
     def place(self, index: int) -> str:
         """Return how a message names a pair: nothing, or ``pair 3 (line 4): ``."""
         return f"pair {index + 1} (line {self.lines[index]}): " if self.lines else ""
+
+
+@dataclass(frozen=True)
+class PromptPair(Options):
+    """Two prompts, or many pairs."""
+
+    clean: str | None = argument(
+        "[CLEAN]",
+        "Prompt that shows the behaviour, in quotes (default: 40 built-in pairs).",
+        words=True,
+    )
+    corrupt: str | None = argument(
+        "[CORRUPT]", "The same prompt with another answer, of as many tokens.", words=True
+    )
+    pairs: Path | PromptPairs | None = option(
+        "FILE",
+        "Many pairs: JSON lines or CSV with clean, corrupt and, if wanted, answer and foil; - "
+        "reads standard input.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        pairs: Any = self.pairs
+        if isinstance(pairs, str | os.PathLike):
+            object.__setattr__(self, "pairs", Path(pairs))
+        elif pairs is not None and not isinstance(pairs, PromptPairs):
+            object.__setattr__(self, "pairs", given_pairs(pairs))
 
 
 def read_pairs(

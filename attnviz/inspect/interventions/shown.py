@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from attnviz.draw import document as doc
-from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import counted, label_title
+from attnviz.draw.numbers import NumberScale, counted
+from attnviz.draw.provenance import label_title
 from attnviz.draw.signed import Place, interval_text, layer_grid, ranked_table
 from attnviz.inspect.interventions.means import Mean
 from attnviz.records import HeadLabel

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.engine.effects import Scores
 from attnviz.engine.patching import PatchScores
 from attnviz.errors import LoadError

@@ -42,7 +42,7 @@ def _head(entry: PatternScores) -> dict[str, Any]:
     return found
 
 
-def head_of(facts: Mapping[str, Any]) -> PatternScores:
+def read_scores(facts: Mapping[str, Any]) -> PatternScores:
     """Return the label, the scores and the intervals of a head that ``patterns_data`` wrote.
 
     Raises KeyError, TypeError or ValueError for anything else.

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from attnviz.draw import document as doc
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.numbers import counted
+from attnviz.draw.provenance import model_words
 from attnviz.inspect.patterns.data import patterns_rows
 from attnviz.inspect.patterns.grids import label_grid, label_tint, score_grid
 from attnviz.inspect.patterns.records import Example, PatternReport, PatternScores
@@ -18,11 +19,11 @@ from attnviz.inspect.patterns.words import (
     found_labels,
     gaps,
     interval,
-    percent,
     plain,
     provenance_words,
     reading,
     score,
+    share_of_texts,
     short,
     signed,
     size_words,
@@ -221,7 +222,7 @@ def _ranking(
     if everyone:
         columns[doc.Column("label", right=False)] = [_said(entry) for entry in heads]
     elif any(entry.agreement is not None for entry in heads):  # a single text gives none
-        columns[doc.Column("in agreement")] = [percent(entry.agreement) for entry in heads]
+        columns[doc.Column("in agreement")] = [share_of_texts(entry.agreement) for entry in heads]
     columns[doc.Column("above chance")] = [signed(_margin(entry, name)) for entry in heads]
     for other, title in _BESIDE.get(name, {}).items():
         if any(entry.scores.get(other) is not None for entry in heads):

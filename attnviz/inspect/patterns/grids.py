@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attnviz.draw.document import Cell, HeadGrid, Key, Scale, Tint, Words
+from attnviz.draw.numbers import counted
 from attnviz.draw.palette import STEPS, shades
-from attnviz.draw.provenance import counted
 from attnviz.inspect.patterns.records import PatternReport, PatternScores
 from attnviz.inspect.patterns.words import score, short
 from attnviz.measures.registry import label_named

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from attnviz.draw.provenance import LONGEST_FINDING, counted, spoken_date
+from attnviz.draw.numbers import counted, whole_percent
+from attnviz.draw.provenance import LONGEST_FINDING, spoken_date
 from attnviz.inspect.patterns.records import PatternReport, PatternScores, Probe
 from attnviz.measures.registry import BASES, View, label_named
 from attnviz.records import SINKS, Source
@@ -43,9 +44,9 @@ def signed(value: float | None) -> str:
     return NOT_MEASURED if value is None else _bare(f"{value:+.3f}")
 
 
-def percent(value: float | None) -> str:
+def share_of_texts(value: float | None) -> str:
     """Return a share of texts, such as ``92%``."""
-    return NOT_MEASURED if value is None else f"{value:.0%}"
+    return NOT_MEASURED if value is None else whole_percent(value)
 
 
 def interval(entry: PatternScores, name: str) -> str:
@@ -206,7 +207,7 @@ def _watched_finding(report: PatternReport, watch: str) -> str:
         pairs = behind(ranked[0], watch)
         return (
             f"{said} cannot be tested: a fixed offset explains "
-            f"{percent(report.untestable[watch])} of {pairs}."
+            f"{whole_percent(report.untestable[watch])} of {pairs}."
         )
     best, labelled = ranked[0], len(report.labelled(watch))
     ends = interval(best, watch)
@@ -247,7 +248,9 @@ def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False
 
 
 def _untestable(rates: Mapping[str, float]) -> str:
-    found = ", ".join(f"{label_named(name).said} {percent(rate)}" for name, rate in rates.items())
+    found = ", ".join(
+        f"{label_named(name).said} {whole_percent(rate)}" for name, rate in rates.items()
+    )
     return (
         "cannot be tested: on so few or so regular pairs even a perfect head is not clear of a "
         f"fixed offset, which explains {found}"

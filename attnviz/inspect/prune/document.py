@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from attnviz.draw import document as doc
-from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.numbers import NumberScale, counted
+from attnviz.draw.provenance import model_words
 from attnviz.inspect.prune.records import PruneReport
 
 _METHODS = {"exact": "Δ loss when ablated alone", "gradient": "gradient, a first-order estimate"}

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_labels
-from attnviz.draw.provenance import advised, counted, model_words, named, notes_group, share
+from attnviz.draw.numbers import counted
+from attnviz.draw.provenance import advised, model_words, named, notes_group, share
 from attnviz.inspect.rollout.records import RolloutReport
 from attnviz.measures.sinks import without_sink
 

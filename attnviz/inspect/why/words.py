@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from attnviz.draw.document import Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, token_label, token_labels
-from attnviz.draw.provenance import (
-    counted,
-    fits_two_lines,
-    known_text,
-    listed,
-    model_words,
-    named,
-    share,
-)
+from attnviz.draw.numbers import counted, listed
+from attnviz.draw.provenance import fits_two_lines, known_text, model_words, named, share
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.measures.bootstrap import LEAST_TEXTS

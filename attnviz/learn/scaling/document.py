@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from attnviz.draw import document as doc
-from attnviz.draw.numbers import percent
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.numbers import counted, percent
+from attnviz.draw.provenance import model_words
 from attnviz.learn.scaling.records import (
     BIN_EDGES,
     MEASURES,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from attnviz.draw.numbers import percent
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted, percent
 from attnviz.learn.scaling.records import Estimate, ScalingCase, ScalingReport
 
 LABELS = {

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from attnviz.draw import document as doc
+from attnviz.draw.numbers import counted
 from attnviz.draw.palette import series_tint
-from attnviz.draw.provenance import counted, share
+from attnviz.draw.provenance import share
 from attnviz.draw.scale import weight_steps
 from attnviz.learn.sweep.findings import details, finding, nats
 from attnviz.learn.sweep.records import PatternScore, Reference, SweepModel, SweepReport, SweepTask

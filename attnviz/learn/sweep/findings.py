@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from itertools import combinations
 
-from attnviz.draw.provenance import counted, share
+from attnviz.draw.numbers import counted
+from attnviz.draw.provenance import share
 from attnviz.learn.sweep.records import Spread, SweepModel, SweepReport
 
 _SIGNIFICANT = 0.05

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.interrupts import between_steps
 from attnviz.learn.sweep.document import curves_plot
 from attnviz.learn.sweep.findings import nats

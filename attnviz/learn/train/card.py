@@ -11,7 +11,7 @@ from pathlib import Path
 from attnviz import __version__
 from attnviz.draw.document import Column, Row, Say, Table
 from attnviz.draw.markdown import part_markdown
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.learn.train.document import scores_table
 from attnviz.learn.train.recipe import Card, Recipe
 from attnviz.learn.train.records import TrainReport

@@ -9,8 +9,8 @@ from functools import partial
 from itertools import pairwise
 
 from attnviz.draw import document as doc
-from attnviz.draw.numbers import short_number
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.numbers import counted, short_number
+from attnviz.draw.provenance import model_words
 from attnviz.learn.train.records import (
     CLEARLY,
     LEAST_STEPS,

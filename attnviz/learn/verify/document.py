@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.numbers import counted
+from attnviz.draw.provenance import model_words
 from attnviz.draw.theme import Tone
 from attnviz.learn.verify.records import MOST, Check, ComputationStep, Matrix, Verdict, VerifyReport
 from attnviz.learn.verify.words import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import Choice, attention_kind, written_targets
@@ -18,8 +18,7 @@ from attnviz.engine.effects import ScanOptions, Unit, Variant
 from attnviz.engine.scan.run import Scan, inputs_of, open_scan
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
-from attnviz.inspect.interventions.ablate.request import AblateRequest
-from attnviz.inspect.interventions.ablate.words import UNITS
+from attnviz.inspect.interventions.ablate.request import UNITS, AblateRequest
 from attnviz.inspect.interventions.study import model_identity
 from attnviz.measures.bootstrap import copies_note
 from attnviz.models.model import Model, NumpyModel

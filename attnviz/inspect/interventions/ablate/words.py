@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 
 from attnviz.draw.document import Facts, Part, Quote, Words
-from attnviz.draw.provenance import counted, listed, model_words
+from attnviz.draw.numbers import counted, listed
+from attnviz.draw.provenance import model_words
 from attnviz.engine.effects import METRICS
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.ablate.request import UNITS
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.shown import incomplete
-
-UNITS = {"head": "head", "kv-head": "key/value head", "layer": "layer"}
 
 _AS_MUCH = 0.8
 """The share of a head's effect from which a random direction is said to do as much."""

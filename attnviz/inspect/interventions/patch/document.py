@@ -11,8 +11,8 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
 from attnviz.draw.labels import token_labels
-from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import advised, counted, known_text, notes_group
+from attnviz.draw.numbers import NumberScale, counted
+from attnviz.draw.provenance import advised, known_text, notes_group
 from attnviz.draw.signed import signed_grid, signed_scale
 from attnviz.inspect.interventions.patch.records import METRICS, PatchEffect, PatchReport
 from attnviz.inspect.interventions.patch.words import (

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.capture import Choice, attention_kind
 from attnviz.engine.patching import (
+    SITES,
     WHOLE_LAYER,
     Patch,
     PatchMethod,
@@ -31,7 +32,6 @@ from attnviz.inspect.interventions.pairs import (
 )
 from attnviz.inspect.interventions.patch.records import AskedToken
 from attnviz.inspect.interventions.patch.request import At, PatchRequest
-from attnviz.inspect.interventions.patch.words import WHAT
 from attnviz.inspect.interventions.prompts import PromptPairs, Prompts
 from attnviz.inspect.interventions.study import model_identity
 from attnviz.measures.bootstrap import copies_note
@@ -275,7 +275,7 @@ def _announce(
         rounds += request.each_token * len(pairs[0].corrupt) * MOST_FOLLOWED / len(places)
         return seconds(model, rounds * sum(runs) / len(runs), len(places))
 
-    watch.expect(f"patching {WHAT[request.what]} of {units}{many}", expected)
+    watch.expect(f"patching {SITES[request.what].words} of {units}{many}", expected)
 
 
 def _asked(

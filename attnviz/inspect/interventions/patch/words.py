@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from attnviz.draw.document import Facts, Part, Words
 from attnviz.draw.labels import token_label
-from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.numbers import counted, whole_percent
+from attnviz.draw.provenance import model_words
+from attnviz.engine.patching import SITES
 from attnviz.inspect.interventions.patch.records import (
     METRICS,
     AskedToken,
@@ -16,15 +18,6 @@ from attnviz.inspect.interventions.shown import incomplete
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.records import Tokens
 
-WHAT = {
-    "output": "head outputs",
-    "query": "queries",
-    "key": "keys",
-    "value": "values",
-    "pattern": "attention patterns",
-    "mlp": "MLP outputs",
-    "residual": "residual stream",
-}
 _AT = {"all": "", "last": " at the last token", "changed": " at the tokens that differ"}
 
 _NAMED = 2
@@ -50,7 +43,7 @@ def pair_count(report: PatchReport) -> str:
 def _patched(report: PatchReport) -> str:
     arrow = "clean → corrupt" if report.direction == "denoise" else "corrupt → clean"
     at = " by token" if report.by_token is not None and report.whole_layers else _AT[report.at]
-    return f"{WHAT[report.what]}{at}, {arrow}"
+    return f"{SITES[report.what].words}{at}, {arrow}"
 
 
 def _amount(report: PatchReport) -> str:
@@ -97,14 +90,14 @@ def _answer(report: PatchReport) -> str:
     if 1 < len(report.pairs) < LEAST_TEXTS:
         lead += f"{len(report.pairs)} pairs are too few for intervals. "
     if report.method == "gradient":
-        best = [f"{report.names(e)} {percent(e.gradient)}" for e in report.ranking(_NAMED)]
+        best = [f"{report.names(e)} {whole_percent(e.gradient)}" for e in report.ranking(_NAMED)]
         return f"{lead}Largest estimates: {' and '.join(best)}; nothing was patched."
     if report.together is not None:
         total = sum(_alone(report, report.together))
-        names, share = report.names(report.together), percent(report.together.share.value)
+        names, share = report.names(report.together), whole_percent(report.together.share.value)
         return (
             f"{lead}{names} together carry {share} of {carried}; "
-            f"singly they add up to {percent(total)}."
+            f"singly they add up to {whole_percent(total)}."
         )
     tokens = report.by_token
     if report.what == "residual" and tokens is not None and tokens.predicts in tokens.tokens:
@@ -123,21 +116,21 @@ def _answer(report: PatchReport) -> str:
     if first.share.value > 1:
         apart = abs(report.clean_metric - report.corrupt_metric)
         carried += f" of {apart:.2g} {METRICS[report.metric].unit}"
-    mlp = "The MLP of " * (report.what == "mlp")
-    said = f"{mlp}{report.names(first)} carries {percent(first.share.value)} of {carried}"
+    place = SITES[report.what].lead + report.names(first)
+    said = f"{place} carries {whole_percent(first.share.value)} of {carried}"
     if tokens is not None:
         return f"{lead}{said}{_at_token(report, first)}."
     said += _base(first, True)
-    more = [f", {report.names(e)} {percent(e.share.value)}{_base(e)}" for e in others]
+    more = [f", {report.names(e)} {whole_percent(e.share.value)}{_base(e)}" for e in others]
     (most, *_) = report.ranking(1)
     if most.share.value < 0 and not report.ranks:
-        more = [f"; {report.names(most)} opposes it ({percent(most.share.value)})"]
+        more = [f"; {report.names(most)} opposes it ({whole_percent(most.share.value)})"]
     return f"{lead}{said}{''.join(more)}."
 
 
 def _base(effect: PatchEffect, named: bool = False) -> str:
     base = effect.share.base_rate
-    return "" if base is None else f" ({percent(base)}{' from an unrelated prompt' * named})"
+    return "" if base is None else f" ({whole_percent(base)}{' from an unrelated prompt' * named})"
 
 
 def _at_token(report: PatchReport, best: PatchEffect) -> str:
@@ -147,7 +140,7 @@ def _at_token(report: PatchReport, best: PatchEffect) -> str:
         return _base(best, True)
     column = found.values[:, found.places.index(best.places[0])]
     at = int(abs(column).argmax())
-    return f", at {token_name(report, found.tokens[at])} alone {percent(float(column[at]))}"
+    return f", at {token_name(report, found.tokens[at])} alone {whole_percent(float(column[at]))}"
 
 
 def _moves(report: PatchReport, found: TokenEffects) -> str:
@@ -158,7 +151,7 @@ def _moves(report: PatchReport, found: TokenEffects) -> str:
     if reached is None:
         return f"In no layer does {name} carry half of the difference."
     layer = report.name(found.places[reached])
-    return f"On entering {layer}, {name} carries {percent(values[reached])}."
+    return f"On entering {layer}, {name} carries {whole_percent(values[reached])}."
 
 
 def token_name(report: PatchReport, token: int) -> str:
@@ -170,11 +163,6 @@ def base_tokens(report: PatchReport) -> Tokens:
     """Return the prompt of the first pair's base run, which the patches change."""
     pair = report.pairs[0].tokens
     return pair.clean if report.direction == "noise" else pair.corrupt
-
-
-def percent(value: float) -> str:
-    """Write a share such as ``61%``."""
-    return f"{100 * value:.0f}%".replace("-0%", "0%")
 
 
 def _alone(report: PatchReport, joint: PatchEffect) -> list[float]:
@@ -247,7 +235,7 @@ def grid_title(report: PatchReport, brief: bool = False) -> str:
 def token_title(report: PatchReport) -> str:
     """Return the title of the grid of tokens."""
     share = "effect" if report.ratio else f"Δ M, {METRICS[report.metric].unit}"
-    what = WHAT[report.what]
+    what = SITES[report.what].words
     return f"{what[0].upper()}{what[1:]} patched at one token alone ({share})"
 
 
@@ -257,8 +245,8 @@ def joint_words(report: PatchReport, joint: PatchEffect) -> str:
     if not report.ratio:
         unit = METRICS[report.metric].unit
         return f"together {found:+.3f} {unit}, sum of single patches {total:+.3f}"
-    between = f"interactions {percent(found - total)}"
-    return f"together {percent(found)}, sum of single patches {percent(total)}, {between}"
+    carried, singles, between = map(whole_percent, (found, total, found - total))
+    return f"together {carried}, sum of single patches {singles}, interactions {between}"
 
 
 def caveats(report: PatchReport) -> list[str]:

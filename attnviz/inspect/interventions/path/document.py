@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
-from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import counted, model_words, named, notes_group
+from attnviz.draw.numbers import NumberScale, counted, whole_percent
+from attnviz.draw.provenance import model_words, named, notes_group
 from attnviz.draw.signed import signed_scale
-from attnviz.engine.patching import What
-from attnviz.inspect.interventions.patch.words import WHAT, percent
-from attnviz.inspect.interventions.path.path import INTO, Listener, PathReport
+from attnviz.engine.patching import ATTENDED, SITES, Into
+from attnviz.inspect.interventions.path.path import Listener, PathReport
 from attnviz.inspect.interventions.shown import base_rates, effect_grid, effect_table
 from attnviz.measures.words import joined
 
@@ -52,10 +51,10 @@ def path_document(
         doc.Quote("clean", report.text, 8),
         doc.Quote("corrupt", joined(report.pairs[0].corrupt), 8),
     ]
-    shown = [into for into in INTO if _of(report, into)]
+    shown = [into for into in ATTENDED if _of(report, into)]
     grids = [path_grid(report, into) for into in shown]
     bar = signed_scale(_scale(report.listeners), "share", "share")
-    kind = f" {WHAT[report.into]}" if report.into else ""
+    kind = f" {SITES[report.into].words}" if report.into else ""
     return doc.Document(
         f"what reads from a head of {info.name}",
         f"What reads from {report.name(report.sender)} of {info.name}",
@@ -86,7 +85,7 @@ def first_groups(report: PathReport, columns: int) -> list[doc.Group]:
     columns: the width of the screen.
     """
     strongest = report.listeners[0].into
-    order = [strongest, *(into for into in INTO if into != strongest and _of(report, into))]
+    order = [strongest, *(into for into in ATTENDED if into != strongest and _of(report, into))]
     grids: list[doc.HeadGrid] = []
     width = -_GAP
     for into in order:
@@ -120,21 +119,23 @@ def finding(report: PathReport) -> str:
     if not above:
         return f"{lead}{'no' if lead else 'No'} later head clearly reads from {sender}.{end}"
     first, *more = [one for one in above if one.into == above[0].into][:_NAMED]
-    said = f"{sender} makes {percent(first.share.value)} of what differs in {_owned(report, first)}"
-    said += "".join(f", {percent(one.share.value)} in {_owned(report, one, False)}" for one in more)
+    shares = [whole_percent(one.share.value) for one in (first, *more)]
+    said = f"{sender} makes {shares[0]} of what differs in {_owned(report, first)}"
+    for one, share in zip(more, shares[1:], strict=True):
+        said += f", {share} in {_owned(report, one, False)}"
     others = first.share.base_rate
-    rest = "" if others is None else f"; other heads {percent(others)}"
+    rest = "" if others is None else f"; other heads {whole_percent(others)}"
     return f"{lead}{said}{rest}.{end}"
 
 
 def _owned(report: PathReport, one: Listener, whole: bool = True) -> str:
-    return f"{report.name(one.place, one.into)}'s" + (f" {WHAT[one.into]}" if whole else "")
+    return f"{report.name(one.place, one.into)}'s" + (f" {SITES[one.into].words}" if whole else "")
 
 
 # Grid and ranking ----------------------------------------------------------------------------
 
 
-def _of(report: PathReport, into: What) -> list[Listener]:
+def _of(report: PathReport, into: Into) -> list[Listener]:
     return [one for one in report.listeners if one.into == into]
 
 
@@ -142,13 +143,13 @@ def _scale(listeners: Sequence[Listener]) -> NumberScale:
     return NumberScale.over(one.share.value for one in listeners)
 
 
-def path_grid(report: PathReport, into: What) -> doc.HeadGrid:
+def path_grid(report: PathReport, into: Into) -> doc.HeadGrid:
     """Return a grid of the sender's share in one input of every later head; all have one scale."""
     found = _of(report, into)
     grid = effect_grid(
         {one.place: one.share for one in found},
         _scale(report.listeners),
-        f"share of their {WHAT[into]}",
+        f"share of their {SITES[into].words}",
         lambda column: f"{report.letter(into)}{column + report.index_base}",
         base=report.index_base,
     )
@@ -168,6 +169,6 @@ def path_table(report: PathReport, most: int) -> doc.Table:
             (f"share{scale.times}", [scale.text(one.value) for one in found]),
             base_rates("other heads", found, scale),
             ("explained", [f"{one.explained:.2f}" for one in shown]),
-            ("differs", [percent(one.moved) for one in shown]),
+            ("differs", [whole_percent(one.moved) for one in shown]),
         ],
     )

@@ -17,12 +17,12 @@ from attnviz.draw.signed import Place
 from attnviz.draw.values import table_of
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.paths import path_effects
-from attnviz.engine.patching import PathEffects, What
+from attnviz.engine.patching import ATTENDED, SITES, Into, PathEffects
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.means import Mean, intervals
 from attnviz.inspect.interventions.pairs import TokenPair, decoder_text, encode_pair, fitting
-from attnviz.inspect.interventions.patch.request import PathRequest
+from attnviz.inspect.interventions.path.request import PathRequest
 from attnviz.inspect.interventions.prompts import PromptPairs
 from attnviz.inspect.interventions.shown import place_name
 from attnviz.models.model import Model, NumpyModel, require_number
@@ -35,9 +35,6 @@ from attnviz.records import UNWATCHED, Kind, ModelInfo, Provenance, Watch
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
-
-INTO: tuple[What, ...] = ("query", "key", "value")
-"""The inputs of a head that another head can write to."""
 
 _BUILT_IN_STEP = 4
 """Only every fourth of the built-in pairs is used: they are enough for an interval."""
@@ -52,7 +49,7 @@ class Listener(NamedTuple):
     before the later head. moved: ‖Δ‖ over the norm in the clean run.
     """
 
-    into: What
+    into: Into
     place: Place
     share: Mean
     explained: float
@@ -71,7 +68,7 @@ class PathReport(Report, Provenance):
     sender: Place
     pairs: tuple[TokenPair, ...]
     listeners: tuple[Listener, ...]
-    into: What | None
+    into: Into | None
     top: int = 8
 
     command = "path"
@@ -92,13 +89,13 @@ class PathReport(Report, Provenance):
 
         return path_document(self, explain=explain, hints=hints)
 
-    def name(self, place: Place, into: What | None = None) -> str:
+    def name(self, place: Place, into: Into | None = None) -> str:
         """Return a name such as ``L2H5``, or ``L2KV1`` for keys and values that heads share."""
         return place_name(place, self.letter(into), self.index_base)
 
-    def letter(self, into: What | None) -> str:
+    def letter(self, into: Into | None) -> str:
         """Return the letters before a head's number; into: an input, None for the head itself."""
-        shared = into in ("key", "value") and self.model.kv_heads < self.model.heads
+        shared = into and SITES[into].shared and self.model.kv_heads < self.model.heads
         return "KV" if shared else "H"
 
 
@@ -193,21 +190,21 @@ def _sender(model: Model, head: str, base: int) -> Place:
 
 
 def _listeners(
-    found: Sequence[Sequence[PathEffects]], kind: Kind, into: What | None, seed: int
+    found: Sequence[Sequence[PathEffects]], kind: Kind, into: Into | None, seed: int
 ) -> tuple[Listener, ...]:
     """Return the later heads whose inputs differ between the prompts, the largest share first."""
     made = []
-    for what in INTO if into is None else (into,):
+    for what in ATTENDED if into is None else (into,):
         keys = {key for own, *_ in found for key in own.shares.get(what, {}) if key[0] == kind}
         made += [_listener(found, what, key, seed) for key in keys]
-    made.sort(key=lambda one: (-abs(one.share.value), INTO.index(one.into), one.place))
+    made.sort(key=lambda one: (-abs(one.share.value), ATTENDED.index(one.into), one.place))
     if not made:
         raise UsageError("no later head differs between the prompts: there is nothing to follow")
     return tuple(made)
 
 
 def _listener(
-    found: Sequence[Sequence[PathEffects]], what: What, key: HeadKey, seed: int
+    found: Sequence[Sequence[PathEffects]], what: Into, key: HeadKey, seed: int
 ) -> Listener:
     there = [effects for effects in found if key in effects[0].shares.get(what, {})]
     shares = np.array([effects[0].share(what, key) for effects in there])
