@@ -125,7 +125,7 @@ def output_grid(report: DiffReport) -> doc.HeadGrid | None:
     clear = {change.place for change in report.changes if change.output_changed}
     known = all(map(math.isfinite, values.values()))
     shaded = tested(report, output=True)
-    return _grid(report, values, clear, "Output, 1-cosine", shaded) if known else None
+    return _grid(report, values, clear, "Output, cosine distance", shaded) if known else None
 
 
 def _grid(

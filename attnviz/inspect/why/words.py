@@ -17,6 +17,7 @@ from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.registry import label_named
+from attnviz.measures.words import text_of, word_ranges, word_text, words_of_tokens
 from attnviz.records import Tokens
 
 _LONGEST_TOKEN = 14
@@ -45,9 +46,30 @@ def quoted(text: str) -> str:
 
 
 def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
-    """Return a token and its place, such as ``“Tom” (4)``."""
-    label = cut(token_labels(tokens)[place], _LONGEST_TOKEN)
+    """Return a token and its place, such as ``“Tom” (4)``; of a piece the whole word."""
+    word = words_of_tokens(tokens)[place]
+    label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[place]
+    label = cut(label, _LONGEST_TOKEN)
     return f"“{label}” ({place})" if quotes else f"{label} ({place})"
+
+
+def next_word(tokens: Tokens, position: int, piece: str) -> str:
+    """Return the token predicted behind a position in quotes, with the word that it is part of.
+
+    A piece that ends a word is ``“sail·or”``; one that begins a word of the text ``“sail” of
+    “sailor”``.
+    """
+    last, words = len(tokens) - 1, words_of_tokens(tokens)
+    if position == last and not tokens.special[last]:
+        there = tokens.texts[words[last].start :]
+        longer = Tokens((0,) * (len(there) + 1), (*there, piece), (False,) * (len(there) + 1))
+        if any(text.startswith(" ") for text in there) and not word_ranges(longer)[1:]:
+            return f"“{cut(f'{token_label(text_of(there))}·{piece}', _LONGEST_TOKEN)}”"
+    for place, text in enumerate(tokens.texts):
+        if text == piece and words[place][1:] and words[place].start == place:
+            whole = token_label(word_text(tokens, words[place]))
+            return f"{quoted(piece)} of “{cut(whole, _LONGEST_TOKEN)}”"
+    return quoted(piece)
 
 
 def logits(value: float) -> str:
@@ -146,7 +168,8 @@ def _predicted(report: WhyReport) -> str:
     found, tokens = first.found, first.given.predicted
     at = f" after {placed(tokens, found.position)}" if found.position != len(tokens) - 1 else ""
     token, value = found.top[0]
-    said = f"Next{at}: {quoted(first.words[token])} {probability(value)}."
+    word = next_word(tokens, found.position, first.words[token])
+    said = f"Next{at}: {word} {probability(value)}."
     if first.foil is not None:
         return f"{said} {quoted(first.answer)} over {quoted(first.foil)}:"
     return said if first.predicts_answer else f"{said} For {quoted(first.answer)}:"
