@@ -254,8 +254,8 @@ def explanation(report: DiffReport) -> Iterator[str]:
     )
     yield (
         "output: cosine distance (1 - cosine) between what the head puts out for each token, "
-        "before the output projection. The cosine is taken, not CKA, which needs far more tokens than a few texts "
-        "have; it is blind to length, and means nothing where a model was rotated."
+        "before the output projection. The cosine is taken, not CKA, which needs far more tokens "
+        "than a few texts have; it is blind to length, and means nothing where a model was rotated."
     )
     yield (
         "later layers: a head reads what earlier ones wrote. A change of one head shows in most "

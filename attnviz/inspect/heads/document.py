@@ -21,9 +21,9 @@ from attnviz.draw.values import json_number
 from attnviz.inspect.heads.finding import finding, heading, overview_words
 from attnviz.inspect.heads.first import distinctive, first_groups, label_grid
 from attnviz.inspect.heads.links import (
+    links_of,
     links_table,
     pairs_table,
-    strongest_links,
     word_links,
     word_maps,
 )
@@ -167,9 +167,9 @@ def _single(found: HeadsReport, view: HeadsView) -> Iterator[doc.Group]:
         yield doc.Group([_full(drawn, report, view)])
         return
     yield from _overview(report)
-    links = strongest_links(report, _LINKS, view.sink)
-    if links:
-        yield doc.Group([links_table(report, links, "Strongest links", view.sink)])
+    links = links_of(found, view.sink, _LINKS)
+    if links is not None:
+        yield doc.Group([links])
     title = "The most distinctive heads"
     if report.sorted_by is not None:
         title = f"The first {_DISTINCTIVE} by {report.sorted_by.replace('_', ' ')}"

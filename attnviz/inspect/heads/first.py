@@ -27,12 +27,13 @@ from attnviz.inspect.heads.finding import (
     scored,
 )
 from attnviz.inspect.heads.links import (
+    above_usual,
     attention_from,
+    links_of,
     links_table,
     named_word,
     pairs_table,
     sink_words,
-    strongest_links,
     word_links,
 )
 from attnviz.inspect.heads.pair import pair_table
@@ -126,26 +127,26 @@ def _overview(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> 
         return [_halves(columns, left, _examples(found, view, half, lines))]
     if report.selected and view.values:  # values need the whole width
         maps = _examples(found, view, columns, lines)
-        return [doc.Group(maps), doc.Group(_links(report, view, _LEAST_LINKS), yields=1)]
+        return [doc.Group(maps), doc.Group(_links(found, view, _LEAST_LINKS), yields=1)]
     if report.selected:
-        links = _links(report, view, lines)
+        links = _links(found, view, lines)
         right = _examples(found, view, half, lines)
         return [_halves(columns, right, links) if right else doc.Group(links)]
     grid = _grid(report, half, lines)
     rest = lines - len(grid.rows) - 2 - _lines(grid.title, half) - 2 * bool(grid.key)
     if rest < 0:  # if there are more layers than lines
         right = _examples(found, view, half, lines)
-        return [_halves(columns, _lists(report, view, lines), right)]
+        return [_halves(columns, _lists(found, view, lines), right)]
     if columns < _LEAST_BESIDE:
-        return [doc.Group([grid]), doc.Group(_lists(report, view, rest), yields=1)]
+        return [doc.Group([grid]), doc.Group(_lists(found, view, rest), yields=1)]
     if _INDENT + len(heads) * _CELL > half:
-        below = _halves(columns, _lists(report, view, rest), _examples(found, view, half, rest))
+        below = _halves(columns, _lists(found, view, rest), _examples(found, view, half, rest))
         return [doc.Group([grid]), below._replace(yields=1)]
     right = _examples(found, view, half, lines)
     small = _thumbnails(report, half, lines)
     if small:
-        return [_halves(columns, small, [*right, *_lists(report, view, _MOST_LINKS)])]
-    left = [grid, *_lists(report, view, rest)]
+        return [_halves(columns, small, [*right, *_lists(found, view, _MOST_LINKS)])]
+    left = [grid, *_lists(found, view, rest)]
     return [_halves(columns, left, right, _INDENT + len(heads) * _FULL_CELL)]
 
 
@@ -199,8 +200,9 @@ def _cell(report: HeadsRecord, entry: HeadScores) -> doc.Cell:
     return doc.Cell(strength, tint, score, what.short, tip)
 
 
-def _lists(report: HeadsRecord, view: HeadsView, lines: int) -> list[doc.Part]:
-    """Return a table of heads by label, and the strongest links, in at most ``lines`` lines."""
+def _lists(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
+    """Return a table of heads by label, and the links, in at most ``lines`` lines."""
+    report = found.first
     rows = [
         doc.Row(
             [_counted(each.what), str(each.heads), best_of(report, each)],
@@ -211,8 +213,8 @@ def _lists(report: HeadsRecord, view: HeadsView, lines: int) -> list[doc.Part]:
     columns = [doc.Column("", right=False), doc.Column("heads"), doc.Column("best", right=False)]
     room = lines - len(rows) - 2
     if room < _LEAST_LINKS:  # the finding gives the counts too
-        return _links(report, view, lines)
-    return [doc.Table(columns, rows, least=2), *_links(report, view, room)]
+        return _links(found, view, lines)
+    return [doc.Table(columns, rows, least=2), *_links(found, view, room)]
 
 
 def _counted(what: HeadWords) -> str:
@@ -225,14 +227,15 @@ def _repeats(report: HeadsRecord) -> bool:
     return not report.record.causal or any(score is not None for score in scores)
 
 
-def _links(report: HeadsRecord, view: HeadsView, lines: int) -> list[doc.Part]:
+def _links(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
+    """Return the links between words in at most ``lines`` lines, those that beat chance first."""
+    report = found.first
     note = "" if _repeats(report) else "induction: not testable (no repeats)"
-    count = min(max(lines - 1 - bool(note), 2), _MOST_LINKS)
-    a_head = -(-count // len(report.heads)) if report.selected else 2
-    links = strongest_links(report, count, view.sink, max(a_head, 2))
-    if not links:
+    count = min(max(lines - 2 - bool(note), 2), _MOST_LINKS)
+    table = links_of(found, view.sink, count)
+    if table is None:
         return [doc.Note(note)] if note else []
-    return [links_table(report, links, "strongest links", view.sink)._replace(more=note)]
+    return [table._replace(more=note)]
 
 
 def _ranking(report: HeadsRecord, measure: str, most: int) -> doc.Table:
@@ -293,7 +296,7 @@ def distinctive(found: HeadsReport) -> list[tuple[int, int]]:
     named = [each for each in counts(report) if each.what.finding]
     shown = [each for each in named if not math.isnan(each.what.score)]
     shown.sort(key=lambda each: (report.rests(*each.place), each.what.short == "self"))
-    linking = [link[:2] for link in strongest_links(report, _MOST_MAPS + 1)]
+    linking = [(link.layer, link.head) for link in above_usual(found.agreed_links)]
     lead = [(link.layer, link.head) for link in said_links(found)]
     places = lead, [each.place for each in shown], linking, [each.place for each in named], order
     return [*dict.fromkeys(place for each in places for place in each)]
