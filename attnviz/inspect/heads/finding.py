@@ -29,6 +29,7 @@ from attnviz.inspect.heads.links import (
 from attnviz.inspect.heads.pair import PairLinks
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import variant_names
+from attnviz.measures.registry import said_name
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
 from attnviz.measures.words import word_ranges, word_text
@@ -322,7 +323,7 @@ def _of_order(report: HeadsRecord, measure: str) -> str:
     ]
     listed = ", ".join(f"{name} {value:.2f}" for name, value in known[:_NAMED])
     last = f"; last {known[-1][0]} {known[-1][1]:.2f}" if len(known) > _NAMED else ""
-    return f"By {measure.replace('_', ' ')}: {listed}{last}."
+    return f"By {said_name(measure)}: {listed}{last}."
 
 
 def _of_runs(found: HeadsReport) -> str:

@@ -39,7 +39,7 @@ from attnviz.inspect.heads.links import (
 from attnviz.inspect.heads.pair import pair_table
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import score_words, variant_names
-from attnviz.measures.registry import label_named
+from attnviz.measures.registry import label_named, said_name
 from attnviz.measures.rows import is_punctuation
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import Word, word_ranges
@@ -253,7 +253,7 @@ def _ranking(report: HeadsRecord, measure: str, most: int) -> doc.Table:
         for entry, value in zip(report.heads, values, strict=True)
     ]
     source = label_source((each.label for each in report.heads), "{source}, {date}")
-    names = ("", measure.replace("_", " "), source)
+    names = ("", said_name(measure), source)
     columns = [doc.Column(name, right=bool(place % 2)) for place, name in enumerate(names)]
     return doc.Table(columns, rows[:most], least=3, hidden=max(len(rows) - most, 0))
 
