@@ -93,7 +93,7 @@ def earliest(report: DiffReport) -> str:
         return ""
     if layer and len(first) == sum(change.place[0] == layer for change in report.changes):
         name = layer + report.index_base
-        return f"earliest: all heads of L{name}: theirs, or FFN or output projection of L{name - 1}"
+        return f"earliest: all heads of L{name}: theirs, or MLP or output projection of L{name - 1}"
     names = ", ".join(report.pair_name(change) for change in first[:_NAMED])
     more = f" and {len(first) - _NAMED} more" if len(first) > _NAMED else ""
     return f"earliest: {names}{more}; heads of later layers read what it wrote"

@@ -88,7 +88,7 @@ def explained_logit(report: WhyReport) -> str:
     first = report.first
     if len({(each.answer, each.foil) for each in report.prompts}) > 1:
         pairs = any(each.foil is not None for each in report.prompts)
-        return "the answer's logit" + (" less the foil's" if pairs else "")
+        return "the answer's logit" + (" less the other token's" if pairs else "")
     if first.foil is not None:
         return f"logits {quoted(first.answer)} - {quoted(first.foil)}"
     return f"the logit of {quoted(first.answer)}"
@@ -210,21 +210,21 @@ def _base(report: WhyReport, best: HeadEffect) -> str:
     if len(report.prompts) < LEAST_TEXTS:
         return "; too few prompts for intervals"
     if best.base is None:
-        return "; no base rate, the answers are not in the prompts"
+        return "; no control, the answers are not in the prompts"
     known = len(report.controlled)
     few = f" over {known} of them" if known < len(report.prompts) else ""
-    said = f", base rate {logits(best.base)}{few}"
+    said = f", control {logits(best.base)}{few}"
     if not report.tested:
         return f"{said}; a test needs {LEAST_TEXTS}"
     if not best.clear:
-        return f"{said}; {_none(report)} from its base rate"
+        return f"{said}; {_none(report)} from its control"
     clear = sorted(
         (effect for effect in report.effects if effect.clear and effect is not best),
         key=lambda effect: -abs(effect.value),
     )
     names = [report.name(effect.head) for effect in clear[:_NAMED]]
     if not names:
-        return f"{said}; no other head stands out from its base rate"
+        return f"{said}; no other head stands out from its control"
     return f"{said}; {listed(names)} stand{'s' * (not names[1:])} out from theirs too"
 
 
@@ -266,7 +266,7 @@ def sum_words(report: WhyReport) -> Words:
     """Return the logit as a sum over kinds of parts, and its difference to the model's own."""
     parts = {
         "heads": report.part("head"),
-        "FF": report.part("mlp"),
+        "MLP": report.part("mlp"),
         "embedding": report.part("embedding"),
         "bias": report.part("bias"),
     }
@@ -287,7 +287,7 @@ def caveats(report: WhyReport) -> list[str]:
     found = [
         "direct effect: what a head writes into the residual stream, read by the unembedding with "
         "the final norm's scale held at its value in this run. What it does by way of later heads "
-        "and feed-forward blocks is not in it: attnviz ablate and attnviz patch measure that."
+        "and MLPs is not in it: attnviz ablate and attnviz patch measure that."
     ]
     softcap = report.first.found.softcap
     if softcap is not None:
@@ -300,13 +300,13 @@ def caveats(report: WhyReport) -> list[str]:
         each = counted(len(controlled[0].base), "control prompt")
         where = f" ({len(controlled)} of the prompts have one)" if report.many else ""
         found.append(
-            f"base rate: the same head's contribution to the same answer, mean over {each} in "
+            f"control: the same head's contribution to the same answer, mean over {each} in "
             f"which another token stands where the answer stood before{where}."
         )
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         found.append(
             f"interval: 95%, bootstrap-t over {counted(len(report.prompts), 'prompt')}, 2,000 "
-            "draws; significant: the same of the difference to the base rate, largest |t| of all "
+            "draws; significant: the same of the difference to the control, largest |t| of all "
             "heads, p at most .05."
         )
     if report.copying is not None:
@@ -331,7 +331,7 @@ def explanation(report: WhyReport) -> list[str]:
         "How to read this: a transformer adds what its parts write: the token's embedding, each "
         "attention head, each feed-forward block. The next token's logit is read from that sum, so "
         "that each part has its exact share of the logit (Elhage et al. 2021).",
-        "Orange writes for the answer, blue against it; without colour the sign says so. FF: the "
+        "Orange writes for the answer, blue against it; without colour the sign says so. MLP: the "
         "layer's feed-forward block.",
         "from: the token whose value a head writes most of: weight on it times what its value "
         "writes towards the answer (the write map, one row of which is the text in colour).",
@@ -341,6 +341,6 @@ def explanation(report: WhyReport) -> list[str]:
     if report.controlled:
         said.append(
             "A head that copies the answer from the prompt writes less where it stood is another "
-            "token; one that always writes this token writes as much: that is the base rate."
+            "token; one that always writes this token writes as much: that is the control."
         )
     return said
