@@ -62,7 +62,7 @@ _LONGEST_LABEL, _BETWEEN = 12, 3
 _LEAST_LINKS, _MOST_LINKS = 5, 14
 _LEAST_TEXT = 4
 _LISTED = 10
-_MEANINGS = {"peak": "to few tokens", "diff": "to many tokens"}
+_MEANINGS = {"peak": "few tokens", "wide": "many tokens"}
 """What a head without label attends to, by the short word in its cell."""
 
 Groups = list[doc.Group]
@@ -167,7 +167,7 @@ def label_grid(report: HeadsRecord) -> doc.HeadGrid:
 
 def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
     """Return the grid of labels with what it shows: sinks, where labels come from, the colours."""
-    title = _overview_title(report)
+    title = _overview_title(report, shaded=True)
     grid = label_grid(report)._replace(title=title)
     shorts = {entry.label.short for entry in report.heads}
     key = [
@@ -179,8 +179,11 @@ def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
     return grid._replace(key=key) if taken <= lines else grid
 
 
-def _overview_title(report: HeadsRecord) -> doc.Words:
-    return [("labels", True), *((words, False) for words in overview_words(report))]
+def _overview_title(report: HeadsRecord, shaded: bool) -> doc.Words:
+    """Return the title of all heads. shaded: whether labels stand on a ground."""
+    source, *words = overview_words(report)
+    shade = ["shade: score"] * (shaded and any(each.label.is_finding for each in report.heads))
+    return [("labels", True), *((word, False) for word in (source, *shade, *words))]
 
 
 def _lines(words: doc.Words, room: int) -> int:
@@ -218,7 +221,8 @@ def _lists(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
 
 
 def _counted(what: HeadWords) -> str:
-    return what.said if what.finding else f"on this text: {what.said}"
+    short = f" ({what.short})" if what.short != what.said else ""
+    return what.said + short if what.finding else f"on this text: {what.said}{short}"
 
 
 def _repeats(report: HeadsRecord) -> bool:
@@ -321,7 +325,7 @@ def _thumbnails(report: HeadsRecord, room: int, lines: int) -> list[doc.Part]:
     queries, keys = len(record.queries), len(record.keys)
     layers = sorted({entry.layer for entry in report.heads})
     heads = max(sum(entry.layer == layer for entry in report.heads) for layer in layers)
-    heading = _overview_title(report)
+    heading = _overview_title(report, shaded=False)
     rest = lines - _lines(heading, room)
     size = thumbnails_fit(max(queries, keys), len(layers), heads, rest, room)
     if size is None or heads * len(layers) > len(report.heads):
