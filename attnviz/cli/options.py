@@ -35,7 +35,7 @@ def complete_label(incomplete: str) -> list[str]:
     """Return the labels of heads that begin with ``incomplete``."""
     from attnviz.measures.registry import LABELS
 
-    return [name for name in LABELS if name.startswith(incomplete)]
+    return [each.said for each in LABELS.values() if each.said.startswith(incomplete)]
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class _Prompts(shared.Text):
 class _Model(shared.SeededModel):
     """The model whose prediction is explained."""
 
-    seed: int = option("N", "Random seed (weights, base rate, bootstrap).", 0, min=0)
+    seed: int = option("N", "Random seed (weights, control, bootstrap).", 0, min=0)
 
 
 @dataclass(frozen=True)

@@ -222,6 +222,15 @@ def cut(text: str, cells: int) -> str:
     return text if width(text) <= cells else fit(text, cells)
 
 
+def cut_at_word(text: str, cells: int) -> str:
+    """Cut ``text`` like ``cut``, behind a whole word unless that leaves less than half of it."""
+    if width(text) <= cells:
+        return text
+    whole = cut(text, cells).removesuffix("…")
+    end = whole if text[len(whole)].isspace() else whole.rpartition(" ")[0]
+    return (end.rstrip(" ,;:") if width(end) > cells / 2 else whole) + "…"
+
+
 def short_name(name: str) -> str:
     """Return a model's name for a crowded line; a long path is cut to its last one or two parts."""
     parts = name.rstrip("/").split("/")

@@ -124,6 +124,13 @@ def ranked_table(
     return doc.Table([doc.Column("", right=False), *titles], rows, heading, ranked=True)
 
 
+def explained(table: doc.Table, column: str, words: str) -> doc.Table:
+    """Return the table with what a column means above it, if it has that column."""
+    if all(each.title != column for each in table.columns):
+        return table
+    return table._replace(title=[*table.title, (f"{column}: {words}", False)])
+
+
 def interval_text(ends: Sequence[float] | None, scale: NumberScale) -> str:
     """Write an interval such as ``[+0.296, +0.566]``; empty if ``ends`` is None."""
     return f"[{', '.join(map(scale.text, ends))}]" if ends else ""

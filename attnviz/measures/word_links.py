@@ -57,7 +57,7 @@ MOST_CELLS = 2**26
 """The most pairs of words times heads that are tested: two seconds of work."""
 
 _PRIOR = 2.0
-_LISTED = 5
+_LISTED = 30
 _UNKNOWN = ("[UNK]", "<unk>")
 
 
@@ -85,7 +85,7 @@ class WordLink(NamedTuple):
 
 
 class WordLinks(NamedTuple):
-    """The links of one text, at most five: the least likely by chance first.
+    """The links of one text, at most thirty: the least likely by chance first.
 
     Of fewer than ``FEWEST_HEADS`` heads, those with the largest excess first.
 

@@ -106,6 +106,16 @@ def word_ranges(tokens: Tokens) -> list[range]:
     return found
 
 
+def words_of_tokens(tokens: Tokens) -> list[range]:
+    """Return for each token the tokens of the word that it belongs to."""
+    return [word for word in word_ranges(tokens) for _ in word]
+
+
+def word_text(tokens: Tokens, word: range) -> str:
+    """Return the text of a word of these tokens."""
+    return text_of(tokens.texts[word.start : word.stop]).strip()
+
+
 def _goes_on(text: str) -> bool:
     """Return whether a token begins with a letter or digit, or with bytes, of a spaced script."""
     first = text[:1]

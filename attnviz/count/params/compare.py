@@ -25,7 +25,7 @@ MARK = "*"
 
 _SHARES = {
     "attention": "attention",
-    "feed_forward": "feed-forward",
+    "feed_forward": "MLP",
     "embedding": "embedding",
     "norm": "norms",
     "head": "LM head",
@@ -64,7 +64,7 @@ def _forward(cost: CostReport) -> int:
 _METRICS = (
     Metric("head_dim", "head_dim", _of(lambda a: main_attention(a).spec.head_dim), count, True),
     Metric("attention", "attention", _of(lambda a: main_attention(a).total), count, True),
-    Metric("ffn", "feed-forward", _of(_forward), count, True),
+    Metric("ffn", "MLP", _of(_forward), count, True),
     Metric("total", "total", _of(lambda a: a.parameters.total), count, True),
     Metric("active", "active", _of(lambda a: a.parameters.active), count, True),
     Metric("weights", "weights", _of(lambda a: a.weight_bytes), bytes_text),

@@ -253,7 +253,7 @@ def _compared(counted: CountedCases, costs: Sequence[CostReport]) -> _Content:
     title = (titles[0][0], f"by {' and '.join(options)}", *shared)
     notes = [f"{MARK} changes from row to row"] if brief else []
     if not attention_only(costs[0]):
-        notes.append("attention and feed-forward: of one layer")
+        notes.append("attention and MLP: of one layer")
     reasons = change_reasons(options, cases)
     return _Content(
         title=title,

@@ -37,10 +37,10 @@ class _Latent(Options, panel="Shape: latent attention"):
 
 
 @dataclass(frozen=True)
-class _FeedForward(Options, panel="Shape: feed-forward"):
+class _FeedForward(Options, panel="Shape: MLP (feed-forward)"):
     """A shape's feed-forward part."""
 
-    d_ff: int | None = option("F", "Inner width of the feed-forward part (default: none).")
+    d_ff: int | None = option("F", "Inner width of the MLP, the feed-forward part (default: none).")
     ffn: str | None = option("KIND", "Kind: relu, gelu (default), swiglu or geglu.")
     experts: int | None = option("N", "Number of experts in each layer.")
     active_experts: int | None = option("N", "Experts that a token passes through.")

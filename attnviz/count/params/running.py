@@ -236,7 +236,7 @@ def _flops(cost: CostReport, formulas: bool) -> list[Row]:
     for role, label, number, more in (
         ("projections", "projections", flops.attention_projections, ""),
         ("scores", "attention", flops.attention_scores_visible, grows),
-        ("feed-forward", "feed-forward", flops.ffn, ""),
+        ("feed-forward", "MLP", flops.ffn, ""),
         ("head", LM_HEAD, flops.head, ""),
         ("other", "other", flops.other, ""),
     ):

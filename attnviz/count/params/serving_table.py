@@ -8,7 +8,7 @@ from attnviz.count.params.cases import Case
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.counting.serving import CardFit
 from attnviz.count.params.words import beyond, bytes_text, count, run_words
-from attnviz.draw.document import Column, Facts, Note, Part, Row, Table
+from attnviz.draw.document import Column, Note, Part, Row, Table
 from attnviz.draw.numbers import counted
 
 _MOST_NAMED = 4
@@ -147,8 +147,8 @@ def card_notes(cases: Sequence[Case]) -> list[Part]:
     """Return what must stand next to the table: what is needed, and cautions."""
     need, gpus = cases[0].gpus[0].need, cases[0].gpus
     sizes = {name.replace("cache", "KV cache"): getattr(need, name) for name in need._fields[1:]}
-    words = [(f"{name} {bytes_text(size)}", False) for name, size in sizes.items() if size]
-    parts: list[Part] = [Facts(words, tone="faint")] if len(cases) == 1 else []
+    words = " + ".join(f"{name} {bytes_text(size)}" for name, size in sizes.items() if size)
+    parts: list[Part] = [Note(f"{words}.")] if len(cases) == 1 else []
     split = any(not fit.fits and fit.cards for case in cases for fit in case.gpus)
     by_size = "; ✗ 2×: two such cards have the room" if split else ""
     parts.append(Note(f"Bounds at the vendor's peak rates{by_size}."))

@@ -108,7 +108,7 @@ def _part_row(line: PartLine, whole: int, formulas: bool, several: bool, alone: 
     inner = line.role in ("attention", "feed_forward") and not line.detail and not alone
     each = "differs" if line.each is None else count(line.each)  # if the layers differ
     cells = (
-        LM_HEAD if line.label == "head" else line.label,
+        LM_HEAD if line.label == "head" else _said(line.label),
         "" if inner else _shape(line),
         "" if line.per_head is None else count(line.per_head),
         each if line.layers else "",
@@ -125,6 +125,11 @@ def _part_row(line: PartLine, whole: int, formulas: bool, several: bool, alone: 
     )
 
 
+def _said(label: str) -> str:
+    """Return the name of a part as people read it; JSON calls the MLP by its older name."""
+    return label.replace("feed-forward", "MLP")
+
+
 def _shape(line: PartLine) -> str:
     """Return the shape of a single matrix or vector, such as ``4096 × 4096``; empty for several."""
     biased = len(line.terms) == 2 and line.terms[1].role == "bias" and not line.layers
@@ -138,7 +143,7 @@ def _below(line: PartLine) -> tuple[str, ...]:
     """Return the arithmetic of a line: of each term, of their sum, and over all layers."""
     several = len(line.terms) > 1
     texts = [
-        (f"{term.label}: " if several else "")
+        (f"{_said(term.label)}: " if several else "")
         + (f"{term.symbols} = " if term.symbols else "")
         + term.formula
         for term in line.terms
@@ -165,7 +170,7 @@ def layer_table(cost: CostReport) -> Table:
         Column("layers", right=False),
         Column("kind", right=False, keep=4),
         Column("attention"),
-        Column("feed-forward"),
+        Column("MLP"),
         Column("norms", keep=3, tone="faint"),
         Column("one layer", tone="strong"),
     )

@@ -328,7 +328,7 @@ def explanation(cost: CostReport) -> tuple[str, ...]:
         f"for, what it is found by, and what it passes on. Each head owns {count(spec.head_dim)} "
         "columns of them.",
         f"output: one matrix mixes the results of all heads back into {width} numbers a token.",
-        "feed-forward (MLP): the part of a layer that works on each token alone; in most models it "
+        "MLP (feed-forward): the part of a layer that works on each token alone; in most models it "
         "holds more parameters than attention.",
         *_RUNNING,
     )

@@ -14,6 +14,7 @@ from attnviz.inspect.check.words import (
     finding,
     heading,
     measured_on,
+    rule_name,
     said,
     sign,
     sources,
@@ -42,7 +43,7 @@ def check_document(
         *(doc.Facts([(words, False)], name, _LEAD) for name, words in sources(report)),
     ]
     beyond = [
-        doc.Say(f"{said(outcome.rule.name)}: {outcome.detail}")
+        doc.Say(f"{rule_name(outcome.rule)}: {outcome.detail}")
         for outcome in (*report.failed, *report.warned)
         if outcome.detail
     ]
@@ -86,7 +87,7 @@ def rule_table(report: CheckReport, least: int = 0) -> doc.Table:
 def _cells(outcome: Outcome, *, detailed: bool) -> list[str]:
     return [
         sign(outcome),
-        said(outcome.rule.name),
+        rule_name(outcome.rule),
         value_text(outcome),
         bound_text(outcome.rule.bounds),
         measured_on(outcome, detailed=detailed),

@@ -23,7 +23,7 @@ from attnviz.inspect.check.records import (
     ScoreRule,
     SpanRule,
 )
-from attnviz.measures.registry import LABELS, MEASURES
+from attnviz.measures.registry import LABELS, MEASURES, typed_names
 from attnviz.models.shapes import nearest
 from attnviz.reading import TABLES_BYTES, parse_toml, read_bytes
 
@@ -161,6 +161,12 @@ def _known(what: str, name: str, known: Iterable[str]) -> str:
     return name
 
 
+def _measure(what: str, name: str, known: Iterable[str]) -> str:
+    """Return the measure that people call so, or that files of older releases call so."""
+    found = typed_names(known)
+    return found[_known(what, " ".join(name.lower().replace("_", " ").split()), found)]
+
+
 def _nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint with the nearest known name, or all of them if none is near."""
     known = tuple(known)
@@ -175,12 +181,12 @@ def _shown(value: object) -> str:
 
 
 def _score(given: _Given) -> Rule:
-    head, score = given.word("head"), _known("score", given.word("score"), MEASURES)
+    head, score = given.word("head"), _measure("score", given.word("score"), MEASURES)
     return given.made(ScoreRule, f"{head} {score}", head=head, score=score)
 
 
 def _labelled(given: _Given) -> Rule:
-    label = _known("label", given.word("heads_labelled"), LABELS)
+    label = _measure("label", given.word("heads_labelled"), LABELS)
     return given.made(LabelRule, f"heads labelled {label}", label=label)
 
 

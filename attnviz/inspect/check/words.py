@@ -8,7 +8,15 @@ from collections.abc import Sequence
 
 from attnviz.draw.labels import cut, short_name, visible
 from attnviz.draw.numbers import counted
-from attnviz.inspect.check.records import Bounds, CheckReport, Outcome
+from attnviz.inspect.check.records import (
+    Bounds,
+    CheckReport,
+    LabelRule,
+    Outcome,
+    Rule,
+    ScoreRule,
+)
+from attnviz.measures.registry import said_name
 
 _NAMED, _NAME = 2, 40
 """How many rules the finding names, and the columns of a name."""
@@ -38,6 +46,16 @@ def said(text: str) -> str:
     """Return a foreign name safe to print; on GitHub it cannot begin a workflow command."""
     text = visible(text)
     return text.replace("::", ": :").replace("##[", "## [") if on_github() else text
+
+
+def rule_name(rule: Rule) -> str:
+    """Return the name of a rule as on screens, where measures have the names that people say."""
+    name = rule.name
+    if isinstance(rule, ScoreRule) and name == f"{rule.head} {rule.score}":
+        name = f"{rule.head} {said_name(rule.score)}"
+    if isinstance(rule, LabelRule) and name == f"heads labelled {rule.label}":
+        name = f"heads labelled {said_name(rule.label)}"
+    return said(name)
 
 
 def number_text(value: float) -> str:
@@ -93,7 +111,7 @@ def sign(outcome: Outcome) -> str:
 
 def brief(outcome: Outcome) -> str:
     """Return a rule, its value and its bound."""
-    name = cut(said(outcome.rule.name), _NAME)
+    name = cut(rule_name(outcome.rule), _NAME)
     return f"{name} {value_text(outcome)} ({bound_text(outcome.rule.bounds)})"
 
 

@@ -110,7 +110,7 @@ def js_grid(report: DiffReport) -> doc.HeadGrid | None:
 
     Changed heads are shaded; None for fewer than two heads.
     """
-    what, shaded = "JS divergence, bits", tested(report, output=False)
+    what, shaded = "Attention, JS divergence 0-1 bit", tested(report, output=False)
     values = {change.place: change.js for change in report.changes}
     if report.saved:
         what = "Δ loss increase" if report.importance else "Δ score"
@@ -125,7 +125,7 @@ def output_grid(report: DiffReport) -> doc.HeadGrid | None:
     clear = {change.place for change in report.changes if change.output_changed}
     known = all(map(math.isfinite, values.values()))
     shaded = tested(report, output=True)
-    return _grid(report, values, clear, "Output, 1-cosine", shaded) if known else None
+    return _grid(report, values, clear, "Output, cosine distance", shaded) if known else None
 
 
 def _grid(

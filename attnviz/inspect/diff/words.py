@@ -77,7 +77,7 @@ def _described(report: DiffReport, change: HeadChange) -> str:
         else []
     )
     if change.output > change.js:
-        parts.append(f"output {bits(change.output)}, 1 - cosine")
+        parts.append(f"output {bits(change.output)} by cosine distance")
     parts += ["attends as before"] if change.output_changed and not change.changed else []
     does = "" if change.a.label is change.b.label is None else f": {did_and_does(change)}"
     return f"{report.pair_name(change)}{does} ({', '.join(parts)})"
@@ -94,7 +94,7 @@ def earliest(report: DiffReport) -> str:
         return ""
     if layer and len(first) == sum(change.place[0] == layer for change in report.changes):
         name = layer + report.index_base
-        return f"earliest: all heads of L{name}: theirs, or FFN or output projection of L{name - 1}"
+        return f"earliest: all heads of L{name}: theirs, or MLP or output projection of L{name - 1}"
     names = ", ".join(report.pair_name(change) for change in first[:_NAMED])
     more = f" and {len(first) - _NAMED} more" if len(first) > _NAMED else ""
     return f"earliest: {names}{more}; heads of later layers read what it wrote"
@@ -210,7 +210,7 @@ def about(report: DiffReport) -> Iterator[tuple[str, str]]:
         yield "floor", floor_words(report)
         yield "rule", "changed: the 95% bootstrap interval over texts lies above the floor"
         if any(math.isfinite(change.output) for change in report.changes):
-            yield "ranked", "by the larger of JS divergence and 1-cosine of the output"
+            yield "ranked", "by the larger of JS divergence and cosine distance of the output"
     elif report.saved:
         yield "rule", "changed: 95% intervals of a saved score and the new one do not meet"
     if report.family:
@@ -254,9 +254,9 @@ def explanation(report: DiffReport) -> Iterator[str]:
         "largest that rounding gives any head."
     )
     yield (
-        "output: 1 - cosine between what the head puts out for each token, before the output "
-        "projection. The cosine is taken, not CKA, which needs far more tokens than a few texts "
-        "have; it is blind to length, and means nothing where a model was rotated."
+        "output: cosine distance (1 - cosine) between what the head puts out for each token, "
+        "before the output projection. The cosine is taken, not CKA, which needs far more tokens "
+        "than a few texts have; it is blind to length, and means nothing where a model was rotated."
     )
     yield (
         "later layers: a head reads what earlier ones wrote. A change of one head shows in most "

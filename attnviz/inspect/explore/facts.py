@@ -26,7 +26,7 @@ from attnviz.inspect.explore.heading import ROUNDED, effect_words, likely_words,
 from attnviz.inspect.explore.session import Floats, same_tokens
 from attnviz.inspect.explore.view import View, Written
 from attnviz.inspect.heads.finding import described, scored
-from attnviz.measures.registry import MEASURES
+from attnviz.measures.registry import MEASURES, said_name
 
 MODES = {"raw": "", "no-sink": "sink left out", "value-weighted": "value-weighted"}
 """The words for each mode of the weights."""
@@ -90,7 +90,7 @@ def score_line(view: View, theme: Theme, room: int) -> Line:
         (name for name in known if MEASURES[name].family != "statistic" and name != "first"),
         key=lambda name: -known[name],
     )
-    words += [(f"{MEASURES[name].said or name} {share(known[name])}", "faint") for name in ranked]
+    words += [(f"{said_name(name)} {share(known[name])}", "faint") for name in ranked]
     return one_line(words, theme, room)
 
 

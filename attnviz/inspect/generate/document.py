@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import cut, token_label, token_labels, word_label
+from attnviz.draw.labels import cut, cut_at_word, token_label, token_labels, word_label
 from attnviz.draw.numbers import counted
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import (
@@ -184,7 +184,7 @@ def finding(report: GenerateReport) -> str:
 def written_words(text: str, room: int) -> str:
     """Return the written text in quotes and with a stop, in at most ``room`` columns."""
     words = " ".join(text.split())
-    return f"“{cut(word_label([words]), room - 3)}”." if words else "Nothing was written."
+    return f"“{cut_at_word(word_label([words]), room - 3)}”." if words else "Nothing was written."
 
 
 def _labelled(one: HeadActivity) -> str:

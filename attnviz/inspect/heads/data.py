@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 SCHEMA = "attnviz.heads/1"
 _VARIED = ("kind", "causal", "score")
 TOKENS = ("tokens", "token_ids", "key_tokens", "key_token_ids")
+_LINKS = 5
+"""How many links between words JSON has."""
+
 _LINKED = ("layer", "head", "query", "key", "weight", "chance", "reached_by", "draws")
 _COLUMNS = ("layer", "head", "query_index", "query_token", "key_index", "key_token", "weight")
 
@@ -148,7 +151,7 @@ def link_facts(found: HeadsReport) -> dict[str, Any]:
             "chance": json_number(link.chance),
             "beats_chance": link.beats_chance,
         }
-        for link in agreed.links
+        for link in agreed.links[:_LINKS]
     ]
     return {"links": {"heads": agreed.heads, "pairs": agreed.pairs, "found": links}}
 

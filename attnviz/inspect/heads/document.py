@@ -21,15 +21,16 @@ from attnviz.draw.values import json_number
 from attnviz.inspect.heads.finding import finding, heading, overview_words
 from attnviz.inspect.heads.first import distinctive, first_groups, label_grid
 from attnviz.inspect.heads.links import (
+    links_of,
     links_table,
     pairs_table,
-    strongest_links,
     word_links,
     word_maps,
 )
 from attnviz.inspect.heads.pair import pair_table
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import explanation, name_words, score_words, variant_names
+from attnviz.measures.registry import said_name
 from attnviz.records import HeadScores, HeadsRecord
 
 _SCALE = doc.WEIGHTS._replace(after="√ scale; rows attend to columns")
@@ -167,12 +168,12 @@ def _single(found: HeadsReport, view: HeadsView) -> Iterator[doc.Group]:
         yield doc.Group([_full(drawn, report, view)])
         return
     yield from _overview(report)
-    links = strongest_links(report, _LINKS, view.sink)
-    if links:
-        yield doc.Group([links_table(report, links, "Strongest links", view.sink)])
+    links = links_of(found, view.sink, _LINKS)
+    if links is not None:
+        yield doc.Group([links])
     title = "The most distinctive heads"
     if report.sorted_by is not None:
-        title = f"The first {_DISTINCTIVE} by {report.sorted_by.replace('_', ' ')}"
+        title = f"The first {_DISTINCTIVE} by {said_name(report.sorted_by)}"
     drawn = [_map(report, report.scores(*place)) for place in distinctive(found)[:_DISTINCTIVE]]
     yield doc.Group([_full(drawn, report, view)._replace(title=[(title, True)])])
 
@@ -214,7 +215,7 @@ def _overview(report: HeadsRecord) -> Iterator[doc.Group]:
         words = [("Label and score of each head", True)]
         words += [(each, False) for each in overview_words(report)]
         yield doc.Group([label_grid(report)._replace(title=words)])
-    order = "" if report.sorted_by is None else f" by {report.sorted_by.replace('_', ' ')}"
+    order = "" if report.sorted_by is None else f" by {said_name(report.sorted_by)}"
     across = report.record.model.heads if report.sorted_by is None else 0
     small = doc.Maps(maps, [(f"All heads{order}", True)], _SMALL, _SMALL_ROWS, across, scale=None)
     yield doc.Group([small])
@@ -278,7 +279,7 @@ def _scores(found: HeadsReport, names: list[list[str]]) -> doc.Table:
         *[doc.Column("key/value head")] * grouped,
         *([doc.Column("attention", right=False)] if several else []),
         doc.Column("label", right=False),
-        *map(doc.Column, ("score", "uniform", *(name.replace("_", " ") for name in measures))),
+        *map(doc.Column, ("score", "uniform", *(said_name(name) for name in measures))),
         *([doc.Column("moved")] if several else []),
     ]
     rows = []

@@ -19,6 +19,7 @@ from attnviz.draw.provenance import (
 )
 from attnviz.inspect.heads.links import (
     LONGEST,
+    NO_MORE,
     Link,
     head_links,
     link_names,
@@ -28,12 +29,13 @@ from attnviz.inspect.heads.links import (
 from attnviz.inspect.heads.pair import PairLinks
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import variant_names
+from attnviz.measures.registry import said_name
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
-from attnviz.measures.words import text_of, word_ranges
+from attnviz.measures.words import word_ranges, word_text
 from attnviz.records import HeadScores, HeadsRecord, LayerWeights, Tokens
 
-_NAMED, _NO_MORE = 4, 0.05
+_NAMED = 4
 _SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text": "of this text"}
 
 
@@ -186,7 +188,7 @@ def said_links(found: HeadsReport) -> list[WordLink]:
     links = found.agreed_links.links
     beyond = [link for link in links if link.beats_chance]
     if not beyond:
-        return [link for link in links[:1] if link.weight - link.habit >= _NO_MORE]
+        return [link for link in links[:1] if link.weight - link.habit >= NO_MORE]
     first = beyond[0]
     apart = [each for each in beyond if {each.query, each.key} != {first.query, first.key}]
     return [first, *apart[:1]]
@@ -197,7 +199,7 @@ def _nearest(report: HeadsRecord, links: WordLinks) -> str:
     link = links.links[0]
     pair = " → ".join(_quoted_ends(report, link))
     best = _best(report, link)
-    if link.weight - link.habit < _NO_MORE:
+    if link.weight - link.habit < NO_MORE:
         return "No link between words stands out: every head attends to each word about as usual."
     if math.isnan(link.chance):
         heads = f"{links.heads} heads are" if links.heads > 1 else "One head is"
@@ -223,12 +225,8 @@ def _quoted_ends(report: HeadsRecord, link: WordLink) -> list[str]:
 
 def _quoted(tokens: Tokens, word: range) -> str:
     """Return a word in quotes, with the place of its first token if the text has it twice."""
-    text = text_of(tokens.texts[word.start : word.stop]).strip()
-    again = any(
-        text_of(tokens.texts[other.start : other.stop]).strip() == text
-        for other in word_ranges(tokens)
-        if other != word
-    )
+    text = word_text(tokens, word)
+    again = any(word_text(tokens, other) == text for other in word_ranges(tokens) if other != word)
     label = word_label([text])
     label = label if width(label) <= LONGEST else fit(label, LONGEST)
     return f"“{label}”" + (f" ({word.start})" if again else "")
@@ -268,7 +266,7 @@ def _of_word(report: HeadsRecord, view: HeadsView) -> str:
     ways = word_links(report, places, view.sink)
     for (way, tokens, word), links in zip(ends, ways, strict=True):
         if links and word is not None:
-            text = word_label(tokens.texts[word.span.start : word.span.stop])
+            text = word_label([word_text(tokens, word.span)])
             parts.append(f"Attention {way} “{text}”: {_link(report, links[0])}.")
     return " ".join(parts) or "No head links the word to another one."
 
@@ -325,7 +323,7 @@ def _of_order(report: HeadsRecord, measure: str) -> str:
     ]
     listed = ", ".join(f"{name} {value:.2f}" for name, value in known[:_NAMED])
     last = f"; last {known[-1][0]} {known[-1][1]:.2f}" if len(known) > _NAMED else ""
-    return f"By {measure.replace('_', ' ')}: {listed}{last}."
+    return f"By {said_name(measure)}: {listed}{last}."
 
 
 def _of_runs(found: HeadsReport) -> str:

@@ -27,18 +27,19 @@ from attnviz.inspect.heads.finding import (
     scored,
 )
 from attnviz.inspect.heads.links import (
+    above_usual,
     attention_from,
+    links_of,
     links_table,
     named_word,
     pairs_table,
     sink_words,
-    strongest_links,
     word_links,
 )
 from attnviz.inspect.heads.pair import pair_table
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import score_words, variant_names
-from attnviz.measures.registry import label_named
+from attnviz.measures.registry import label_named, said_name
 from attnviz.measures.rows import is_punctuation
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import Word, word_ranges
@@ -61,7 +62,7 @@ _LONGEST_LABEL, _BETWEEN = 12, 3
 _LEAST_LINKS, _MOST_LINKS = 5, 14
 _LEAST_TEXT = 4
 _LISTED = 10
-_MEANINGS = {"peak": "to few tokens", "diff": "to many tokens"}
+_MEANINGS = {"peak": "few tokens", "wide": "many tokens"}
 """What a head without label attends to, by the short word in its cell."""
 
 Groups = list[doc.Group]
@@ -126,26 +127,26 @@ def _overview(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> 
         return [_halves(columns, left, _examples(found, view, half, lines))]
     if report.selected and view.values:  # values need the whole width
         maps = _examples(found, view, columns, lines)
-        return [doc.Group(maps), doc.Group(_links(report, view, _LEAST_LINKS), yields=1)]
+        return [doc.Group(maps), doc.Group(_links(found, view, _LEAST_LINKS), yields=1)]
     if report.selected:
-        links = _links(report, view, lines)
+        links = _links(found, view, lines)
         right = _examples(found, view, half, lines)
         return [_halves(columns, right, links) if right else doc.Group(links)]
     grid = _grid(report, half, lines)
     rest = lines - len(grid.rows) - 2 - _lines(grid.title, half) - 2 * bool(grid.key)
     if rest < 0:  # if there are more layers than lines
         right = _examples(found, view, half, lines)
-        return [_halves(columns, _lists(report, view, lines), right)]
+        return [_halves(columns, _lists(found, view, lines), right)]
     if columns < _LEAST_BESIDE:
-        return [doc.Group([grid]), doc.Group(_lists(report, view, rest), yields=1)]
+        return [doc.Group([grid]), doc.Group(_lists(found, view, rest), yields=1)]
     if _INDENT + len(heads) * _CELL > half:
-        below = _halves(columns, _lists(report, view, rest), _examples(found, view, half, rest))
+        below = _halves(columns, _lists(found, view, rest), _examples(found, view, half, rest))
         return [doc.Group([grid]), below._replace(yields=1)]
     right = _examples(found, view, half, lines)
     small = _thumbnails(report, half, lines)
     if small:
-        return [_halves(columns, small, [*right, *_lists(report, view, _MOST_LINKS)])]
-    left = [grid, *_lists(report, view, rest)]
+        return [_halves(columns, small, [*right, *_lists(found, view, _MOST_LINKS)])]
+    left = [grid, *_lists(found, view, rest)]
     return [_halves(columns, left, right, _INDENT + len(heads) * _FULL_CELL)]
 
 
@@ -166,7 +167,7 @@ def label_grid(report: HeadsRecord) -> doc.HeadGrid:
 
 def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
     """Return the grid of labels with what it shows: sinks, where labels come from, the colours."""
-    title = _overview_title(report)
+    title = _overview_title(report, shaded=True)
     grid = label_grid(report)._replace(title=title)
     shorts = {entry.label.short for entry in report.heads}
     key = [
@@ -178,8 +179,11 @@ def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
     return grid._replace(key=key) if taken <= lines else grid
 
 
-def _overview_title(report: HeadsRecord) -> doc.Words:
-    return [("labels", True), *((words, False) for words in overview_words(report))]
+def _overview_title(report: HeadsRecord, shaded: bool) -> doc.Words:
+    """Return the title of all heads. shaded: whether labels stand on a ground."""
+    source, *words = overview_words(report)
+    shade = ["shade: score"] * (shaded and any(each.label.is_finding for each in report.heads))
+    return [("labels", True), *((word, False) for word in (source, *shade, *words))]
 
 
 def _lines(words: doc.Words, room: int) -> int:
@@ -199,8 +203,9 @@ def _cell(report: HeadsRecord, entry: HeadScores) -> doc.Cell:
     return doc.Cell(strength, tint, score, what.short, tip)
 
 
-def _lists(report: HeadsRecord, view: HeadsView, lines: int) -> list[doc.Part]:
-    """Return a table of heads by label, and the strongest links, in at most ``lines`` lines."""
+def _lists(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
+    """Return a table of heads by label, and the links, in at most ``lines`` lines."""
+    report = found.first
     rows = [
         doc.Row(
             [_counted(each.what), str(each.heads), best_of(report, each)],
@@ -211,12 +216,13 @@ def _lists(report: HeadsRecord, view: HeadsView, lines: int) -> list[doc.Part]:
     columns = [doc.Column("", right=False), doc.Column("heads"), doc.Column("best", right=False)]
     room = lines - len(rows) - 2
     if room < _LEAST_LINKS:  # the finding gives the counts too
-        return _links(report, view, lines)
-    return [doc.Table(columns, rows, least=2), *_links(report, view, room)]
+        return _links(found, view, lines)
+    return [doc.Table(columns, rows, least=2), *_links(found, view, room)]
 
 
 def _counted(what: HeadWords) -> str:
-    return what.said if what.finding else f"on this text: {what.said}"
+    short = f" ({what.short})" if what.short != what.said else ""
+    return what.said + short if what.finding else f"on this text: {what.said}{short}"
 
 
 def _repeats(report: HeadsRecord) -> bool:
@@ -225,14 +231,15 @@ def _repeats(report: HeadsRecord) -> bool:
     return not report.record.causal or any(score is not None for score in scores)
 
 
-def _links(report: HeadsRecord, view: HeadsView, lines: int) -> list[doc.Part]:
+def _links(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
+    """Return the links between words in at most ``lines`` lines, those that beat chance first."""
+    report = found.first
     note = "" if _repeats(report) else "induction: not testable (no repeats)"
-    count = min(max(lines - 1 - bool(note), 2), _MOST_LINKS)
-    a_head = -(-count // len(report.heads)) if report.selected else 2
-    links = strongest_links(report, count, view.sink, max(a_head, 2))
-    if not links:
+    count = min(max(lines - 2 - bool(note), 2), _MOST_LINKS)
+    table = links_of(found, view.sink, count)
+    if table is None:
         return [doc.Note(note)] if note else []
-    return [links_table(report, links, "strongest links", view.sink)._replace(more=note)]
+    return [table._replace(more=note)]
 
 
 def _ranking(report: HeadsRecord, measure: str, most: int) -> doc.Table:
@@ -250,7 +257,7 @@ def _ranking(report: HeadsRecord, measure: str, most: int) -> doc.Table:
         for entry, value in zip(report.heads, values, strict=True)
     ]
     source = label_source((each.label for each in report.heads), "{source}, {date}")
-    names = ("", measure.replace("_", " "), source)
+    names = ("", said_name(measure), source)
     columns = [doc.Column(name, right=bool(place % 2)) for place, name in enumerate(names)]
     return doc.Table(columns, rows[:most], least=3, hidden=max(len(rows) - most, 0))
 
@@ -293,7 +300,7 @@ def distinctive(found: HeadsReport) -> list[tuple[int, int]]:
     named = [each for each in counts(report) if each.what.finding]
     shown = [each for each in named if not math.isnan(each.what.score)]
     shown.sort(key=lambda each: (report.rests(*each.place), each.what.short == "self"))
-    linking = [link[:2] for link in strongest_links(report, _MOST_MAPS + 1)]
+    linking = [(link.layer, link.head) for link in above_usual(found.agreed_links)]
     lead = [(link.layer, link.head) for link in said_links(found)]
     places = lead, [each.place for each in shown], linking, [each.place for each in named], order
     return [*dict.fromkeys(place for each in places for place in each)]
@@ -318,7 +325,7 @@ def _thumbnails(report: HeadsRecord, room: int, lines: int) -> list[doc.Part]:
     queries, keys = len(record.queries), len(record.keys)
     layers = sorted({entry.layer for entry in report.heads})
     heads = max(sum(entry.layer == layer for entry in report.heads) for layer in layers)
-    heading = _overview_title(report)
+    heading = _overview_title(report, shaded=False)
     rest = lines - _lines(heading, room)
     size = thumbnails_fit(max(queries, keys), len(layers), heads, rest, room)
     if size is None or heads * len(layers) > len(report.heads):

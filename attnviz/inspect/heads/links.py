@@ -17,12 +17,17 @@ from numpy.typing import NDArray
 from attnviz.draw.document import Column, Map, Maps, Row, Table, Tone
 from attnviz.draw.labels import fit, token_labels, width, word_label
 from attnviz.draw.provenance import share
+from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.sinks import sink_of
-from attnviz.measures.words import Word, WordPlaces
+from attnviz.measures.word_links import FEWEST_HEADS, WordLink, WordLinks
+from attnviz.measures.words import Word, WordPlaces, word_text, words_of_tokens
 from attnviz.records import AttentionRecord, HeadsRecord, Tokens
 
 LONGEST = 14
 """The most columns of a token in a link on a first screen."""
+
+NO_MORE = 0.05
+"""The least that a weight lies above its usual to be listed."""
 
 _LONGEST_IN_TABLES = 24
 _A_HEAD = 2
@@ -52,15 +57,23 @@ def linking(record: AttentionRecord, sink: bool) -> NDArray[np.bool_]:
     return found
 
 
+def between_words(record: AttentionRecord) -> NDArray[np.bool_]:
+    """Return which cells (query, key) join two words; of cross attention all do."""
+    if record.kind == "cross":
+        return np.ones((len(record.queries), len(record.keys)), bool)
+    starts = np.array([word.start for word in words_of_tokens(record.queries)])
+    return np.asarray(starts[:, None] != starts)
+
+
 def strongest_links(
     report: HeadsRecord, count: int, sink: bool = False, each: int = _A_HEAD
 ) -> list[Link]:
     """Return the ``count`` strongest links of all heads, strongest first.
 
     Each pair of tokens is listed once, with the head that links it most; at most ``each`` of a
-    head.
+    head. Links within a word are left out: they say how it was split.
     """
-    allowed = linking(report.record, sink)
+    allowed = linking(report.record, sink) & between_words(report.record)
     found = [
         Link(layer, head, *place)
         for layer, head, weights in report.record
@@ -155,7 +168,7 @@ def word_links(report: HeadsRecord, word: WordPlaces, sink: bool = False) -> lis
 
 def named_word(tokens: Tokens, word: Word) -> str:
     """Return the word in quotes, its place, and the other places where it occurs."""
-    text = word_label(tokens.texts[word.span.start : word.span.stop])
+    text = word_label([word_text(tokens, word.span)])
     first, last = word.span.start, word.span.stop - 1
     place = f"token {first}" if first == last else f"tokens {first}-{last}"
     if word.elsewhere:
@@ -222,12 +235,64 @@ def links_table(
     return Table(columns, rows, heading, least=least)
 
 
+def above_usual(links: WordLinks | None) -> list[WordLink]:
+    """Return the links whose weight is more than rounding above what is usual for the head."""
+    found = links.links if links else ()
+    return [link for link in found if link.weight - link.habit >= NO_MORE]
+
+
+def agreed_table(report: HeadsRecord, links: Sequence[WordLink], heads: int) -> Table:
+    """Return a table of links between words, with the head that has most above its usual weight.
+
+    heads: how many were measured; if they suffice, links are in the order of their chance, and
+        those that do not beat it are faint.
+    """
+    queries, keys = link_names(report.record, LONGEST)
+    tested = heads >= FEWEST_HEADS
+    rows = [
+        Row(
+            [
+                f"{queries[link.query.start]} → {keys[link.key.start]}",
+                report.name(link.layer, link.head),
+                share(link.weight),
+                share(link.habit),
+                str(link.heads),
+            ],
+            tone="faint" if tested and not link.beats_chance else "plain",
+        )
+        for link in links
+    ]
+    said = f"furthest {'beyond chance' if tested else 'above usual'} first"
+    title = [("links", True), (said, False), *[("norm-weighted", False)] * report.norm_weighted]
+    columns = [Column("", right=False), Column("best", right=False, tone="strong")]
+    columns += [Column("weight"), Column("usual", keep=4), Column("heads", keep=5)]
+    if not tested:
+        columns, rows = columns[:-1], [row._replace(cells=row.cells[:-1]) for row in rows]
+    return Table(columns, rows, title, least=1)
+
+
+def links_of(found: HeadsReport, sink: bool, count: int) -> Table | None:
+    """Return the links between words furthest beyond chance; None if there is none.
+
+    With the sink, or of a text too long to test, the strongest links.
+    """
+    report, agreed = found.first, found.agreed_links
+    if sink or agreed is None:
+        links = strongest_links(report, count, sink, max(-(-count // len(report.heads)), _A_HEAD))
+        return links_table(report, links, "strongest links", sink) if links else None
+    above = above_usual(agreed)[:count]
+    return agreed_table(report, above, agreed.heads) if above else None
+
+
 def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
     """Return a table of each head's strongest pairs, query → key and weight; see ``head_links``.
 
     A token that occurs several times is shown with its place.
     """
-    queries, keys = link_names(report.record, _LONGEST_IN_TABLES)
+    queries, keys = (
+        _unique(tokens, _LONGEST_IN_TABLES, words=False)
+        for tokens in (report.record.queries, report.record.keys)
+    )
     rows = []
     for entry in report.heads:
         links = head_links(report, entry.layer, entry.head, count, sink)
@@ -244,16 +309,25 @@ def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
 
 
 def link_names(record: AttentionRecord, longest: int) -> tuple[list[str], list[str]]:
-    """Return the tokens of both axes in at most ``longest`` columns, repeated ones with a place."""
+    """Return the word of each token on both axes, in at most ``longest`` columns.
+
+    A word that repeats has the place of its first token.
+    """
     return _unique(record.queries, longest), _unique(record.keys, longest)
 
 
-def _unique(tokens: Tokens, longest: int) -> list[str]:
-    labels = token_labels(tokens)
-    counts = Counter(labels)
+def _unique(tokens: Tokens, longest: int, words: bool = True) -> list[str]:
+    labels = list(token_labels(tokens))
+    spans = [range(place, place + 1) for place in range(len(tokens))]
+    if words:
+        spans = words_of_tokens(tokens)
+        for place, word in enumerate(spans):
+            if len(word) > 1:
+                labels[place] = word_label([word_text(tokens, word)])
+    counts = Counter(label for label, word in set(zip(labels, spans, strict=True)))
     names = []
-    for place, label in enumerate(labels):
-        sign = f"#{place}" if counts[label] > 1 else ""
+    for label, word in zip(labels, spans, strict=True):
+        sign = f"#{word.start}" if counts[label] > 1 else ""
         room = max(longest - len(sign), 1)
         names.append((label if width(label) <= room else fit(label, room)) + sign)
     return names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attnviz.errors import UsageError
-from attnviz.measures.registry import OF_ONE_TEXT
+from attnviz.measures.registry import OF_ONE_TEXT, find_label, said_name
 from attnviz.options import (
     HeadChoice,
     IndexBase,
@@ -16,6 +16,8 @@ from attnviz.options import (
     option,
     spelled_heads,
 )
+
+_SAID = [said_name(name) for name in OF_ONE_TEXT]
 
 
 @dataclass(frozen=True)
@@ -65,16 +67,15 @@ class ViewOptions(Options, panel="View"):
     )
     sort: str | None = option(
         "MEASURE",
-        f"Order the heads by {', '.join(OF_ONE_TEXT[:-1])} or {OF_ONE_TEXT[-1]}; largest first.",
-        choices=OF_ONE_TEXT,
+        f"Order the heads by {', '.join(_SAID[:-1])} or {_SAID[-1]}; largest first.",
     )
     reverse: bool = flag("Order the smallest first.")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ablate", spelled_heads(self.ablate))
         super().__post_init__()
-        if self.sort is not None and self.sort not in OF_ONE_TEXT:
-            raise UsageError(f"sort={self.sort!r} is not one of {', '.join(OF_ONE_TEXT)}")
+        if self.sort is not None:
+            object.__setattr__(self, "sort", find_label(self.sort, OF_ONE_TEXT, "measure"))
         if self.reverse and self.sort is None:
             raise UsageError("--reverse turns the order of --sort around: add --sort MEASURE")
         lists = {"--top": self.top, "--token": self.token, "--pair": self.pair}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from attnviz.draw.document import Words
 from attnviz.draw.provenance import entropy_words, label_words, share
 from attnviz.inspect.heads.report import HeadsReport
-from attnviz.measures.registry import label_named
+from attnviz.measures.registry import label_named, said_name
 from attnviz.measures.word_links import CHANCE
 from attnviz.records import (
     NO_LABEL,
@@ -119,7 +119,7 @@ def score_words(report: HeadsRecord, scores: HeadScores) -> list[str]:
     if measure and measure not in ("entropy", scores.label.name):
         value = scores.scores[measure]
         shown = "not measured" if value is None else f"{value:.2f}"
-        words.append(f"{measure.replace('_', ' ')} {shown}")
+        words.append(f"{said_name(measure)} {shown}")
     return words
 
 

@@ -28,7 +28,7 @@ from attnviz.inspect.patterns.words import (
     signed,
     size_words,
 )
-from attnviz.measures.registry import MEASURES, STATISTICS, label_named
+from attnviz.measures.registry import MEASURES, STATISTICS, label_named, said_name
 
 _LEAD = 8
 _LONGEST = 100
@@ -63,7 +63,7 @@ def patterns_document(
     sizes = size_words(report)
     return doc.Document(
         f"patterns of {model}",
-        f"What the heads of {model} do" + (f": {watch}" if watch is not None else ""),
+        f"What the heads of {model} do" + (f": {said_name(watch)}" if watch is not None else ""),
         groups,
         [doc.Say(text, _LONGEST) for text in reading(report, [watch] if watch else report.labels)]
         if explain
@@ -81,7 +81,7 @@ def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
     named = [name for name in report.labels if report.labelled(name)]
     if report.watch is None and named:
         known = "induction" if "induction" in named else named[0]
-        yield f"--watch {known} ranks all heads by one label"
+        yield f"--watch {shlex.quote(said_name(known))} ranks all heads by one label"
     elif report.watch in named:
         best = report.labelled(report.watch)[0]
         name = report.name(best.layer, best.head)
@@ -250,7 +250,7 @@ def _statistic_columns(heads: Sequence[PatternScores]) -> dict[doc.Column, list[
         written = score if MEASURES[name].unit == "share" else plain
         cells = [written(entry.statistics.get(name)) for entry in heads]
         if set(cells) != {NOT_MEASURED}:
-            columns[doc.Column(MEASURES[name].said or name)] = cells
+            columns[doc.Column(said_name(name))] = cells
     return columns
 
 

@@ -11,7 +11,7 @@ from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import advised, label_title, notes_group, share
-from attnviz.draw.signed import interval_text, ranked_table, signed_grid, signed_scale
+from attnviz.draw.signed import explained, interval_text, ranked_table, signed_grid, signed_scale
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.inspect.why.words import (
@@ -37,8 +37,8 @@ _LONGEST_TOKEN = 14
 _MOST_MAPPED = 8
 GREY = "95% interval includes 0"
 
-FEED_FORWARD = "FF"
-"""The heading of the column of the feed-forward blocks."""
+_MLP = "MLP"
+"""The heading of the column of the MLPs."""
 
 
 def why_document(report: WhyReport, *, explain: bool = False, hints: bool = False) -> doc.Document:
@@ -84,7 +84,7 @@ def _hints(report: WhyReport, explained: bool) -> list[str]:
     if first.foil is None and not report.many:
         others = [first.words[one] for one, _ in first.found.top if one != first.found.answer]
         words = [word.strip() for word in others if word.strip().isalpha()]
-        hints += [f"--foil {word}" for word in words[:1]]
+        hints += [f"--foil {word}: compare with it" for word in words[:1]]
     if not report.many:
         hints.append("--texts FILE")
     if not explained:
@@ -146,13 +146,13 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
     scale = NumberScale.over(values.values())
     base, several = report.index_base, len(kinds) > 1
     names = [f"L{layer + base}" + (f" {kind}" if several else "") for layer, kind in rows]
-    columns = [*(f"H{head + base}" for head in range(heads)), FEED_FORWARD]
+    columns = [*(f"H{head + base}" for head in range(heads)), _MLP]
     title = f"Direct effect on {explained_logit(report)}" if scaled else "logits"
     grey_words = f"grey: {GREY}" if scaled else "grey: CI includes 0"
     return signed_grid(names, columns, values, scale, grey, GREY)._replace(
         title=[
             (title + scale.times * (not scaled), True),
-            (f"{FEED_FORWARD}: feed-forward", False),
+            (f"{_MLP}: feed-forward", False),
             *([(grey_words, False)] if grey else []),
         ],
         scale=signed_scale(scale, "logits", "value") if scaled else None,
@@ -195,7 +195,7 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
     columns: list[tuple[str | doc.Column, list[str]]] = [
         (f"logits{scale.times}", [scale.text(each.value) for each in effects]),
         ("95% interval", [interval_text(each.interval, scale) for each in effects]),
-        ("base rate", ["" if each.base is None else scale.text(each.base) for each in effects]),
+        ("control", ["" if each.base is None else scale.text(each.base) for each in effects]),
         ("copies", [share(copies[each.head]) if each.head in copies else "" for each in effects]),
         (
             doc.Column(label_title(report.labels.values()), right=False),
@@ -206,7 +206,8 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
         ("share", [_of_whole(report, each.value) for each in effects]),
     ]
     names, values = [report.name(each.head) for each in effects], [each.value for each in effects]
-    return ranked_table(title, names, values, scale, columns, [each.unclear for each in effects])
+    table = ranked_table(title, names, values, scale, columns, [each.unclear for each in effects])
+    return explained(table, "control", "another word in the answer's place before")
 
 
 def _of_whole(report: WhyReport, value: float) -> str:
@@ -222,7 +223,7 @@ def every_part(report: WhyReport) -> doc.Table:
     base = report.index_base
     parts = [(report.name(effect.head), effect.value) for effect in report.effects]
     for layer in report.layers:
-        parts.append((f"L{layer + base} feed-forward", report.part("mlp", layer)))
+        parts.append((f"L{layer + base} {_MLP}", report.part("mlp", layer)))
         parts.append((f"L{layer + base} bias", report.part("bias", layer)))
     inner = sum(report.part("bias", layer) for layer in report.layers)
     parts += [("embedding", report.part("embedding")), ("final bias", report.part("bias") - inner)]

@@ -36,7 +36,7 @@ class _Question(Options, panel="What is explained"):
     )
     controls: int | None = option(
         "N",
-        "Prompts of the base rate, in which another token stands where the answer stood before "
+        "Prompts of the control, in which another token stands where the answer stood before "
         "(default: 20, for many prompts 5 each; 0: none): a run of the model each.",
         min=0,
         max=1000,

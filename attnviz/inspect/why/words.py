@@ -10,6 +10,7 @@ from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
 from attnviz.measures.registry import label_named
+from attnviz.measures.words import text_of, word_ranges, word_text, words_of_tokens
 from attnviz.records import Tokens
 
 _LONGEST_TOKEN = 14
@@ -38,9 +39,30 @@ def quoted(text: str) -> str:
 
 
 def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
-    """Return a token and its place, such as ``“Tom” (4)``."""
-    label = cut(token_labels(tokens)[place], _LONGEST_TOKEN)
+    """Return a token and its place, such as ``“Tom” (4)``; of a piece the whole word."""
+    word = words_of_tokens(tokens)[place]
+    label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[place]
+    label = cut(label, _LONGEST_TOKEN)
     return f"“{label}” ({place})" if quotes else f"{label} ({place})"
+
+
+def next_word(tokens: Tokens, position: int, piece: str) -> str:
+    """Return the token predicted behind a position in quotes, with the word that it is part of.
+
+    A piece that ends a word is ``“sail·or”``; one that begins a word of the text ``“sail” of
+    “sailor”``.
+    """
+    last, words = len(tokens) - 1, words_of_tokens(tokens)
+    if position == last and not tokens.special[last]:
+        there = tokens.texts[words[last].start :]
+        longer = Tokens((0,) * (len(there) + 1), (*there, piece), (False,) * (len(there) + 1))
+        if any(text.startswith(" ") for text in there) and not word_ranges(longer)[1:]:
+            return f"“{cut(f'{token_label(text_of(there))}·{piece}', _LONGEST_TOKEN)}”"
+    for place, text in enumerate(tokens.texts):
+        if text == piece and words[place][1:] and words[place].start == place:
+            whole = token_label(word_text(tokens, words[place]))
+            return f"{quoted(piece)} of “{cut(whole, _LONGEST_TOKEN)}”"
+    return quoted(piece)
 
 
 def logits(value: float) -> str:
@@ -59,7 +81,7 @@ def explained_logit(report: WhyReport) -> str:
     first = report.first
     if len({(each.answer, each.foil) for each in report.prompts}) > 1:
         pairs = any(each.foil is not None for each in report.prompts)
-        return "the answer's logit" + (" less the foil's" if pairs else "")
+        return "the answer's logit" + (" less the other token's" if pairs else "")
     if first.foil is not None:
         return f"logits {quoted(first.answer)} - {quoted(first.foil)}"
     return f"the logit of {quoted(first.answer)}"
@@ -139,7 +161,8 @@ def _predicted(report: WhyReport) -> str:
     found, tokens = first.found, first.given.predicted
     at = f" after {placed(tokens, found.position)}" if found.position != len(tokens) - 1 else ""
     token, value = found.top[0]
-    said = f"Next{at}: {quoted(first.words[token])} {probability(value)}."
+    word = next_word(tokens, found.position, first.words[token])
+    said = f"Next{at}: {word} {probability(value)}."
     if first.foil is not None:
         return f"{said} {quoted(first.answer)} over {quoted(first.foil)}:"
     return said if first.predicts_answer else f"{said} For {quoted(first.answer)}:"
@@ -180,21 +203,21 @@ def _base(report: WhyReport, best: HeadEffect) -> str:
     if len(report.prompts) < LEAST_TEXTS:
         return "; too few prompts for intervals"
     if best.base is None:
-        return "; no base rate, the answers are not in the prompts"
+        return "; no control, the answers are not in the prompts"
     known = len(report.controlled)
     few = f" over {known} of them" if known < len(report.prompts) else ""
-    said = f", base rate {logits(best.base)}{few}"
+    said = f", control {logits(best.base)}{few}"
     if not report.tested:
         return f"{said}; a test needs {LEAST_TEXTS}"
     if not best.clear:
-        return f"{said}; {_none(report)} from its base rate"
+        return f"{said}; {_none(report)} from its control"
     clear = sorted(
         (effect for effect in report.effects if effect.clear and effect is not best),
         key=lambda effect: -abs(effect.value),
     )
     names = [report.name(effect.head) for effect in clear[:_NAMED]]
     if not names:
-        return f"{said}; no other head stands out from its base rate"
+        return f"{said}; no other head stands out from its control"
     return f"{said}; {listed(names)} stand{'s' * (not names[1:])} out from theirs too"
 
 
@@ -236,7 +259,7 @@ def sum_words(report: WhyReport) -> Words:
     """Return the logit as a sum over kinds of parts, and its difference to the model's own."""
     parts = {
         "heads": report.part("head"),
-        "FF": report.part("mlp"),
+        "MLP": report.part("mlp"),
         "embedding": report.part("embedding"),
         "bias": report.part("bias"),
     }
@@ -257,7 +280,7 @@ def caveats(report: WhyReport) -> list[str]:
     found = [
         "direct effect: what a head writes into the residual stream, read by the unembedding with "
         "the final norm's scale held at its value in this run. What it does by way of later heads "
-        "and feed-forward blocks is not in it: attnviz ablate and attnviz patch measure that."
+        "and MLPs is not in it: attnviz ablate and attnviz patch measure that."
     ]
     softcap = report.first.found.softcap
     if softcap is not None:
@@ -270,13 +293,13 @@ def caveats(report: WhyReport) -> list[str]:
         each = counted(len(controlled[0].base), "control prompt")
         where = f" ({len(controlled)} of the prompts have one)" if report.many else ""
         found.append(
-            f"base rate: the same head's contribution to the same answer, mean over {each} in "
+            f"control: the same head's contribution to the same answer, mean over {each} in "
             f"which another token stands where the answer stood before{where}."
         )
     if report.many and len(report.prompts) >= LEAST_TEXTS:
         found.append(
             f"interval: 95%, bootstrap-t over {counted(len(report.prompts), 'prompt')}, 2,000 "
-            "draws; significant: the same of the difference to the base rate, largest |t| of all "
+            "draws; significant: the same of the difference to the control, largest |t| of all "
             "heads, p at most .05."
         )
     if report.copying is not None:
@@ -301,7 +324,7 @@ def explanation(report: WhyReport) -> list[str]:
         "How to read this: a transformer adds what its parts write: the token's embedding, each "
         "attention head, each feed-forward block. The next token's logit is read from that sum, so "
         "that each part has its exact share of the logit (Elhage et al. 2021).",
-        "Orange writes for the answer, blue against it; without colour the sign says so. FF: the "
+        "Orange writes for the answer, blue against it; without colour the sign says so. MLP: the "
         "layer's feed-forward block.",
         "from: the token whose value a head writes most of: weight on it times what its value "
         "writes towards the answer (the write map, one row of which is the text in colour).",
@@ -311,6 +334,6 @@ def explanation(report: WhyReport) -> list[str]:
     if report.controlled:
         said.append(
             "A head that copies the answer from the prompt writes less where it stood is another "
-            "token; one that always writes this token writes as much: that is the base rate."
+            "token; one that always writes this token writes as much: that is the control."
         )
     return said

@@ -118,7 +118,7 @@ def _about(report: SweepReport) -> list[doc.Part]:
     model = [
         "attnviz's own decoder",
         f"{counted(report.layers, 'layer')} of width {report.d_model}",
-        f"feed-forward {report.d_ff}",
+        f"MLP {report.d_ff}",
         f"float32 on {report.device}",
         counted(report.threads, "thread"),
         _seeds(report.seeds),

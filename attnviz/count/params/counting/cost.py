@@ -169,7 +169,7 @@ def count_cost(
 _LINES = {
     "projections": "attention projections",
     "scores": "attention scores and mixing",
-    "feed-forward": "feed-forward",
+    "feed-forward": "MLP",
     "head": "head",
     "other": "other",
 }

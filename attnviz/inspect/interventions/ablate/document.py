@@ -18,7 +18,7 @@ from attnviz.draw.provenance import (
     label_words,
     notes_group,
 )
-from attnviz.draw.signed import Place, signed_scale
+from attnviz.draw.signed import Place, explained, signed_scale
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect, scale_of
 from attnviz.inspect.interventions.ablate.words import (
@@ -176,7 +176,7 @@ def _effects(
     """Return a row for each ablation, with numbers on the scale of ``among``."""
     scale = scale_of(among, report.metric)
     found = [effect.shown(report.metric) for effect in effects]
-    return effect_table(
+    table = effect_table(
         title,
         [report.name(effect.variant) for effect in effects],
         found,
@@ -184,10 +184,11 @@ def _effects(
         [
             _metric_column(effects, among, report.metric),
             label_column(report.labels, [effect.head for effect in effects], _label),
-            base_rates("random dir.", found, scale),
+            base_rates("control", found, scale),
             *(_metric_column(effects, among, name) for name in report.metrics_aside(effects)),
         ],
     )
+    return explained(table, "control", "a random direction of equal norm ablated instead")
 
 
 def _metric_column(effects: Sequence[Effect], among: Sequence[Effect], name: Metric) -> Cells:
@@ -359,7 +360,7 @@ def _tables(report: AblationReport) -> list[doc.Part]:
         if isinstance(part, doc.Table) and place:
             part = part._replace(rows=part.rows[:_MOST_HARM], least=1)
         elif isinstance(part, doc.Table):
-            part = part._replace(title=(), least=_LEAST_ROWS)
+            part = part._replace(title=part.title[1:], least=_LEAST_ROWS)
         found.append(part)
     return found
 

@@ -287,7 +287,7 @@ def caveats(report: AblationReport) -> list[str]:
             "significant among all: bootstrap-t over the texts, largest |t|, p at most .05."
         )
     if any(effect.shown(report.metric).base_rate is not None for effect in report.effects):
-        found.append("random dir.: ablates a random direction of equal norm instead of the head.")
+        found.append("control: ablates a random direction of equal norm instead of the head.")
     return found
 
 

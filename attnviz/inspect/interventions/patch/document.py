@@ -20,6 +20,7 @@ from attnviz.inspect.interventions.patch.words import (
     base_rate,
     base_tokens,
     caveats,
+    change_words,
     explanation,
     finding,
     grid_title,
@@ -113,7 +114,7 @@ def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
         marks = np.zeros((1, len(tokens)))
         marks[0, list(changed)] = sign
         kept = [at for at, special in enumerate(tokens.special) if not special]
-        metric = f"M {value:+.2f}"
+        metric = f"{value:+.2f} {METRICS[report.metric].unit}"
         asks = [(f"{'answer' if sign > 0 else 'foil'} {word}", False)] if word else []
         title: doc.Words = [(name + many, True), *asks, (metric, False)]
         maps.append(
@@ -188,25 +189,25 @@ def _ranking_title(report: PatchReport) -> str:
 
 
 def ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str = "") -> doc.Table:
-    """Return a row for each patch: effect, interval, base rate, label and other columns."""
+    """Return a row for each patch: effect, interval, control, label and other columns."""
     found = [report.mean(effect) for effect in shown]
     scale = NumberScale.over([report.shown(effect) for effect in report.effects])
     estimated = report.method == "gradient"
-    name = "effect" if report.ratio else f"Δ M, {METRICS[report.metric].unit}"
+    name = "effect" if report.ratio else change_words(report)
     heads = [effect.places[0] if len(effect.places) == 1 else None for effect in shown]
     columns: list[Cells] = [
         (
             ("estimate" if estimated else name) + scale.times,
             [number(e.value, scale) for e in found],
         ),
-        base_rates("base rate", found, scale),
+        base_rates("control", found, scale),
         label_column(report.labels, heads, known_text),
     ]
     if report.method == "both":
         columns.append(("gradient", [number(effect.gradient, scale) for effect in shown]))
     columns.append(("q", [_small(effect.q) for effect in shown]))
     if not estimated:
-        columns.append(("M patched", [f"{effect.metric:+.2f}" for effect in shown]))
+        columns.append(("patched", [f"{effect.metric:+.2f}" for effect in shown]))
     return effect_table(title, [*map(report.names, shown)], found, scale, columns)
 
 

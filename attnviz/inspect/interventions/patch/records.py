@@ -32,17 +32,22 @@ class AskedToken(NamedTuple):
 
 
 class PatchMetricInfo(NamedTuple):
-    """How a metric is called, and the difference that a patch carries a share of."""
+    """How a metric is called, in short too, and the difference that a patch carries a share of."""
 
+    short: str
     name: str
     unit: str
     carried: str
 
 
 METRICS: Mapping[PatchMetric, PatchMetricInfo] = {
-    "logit_diff": PatchMetricInfo("logit(answer) − logit(foil)", "logits", "the logit difference"),
-    "log_prob": PatchMetricInfo("log p(answer)", "nats", "the difference in log probability"),
-    "kl": PatchMetricInfo("KL from the clean prediction", "nats", "the KL divergence"),
+    "logit_diff": PatchMetricInfo(
+        "logit difference", "logit(answer) − logit(foil)", "logits", "the logit difference"
+    ),
+    "log_prob": PatchMetricInfo(
+        "log p", "log p(answer)", "nats", "the difference in log probability"
+    ),
+    "kl": PatchMetricInfo("KL", "KL from the clean prediction", "nats", "the KL divergence"),
 }
 
 

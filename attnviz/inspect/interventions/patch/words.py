@@ -72,7 +72,7 @@ def _of_random(report: PatchReport) -> str:
     if not report.ratio:
         return f"nothing carries a difference: {report.why}."
     if report.ranks and not any(effect.carries for effect in report.effects):
-        return "nothing carries more than its base rate."
+        return "nothing carries more than its control."
     return "what carries the difference here tells nothing of a trained model."
 
 
@@ -192,26 +192,28 @@ def about(report: PatchReport) -> list[Part]:
 
 
 def runs(report: PatchReport) -> Facts:
-    """Return the metric of both runs without a patch."""
+    """Return the metric of both runs without a patch, of several pairs the mean."""
     metric, pair = METRICS[report.metric], report.pairs[0]
     name = metric.name
     if len(report.pairs) == 1 and report.metric != "kl":
         name = name.replace("answer", quoted(pair.answer))
         name = name.replace("foil", quoted(pair.foil)) if pair.foil is not None else name
-    over = f", mean of {pair_count(report)}" if len(report.pairs) > 1 else ""
+        name = f"{metric.short} = {name}"
+    elif pair.foil is not None:
+        name = f"{metric.short} of answer and foil (wrong token)"
     numbers = f"clean {report.clean_metric:+.2f}, corrupt {report.corrupt_metric:+.2f}"
-    return Facts([(f"M = {name}{over}: {numbers}", False)])
+    return Facts([(f"{name}: {numbers}", False)])
 
 
 def base_rate(report: PatchReport) -> list[Part]:
-    """Return a line on what the base rate is; empty if there is none."""
+    """Return a line on what the control is; empty if there is none."""
     if report.metric == "kl" and report.method != "gradient":
-        return [Facts([("no base rate with --metric kl: logit_diff and log_prob have one", False)])]
+        return [Facts([("no control with --metric kl: logit_diff and log_prob have one", False)])]
     if not report.control or not report.ratio or report.by_token is not None:
         return []
     side = "clean" if report.direction == "denoise" else "corrupt"
     control = report.control.partition(",")[0].replace("source", f"{side} prompt")
-    return [Facts([(f"base rate: the same patch with {control}", False)])]
+    return [Facts([(f"control: the same patch with {control}", False)])]
 
 
 def quoted(word: AskedToken) -> str:
@@ -225,16 +227,22 @@ def grid_title(report: PatchReport, brief: bool = False) -> str:
     if report.method == "gradient":
         return "Estimated effect" + " of patching each head (gradient)" * (not brief)
     if not report.ratio:
-        return f"Δ M, {metric.unit}" if brief else f"Change of M = {metric.name} by each patch"
+        return change_words(report) if brief else f"Change of {metric.name} by each patch"
     if brief:
         return "effect"
     each = "layer" if report.whole_layers else "head"
     return f"Effect of patching each {each}: share of {metric.carried} (1 = all of it)"
 
 
+def change_words(report: PatchReport) -> str:
+    """Return the heading of changes of the metric, such as ``Δ logit difference, logits``."""
+    metric = METRICS[report.metric]
+    return f"Δ {metric.short}, {metric.unit}"
+
+
 def token_title(report: PatchReport) -> str:
     """Return the title of the grid of tokens."""
-    share = "effect" if report.ratio else f"Δ M, {METRICS[report.metric].unit}"
+    share = "effect" if report.ratio else change_words(report)
     what = SITES[report.what].words
     return f"{what[0].upper()}{what[1:]} patched at one token alone ({share})"
 
@@ -259,7 +267,7 @@ def caveats(report: PatchReport) -> list[str]:
         )
     if report.control and report.ratio:
         found.append(
-            f"base rate: the same patch with {report.control}; what it does too is not about the "
+            f"control: the same patch with {report.control}; what it does too is not about the "
             "right prompt."
         )
     if report.ranks:
@@ -269,12 +277,12 @@ def caveats(report: PatchReport) -> list[str]:
             "means."
         )
         found.append(
-            f"named first: what is above its base rate with p at most .05 among all {tried}, by "
+            f"named first: what is above its control with p at most .05 among all {tried}, by "
             "bootstrap-t over the pairs, largest |t|."
         )
     if report.fdr:
         found.append(
-            "q: Benjamini & Hochberg, over the patches, of the p of effect − base rate by sign "
+            "q: Benjamini & Hochberg, over the patches, of the p of effect − control by sign "
             "flips of the pairs."
         )
     if report.rank_correlation is not None:
@@ -310,8 +318,8 @@ def explanation(report: PatchReport) -> list[str]:
         said.append(f"here: {report.names(best)} has {_value(report, best)}.")
     if report.control:
         said.append(
-            "base rate: much of an effect can come from taking the other prompt's words away, "
-            "whatever is put in their place; only what exceeds the base rate is about the right "
+            "control: much of an effect can come from taking the other prompt's words away, "
+            "whatever is put in their place; only what exceeds the control is about the right "
             "words."
         )
     if report.labels:

@@ -22,7 +22,7 @@ _LEAST = 0.005
 """The least share that the finding names: less is written as 0%."""
 
 _METHOD = (
-    "direct path, norms held: what the sender writes reaches the later head along the residual "
+    "direct path, norms fixed: what the sender writes reaches the later head along the residual "
     "stream alone, with each norm scaled as in the corrupt run; paths through heads and MLPs "
     "between are not in it"
 )
@@ -34,8 +34,8 @@ _EXPLANATION = (
     "comes straight from this head: Σ⟨Δq_sender, Δq⟩ / Σ‖Δq‖² over tokens. The shares of all that "
     "writes before add up to 1, but for what the norms' own change does.",
     "other heads: the mean share of the other heads of the sender's layer.",
-    "explained: the shares of all that writes before it, added up; far from 1 the approximation is "
-    "poor. differs: the norm of the difference over the norm in the clean run.",
+    "all parts: the shares of all that writes before it, added up; far from 1 the approximation is "
+    "poor. difference: the norm of the difference over the norm in the clean run.",
     "A head that is listened to need not matter to the answer: attnviz patch measures that.",
 )
 
@@ -95,7 +95,7 @@ def first_groups(report: PathReport, columns: int) -> list[doc.Group]:
             break
         grids.append(grid)
     table = path_table(report, len(report.listeners))._replace(least=_LEAST_ROWS)
-    held = doc.Note("direct path to first order, norms kept as they were: --explain")
+    held = doc.Note("direct path, to first order · all parts: of all heads and MLPs, 1 = exact")
     return [doc.Group(grids, beside=doc.Beside(0, _GAP)), doc.Group([table]), doc.Group([held])]
 
 
@@ -157,7 +157,7 @@ def path_grid(report: PathReport, into: Into) -> doc.HeadGrid:
 
 
 def path_table(report: PathReport, most: int) -> doc.Table:
-    """Return a row for each listener: share, interval, share of other heads, explained, differs."""
+    """Return a row for each listener: its shares, and how far both runs differ there."""
     scale, shown = _scale(report.listeners), report.listeners[:most]
     found = [one.share for one in shown]
     return effect_table(
@@ -168,7 +168,7 @@ def path_table(report: PathReport, most: int) -> doc.Table:
         [
             (f"share{scale.times}", [scale.text(one.value) for one in found]),
             base_rates("other heads", found, scale),
-            ("explained", [f"{one.explained:.2f}" for one in shown]),
-            ("differs", [whole_percent(one.moved) for one in shown]),
+            ("all parts", [f"{one.explained:.2f}" for one in shown]),
+            ("difference", [whole_percent(one.moved) for one in shown]),
         ],
     )
