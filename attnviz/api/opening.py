@@ -168,7 +168,7 @@ def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
 def for_tokens(
     tokens: int | None, *, texts: int = 1, changed: bool = False
 ) -> Callable[[str], Model]:
-    """Return a function that loads a named model to run about so many tokens.
+    """Return a function that loads a named model to run about this many tokens.
 
     tokens, texts, changed: see ``LoadOptions``.
     """

@@ -55,7 +55,7 @@ class TextMaps:
 class ModelMaps:
     """The maps of a model over all texts.
 
-    causal: whether a query sees no later key. stride: one query in so many was kept.
+    causal: whether a query sees no later key. stride: every ``stride``-th query was kept.
     notes: sentences on what is not available.
     """
 
@@ -80,7 +80,7 @@ def model_maps(
 ) -> ModelMaps:
     """Run a model over every input and return its maps.
 
-    stride: keep one query in so many, as for the other side; None decides by memory.
+    stride: keep every ``stride``-th query, as for the other side; None decides by memory.
     Raises UnsupportedError if its attention cannot be observed, and as ``require_number`` if an
     attention weight or an output is not finite.
     """

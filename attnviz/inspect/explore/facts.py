@@ -225,7 +225,7 @@ def _weight(value: float, signed: bool) -> str:
 
 
 def effect_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
-    """Return the effects of removing single heads in so many lines, the most important first.
+    """Return the effects of removing single heads in this many lines, the most important first.
 
     Each has a bar, as in ``attnviz ablate``; the chosen head stands out.
     """

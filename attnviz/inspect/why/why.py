@@ -308,7 +308,7 @@ def _controls(
 
 
 def _earlier(tokens: Tokens, found: Attribution) -> list[int]:
-    """Return the other places of the answer that the model sees."""
+    """Return the positions at which the answer's token stands and that the prediction sees."""
     own = [row for (kind, _, _), row in found.rows.items() if kind != "cross"]
     both = any(np.any(row[found.position + 1 :]) for row in own)  # a masked model sees all tokens
     seen = len(tokens) if both else found.position

@@ -80,7 +80,10 @@ def _parts(pieces: Iterable[Scores]) -> _Parts:
 
 
 def _values(parts: _Parts) -> dict[_Key, list[float]]:
-    """Return the values over texts of each ablation and metric that all of its texts have."""
+    """Return the values, one for each text, by (ablation, metric).
+
+    A metric that some text of the ablation lacks is left out.
+    """
     return {
         (index, name): [piece.metrics[name][at] for piece, at in own]
         for index, own in parts.items()

@@ -54,7 +54,7 @@ MOST_FOLLOWED = 4
 
 _ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _ROUNDINGS = 4
-"""Two runs must also differ by so many times the rounding error of the largest logit."""
+"""Two runs must also differ by this many times the rounding error of the largest logit."""
 
 
 @dataclass(frozen=True)

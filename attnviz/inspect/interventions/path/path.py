@@ -116,7 +116,7 @@ def path(
 
     pairs: what ``pairs.read_pairs`` returns for the request.
 
-    Raises UsageError for what is no single head, or one that no later head follows.
+    Raises UsageError if the sender is not exactly one head, or is in the last layer.
     """
     if isinstance(model, OwnAttention):
         raise UnsupportedError(
