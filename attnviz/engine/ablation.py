@@ -30,10 +30,7 @@ Outputs: TypeAlias = Callable[[Input], Held]
 
 
 @contextmanager
-def ablating(
-    model: PatchableModel,
-    heads: Collection[tuple[int, int]],
-) -> Iterator[None]:
+def ablating(model: PatchableModel, heads: Collection[tuple[int, int]]) -> Iterator[None]:
     """Run ``model.root`` without these (layer, head) pairs inside this context, for any batch.
 
     Their outputs are set to zero.

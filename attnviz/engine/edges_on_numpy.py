@@ -59,10 +59,7 @@ class NumpyCutter:
         return masks
 
     def _predicted(
-        self,
-        end: NDArray[np.floating],
-        places: tuple[int, ...],
-        words: tuple[tuple[int, int], ...],
+        self, end: NDArray[np.floating], places: tuple[int, ...], words: tuple[tuple[int, int], ...]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the log-probabilities (place, word) and the losses of the words.
 

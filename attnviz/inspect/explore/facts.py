@@ -13,11 +13,7 @@ from attnviz.draw.document import Map
 from attnviz.draw.labels import fit, width
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.prose import one_line
-from attnviz.draw.provenance import (
-    label_source,
-    label_words,
-    share,
-)
+from attnviz.draw.provenance import label_source, label_words, share
 from attnviz.draw.signed import ranked_table
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme, Tone

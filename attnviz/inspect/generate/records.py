@@ -238,11 +238,7 @@ def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
             said, measure = _called(own, uniform, None if label is None else label.name)
             base = uniform[measure]
             found[layer, head] = HeadActivity(
-                said,
-                own[measure],
-                math.nan if base is None else base,
-                counts[measure],
-                label,
+                said, own[measure], math.nan if base is None else base, counts[measure], label
             )
     return found
 

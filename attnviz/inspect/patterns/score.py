@@ -359,11 +359,7 @@ def _control(
 
 
 def _not_measured(
-    attention: Conditions,
-    heads: Sequence[PatternScores],
-    *,
-    own: bool,
-    relations: Sequence[str],
+    attention: Conditions, heads: Sequence[PatternScores], *, own: bool, relations: Sequence[str]
 ) -> dict[str, str]:
     """Return the reason for each score that no head has.
 

@@ -340,12 +340,7 @@ class _Scoring:
         return self._kept[layer]
 
     def _collect(
-        self,
-        text: int,
-        layer: int,
-        start: int,
-        weights: NDArray[np.floating],
-        mask: Bools | None,
+        self, text: int, layer: int, start: int, weights: NDArray[np.floating], mask: Bools | None
     ) -> None:
         """Collect the matrix of a sentence, which is short, and score its words at the last row."""
         facts, words = self._facts[text], self._texts[text].words

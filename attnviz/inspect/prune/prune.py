@@ -41,11 +41,7 @@ _POINTS = 12
 
 
 def prune(
-    model: Model,
-    texts: Texts,
-    request: PruneRequest,
-    *,
-    advance: Watch = UNWATCHED,
+    model: Model, texts: Texts, request: PruneRequest, *, advance: Watch = UNWATCHED
 ) -> PruneReport:
     """Remove the least important heads; return the losses next to those of random removals.
 

@@ -192,11 +192,7 @@ def _encoded(model: Model, prompt: Prompt, request: WhyRequest) -> Input:
 
 
 def _attributed(
-    attributor: Attributor,
-    model: Model,
-    prompt: Prompt,
-    given: Input,
-    maps: Collection[HeadKey],
+    attributor: Attributor, model: Model, prompt: Prompt, given: Input, maps: Collection[HeadKey]
 ) -> ExplainedPrompt:
     """Return the prompt's logit as a sum; a UsageError names the prompt."""
     try:

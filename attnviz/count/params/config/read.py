@@ -55,11 +55,7 @@ def _adapter(
 
 
 def spec_from_config(
-    config: Mapping[str, Any],
-    *,
-    name: str = "",
-    source: str = "",
-    architecture: str | None = None,
+    config: Mapping[str, Any], *, name: str = "", source: str = "", architecture: str | None = None
 ) -> ModelSpec | None:
     """Return the spec of a Hugging Face config; None where the arithmetic does not claim it.
 

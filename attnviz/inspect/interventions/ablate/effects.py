@@ -26,10 +26,7 @@ def mean_baseline(pieces: Iterable[Scores]) -> dict[str, float]:
 
 
 def ablation_effects(
-    pieces: Iterable[Scores],
-    variants: Sequence[Variant],
-    seed: int,
-    control: Iterable[Scores] = (),
+    pieces: Iterable[Scores], variants: Sequence[Variant], seed: int, control: Iterable[Scores] = ()
 ) -> tuple[Effect, ...]:
     """Return an effect for each ablation that any piece has, in the order of ``variants``.
 

@@ -11,14 +11,7 @@ import numpy as np
 from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.capture import Choice, attention_kind
-from attnviz.engine.patching import (
-    SITES,
-    WHOLE_LAYER,
-    Patch,
-    PatchMethod,
-    PatchOptions,
-    Site,
-)
+from attnviz.engine.patching import SITES, WHOLE_LAYER, Patch, PatchMethod, PatchOptions, Site
 from attnviz.engine.scan.run import Patching, open_patching
 from attnviz.engine.scan.runner import ENDING
 from attnviz.engine.selection import choose_heads

@@ -106,11 +106,7 @@ def reckoned(pairs: PromptPairs) -> tuple[int, int]:
 
 
 def path(
-    model: Model,
-    pairs: PromptPairs,
-    request: PathRequest,
-    *,
-    advance: Watch = UNWATCHED,
+    model: Model, pairs: PromptPairs, request: PathRequest, *, advance: Watch = UNWATCHED
 ) -> PathReport:
     """Measure what later heads read from one head over the pairs.
 
