@@ -73,7 +73,7 @@ class NumpyCutter:
         for start in range(0, len(read), size):
             some = read[start : start + size]
             row = {at: number for number, at in enumerate(some)}
-            found = log_softmax(stack.unembed(end[list(some)]))
+            found = log_softmax(stack.unembed(end[list(some)]).astype(np.float64))
             for number, at in enumerate(places):
                 if at in row:
                     logs[number] = found[row[at]]

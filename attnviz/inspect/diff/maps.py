@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.head_run import HeadRun
+from attnviz.engine.likely import log_softmax
 from attnviz.engine.probing import Probing
 from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import require_number
@@ -103,7 +104,7 @@ def model_maps(
                 sink=sink_keys(keys, causal),
                 rows={layer: _some(rows, kept) for layer, rows in seen.weights.items()},
                 outputs={layer: _some(rows, kept) for layer, rows in seen.outputs.items()},
-                predictions=None if seen.logits is None else log_probabilities(seen.logits[kept]),
+                predictions=None if seen.logits is None else log_softmax(seen.logits[kept]),
             )
         )
         progress((number + 1) / len(inputs))
@@ -123,13 +124,6 @@ def _require_numbers(info: ModelInfo, seen: HeadRun, text: int) -> None:
 
 def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:
     return rows if len(kept) == rows.shape[1] else rows[:, kept]
-
-
-def log_probabilities(logits: Floats) -> Floats:
-    """Return log-probabilities (..., word) of logits, in the dtype of the logits."""
-    shifted = logits - logits.max(-1, keepdims=True)
-    found: Floats = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    return found
 
 
 def _stride(inputs: Sequence[Input], kind: Kind, seen: HeadRun) -> int:
