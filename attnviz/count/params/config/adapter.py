@@ -19,7 +19,7 @@ class UnclaimedError(Exception):
 
 
 class Fields:
-    """A config's fields; every question is noted, so that a misspelt field can be found."""
+    """A config's fields; names that are asked for are recorded, to find misspelt fields."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Fields:
         self._asked: set[str] = set()
 
     def get(self, key: str) -> Any:
-        """Return the field, or the default where it is not there; a null is a null."""
+        """Return the field, or its default if it is missing; None for a field that is null."""
         for spelling in (*self._spellings.get(key, ()), key):
             self._asked.add(spelling)
             if spelling in self._config:
