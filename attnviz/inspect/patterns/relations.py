@@ -199,7 +199,7 @@ def _memberships(tokens: int, words: Sequence[Sequence[int]]) -> NDArray[np.floa
 
 
 def relation_base_rate(found: Sequence[FoundPair]) -> float:
-    """Return the share of pairs that the best fixed offset or, if that is more, even attention finds.
+    """Return the share of pairs that the best fixed offset finds, or even attention if it is more.
 
     It is 0 without pairs.
     """
