@@ -363,11 +363,6 @@ class HeadScores(NamedTuple):
         scores = ", ".join(f"{name} {value:.3g}" for name, value in known.items())
         return f"HeadScores(layer {self.layer}, head {self.head}, {self.label}, {scores})"
 
-    @property
-    def trait(self) -> HeadLabel:
-        """Return ``label`` under its former name, for older programs."""
-        return self.label
-
 
 @dataclass(frozen=True)
 class HeadsRecord:

@@ -7,13 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from attnviz.api.opening import (
-    for_tokens,
-    in_own_modes,
-    named_or_loaded,
-    open_given,
-    text_or_none,
-)
+from attnviz.api.opening import for_tokens, in_own_modes, named_or_loaded, open_given, text_or_none
 from attnviz.options import spelled_head
 from attnviz.texts import built_in_texts, texts_of
 

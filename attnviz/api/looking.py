@@ -15,6 +15,7 @@ from attnviz.api.opening import (
     for_one_pass,
     for_tokens,
     in_own_modes,
+    one_text,
     open_given,
     text_or_none,
 )
@@ -73,8 +74,7 @@ def capture(
     from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.inspect.heads.report import heads_report
 
-    if (read := text_or_none(text)) is None:
-        raise UsageError('expected a text: attnviz.capture("tiny", "The cat sat.")')
+    read = one_text(text, 'attnviz.capture("tiny", "The cat sat.")')
     layers = None if layer is None else str(layer)
     choice = Choice(
         layers=layers,
@@ -130,8 +130,7 @@ def heads(
     from attnviz.models.resolve import LoadOptions, load, refuse_ignored
 
     request = HeadsRequest.of(given)
-    if (read := text_or_none(text)) is None:
-        raise UsageError('expected a text: attnviz.heads("tiny", "The cat sat.")')
+    read = one_text(text, 'attnviz.heads("tiny", "The cat sat.")')
 
     def opening(changes: dict[str, Any]) -> Model:
         def named(name: str) -> Model:
@@ -175,8 +174,7 @@ def cut(
 
     ((_, choice),) = requested_runs(HeadsRequest.of(given))
     words = read_edge(edge) if isinstance(edge, str) else edge
-    if (read := text_or_none(text)) is None:
-        raise UsageError('expected a text: attnviz.cut("tiny", "The cat sat.", "sat→cat")')
+    read = one_text(text, 'attnviz.cut("tiny", "The cat sat.", "sat→cat")')
     tokens, runs = reckoned(read)
     opened = open_given(model, tokenizer, for_tokens(tokens, texts=runs))
     return cut_report(opened, read, words, choice)
@@ -254,8 +252,7 @@ def rollout(
     from attnviz.inspect.rollout.request import RolloutRequest
 
     request = RolloutRequest.of(given)
-    if (read := text_or_none(text)) is None:
-        raise UsageError('expected a text: attnviz.rollout("tiny", "The cat sat.")')
+    read = one_text(text, 'attnviz.rollout("tiny", "The cat sat.")')
     return question.rollout(open_given(model, tokenizer, for_one_pass(read)), read, request)
 
 
@@ -340,8 +337,7 @@ def generate(
     from attnviz.interrupts import between_steps
 
     request = GenerateRequest.of(given)
-    if (text := text_or_none(prompt)) is None:
-        raise UsageError('expected a prompt: attnviz.generate("tiny", "The cat sat on the")')
+    text = one_text(prompt, 'attnviz.generate("tiny", "The cat sat on the")', "prompt")
 
     def reported(step: Step) -> Step:
         on_step(step)

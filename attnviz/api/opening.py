@@ -103,6 +103,16 @@ def text_or_none(text: str | None) -> str | None:
     return text
 
 
+def one_text(text: str | None, example: str, name: str = "text") -> str:
+    """Return a text; raise UsageError that shows the ``example`` of a call if it is missing.
+
+    name: what it is called there.
+    """
+    if (read := text_or_none(text)) is None:
+        raise UsageError(f"expected a {name}: {example}")
+    return read
+
+
 def open_given(
     model: AnyModel,
     tokenizer: Any,
@@ -158,7 +168,7 @@ def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
 def for_tokens(
     tokens: int | None, *, texts: int = 1, changed: bool = False
 ) -> Callable[[str], Model]:
-    """Return a function that loads a named model to run about so many tokens.
+    """Return a function that loads a named model to run about this many tokens.
 
     tokens, texts, changed: see ``LoadOptions``.
     """

@@ -228,6 +228,10 @@ def _per_head(dimensions: Sequence[int], heads: int, head_dim: int) -> list[int]
 
 
 def _put(large: Tensor, small: Tensor, axes: Sequence[Sequence[int]]) -> None:
-    """Write ``small`` at these indices; a bias uses the first axis of its weight."""
+    """Write ``small`` into ``large`` in place.
+
+    axes: for each axis of the weight, the indices in ``large`` that take the entries of ``small``
+        in order; a bias uses only the first axis.
+    """
     places = torch.meshgrid(*(torch.tensor(one) for one in axes[: small.ndim]), indexing="ij")
     large[places] = small.to(large.device)

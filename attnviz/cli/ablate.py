@@ -55,10 +55,7 @@ def ablate(
     tokens = question.reckoned(read, request)
     loaded = outlet.load(model.model, replace(options, tokens=tokens, changed=True))
     drawn = outlet.console is not None and not output.whole
-    with (
-        outlet.resumable(request.resume),
-        outlet.advancing("ablating heads", long=True) as advance,
-    ):
+    with outlet.resumable(request.resume), outlet.advancing("ablating heads", long=True) as advance:
         report = question.ablate(
             loaded, read, request, followed=_FOLLOWED if drawn else 0, advance=advance
         )

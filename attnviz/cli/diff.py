@@ -106,11 +106,7 @@ def diff(
             return question.opened(replace(side, options=watched))
 
     report = question.diff(
-        a,
-        b,
-        request,
-        open_model=open_model,
-        scanning=lambda: outlet.advancing("comparing heads"),
+        a, b, request, open_model=open_model, scanning=lambda: outlet.advancing("comparing heads")
     )
     outlet.show(report)
 

@@ -35,9 +35,9 @@ SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 def with_plain_values(parameters: list[Any]) -> list[Any]:
-    """Return the parameters of a command, which now take plain values as they stand.
+    """Return Typer's parameters of a command, changed to convert plain values without pydantic.
 
-    Typer would import pydantic to convert them, a third of the time of a command without a model.
+    Importing pydantic takes a third of the time of a command without a model.
     """
     for one in parameters:
         vars(one)["process_value"] = partial(_processed, one)
@@ -45,7 +45,7 @@ def with_plain_values(parameters: list[Any]) -> list[Any]:
 
 
 def _processed(one: Any, context: Any, value: Any) -> Any:
-    """Return the value of a parameter; Typer converts what is not plain, and reports errors."""
+    """Return a typed value as the type of its parameter; Typer converts all but plain values."""
     missing = one.required and one.value_is_missing(value)
     converted = _NOT_PLAIN if missing else _converted(one, value)
     if converted is _NOT_PLAIN:
@@ -57,7 +57,7 @@ _NOT_PLAIN: Any = object()
 
 
 def _converted(one: Any, value: Any) -> Any:
-    """Return a value of the command line, or a default, as its type; ``_NOT_PLAIN`` if unsure."""
+    """Return a typed value or a default as its type; ``_NOT_PLAIN`` if Typer must convert it."""
     kind, several = one.type_descriptor.annotation, one.multiple or one.nargs == -1
     if value is None:
         return () if several else None
@@ -74,7 +74,7 @@ def _converted(one: Any, value: Any) -> Any:
 
 
 def _is_plain(value: Any, kind: Any) -> bool:
-    """Return whether a value is one of this type as it stands."""
+    """Return whether a value has this plain type, or is one of its choices, without conversion."""
     if get_origin(kind) is Literal:
         return value in get_args(kind)
     return kind in (str, bool, int, float) and type(value) is kind

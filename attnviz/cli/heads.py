@@ -99,12 +99,7 @@ def heads(
 
 
 def _cut(
-    name: str,
-    text: str,
-    edge: str,
-    request: HeadsRequest,
-    options: LoadOptions,
-    outlet: Outlet,
+    name: str, text: str, edge: str, request: HeadsRequest, options: LoadOptions, outlet: Outlet
 ) -> None:
     """Cut the edge and show how prediction and loss change."""
     from attnviz.inspect.heads.cut import cut_report, read_edge, reckoned

@@ -21,10 +21,7 @@ attnviz path L1H2 --into value --pairs pairs.jsonl --save listeners.csv
 
 @command(EXAMPLES)
 def path(
-    request: PathRequest,
-    model: shared.SeededModel,
-    loading: shared.Loading,
-    output: shared.Output,
+    request: PathRequest, model: shared.SeededModel, loading: shared.Loading, output: shared.Output
 ) -> None:
     """Follow one head: which later heads read what it writes."""
     from attnviz.cli.outlet import open_outlet

@@ -32,9 +32,7 @@ class _Request(PatternsRequest):
     """The options of the question, with labels that the shell completes."""
 
     watch: str | None = option(
-        "LABEL",
-        "Rank every head by its score of one label.",
-        autocompletion=shared.complete_label,
+        "LABEL", "Rank every head by its score of one label.", autocompletion=shared.complete_label
     )
 
 

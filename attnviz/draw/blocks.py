@@ -40,9 +40,9 @@ def text_line(*parts: tuple[str, Style | None] | str) -> Line:
     return [Segment(part) if isinstance(part, str) else Segment(*part) for part in parts]
 
 
-def widest(lines: Iterable[Line], least: int = 0) -> int:
-    """Return the cells of the longest line, at least ``least``."""
-    return max([least, *map(Segment.get_line_length, lines)])
+def widest(lines: Iterable[Line]) -> int:
+    """Return the cells of the longest line; 0 if there is none."""
+    return max(map(Segment.get_line_length, lines), default=0)
 
 
 def without_trailing_blanks(line: Line) -> Line:

@@ -9,15 +9,7 @@ from dataclasses import dataclass
 from rich.segment import Segment
 from rich.style import Style
 
-from attnviz.draw.blocks import (
-    DIM,
-    Block,
-    Line,
-    flow,
-    trimmed,
-    widest,
-    without_trailing_blanks,
-)
+from attnviz.draw.blocks import DIM, Block, Line, flow, trimmed, widest, without_trailing_blanks
 from attnviz.draw.document import Curve, Plot
 from attnviz.draw.labels import at_blanks, width
 from attnviz.draw.numbers import round_ticks, short_number

@@ -41,7 +41,7 @@ class GridCell(NamedTuple):
     faint: Tint | None = None
 
     def fitting(self, room: int) -> str:
-        """Return the longest text that fits in so many columns."""
+        """Return the longest text that fits in this many columns."""
         return next((text for text in self.texts if width(text) <= room), "")
 
 
@@ -95,7 +95,7 @@ class GridPicture(NamedTuple):
 
 
 def draw_part(part: GridPart, theme: Theme, lines: int, columns: int, focused: bool) -> GridPicture:
-    """Return the grid in so many lines and columns, with the row of the cursor among its rows.
+    """Return the grid in this many lines and columns, with the row of the cursor among its rows.
 
     focused: whether keys move the cursor; then the names of its row and its column stand out more.
     """

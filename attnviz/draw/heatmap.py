@@ -11,14 +11,7 @@ from numpy.typing import NDArray
 from rich.segment import Segment
 
 from attnviz.draw.axes import LONGEST_LABEL, Axes, KeyCells, tick_line
-from attnviz.draw.blocks import (
-    DIM,
-    Block,
-    Line,
-    text_line,
-    widest,
-    without_trailing_blanks,
-)
+from attnviz.draw.blocks import DIM, Block, Line, text_line, widest, without_trailing_blanks
 from attnviz.draw.labels import at_blanks, fit, width
 from attnviz.draw.maps import MOST_LINES, Fit, cell_lines, cell_steps, fitted, pooling
 from attnviz.draw.numbers import NumberScale

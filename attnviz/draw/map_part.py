@@ -87,7 +87,7 @@ class MapPicture(NamedTuple):
 
 
 def map_part(part: MapPart, plan: Fit, theme: Theme, lines: int, columns: int) -> MapPicture:
-    """Return as much of a map around its cursor as so many lines and columns hold.
+    """Return as much of a map around its cursor as this many lines and columns hold.
 
     The tokens stand on the diagonal if the whole map fits so; else they stand at the left, and the
     key of the cursor above its column.

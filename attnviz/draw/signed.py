@@ -45,10 +45,7 @@ def signed_scale(scale: NumberScale, unit: str, change: str = "Δ") -> doc.Scale
     """
     first = -1.0 if scale.signed else 0.0
     ticks = [
-        (
-            (root - first) / (1 - first),
-            scale.text(root * abs(root) * scale.limit) if root else "0",
-        )
+        ((root - first) / (1 - first), scale.text(root * abs(root) * scale.limit) if root else "0")
         for root in (-1.0, -0.5, 0.0, 0.5, 1.0)
         if root >= first
     ]

@@ -135,7 +135,7 @@ _Kind = type[doc.Table] | type[doc.HeadGrid] | type[doc.Maps]
 def _shortened(group: doc.Group, kind: _Kind, over: int) -> doc.Group:
     """Return the group with fewer rows, or one map less.
 
-    kind: the kind of part to shorten; of several that which can lose most is shortened.
+    kind: the kind of part to shorten. Of several such parts, the one that can lose most is.
     """
     parts = list(group.parts)
     place = max(range(len(parts)), key=lambda place: _spare(parts[place], kind))
@@ -167,7 +167,7 @@ def _spare(part: doc.Part | doc.Group, kind: _Kind) -> int:
 
 
 def _may_halve(part: doc.Part | doc.Group) -> bool:
-    """Return whether it contains a grid of colours without letters that has a line for each row."""
+    """Return whether the part is, or contains, a grid of colours alone with a line for each row."""
     if isinstance(part, doc.Group):
         return any(map(_may_halve, part.parts))
     if not isinstance(part, doc.HeadGrid) or part.halved or len(part.rows) < 2:

@@ -143,6 +143,11 @@ def json_number(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
+def json_numbers(values: Mapping[Any, float | None]) -> dict[str, float | None]:
+    """Return numbers by name as JSON values; see ``json_number``."""
+    return {name: json_number(value) for name, value in values.items()}
+
+
 def shortest(values: NDArray[np.floating]) -> NDArray[np.float64]:
     """Return float64 numbers, same shape, with the shortest ``repr`` that reads back as ``values``.
 

@@ -30,20 +30,16 @@ Outputs: TypeAlias = Callable[[Input], Held]
 
 
 @contextmanager
-def ablating(
-    model: PatchableModel,
-    heads: Collection[tuple[int, int]],
-    replacements: Held | None = None,
-) -> Iterator[None]:
+def ablating(model: PatchableModel, heads: Collection[tuple[int, int]]) -> Iterator[None]:
     """Run ``model.root`` without these (layer, head) pairs inside this context, for any batch.
 
-    replacements: the outputs that take the heads' places; None sets them to zero.
+    Their outputs are set to zero.
     The model is in evaluation mode inside the context; its former state is restored on leaving,
     also after an exception. Raises UsageError for a head that does not exist.
     """
     check_heads(model.heads, heads)
     variant = Variant(tuple(sorted(set(heads)))) if heads else None
-    intervention = Replace(model.kind, {} if variant is None else {None: variant}, replacements)
+    intervention = Replace(model.kind, {} if variant is None else {None: variant})
     with model.hook_points.borrowed(), model.hook_points.intervening(intervention):
         yield
 

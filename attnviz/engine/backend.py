@@ -101,11 +101,7 @@ class Backend(Protocol):
         ...
 
     def open_scan(
-        self,
-        kind: Kind,
-        inputs: Sequence[Input],
-        options: ScanOptions,
-        references: Sequence[Input],
+        self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
     ) -> Scan:
         """Return the model ready for a scan; see ``engine.scan.run.open_scan``."""
         ...

@@ -59,10 +59,7 @@ class NumpyCutter:
         return masks
 
     def _predicted(
-        self,
-        end: NDArray[np.floating],
-        places: tuple[int, ...],
-        words: tuple[tuple[int, int], ...],
+        self, end: NDArray[np.floating], places: tuple[int, ...], words: tuple[tuple[int, int], ...]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the log-probabilities (place, word) and the losses of the words.
 
@@ -76,7 +73,7 @@ class NumpyCutter:
         for start in range(0, len(read), size):
             some = read[start : start + size]
             row = {at: number for number, at in enumerate(some)}
-            found = log_softmax(stack.unembed(end[list(some)]))
+            found = log_softmax(stack.unembed(end[list(some)]).astype(np.float64))
             for number, at in enumerate(places):
                 if at in row:
                     logs[number] = found[row[at]]

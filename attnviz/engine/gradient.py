@@ -125,10 +125,7 @@ class _Gates:
     """Multiplies each head's output by its gate, which is one, or zero if the head is ablated."""
 
     def __init__(
-        self,
-        model: PatchableModel,
-        replacements: Held | None,
-        ablated: Collection[tuple[int, int]],
+        self, model: PatchableModel, replacements: Held | None, ablated: Collection[tuple[int, int]]
     ) -> None:
         self._kind = model.kind
         self._replacements = replacements

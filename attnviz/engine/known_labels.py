@@ -21,14 +21,7 @@ from attnviz.errors import LoadError
 from attnviz.measures.labels import KnownLabel, KnownLabels
 from attnviz.measures.registry import LABELS
 from attnviz.models.model import Model, weights_fingerprint
-from attnviz.reading import (
-    PACKAGED,
-    SETTINGS_BYTES,
-    damaged,
-    open_regular,
-    parse_json,
-    read_stream,
-)
+from attnviz.reading import PACKAGED, SETTINGS_BYTES, damaged, open_regular, parse_json, read_stream
 from attnviz.records import Kind, ModelInfo, Source
 
 SCHEMA = "attnviz.labels/1"

@@ -13,13 +13,7 @@ from numpy.typing import NDArray
 from attnviz.engine.attribution.parts import Attributor, HeadKey
 from attnviz.engine.edges import Cutter
 from attnviz.engine.effects import ScanOptions
-from attnviz.engine.head_run import (
-    Head,
-    HeadRun,
-    Run,
-    norms_of,
-    unseen_outputs,
-)
+from attnviz.engine.head_run import Head, HeadRun, Run, norms_of, unseen_outputs
 from attnviz.engine.observer import (
     BLOCK_CELLS,
     BlockFacts,
@@ -174,11 +168,7 @@ class NumpyBackend:
         )
 
     def open_scan(
-        self,
-        kind: Kind,
-        inputs: Sequence[Input],
-        options: ScanOptions,
-        references: Sequence[Input],
+        self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
     ) -> Scan:
         from attnviz.engine.scan.scan import Scan  # not every command scans
 
@@ -252,11 +242,7 @@ class OwnBackend(NumpyBackend):
         )
 
     def open_scan(
-        self,
-        kind: Kind,
-        inputs: Sequence[Input],
-        options: ScanOptions,
-        references: Sequence[Input],
+        self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
     ) -> Scan:
         if options.pair is not None:
             raise UsageError(

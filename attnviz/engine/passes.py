@@ -62,7 +62,10 @@ class PlainCheck:
         return self
 
     def call(self, call: AttentionCall, output: Tensor) -> None:
-        """Compare a call's output (batch, query, heads, dims) with the model's own function's."""
+        """Compare a call's output with that of the model's own attention function.
+
+        output: (batch, query, heads, dims). Raises UnsupportedError if they differ.
+        """
         if not (self._is_due and call.found.is_fused):
             return
         own = call.own()[0]

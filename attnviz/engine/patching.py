@@ -42,8 +42,7 @@ class SiteSort(NamedTuple):
     """One sort of site.
 
     words: what is patched, for a sentence. hook: where it is replaced.
-    shared: True if the query heads of a group share it. by_place: True if a value depends on its
-        token's position, and means something else at another position.
+    shared: True if the query heads of a group share it.
     last: True if all tokens together carry everything, so that only the last one is patched unless
         others are chosen.
     note: what the help adds to the name. lead: what a sentence says before the name of a place.
@@ -52,7 +51,6 @@ class SiteSort(NamedTuple):
     words: str
     hook: Hook
     shared: bool = False
-    by_place: bool = False
     last: bool = False
     note: str = ""
     lead: str = ""
@@ -60,19 +58,17 @@ class SiteSort(NamedTuple):
 
 SITES: Mapping[What, SiteSort] = {
     "output": SiteSort("head outputs", "output"),
-    "query": SiteSort("queries", "input", by_place=True),
-    "key": SiteSort("keys", "input", shared=True, by_place=True),
+    "query": SiteSort("queries", "input"),
+    "key": SiteSort("keys", "input", shared=True),
     "value": SiteSort("values", "input", shared=True),
-    "pattern": SiteSort(
-        "attention patterns", "weights", by_place=True, note=" (attention weights)"
-    ),
+    "pattern": SiteSort("attention patterns", "weights", note=" (attention weights)"),
     "mlp": SiteSort("MLP outputs", "block", lead="The MLP of "),
     "residual": SiteSort("residual stream", "block", last=True, note=" stream"),
 }
 """Everything that is known of a sort of site: heads' outputs before the output projection, the
 inputs of an attention call, its weights, what a feed-forward block adds, the stream that enters a
-layer. A new sort is a row here, and its hook for torch (``transformers_points``) and for NumPy
-(``attention.growing``)."""
+layer. A new sort is a row here, a hook for torch (``transformers_points``, or ``scan.sites`` for
+blocks) and one for NumPy (``attention.growing``); options, help and screens follow."""
 
 WHOLE_LAYER: frozenset[What] = frozenset(
     what for what, sort in SITES.items() if sort.hook == "block"

@@ -94,7 +94,7 @@ class Probing:
         backend_of(self.model).observe(observer, inputs)
 
     def twin(self, seed: int) -> Probing:
-        """Return the same opening of a model with randomly initialised weights."""
+        """Return the model with random weights, opened for the same kind of attention."""
         return Probing(random_twin(self.model, seed), self.kind, self.causal)
 
 
@@ -105,7 +105,7 @@ def _fits(tokens: Tokens, context: int | None) -> bool:
 def open_probing(model: Model, kind: Kind | None = None) -> Probing:
     """Return a model opened for scoring one kind of its attention, by default its first.
 
-    Raises UsageError for a kind that it does not have, UnsupportedError where its attention cannot
+    Raises UsageError for a kind that it does not have, UnsupportedError if its attention cannot
     be observed.
     """
     kind = kind or model.kinds[0]

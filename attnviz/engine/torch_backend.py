@@ -18,12 +18,7 @@ from attnviz.engine.head_run import Head, HeadRun, KeepNorms, Run, by_layer, uns
 from attnviz.engine.hook_points import HeadOutputs
 from attnviz.engine.observe_torch import observe_pass, observe_torch
 from attnviz.engine.observer import BLOCK_CELLS, KeepWeights, ObserveHeads, Observer, to_numpy
-from attnviz.engine.patchable import (
-    PatchableModel,
-    mask_id_of,
-    patchable_transformers,
-    whole_pass,
-)
+from attnviz.engine.patchable import PatchableModel, mask_id_of, patchable_transformers, whole_pass
 from attnviz.engine.patching import Pair, PatchOptions, PathRead
 from attnviz.engine.plain_pass import length_class
 from attnviz.engine.projections import ValueNorms
@@ -119,11 +114,7 @@ class TorchBackend:
         return patchable_transformers(self._model.model, kind, given, mask_id_of(self._model))
 
     def open_scan(
-        self,
-        kind: Kind,
-        inputs: Sequence[Input],
-        options: ScanOptions,
-        references: Sequence[Input],
+        self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
     ) -> Scan:
         return torch_scan(self.open_patchable(kind, inputs[0]), inputs, options, references)
 

@@ -99,12 +99,8 @@ class _Registered(_Points):
         def attend(call: AttentionCall) -> Attended:
             counter.take(call.module)
             if entered:
-                call = replace(
-                    call,
-                    query=edit("query", call.query),
-                    key=edit("key", call.key),
-                    value=edit("value", call.value),
-                )
+                given: dict[str, Any] = {what: edit(what, getattr(call, what)) for what in ATTENDED}
+                call = replace(call, **given)
             if "pattern" in inside:
                 output, weights = call.mixing(partial(edit, "pattern"))
             else:

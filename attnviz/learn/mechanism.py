@@ -70,11 +70,7 @@ _TITLE = "scaled dot-product attention"
 
 
 def scaled_dot_product_attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    mask: Array | None = None,
-    scale: float | None = None,
+    query: Array, key: Array, value: Array, mask: Array | None = None, scale: float | None = None
 ) -> AttentionResult:
     """Return softmax(Q Kᵀ · scale) V, for arrays of NumPy, torch or another array API library.
 

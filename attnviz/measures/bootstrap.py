@@ -158,7 +158,10 @@ def benjamini_hochberg(p: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def _signs(texts: int, seed: int) -> Iterator[NDArray[np.floating]]:
-    """Yield sign flips (flip, text): all distinct ones, or no flip and then random ones."""
+    """Yield signs (flip, text) of +1 and −1, with which to multiply the values of texts.
+
+    They are all distinct flips if these are few; else no flip first, then random ones.
+    """
     if 2 ** (texts - 1) <= _FLIPS:
         flips = np.arange(2 ** (texts - 1))
         yield 1.0 - 2.0 * (flips[:, None] >> np.arange(texts) & 1)

@@ -149,11 +149,7 @@ def _numbers(values: Mapping[str, Weights], *place: int) -> dict[str, float | No
 
 
 def _label(
-    name: str,
-    score: float | None,
-    base: float | None,
-    source: Source = "none",
-    events: int = 0,
+    name: str, score: float | None, base: float | None, source: Source = "none", events: int = 0
 ) -> HeadLabel:
     on_text, even = _number(score), _number(base)
     measure = label_named(name)

@@ -151,7 +151,7 @@ def _by_word(queries: _Axis, keys: _Axis, weights: NDArray[np.floating]) -> Floa
 
 
 def _is_mark(letter: str) -> bool:
-    """Return whether a letter is a mark, such as a stop or a plus; an emoji is none."""
+    """Return whether a letter is punctuation or a sign, such as a plus; False for an emoji."""
     category = unicodedata.category(letter)
     return category[0] == "P" or category in ("Sm", "Sc", "Sk")
 
@@ -187,7 +187,11 @@ def _habit(linked: Floats, even: Floats, tested: Bools, places: _Places | None) 
 
 
 class _Sums(NamedTuple):
-    """Sums over heads. above: (query, key) excess over the row's mean. cumulants: (2, query)."""
+    """Sums over heads of the excess of weights over habit.
+
+    above: (query, key), the excess minus its mean over the row. cumulants: (2, query), the second
+        and the third cumulant of the row's excess. tested: (query, key), which cells count.
+    """
 
     above: Floats
     cumulants: Floats

@@ -221,7 +221,7 @@ def _probe(name: str, file: str, revision: str | None) -> HfFileMetadata:
 
 
 def _within(seconds: float, call: Callable[[], _Answer]) -> _Answer:
-    """Return the result of ``call``, or raise TimeoutError after so many seconds.
+    """Return the result of ``call``, or raise TimeoutError after this many seconds.
 
     The call runs in a daemon thread, which does not keep the process from ending.
     """

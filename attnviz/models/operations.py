@@ -54,7 +54,7 @@ class ModelSizes:
         return self.layers * self._layer(tokens)
 
     def read_out(self, tokens: int) -> float:
-        """Return the operations of the logits of so many tokens and of comparing them."""
+        """Return the operations of the logits of this many tokens and of comparing them."""
         return tokens * self.vocabulary * (2.0 * self.width + 5 * _SINGLE)
 
     def changed(self, tokens: int, layers: Iterable[int], read: int | None = None) -> float:
@@ -78,7 +78,7 @@ class ModelSizes:
         return 4.0 * self.layers * tokens * self.width
 
     def numbers_inside(self, tokens: int, rows: int) -> float:
-        """Return how many numbers a layer holds at once for so many rows of a text."""
+        """Return how many numbers a layer holds at once for this many rows of a text."""
         single = rows * tokens * (8.0 * self.width + 8 * self.mixed + 2 * self._inner)
         return single + 2.0 * rows * self.heads * tokens**2
 

@@ -195,7 +195,7 @@ def _case(case: Case) -> dict[str, Any]:
 
 
 def _card(fit: CardFit) -> dict[str, Any]:
-    """Return what one card makes of a model; ``decode`` and ``decode_full`` are upper bounds."""
+    """Return how a card can run a model; ``decode`` and ``decode_full`` are upper bounds."""
     bounds = {"decode": fit.decode, "decode_full": fit.full}
     return {
         **_named(fit.card, _CARD),

@@ -52,11 +52,7 @@ class MetaCount(NamedTuple):
 
 
 def count_on_meta(
-    config: Mapping[str, Any],
-    *,
-    name: str = "",
-    architecture: str | None = None,
-    run: bool = False,
+    config: Mapping[str, Any], *, name: str = "", architecture: str | None = None, run: bool = False
 ) -> MetaCount:
     """Build the model of a config without memory for weights, and count its parameters.
 

@@ -161,7 +161,7 @@ class Attributor(ABC):
 
 
 def place_of(position: int | None, tokens: int, default: int) -> int:
-    """Return a position from 0 among so many tokens; ``default`` is used for None.
+    """Return a position from 0 among this many tokens; ``default`` is used for None.
 
     Raises UsageError for a position that does not exist.
     """

@@ -57,9 +57,9 @@ class _RecordedRun(NumpyStack):
         self.finite = bool(np.isfinite(end).all())
 
     def moved(self, name: str, change: Floats) -> Floats:
-        """Return how a norm's output changes with its input, at the scale of this run.
+        """Return the change of a norm's output for a ``change`` of its input.
 
-        name: of the norm.
+        The norm divides as in this run. name: of the norm.
         """
         given = self.given[name]
         if self.shape.norm == "layer":

@@ -118,7 +118,7 @@ def _largest(values: Values) -> float:
     return float(np.nanmax(means)) if np.isfinite(means).any() else math.nan
 
 
-class Doubt(NamedTuple):
+class MeansOverTexts(NamedTuple):
     """Means over texts (column,) and the ends of their 95 % intervals; None below five texts."""
 
     mean: Values
@@ -137,16 +137,16 @@ class Doubt(NamedTuple):
         return ends is not None and ends[0] > floor
 
 
-def over_texts(values: Values, seed: int, *, positive: bool = True) -> Doubt:
+def over_texts(values: Values, seed: int, *, positive: bool = True) -> MeansOverTexts:
     """Return the means of (text, column) over texts with their bootstrap intervals.
 
     positive: no value is below zero, so no end of an interval is.
     """
     mean = values.mean(axis=0)
     if len(values) < LEAST_TEXTS:
-        return Doubt(mean, None, None)
+        return MeansOverTexts(mean, None, None)
     low, high = bootstrap_interval(values, seed)
-    return Doubt(mean, np.maximum(low, 0.0) if positive else low, high)
+    return MeansOverTexts(mean, np.maximum(low, 0.0) if positive else low, high)
 
 
 # What the models predict ---------------------------------------------------------------------

@@ -109,10 +109,7 @@ def loss_increases(
 
 
 def with_effects(
-    states: Mapping[Head, HeadState],
-    heads: Sequence[Head],
-    effects: NDArray[np.float64],
-    seed: int,
+    states: Mapping[Head, HeadState], heads: Sequence[Head], effects: NDArray[np.float64], seed: int
 ) -> dict[Head, HeadState]:
     """Return the states of the heads, with their ablation effects and the intervals of these."""
     doubt = over_texts(effects, seed, positive=False)

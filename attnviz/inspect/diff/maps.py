@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.head_run import HeadRun
+from attnviz.engine.likely import log_softmax
 from attnviz.engine.probing import Probing
 from attnviz.measures.sinks import sink_keys
 from attnviz.models.model import require_number
@@ -55,7 +56,7 @@ class TextMaps:
 class ModelMaps:
     """The maps of a model over all texts.
 
-    causal: whether a query sees no later key. stride: one query in so many was kept.
+    causal: whether a query sees no later key. stride: every ``stride``-th query was kept.
     notes: sentences on what is not available.
     """
 
@@ -80,7 +81,7 @@ def model_maps(
 ) -> ModelMaps:
     """Run a model over every input and return its maps.
 
-    stride: keep one query in so many, as for the other side; None decides by memory.
+    stride: keep every ``stride``-th query, as for the other side; None decides by memory.
     Raises UnsupportedError if its attention cannot be observed, and as ``require_number`` if an
     attention weight or an output is not finite.
     """
@@ -103,7 +104,7 @@ def model_maps(
                 sink=sink_keys(keys, causal),
                 rows={layer: _some(rows, kept) for layer, rows in seen.weights.items()},
                 outputs={layer: _some(rows, kept) for layer, rows in seen.outputs.items()},
-                predictions=None if seen.logits is None else log_probabilities(seen.logits[kept]),
+                predictions=None if seen.logits is None else log_softmax(seen.logits[kept]),
             )
         )
         progress((number + 1) / len(inputs))
@@ -123,13 +124,6 @@ def _require_numbers(info: ModelInfo, seen: HeadRun, text: int) -> None:
 
 def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:
     return rows if len(kept) == rows.shape[1] else rows[:, kept]
-
-
-def log_probabilities(logits: Floats) -> Floats:
-    """Return log-probabilities (..., word) of logits, in the dtype of the logits."""
-    shifted = logits - logits.max(-1, keepdims=True)
-    found: Floats = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    return found
 
 
 def _stride(inputs: Sequence[Input], kind: Kind, seen: HeadRun) -> int:

@@ -143,7 +143,7 @@ class DiffReport(Report, Provenance):
     predictions: None if there are none; floor_predictions: of a model and itself in other numbers.
     family: how many moves were tested.
     example: maps of the head whose attention changed most; None if none changed.
-    stride: one query in so many was compared. importance: whether effects were compared.
+    stride: every ``stride``-th query was compared. importance: whether effects were compared.
     """
 
     a: ModelInfo

@@ -16,15 +16,7 @@ from attnviz.errors import LoadError
 from attnviz.inspect.diff.records import HeadState
 from attnviz.inspect.patterns.data import SCHEMA as PATTERNS
 from attnviz.inspect.patterns.data import read_scores
-from attnviz.reading import (
-    RESULT_BYTES,
-    damaged,
-    finite,
-    optional,
-    parse_json,
-    read_bytes,
-    typed,
-)
+from attnviz.reading import RESULT_BYTES, damaged, finite, optional, parse_json, read_bytes, typed
 from attnviz.records import Kind, ModelInfo
 
 _SCHEMAS = {PATTERNS: "patterns", "attnviz.ablate/1": "ablate"}

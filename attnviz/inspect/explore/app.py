@@ -21,13 +21,7 @@ from attnviz.inspect.explore.field import AskedLine, Field
 from attnviz.inspect.explore.keys import KEYS
 from attnviz.inspect.explore.moves import Moves
 from attnviz.inspect.explore.pane import Pane
-from attnviz.inspect.explore.panes import (
-    GridPane,
-    HeadingPane,
-    MapPane,
-    WordsPane,
-    grid_columns,
-)
+from attnviz.inspect.explore.panes import GridPane, HeadingPane, MapPane, WordsPane, grid_columns
 from attnviz.inspect.explore.questions import Questions
 from attnviz.inspect.explore.terminal_app import TerminalApp
 from attnviz.inspect.explore.view import View
@@ -69,11 +63,7 @@ class Explorer(TerminalApp):
     ALLOW_SELECT = False
 
     def __init__(
-        self,
-        source: SideSource,
-        view: View,
-        look: Theme,
-        second: SideSource | None = None,
+        self, source: SideSource, view: View, look: Theme, second: SideSource | None = None
     ) -> None:
         super().__init__()
         self.desk = Desk(source, view, look, second, jobs=self.jobs, display=self)

@@ -13,11 +13,7 @@ from attnviz.draw.document import Map
 from attnviz.draw.labels import fit, width
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.prose import one_line
-from attnviz.draw.provenance import (
-    label_source,
-    label_words,
-    share,
-)
+from attnviz.draw.provenance import label_source, label_words, share
 from attnviz.draw.signed import ranked_table
 from attnviz.draw.terminal import part_block
 from attnviz.draw.theme import Theme, Tone
@@ -225,7 +221,7 @@ def _weight(value: float, signed: bool) -> str:
 
 
 def effect_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
-    """Return the effects of removing single heads in so many lines, the most important first.
+    """Return the effects of removing single heads in this many lines, the most important first.
 
     Each has a bar, as in ``attnviz ablate``; the chosen head stands out.
     """

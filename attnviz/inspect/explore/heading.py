@@ -54,7 +54,7 @@ def heading(view: View, theme: Theme, room: int) -> Line:
 
 
 def finding_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
-    """Return the finding in at most so many lines: as many whole sentences as they hold."""
+    """Return the finding in at most this many lines: as many whole sentences as they hold."""
     sentences = [theme.spell(sentence) for sentence in _answer(view)]
     while sentences:
         lines = at_blanks(f"{'. '.join(sentences)}.", room, "", theme.ellipsis)

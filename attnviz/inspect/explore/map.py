@@ -49,7 +49,7 @@ class Size(NamedTuple):
 
 
 def largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
-    """Return the largest cells with which the whole map fits in so many lines and columns."""
+    """Return the largest cells with which the whole map fits in this many lines and columns."""
     queries, keys = len(axes.queries), len(axes.keys)
     for near in range(NEAREST, 0, -1):
         if near * queries <= lines and 2 * near * keys <= columns:
@@ -61,7 +61,7 @@ def largest(axes: Axes, lines: int, columns: int, theme: Theme) -> Size:
 def draw_map(
     part: MapPart, size: Size | None, theme: Theme, lines: int, columns: int
 ) -> MapPicture:
-    """Return the map in at most so many lines and columns.
+    """Return the map in at most this many lines and columns.
 
     size: of the cells; None for the largest with which the whole map is seen.
     """

@@ -113,7 +113,7 @@ class GridPane(Pane, can_focus=True):
 
 
 def grid_columns(view: View, theme: Theme, columns: int, lines: int) -> int:
-    """Return the width of the grid of heads in a screen of so many columns and lines.
+    """Return the width of the grid of heads in a screen of this many columns and lines.
 
     The map gets the columns that it needs first.
     """

@@ -107,11 +107,11 @@ class Scene:
         return replace(self, head=head) if head in self.heads else self
 
     def next_head(self, step: int = 1) -> Scene:
-        """Return the scene so many heads further, in the order of layers; not beyond the ends."""
+        """Return the scene ``step`` heads further, in the order of layers; not beyond the ends."""
         return self._head_at(self.heads.index(self.head) + step)
 
     def next_layer(self, step: int = 1) -> Scene:
-        """Return the scene so many layers further, at the same head number or the nearest below."""
+        """Return the scene ``step`` layers further, at this head number or the nearest below."""
         layers = list(dict.fromkeys(layer for layer, _ in self.heads))
         layer = layers[_within(layers.index(self.head[0]) + step, len(layers))]
         within = [head for head in self.heads if head[0] == layer]
@@ -120,7 +120,7 @@ class Scene:
         )
 
     def in_layer(self, step: int) -> Scene:
-        """Return the scene so many heads further in the same layer; not beyond its ends."""
+        """Return the scene ``step`` heads further in the same layer; not beyond its ends."""
         within = [head for head in self.heads if head[0] == self.head[0]]
         return replace(self, head=within[_within(within.index(self.head) + step, len(within))])
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,11 +38,6 @@ Floats = NDArray[np.floating]
 Mode = Literal["raw", "no-sink", "value-weighted"]
 """Weights as they are; rows rescaled without the attention sink; or each weight times the norm of
 the value that it moves, rows rescaled to sum to one."""
-
-MODES: tuple[Mode, ...] = get_args(Mode)
-
-Axis = Literal["keys", "queries"]
-"""What is ranked: the keys of a query, or the queries of a key."""
 
 _LIKELY = 10
 
@@ -95,19 +90,6 @@ class Frame:
         if head[0] not in self.norms:
             raise UsageError("what values move is not known here: the weights stand alone")
         return norm_weighted(weights, self.norms[head[0]][head[1]])
-
-    def strongest(
-        self, head: Head, place: int, axis: Axis, mode: Mode = "raw", count: int = 5
-    ) -> tuple[tuple[int, float], ...]:
-        """Return the largest weights of the query ``place``, or of the key ``place``.
-
-        Pairs (place, weight), the largest first; weights of zero or NaN are left out.
-        """
-        weights = self.weights(head, mode)
-        line = weights[place] if axis == "keys" else weights[:, place]
-        line = np.nan_to_num(line, nan=0.0)
-        order = np.argsort(-line, kind="stable")[:count].tolist()
-        return tuple((at, float(line[at])) for at in order if line[at] > 0)
 
 
 def weighed(frame: Frame | None, head: Head, mode: Mode) -> None:

@@ -31,7 +31,7 @@ Ending = Literal["tokens", "end", "context", "interrupted", "failed"]
 """Why a text ends: it has as many tokens as requested, an end-of-text token was written, the
 context is full, Ctrl-C was pressed, or the next step failed."""
 
-_NAMES = ("previous", "self", "first", "duplicate", "induction", "separator", "delimiter")
+NAMED = ("previous", "self", "first", "duplicate", "induction", "separator", "delimiter")
 """The measures of what a head attends to, token by token."""
 
 TELLING = ("previous", "duplicate", "induction", "delimiter")
@@ -64,11 +64,6 @@ class HeadActivity(NamedTuple):
     @property
     def said(self) -> str:
         return label_named(self.name).said
-
-    @property
-    def named_here(self) -> bool:
-        """Return whether this text gives the name, by the measure most above uniform."""
-        return not self.known and self.name in _NAMES
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +224,7 @@ def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
     """
     causal = run.kind != "cross"
     facts = TextFacts(run.queries, run.keys, Conditions(run.kind, causal))
-    names = (*_NAMES, _SPREAD[1], _PEAKED[1])
+    names = (*NAMED, _SPREAD[1], _PEAKED[1])
     found: dict[Head, HeadActivity] = {}
     labels = {} if run.known is None else run.known.named()
     for layer in sorted(run.steps[0].rows):
@@ -243,11 +238,7 @@ def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
             said, measure = _called(own, uniform, None if label is None else label.name)
             base = uniform[measure]
             found[layer, head] = HeadActivity(
-                said,
-                own[measure],
-                math.nan if base is None else base,
-                counts[measure],
-                label,
+                said, own[measure], math.nan if base is None else base, counts[measure], label
             )
     return found
 
@@ -260,7 +251,7 @@ def _called(
         return known, known
     gained = {
         name: strength(scores[name], uniform[name]) or 0.0
-        for name in _NAMES
+        for name in NAMED
         if not math.isnan(scores.get(name, math.nan))
     }
     best = best_label(gained, scores, uniform, {})

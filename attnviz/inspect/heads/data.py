@@ -90,9 +90,7 @@ def _varied(report: HeadsRecord) -> dict[str, Any]:
     return {"kind": record.kind, "causal": record.causal, "score": record.model.score}
 
 
-def head_entries(
-    found: HeadsReport,
-) -> Iterator[tuple[dict[str, Any], HeadsRecord, HeadScores]]:
+def head_entries(found: HeadsReport) -> Iterator[tuple[dict[str, Any], HeadsRecord, HeadScores]]:
     """Yield each head of the first run, once for each run that kept it, without its weights.
 
     If runs are compared, ``variant`` is the index in ``variants``, ``moved`` the share of

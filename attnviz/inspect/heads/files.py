@@ -410,10 +410,7 @@ def _layers(
 
 
 def _check_weights(
-    weights: NDArray[Any],
-    shape: tuple[int, int, int],
-    scores: Sequence[HeadScores],
-    whole: bool,
+    weights: NDArray[Any], shape: tuple[int, int, int], scores: Sequence[HeadScores], whole: bool
 ) -> None:
     """Raise ValueError for weights that no softmax gives.
 

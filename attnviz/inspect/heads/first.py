@@ -109,8 +109,7 @@ def _map_width(parts: Sequence[doc.Part]) -> int:
         if isinstance(part, doc.Maps) and len(part.maps) == 1 and part.maps[0].causal:
             labels = token_labels(part.maps[0].keys)
             return max(
-                _NARROW_SCALE,
-                *(2 * place + width(label) + 3 for place, label in enumerate(labels)),
+                _NARROW_SCALE, *(2 * place + width(label) + 3 for place, label in enumerate(labels))
             )
     return 999
 

@@ -15,12 +15,7 @@ from attnviz.draw.labels import visible
 from attnviz.draw.palette import PALETTES
 from attnviz.draw.report import Report
 from attnviz.errors import UsageError
-from attnviz.inspect.heads.chosen import (
-    HeadChoice,
-    chosen_heads,
-    one_head,
-    only,
-)
+from attnviz.inspect.heads.chosen import HeadChoice, chosen_heads, one_head, only
 from attnviz.inspect.heads.document import heads_document
 from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads
 from attnviz.records import HeadScores, HeadsRecord

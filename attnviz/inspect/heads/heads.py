@@ -12,12 +12,7 @@ from attnviz.engine.selection import choose_heads
 from attnviz.engine.text_pass import TextReader
 from attnviz.errors import UsageError
 from attnviz.inspect.heads.pair import DRAWS, PairLinks, pair_links
-from attnviz.inspect.heads.report import (
-    HeadsReport,
-    HeadsView,
-    compare_heads,
-    heads_report,
-)
+from attnviz.inspect.heads.report import HeadsReport, HeadsView, compare_heads, heads_report
 from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.heads.runs import requested_runs
 from attnviz.measures.words import find_word

@@ -91,13 +91,10 @@ def pair_links(
     words: tuple[WordPlaces, WordPlaces],
     text: Tokens,
     draws: int = DRAWS,
-    progress: Callable[[float], object] | None = None,
 ) -> PairLinks:
     """Measure the two words in ``record``, and in ``draws`` texts whose other tokens are permuted.
 
     text: what the encoder reads if ``record`` is of a decoder; else it is not used.
-    progress: called with the share that is done.
-
     Raises UsageError if no query sees the key, or fewer than two tokens can be shuffled.
     """
     directions = _directions(record, words)
@@ -112,8 +109,6 @@ def pair_links(
         backend_of(model).observe(seen, inputs[start : start + batch], cells=None)
         for (number, layer, head), weights in seen.weights.items():
             chance[layer, head][start + number] = weights
-        if progress is not None:
-            progress(min(start + batch, draws) / draws)
     links = [
         PairLink(
             *place,

@@ -50,9 +50,7 @@ def _score(record: AttentionRecord, score: Score) -> str:
     return f"{score} score {_FORMULAS[score].format(width=record.model.head_dim)}"
 
 
-def variant_names(
-    records: Sequence[AttentionRecord],
-) -> tuple[list[str], list[list[str]]]:
+def variant_names(records: Sequence[AttentionRecord]) -> tuple[list[str], list[list[str]]]:
     """Return the words that all records share, and for each the words in which it differs.
 
     A single record shares all its words: kind, mask and score if they can be chosen, else only an

@@ -8,16 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from attnviz.draw.values import json_number, model_facts
+from attnviz.draw.values import json_number, json_numbers, model_facts
 from attnviz.inspect.patterns.records import PatternReport, PatternScores, Probe
 from attnviz.measures.registry import STATISTICS, label_named
 from attnviz.reading import finite, optional, typed
 
 SCHEMA = "attnviz.patterns/1"
-
-
-def _numbers(values: Mapping[str, float | None]) -> dict[str, float | None]:
-    return {name: json_number(value) for name, value in values.items()}
 
 
 def _head(entry: PatternScores) -> dict[str, Any]:
@@ -29,16 +25,16 @@ def _head(entry: PatternScores) -> dict[str, Any]:
         "score": json_number(entry.score),
         "margin": json_number(entry.margin),
         "agreement": json_number(entry.agreement),
-        "scores": _numbers(entry.scores),
-        "base_rate": _numbers(entry.base_rate),
-        "strength": _numbers(entry.strength),
+        "scores": json_numbers(entry.scores),
+        "base_rate": json_numbers(entry.base_rate),
+        "strength": json_numbers(entry.strength),
         "intervals": {name: [*map(json_number, ends)] for name, ends in entry.intervals.items()},
-        "statistics": _numbers(entry.statistics),
+        "statistics": json_numbers(entry.statistics),
         "measured": dict(entry.measured),
         "events": entry.events,
     }
     if entry.control:
-        found["control"] = _numbers(entry.control)
+        found["control"] = json_numbers(entry.control)
     return found
 
 
@@ -111,7 +107,7 @@ def patterns_data(report: PatternReport) -> dict[str, Any]:
         "labels_from": None if report.labels_from == "none" else report.labels_from,
         "labels_date": report.labels_date or None,
         "not_measured": dict(report.not_measured),
-        "untestable": _numbers(report.untestable),
+        "untestable": json_numbers(report.untestable),
         "control": control
         and {"weights": "random", "seed": control.seed, "labelled": dict(control.labelled)},
         "seconds": round(report.seconds, 3),

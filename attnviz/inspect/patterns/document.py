@@ -48,10 +48,7 @@ def patterns_document(
     if watch is None:
         named = found_labels(report)
         best = [_best_heads(report, name, top or _LISTED) for name in named]
-        groups += [
-            doc.Group([label_grid(report)]),
-            doc.Group(best, beside=doc.Beside(86, gap=4)),
-        ]
+        groups += [doc.Group([label_grid(report)]), doc.Group(best, beside=doc.Beside(86, gap=4))]
         maps = _label_maps(report, named)
     else:
         groups += [doc.Group([part]) for part in _watched(report, watch, top or _RANKED)]

@@ -199,9 +199,9 @@ def _memberships(tokens: int, words: Sequence[Sequence[int]]) -> NDArray[np.floa
 
 
 def relation_base_rate(found: Sequence[FoundPair]) -> float:
-    """Return the share of pairs that the best fixed offset finds, or even attention if more.
+    """Return the share of pairs that the best fixed offset finds, or even attention if it is more.
 
-    0 without pairs.
+    It is 0 without pairs.
     """
     offsets = Counter(pair.offset for pair in found)
     even = sum(pair.by_chance for pair in found)

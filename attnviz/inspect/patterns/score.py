@@ -68,7 +68,6 @@ def score_patterns(
     seeds: Sequence[int] = (0, 1, 2),
     control: int | None = None,
     heads: Mapping[int, Container[int]] | None = None,
-    threshold: float = THRESHOLD,
     progress: Callable[[int, int], None] | None = None,
     index_base: int = 0,
     examples: bool = True,
@@ -85,7 +84,6 @@ def score_patterns(
     seeds: of the random tokens.
     control: the seed of a randomly initialised twin whose scores must be exceeded as well.
     heads: the heads to score in each layer; None scores all.
-    threshold: the strength from which a score labels a head.
     progress: called as ``progress(done, total)``, in pairs of tokens.
     examples: also run the model over short texts, for example maps.
     no_known_labels: over a person's own text, ignore labels that were measured before.
@@ -119,7 +117,7 @@ def score_patterns(
     if texts is not None:
         before = known_labels(model, probing.kind, ignored=no_known_labels)
         said = _said(probing, texts[0], targets, heads, before)
-    rule = _Rule(math.inf if model.info.weights == "random" else threshold, least, said)
+    rule = _Rule(math.inf if model.info.weights == "random" else THRESHOLD, least, said)
     lost = {place for result in results for place in result.lost}
     scored = tuple(
         _head(place, summary, names, rule, floors.get(place[0], {}), twin.get(place))
@@ -135,7 +133,7 @@ def score_patterns(
         view=view,
         heads=scored,
         labels=names,
-        thresholds=dict.fromkeys(names, threshold),
+        thresholds=dict.fromkeys(names, THRESHOLD),
         probes=_probes(probing, probes, skipped, relations),
         not_measured=_not_measured(
             attention, scored, own=texts is not None, relations=_unscored(sentences, relations)
@@ -143,7 +141,7 @@ def score_patterns(
         untestable=_untestable(found, relations, least),
         control=None
         if control is None
-        else _control(control, twin, names, _Rule(threshold, least)),
+        else _control(control, twin, names, _Rule(THRESHOLD, least)),
         seconds=time.monotonic() - began,
         notes=_notes(probing, probes, relations, lost=bool(lost)),
         index_base=index_base,
@@ -361,11 +359,7 @@ def _control(
 
 
 def _not_measured(
-    attention: Conditions,
-    heads: Sequence[PatternScores],
-    *,
-    own: bool,
-    relations: Sequence[str],
+    attention: Conditions, heads: Sequence[PatternScores], *, own: bool, relations: Sequence[str]
 ) -> dict[str, str]:
     """Return the reason for each score that no head has.
 

@@ -194,7 +194,10 @@ class LayerSums:
 
 
 def _moments(centres: Weights, queries: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the sums from which ``_correlation`` relates centres to their queries' places."""
+    """Return the sums over rows from which ``_correlation`` is computed.
+
+    centres: where each row looks on average. queries: the index of each row's query.
+    """
     y, x = centres.astype(np.float64), queries.astype(np.float64)
     ones = np.ones_like(y)
     return np.asarray(np.stack([ones, x * ones, x * x * ones, y, y * y, x * y]).sum(-1))
@@ -337,12 +340,7 @@ class _Scoring:
         return self._kept[layer]
 
     def _collect(
-        self,
-        text: int,
-        layer: int,
-        start: int,
-        weights: NDArray[np.floating],
-        mask: Bools | None,
+        self, text: int, layer: int, start: int, weights: NDArray[np.floating], mask: Bools | None
     ) -> None:
         """Collect the matrix of a sentence, which is short, and score its words at the last row."""
         facts, words = self._facts[text], self._texts[text].words

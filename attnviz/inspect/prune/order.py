@@ -96,7 +96,7 @@ class RemovalBounds:
 class Goal:
     """When to stop removing heads.
 
-    count: after so many removals.
+    count: after this many removals.
     loss: before the loss in nats per token would rise above it; None for no limit.
     among: only these heads are removed; by default any.
     """

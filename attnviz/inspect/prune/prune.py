@@ -41,11 +41,7 @@ _POINTS = 12
 
 
 def prune(
-    model: Model,
-    texts: Texts,
-    request: PruneRequest,
-    *,
-    advance: Watch = UNWATCHED,
+    model: Model, texts: Texts, request: PruneRequest, *, advance: Watch = UNWATCHED
 ) -> PruneReport:
     """Remove the least important heads; return the losses next to those of random removals.
 
@@ -223,7 +219,7 @@ def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float
 
 
 def _seconds(model: Model, halves: Sequence[Sequence[Tokens]], removals: float) -> float:
-    """Return about how long so many removals take, each over one half of the texts."""
+    """Return about how long this many removals take, each over one half of the texts."""
     sizes = sizes_of(model)
     text = sum(map(len, chain.from_iterable(halves))) // sum(map(len, halves))
     one = sizes.changed(text, sizes.every_head()) / (sizes.layers * sizes.heads)

@@ -12,13 +12,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from attnviz.draw.values import (
-    json_number,
-    known_label_facts,
-    model_facts,
-    table_of,
-    token_facts,
-)
+from attnviz.draw.values import json_number, known_label_facts, model_facts, table_of, token_facts
 from attnviz.engine.attribution.parts import Part
 from attnviz.inspect.why.records import ExplainedPrompt, HeadEffect, WhyReport
 

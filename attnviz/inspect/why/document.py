@@ -168,12 +168,12 @@ def _has_row(report: WhyReport, layer: int, kind: str) -> bool:
 # The ranking ---------------------------------------------------------------------------------
 
 
-def rankings(report: WhyReport, most: int | None = None) -> list[doc.Part]:
+def rankings(report: WhyReport) -> list[doc.Part]:
     """Return the heads that write most for the answer and against it, in two tables."""
     titles = ("Write most for the answer", "Write most against it")
     return [
         _table(report, found, title)
-        for found, title in zip(report.ranking(most), titles, strict=True)
+        for found, title in zip(report.ranking(), titles, strict=True)
         if found
     ]
 

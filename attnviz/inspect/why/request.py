@@ -23,9 +23,7 @@ class _Question(Options, panel="What is explained"):
     """Which logit is explained, and at which position."""
 
     answer: str | None = option(
-        "TOKEN",
-        "Explain this token's logit (default: the model's top prediction).",
-        words=True,
+        "TOKEN", "Explain this token's logit (default: the model's top prediction).", words=True
     )
     foil: str | None = option("TOKEN", "Explain logit(answer) - logit(foil) instead.", words=True)
     position: str | None = option(

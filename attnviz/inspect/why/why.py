@@ -192,11 +192,7 @@ def _encoded(model: Model, prompt: Prompt, request: WhyRequest) -> Input:
 
 
 def _attributed(
-    attributor: Attributor,
-    model: Model,
-    prompt: Prompt,
-    given: Input,
-    maps: Collection[HeadKey],
+    attributor: Attributor, model: Model, prompt: Prompt, given: Input, maps: Collection[HeadKey]
 ) -> ExplainedPrompt:
     """Return the prompt's logit as a sum; a UsageError names the prompt."""
     try:
@@ -308,7 +304,7 @@ def _controls(
 
 
 def _earlier(tokens: Tokens, found: Attribution) -> list[int]:
-    """Return the other places of the answer that the model sees."""
+    """Return the positions at which the answer's token stands and that the prediction sees."""
     own = [row for (kind, _, _), row in found.rows.items() if kind != "cross"]
     both = any(np.any(row[found.position + 1 :]) for row in own)  # a masked model sees all tokens
     seen = len(tokens) if both else found.position

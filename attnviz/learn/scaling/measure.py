@@ -298,12 +298,7 @@ def model_scaling(
         )
     cases.sort(key=lambda case: (case.layer or 0, case.head or 0))
     return ScalingReport(
-        tuple(cases),
-        len(tokens),
-        seed=seed,
-        model=model.info,
-        notes=notes,
-        index_base=index_base,
+        tuple(cases), len(tokens), seed=seed, model=model.info, notes=notes, index_base=index_base
     )
 
 

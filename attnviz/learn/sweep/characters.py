@@ -10,15 +10,7 @@ from numpy.typing import NDArray
 
 from attnviz.errors import UsageError
 from attnviz.learn.sweep.records import Reference
-from attnviz.learn.sweep.tasks import (
-    BEGINNING,
-    DUPLICATE,
-    FIRST,
-    INDUCTION,
-    Samples,
-    Task,
-    back,
-)
+from attnviz.learn.sweep.tasks import BEGINNING, DUPLICATE, FIRST, INDUCTION, Samples, Task, back
 from attnviz.learn.train.records import CorpusFacts
 from attnviz.learn.train.texts import read_corpus
 
@@ -86,9 +78,7 @@ class Characters(Task):
         answers = samples.ids[:, 1:]
         losses = -np.log(counts[answers] / counts.sum())
         return Reference(
-            "by character frequency",
-            float(losses.mean()),
-            _share(answers == counts.argmax()),
+            "by character frequency", float(losses.mean()), _share(answers == counts.argmax())
         )
 
     def _behind(self, samples: Samples) -> Reference:

@@ -6,11 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from attnviz.learn.sweep.records import (
-    Spread,
-    SweepModel,
-    SweepReport,
-)
+from attnviz.learn.sweep.records import Spread, SweepModel, SweepReport
 
 SCHEMA = "attnviz.sweep/1"
 

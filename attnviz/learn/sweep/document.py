@@ -13,6 +13,7 @@ from attnviz.draw.provenance import share
 from attnviz.draw.scale import weight_steps
 from attnviz.learn.sweep.findings import details, finding, nats
 from attnviz.learn.sweep.records import PatternScore, Reference, SweepModel, SweepReport, SweepTask
+from attnviz.learn.train.document import FRAME, LEAST_ROWS, curve_rows
 from attnviz.learn.train.records import CurvePoint
 
 _LONGEST = 100
@@ -75,10 +76,6 @@ def _details(report: SweepReport, yields: int = 0) -> doc.Group:
 
 # The first screen ----------------------------------------------------------------------------
 
-_FRAME = 3
-"""Lines of a plot in addition to its curves: title, axis, legend."""
-
-_LEAST_ROWS, _MOST_ROWS = 6, 18
 _FEW_LINES = 20
 _BESIDE = 78
 """Columns that the curves and the table each need to be placed side by side."""
@@ -95,19 +92,14 @@ def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
     tall = len(table.rows) + 2, len(report.models[0].patterns) + 6
     lines -= sum(2 for _ in report.notes)
     if room >= 2 * _BESIDE:
-        plot = curves_plot(_curves(report), _rows(lines - len(details(report)) - 4))
+        plot = curves_plot(_curves(report), curve_rows(lines - len(details(report)) - 4))
         right = doc.Group([table, *grid * (lines > sum(tall))], spaced=True)
         shown = [doc.Group([plot, right], beside=doc.Beside(_BESIDE, gap=4))]
     else:
-        both = lines - _FRAME - sum(tall) >= _LEAST_ROWS
-        plot = curves_plot(_curves(report), _rows(lines - tall[0] - tall[1] * both))
+        both = lines - FRAME - sum(tall) >= LEAST_ROWS
+        plot = curves_plot(_curves(report), curve_rows(lines - tall[0] - tall[1] * both))
         shown = [doc.Group([part]) for part in (plot, table, *grid * both)]
     return [_notes(report), *shown, _details(report, yields=1)]
-
-
-def _rows(lines: int) -> int:
-    """Return the number of rows for the curves of a plot that takes ``lines`` lines."""
-    return max(min(lines - _FRAME, _MOST_ROWS), _LEAST_ROWS)
 
 
 # Provenance ----------------------------------------------------------------------------------

@@ -113,10 +113,7 @@ def _train(
 
 
 def _report(
-    plan: SweepPlan,
-    device: torch.device,
-    models: tuple[SweepModel, ...],
-    seconds: float,
+    plan: SweepPlan, device: torch.device, models: tuple[SweepModel, ...], seconds: float
 ) -> SweepReport:
     samples = plan.measured_on()
     report = SweepReport(

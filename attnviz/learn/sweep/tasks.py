@@ -173,11 +173,7 @@ class Induction(Task):
     name = "induction"
 
     def __init__(
-        self,
-        letters: int = 9,
-        strands: int = 3,
-        period: tuple[int, int] = (3, 5),
-        length: int = 42,
+        self, letters: int = 9, strands: int = 3, period: tuple[int, int] = (3, 5), length: int = 42
     ) -> None:
         self.vocabulary, self.length = letters + 1, length
         self.letters, self._strands, self._period = letters, strands, period

@@ -123,10 +123,10 @@ def _finding(result: TrainReport) -> str:
 
 # The first screen ----------------------------------------------------------------------------
 
-_FRAME = 3
+FRAME = 3
 """Lines of a plot in addition to its curves: title, axis, legend."""
 
-_LEAST_ROWS, _MOST_ROWS = 6, 18
+LEAST_ROWS, _MOST_ROWS = 6, 18
 _BESIDE = 76
 """Columns that the curve and the heads each need to be placed side by side."""
 
@@ -137,19 +137,19 @@ def _first(result: TrainReport, room: int, lines: int) -> list[doc.Group]:
     facts = doc.Group(_facts(result), yields=1)
     tall = len(_BEST) + 1
     if room >= 2 * _BESIDE:
-        plot = _curve(result)._replace(rows=_rows(lines - len(facts.parts) - 1))
+        plot = _curve(result)._replace(rows=curve_rows(lines - len(facts.parts) - 1))
         every = _every_head(result.scores)._replace(beside=doc.Beside(_BESIDE, gap=4), yields=2)
         beside = doc.Beside(_BESIDE, gap=4)
         return [doc.Group([plot, doc.Group(heads)], beside=beside), facts, every]
     rows = lines - tall - 1
-    rows -= len(facts.parts) + 2 if rows >= 3 * _LEAST_ROWS else 0
-    plot = _curve(result)._replace(rows=_rows(rows))
+    rows -= len(facts.parts) + 2 if rows >= 3 * LEAST_ROWS else 0
+    plot = _curve(result)._replace(rows=curve_rows(rows))
     return [doc.Group([plot]), doc.Group([heads[0]._replace(title=())]), facts]
 
 
-def _rows(lines: int) -> int:
+def curve_rows(lines: int) -> int:
     """Return the number of rows for the curves of a plot that takes ``lines`` lines."""
-    return max(min(lines - _FRAME, _MOST_ROWS), _LEAST_ROWS)
+    return max(min(lines - FRAME, _MOST_ROWS), LEAST_ROWS)
 
 
 # Parts ---------------------------------------------------------------------------------------

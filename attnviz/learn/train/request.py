@@ -44,9 +44,7 @@ class _Trained(Options, panel="What is trained"):
         "N", "Vocabulary size (default: 4096, or what the text allows)."
     )
     seed: int | None = option(
-        "N",
-        "Random seed (weights, order of the text; default: the recipe's, 0).",
-        min=0,
+        "N", "Random seed (weights, order of the text; default: the recipe's, 0).", min=0
     )
 
     def check_kept(self, saves: Sequence[Path]) -> None:

@@ -20,10 +20,7 @@ from attnviz.records import Input, Tokens
 from attnviz.texts import built_in_texts
 
 _CHECK = Check(
-    "",
-    "NumPy backend",
-    claim="NumPy gives the tokens and weights that torch gives",
-    skipped="",
+    "", "NumPy backend", claim="NumPy gives the tokens and weights that torch gives", skipped=""
 )
 
 _MOST = 1e-5

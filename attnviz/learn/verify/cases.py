@@ -92,13 +92,7 @@ def attention_cases(sizes: Sizes, dtype: str) -> Iterator[AttentionCase]:
     yield _case(sizes, dtype, "self", f"{texts} of {_count(own)}, all visible")
     words = f"{_count(own)} attend to {other} of another text"
     yield _case(sizes, dtype, "cross", words, keys=other)
-    yield _case(
-        sizes,
-        dtype,
-        "causal",
-        f"{texts} of {_count(own)}, causal mask",
-        causal=True,
-    )
+    yield _case(sizes, dtype, "causal", f"{texts} of {_count(own)}, causal mask", causal=True)
     real = max(1, own - 2)
     words = f"{own - real} of {_count(own)} in one text are padding"
     yield _case(sizes, dtype, "padding", words, real=real)

@@ -71,12 +71,7 @@ def _compared(case: AttentionCase, sizes: Sizes, keras: Any) -> Iterator[Check]:
     naive = None
     if multiplications(*shape) <= _MOST_LOOPED:
         naive = naive_attention(
-            case.state,
-            case.query,
-            case.key,
-            case.visible,
-            heads=case.heads,
-            kv_heads=case.kv_heads,
+            case.state, case.query, case.key, case.visible, heads=case.heads, kv_heads=case.kv_heads
         )
     else:
         reason = "too many numbers for a loop in Python: choose smaller sizes"

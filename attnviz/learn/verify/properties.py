@@ -22,12 +22,7 @@ from attnviz.learn.verify.examinee import (
 from attnviz.learn.verify.records import Check, ComparedNumber, Tolerance
 from attnviz.records import Input, ModelInfo, Tokens
 
-EPSILON = {
-    "float64": 2.0**-52,
-    "float32": 2.0**-23,
-    "float16": 2.0**-10,
-    "bfloat16": 2.0**-7,
-}
+EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """The machine epsilon of each dtype: the gap from 1 to the next number."""
 
 _STORED = 12
@@ -354,10 +349,6 @@ PROPERTIES = (
     Property(
         "padding ignored", "padding gets no weight and changes no real token", _padding_ignored
     ),
-    Property(
-        "model unchanged",
-        "all of these runs leave the model as it was",
-        _unchanged,
-    ),
+    Property("model unchanged", "all of these runs leave the model as it was", _unchanged),
 )
 """The properties in the order of the report; the last is tested after all others."""

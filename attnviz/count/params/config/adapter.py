@@ -19,7 +19,7 @@ class UnclaimedError(Exception):
 
 
 class Fields:
-    """A config's fields; every question is noted, so that a misspelt field can be found."""
+    """A config's fields; names that are asked for are recorded, to find misspelt fields."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Fields:
         self._asked: set[str] = set()
 
     def get(self, key: str) -> Any:
-        """Return the field, or the default where it is not there; a null is a null."""
+        """Return the field, or its default if it is missing; None for a field that is null."""
         for spelling in (*self._spellings.get(key, ()), key):
             self._asked.add(spelling)
             if spelling in self._config:
@@ -43,9 +43,7 @@ class Fields:
         return self._defaults.get(key)
 
     def whole(self, key: str, least: int = 1) -> int:
-        """Return a field that is a whole number; LoadError where it is none, or less than
-        ``least``.
-        """
+        """Return a field; raise LoadError unless it is a whole number of at least ``least``."""
         value = self.get(key)
         if (
             not isinstance(value, int)
@@ -59,11 +57,11 @@ class Fields:
         return value
 
     def optional(self, key: str, least: int = 1) -> int | None:
-        """Return a whole number, or None where the field is null or missing."""
+        """Return a field as ``whole`` does; None if it is null or missing."""
         return None if self.get(key) is None else self.whole(key, least)
 
     def flag(self, key: bool | str) -> bool:
-        """Return a switch: itself where it is fixed in the family, else the field of that name."""
+        """Return ``key`` if it is a bool, which the family fixes; else the field of that name."""
         return key if isinstance(key, bool) else bool(self.get(key))
 
     def listed(self, key: str, length: int) -> list[Any] | None:
@@ -76,13 +74,13 @@ class Fields:
         return value[:length]
 
     def divided(self, width: int, heads: int) -> int:
-        """Return the width of a head; LoadError where heads do not divide the model's width."""
+        """Return the width of a head; raise LoadError if heads do not divide the model's width."""
         if width % heads:
             raise self._wrong(f"{heads} heads, which do not divide its width {width}")
         return width // heads
 
     def grouped(self, heads: int, kv_heads: int) -> int:
-        """Return the key/value heads; LoadError where they do not divide the query heads."""
+        """Return ``kv_heads``; raise LoadError if it does not divide the number of query heads."""
         if heads % kv_heads:
             raise self._wrong(f"{kv_heads} key/value heads, which do not divide its {heads} heads")
         return kv_heads
@@ -91,9 +89,7 @@ class Fields:
         return LoadError(f"the config of {self.name!r} has {what}")
 
     def misspelt(self) -> tuple[str, str] | None:
-        """Return a field that was not asked for, with the one that it resembles; None without
-        one.
-        """
+        """Return a probably misspelt field and the field that was meant; None if all are known."""
         import difflib  # only a config that is read from a file can have misspelt fields
 
         for key in self._config:
@@ -159,7 +155,7 @@ def block(
     shift: bool = True,
     parts: tuple[specs.Part, ...] = (),
 ) -> specs.LayerSpec:
-    """Return a layer with so many norms of the model's width."""
+    """Return a layer with this many norms of the model's width."""
     width = attentions[0].d_model
     labels = ("attention norm", "feed-forward norm", "cross attention norm")
     return specs.LayerSpec(
@@ -171,7 +167,7 @@ def block(
 
 
 def tables(vocab: int, width: int, positions: int | None = None) -> tuple[specs.LookupTable, ...]:
-    """Return a token table, and a position table of so many rows."""
+    """Return a token table, and a position table of this many rows."""
     token = specs.LookupTable("token embedding", vocab, width)
     if positions is None:
         return (token,)

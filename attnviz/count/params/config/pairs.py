@@ -183,8 +183,4 @@ def _t5_layer(fields: adapter.Fields, side: _Side, *, biased: bool) -> specs.Lay
     return adapter.block(*attentions, feed_forward=inner, norms=len(attentions) + 1, shift=False)
 
 
-READERS: dict[str, adapter.Reader] = {
-    "t5": _read_t5,
-    "bart": _read_bart,
-    "whisper": _read_whisper,
-}
+READERS: dict[str, adapter.Reader] = {"t5": _read_t5, "bart": _read_bart, "whisper": _read_whisper}

@@ -18,7 +18,10 @@ _READERS = {**decoder.READERS, **gpt.READERS, **encoders.READERS, **pairs.READER
 
 @cache
 def families(kind: str = "") -> dict[str, Adapter]:
-    """Return what reads each model type that the arithmetic claims; those of one kind, or all."""
+    """Return the adapter of each model type that can be counted from its config.
+
+    kind: of families, such as ``decoder``; empty for all.
+    """
     table = read_toml(_FAMILIES, "the families of models")
     kinds = table.pop("kinds")
     return {
@@ -39,7 +42,7 @@ def _adapter(
     spellings: Mapping[str, Sequence[str]] | None = None,
     **switches: Any,
 ) -> Adapter:
-    """Return the adapter of a family, of which the arguments from ``prefix`` on are the table."""
+    """Return the adapter of a family; those from ``prefix`` on are its table in the file."""
     named = {purpose: name.format(prefix) for purpose, name in kind["classes"].items()}
     named |= classes or {}
     filled = dict(zip(kind.get("order", ()), sizes, strict=False))
@@ -52,11 +55,7 @@ def _adapter(
 
 
 def spec_from_config(
-    config: Mapping[str, Any],
-    *,
-    name: str = "",
-    source: str = "",
-    architecture: str | None = None,
+    config: Mapping[str, Any], *, name: str = "", source: str = "", architecture: str | None = None
 ) -> ModelSpec | None:
     """Return the spec of a Hugging Face config; None where the arithmetic does not claim it.
 
@@ -74,17 +73,13 @@ def spec_from_config(
 
 
 def stored_dtype(config: Mapping[str, Any]) -> str:
-    """Return the dtype that a config names for the checkpoint's weights; empty where it names
-    none.
-    """
+    """Return the dtype that a config names for the weights; empty if it names none."""
     stored = config.get("torch_dtype") or config.get("dtype")
     return stored if isinstance(stored, str) else ""
 
 
 def misspelt_field(config: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return a field that resembles one that counts and is missing, and that one; None without
-    such.
-    """
+    """Return a probably misspelt field of a config and the field that was meant, or None."""
     read = _read(config, "", None)
     return None if read is None else read[1].misspelt()
 

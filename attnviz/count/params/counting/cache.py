@@ -13,14 +13,7 @@ from attnviz.count.params.counting.parameters import count_parameters
 from attnviz.count.params.specs import AttentionSpec, ModelSpec, StackSpec
 from attnviz.errors import UsageError
 
-BITS = {
-    "float32": 32,
-    "float16": 16,
-    "bfloat16": 16,
-    "float8": 8,
-    "int8": 8,
-    "int4": 4,
-}
+BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "float8": 8, "int8": 8, "int4": 4}
 """The bits of a number of each dtype that ``--dtype`` takes."""
 
 _OTHER_NAMES = {

@@ -287,7 +287,7 @@ def _score_step(stack: StackCount, length: Lengths) -> int:
 def _terms(
     stack: StackCount, item: Mapping[str, int], length: Lengths, batch: int
 ) -> Iterator[Term]:
-    """Yield the lines of one stack, as 2 × batch × tokens × numbers that multiply each token."""
+    """Yield the operations of a stack by part, each with its arithmetic written out."""
     tokens = length.of(stack.spec)
     for role, label in _LINES.items():
         operations = item[role]

@@ -94,9 +94,10 @@ class CardFit(NamedTuple):
 def fit_cards(
     cost: CostReport, cards: Sequence[Gpu], *, chunk: int, overhead: int
 ) -> tuple[CardFit, ...]:
-    """Return what each card makes of the model at the length, batch and dtypes of ``cost``.
+    """Return whether and how fast each card can run the model of ``cost``.
 
-    chunk: the most tokens of prompts that pass at once. overhead: bytes that are taken besides.
+    Length, batch and dtypes are those of ``cost``.
+    chunk: the most tokens of prompts that pass at once. overhead: bytes that other things take.
     """
 
     @cache  # the same numbers are tried for each card
@@ -197,7 +198,7 @@ def _prefill_seconds(cost: CostReport, card: Gpu) -> float:
 
 
 def _weights_read(cost: CostReport, tokens: int) -> int:
-    """Return the bytes of weights that a step of so many tokens reads, at the mean dtype."""
+    """Return the bytes of weights that a step of this many tokens reads, at the mean dtype."""
     stacks = (stack for stack in cost.parameters.stacks if stack.spec.causal)
     numbers = round(sum(number for stack in stacks for number in _numbers_read(stack, tokens)))
     return cost.weight_bytes * numbers // max(cost.parameters.total, 1)

@@ -10,7 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from attnviz.draw.signed import Place
-from attnviz.draw.values import json_number, label_facts, model_facts, table_of, token_facts
+from attnviz.draw.values import (
+    json_number,
+    json_numbers,
+    label_facts,
+    model_facts,
+    table_of,
+    token_facts,
+)
 from attnviz.engine.effects import METRICS
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 
@@ -50,7 +57,7 @@ def ablation_data(report: AblationReport) -> dict[str, Any]:
         "complete": report.complete,
         "seconds": round(report.seconds, 3),
         "notes": list(report.notes),
-        "baseline": _numbers(report.baseline),
+        "baseline": json_numbers(report.baseline),
         "rank_correlation": json_number(report.rank_correlation),
         "heads": [
             *(_effect(report, effect) for effect in report.singles),
@@ -58,10 +65,6 @@ def ablation_data(report: AblationReport) -> dict[str, Any]:
         ],
         "together": [_effect(report, effect) for effect in report.joint],
     }
-
-
-def _numbers(values: Mapping[Any, float]) -> dict[str, float | None]:
-    return {name: json_number(value) for name, value in values.items()}
 
 
 def _metrics(values: Mapping[Any, float | None]) -> dict[str, float | None]:
@@ -91,7 +94,7 @@ def _effect(report: AblationReport, effect: Effect) -> dict[str, Any]:
         entry["adjusted_p"] = json_number(ranked_by.adjusted)
     errors = {name: one.error for name, one in found.items() if one.error is not None}
     if errors:
-        entry["standard_errors"] = _numbers(errors)
+        entry["standard_errors"] = json_numbers(errors)
     if head is not None and head in report.gradients:
         entry["gradient"] = json_number(report.gradients[head])
     if head is not None and head in report.labels:

@@ -11,13 +11,7 @@ from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import (
-    advised,
-    entropy_words,
-    label_text,
-    label_words,
-    notes_group,
-)
+from attnviz.draw.provenance import advised, entropy_words, label_text, label_words, notes_group
 from attnviz.draw.signed import Place, explained, signed_scale
 from attnviz.engine.effects import METRICS, Metric
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect, scale_of

@@ -26,10 +26,7 @@ def mean_baseline(pieces: Iterable[Scores]) -> dict[str, float]:
 
 
 def ablation_effects(
-    pieces: Iterable[Scores],
-    variants: Sequence[Variant],
-    seed: int,
-    control: Iterable[Scores] = (),
+    pieces: Iterable[Scores], variants: Sequence[Variant], seed: int, control: Iterable[Scores] = ()
 ) -> tuple[Effect, ...]:
     """Return an effect for each ablation that any piece has, in the order of ``variants``.
 
@@ -80,7 +77,10 @@ def _parts(pieces: Iterable[Scores]) -> _Parts:
 
 
 def _values(parts: _Parts) -> dict[_Key, list[float]]:
-    """Return the values over texts of each ablation and metric that all of its texts have."""
+    """Return the values, one for each text, by (ablation, metric).
+
+    A metric that some text of the ablation lacks is left out.
+    """
     return {
         (index, name): [piece.metrics[name][at] for piece, at in own]
         for index, own in parts.items()

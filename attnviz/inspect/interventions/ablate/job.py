@@ -68,12 +68,7 @@ class AblationJob:
         return replace(info, backend="torch") if self.request.how == "gradient" else info
 
     @classmethod
-    def prepare(
-        cls,
-        model: Model,
-        texts: Texts,
-        request: AblateRequest,
-    ) -> AblationJob:
+    def prepare(cls, model: Model, texts: Texts, request: AblateRequest) -> AblationJob:
         """Return the job for a request, with everything encoded and checked.
 
         Raises UsageError for heads, texts or tokens that do not fit the model.
@@ -233,10 +228,7 @@ class AblationJob:
 
 
 def _references(
-    model: Model,
-    texts: Texts,
-    tokens: tuple[Tokens, ...],
-    request: AblateRequest,
+    model: Model, texts: Texts, tokens: tuple[Tokens, ...], request: AblateRequest
 ) -> tuple[tuple[Tokens, ...], str | None]:
     """Return the tokens of the texts that replacement values come from, and their description."""
     mode, reference = request.mode, texts_of(request.reference)

@@ -75,8 +75,7 @@ class _Measure(Options, panel="What is measured"):
     """What is measured, and how."""
 
     metric: Metric | None = option(
-        "METRIC",
-        f"Rank and colour by loss_delta (default), {', '.join(_OTHERS)} or {_LAST}.",
+        "METRIC", f"Rank and colour by loss_delta (default), {', '.join(_OTHERS)} or {_LAST}."
     )
     answer: str | None = option(
         "TOKEN", "Measure, with --foil, the change of logit(answer) - logit(foil).", words=True
@@ -138,16 +137,7 @@ class _Tokens(Options, panel="View"):
 
 @dataclass(frozen=True)
 class AblateRequest(
-    Truncation,
-    _Written,
-    HeadChoice,
-    _Ablation,
-    _Measure,
-    _Tokens,
-    Ranked,
-    Known,
-    IndexBase,
-    Seed,
+    Truncation, _Written, HeadChoice, _Ablation, _Measure, _Tokens, Ranked, Known, IndexBase, Seed
 ):
     """All options of an ablation scan.
 

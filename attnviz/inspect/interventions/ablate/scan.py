@@ -276,7 +276,10 @@ class AblationStudy(Study):
         return replace(report, effects=tuple(effects))
 
     def _texts(self) -> list[int]:
-        """Return the texts over which every ablation is measured that is measured over any text."""
+        """Return the texts that are finished: no ablation of another text is missing for them.
+
+        If no text is finished, the first text with any result is returned.
+        """
         count = len(self.job.texts)
         if not self.ablations.pieces:
             return list(range(count))

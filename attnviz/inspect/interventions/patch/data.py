@@ -9,13 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from attnviz.draw.values import (
-    json_number,
-    known_label_facts,
-    model_facts,
-    table_of,
-    token_facts,
-)
+from attnviz.draw.values import json_number, known_label_facts, model_facts, table_of, token_facts
 from attnviz.inspect.interventions.patch.records import (
     AskedToken,
     PairRuns,

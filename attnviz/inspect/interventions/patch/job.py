@@ -11,14 +11,7 @@ import numpy as np
 from attnviz.draw.numbers import counted
 from attnviz.draw.signed import Place
 from attnviz.engine.capture import Choice, attention_kind
-from attnviz.engine.patching import (
-    SITES,
-    WHOLE_LAYER,
-    Patch,
-    PatchMethod,
-    PatchOptions,
-    Site,
-)
+from attnviz.engine.patching import SITES, WHOLE_LAYER, Patch, PatchMethod, PatchOptions, Site
 from attnviz.engine.scan.run import Patching, open_patching
 from attnviz.engine.scan.runner import ENDING
 from attnviz.engine.selection import choose_heads
@@ -54,7 +47,7 @@ MOST_FOLLOWED = 4
 
 _ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 _ROUNDINGS = 4
-"""Two runs must also differ by so many times the rounding error of the largest logit."""
+"""Two runs must also differ by this many times the rounding error of the largest logit."""
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,7 @@ def reckoned(pairs: PromptPairs, request: PatchRequest) -> int | None:
 
 
 def patch(
-    model: Model,
-    pairs: PromptPairs,
-    request: PatchRequest,
-    *,
-    advance: Watch = UNWATCHED,
+    model: Model, pairs: PromptPairs, request: PatchRequest, *, advance: Watch = UNWATCHED
 ) -> PatchReport:
     """Patch activations between the prompts of each pair; measure what comes with each patch.
 

@@ -53,9 +53,7 @@ class _Patching(Options, panel="What is patched"):
     """What is exchanged between the two runs."""
 
     what: What = option(
-        "WHAT",
-        f"Patch each head's {_names(False)}; or each layer's {_names(True)}.",
-        "output",
+        "WHAT", f"Patch each head's {_names(False)}; or each layer's {_names(True)}.", "output"
     )
     direction: Direction = option(
         "DIRECTION",

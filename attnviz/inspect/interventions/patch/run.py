@@ -111,7 +111,7 @@ class PatchStudy(Study):
 
     @property
     def _part(self) -> str:
-        """Return the part that the report is about."""
+        """Return the key in ``series`` of what the report shows: estimates or patches."""
         return _GRADIENT if self.job.request.method == "gradient" else _PATCHES
 
     def run(self, watch: Watch) -> None:
@@ -220,7 +220,7 @@ class PatchStudy(Study):
         )
 
     def _control(self, kept: Sequence[AskedPair], count: int) -> NDArray[np.float64]:
-        """Return (pair, patch): the mean over the control's sources for each pair."""
+        """Return the metric under the control, (pair, patch): the mean over each pair's sources."""
         found, series = np.full((len(kept), count), np.nan), self.series.get(_CONTROL)
         for row, one in enumerate(kept):
             own = [each for each in self.job.controls if each.of == one.index]

@@ -106,17 +106,13 @@ def reckoned(pairs: PromptPairs) -> tuple[int, int]:
 
 
 def path(
-    model: Model,
-    pairs: PromptPairs,
-    request: PathRequest,
-    *,
-    advance: Watch = UNWATCHED,
+    model: Model, pairs: PromptPairs, request: PathRequest, *, advance: Watch = UNWATCHED
 ) -> PathReport:
     """Measure what later heads read from one head over the pairs.
 
     pairs: what ``pairs.read_pairs`` returns for the request.
 
-    Raises UsageError for what is no single head, or one that no later head follows.
+    Raises UsageError if the sender is not exactly one head, or is in the last layer.
     """
     if isinstance(model, OwnAttention):
         raise UnsupportedError(
