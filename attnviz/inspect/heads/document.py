@@ -18,8 +18,9 @@ from attnviz.draw.provenance import (
     size_words,
 )
 from attnviz.draw.values import json_number
+from attnviz.inspect.heads.examples import distinctive
 from attnviz.inspect.heads.finding import finding, heading, overview_words
-from attnviz.inspect.heads.first import distinctive, first_groups, label_grid
+from attnviz.inspect.heads.first import first_groups, label_grid
 from attnviz.inspect.heads.links import (
     links_of,
     links_table,

@@ -19,7 +19,7 @@ from attnviz.draw.html import document_html
 from attnviz.draw.svg import svg_document
 from attnviz.draw.theme import Theme
 from attnviz.inspect.heads.document import heads_document, shown_heads
-from attnviz.inspect.heads.first import distinctive
+from attnviz.inspect.heads.examples import distinctive
 from attnviz.inspect.heads.report import HeadsView, compare_heads
 from attnviz.measures.words import Word
 from attnviz.records import HeadsRecord
