@@ -40,6 +40,8 @@ _WIDE_SCALE = 62
 _SCALE = doc.WEIGHTS._replace(after="colour: √weight")
 _SHORT_SCALE = doc.Scale([(0.0, "0"), (0.5, ".25"), (1.0, "1")], after="√weight")
 _LONGEST_LABEL, _BETWEEN = 12, 3
+_HEADED = 6
+"""The columns of a cell below its token, where tokens do not stand on the diagonal."""
 
 
 def examples(found: HeadsReport, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
@@ -51,13 +53,13 @@ def examples(found: HeadsReport, view: HeadsView, room: int, lines: int) -> list
         labels = min(max(map(width, token_labels(record.keys))), _LONGEST_LABEL) + 1
         cell = 4 if view.values and 4 * keys + labels <= room else 2
         least = cell * keys + labels
-        wide = least if record.causal else least + 2 * keys
+        wide = least if record.causal else labels + keys * min(labels, _HEADED)
         tall = queries + (1 if record.causal else 2)
         beside = max((room + _BETWEEN) // (wide + _BETWEEN), 1)
         tall += room // beside < _WIDE_TITLE  # the title takes two lines
         down = min((lines + 1) // (tall + 1), max(_MOST_MAPS // beside, 1))
         if down and least <= room:
-            maps = labelled_maps(report, places[: beside * down], view)
+            maps = labelled_maps(report, places[: beside * down], view)._replace(lines=lines)
             rows = -(-len(maps.maps) // beside)
             spare = lines - rows * (tall + 1) >= _LEGEND
             scale = _SCALE if room >= _WIDE_SCALE else _SHORT_SCALE
@@ -170,7 +172,7 @@ def drawn_alike(some: Sequence[doc.Part], others: Sequence[doc.Part]) -> bool:
 
 def first_arcs(found: HeadsReport, view: HeadsView, room: int) -> list[doc.Arcs]:
     """Return the arcs of the first distinctive head if the text fits into one line."""
-    if text_columns(found.first.record.keys) > room or view.values:
+    if text_columns(found.first.record.keys) > room:
         return []
     arcs = head_arcs(found, *distinctive(found)[0], view.sink)
     return [arcs] if arcs is not None and arcs.arcs else []

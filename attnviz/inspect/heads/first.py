@@ -122,6 +122,8 @@ def _overview(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> 
         maps = examples(found, view, columns, lines)
         return [doc.Group(maps), doc.Group(_links(found, view, _LEAST_LINKS), yields=1)]
     if report.selected:
+        if columns >= _WIDE and len(report.heads) == 1:
+            view = view._replace(values=True)
         right = examples(found, view, half, lines)
         arcs = first_arcs(found, view, columns) if len(report.heads) == 1 else []
         lower = lines - 1 - arcs_lines(arcs[0]) if arcs else 0
@@ -165,6 +167,8 @@ def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Grou
     every: list[doc.Part] = [grid]
     if small is not None and small.small is not None:
         every, wide = [small], len(heads) * (small.small[1] + _GAP)
+    elif room - wide >= LEAST_MAP:
+        every += text_maps(report, view, wide, lines - len(grid.rows) - 5)
     if room - wide >= LEAST_MAP:
         middle = examples_with_arcs(found, view, room - wide, lines)
         groups = [
@@ -178,8 +182,8 @@ def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Grou
     every += text_maps(report, view, wide, tall - len(grid.rows) - 3)
     groups = [doc.Group(each, spaced=True) for each in (every, _lists(found, view, tall))]
     above = doc.Group(groups, beside=doc.Beside(0, _GAP, widths=(room + _GAP, _LISTS)))
-    below = doc.Group(examples_with_arcs(found, view, columns, lines - tall - 1), yields=1)
-    return [above, below]
+    below = examples_with_arcs(found, view, columns, lines - tall - 1)
+    return [above, doc.Group(below, spaced=True, yields=1)]
 
 
 def _thumbnails(report: HeadsRecord, room: int, lines: int) -> doc.Maps | None:

@@ -298,14 +298,17 @@ def agreed_table(report: HeadsRecord, links: Sequence[WordLink], heads: int) -> 
 def links_of(found: HeadsReport, sink: bool, count: int) -> Table | None:
     """Return the links between words furthest beyond chance; None if there is none.
 
-    With the sink, or of a text too long to test, the strongest links.
+    The strongest links with the sink, of a text too long to test, and of chosen heads without a
+    link above their usual.
     """
     report, agreed = found.first, found.agreed_links
-    if sink or agreed is None:
-        links = strongest_links(report, count, sink, max(-(-count // len(report.heads)), _A_HEAD))
-        return links_table(report, links, "strongest links", sink) if links else None
-    above = above_usual(agreed)[:count]
-    return agreed_table(report, above, agreed.heads) if above else None
+    above = [] if sink else above_usual(agreed)[:count]
+    if agreed is not None and above:
+        return agreed_table(report, above, agreed.heads)
+    if agreed is not None and not (sink or report.selected):
+        return None
+    links = strongest_links(report, count, sink, max(-(-count // len(report.heads)), _A_HEAD))
+    return links_table(report, links, "strongest links", sink) if links else None
 
 
 def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
