@@ -40,6 +40,9 @@ _WIDE_SCALE = 62
 _SCALE = doc.WEIGHTS._replace(after="colour: √weight")
 _SHORT_SCALE = doc.Scale([(0.0, "0"), (0.5, ".25"), (1.0, "1")], after="√weight")
 _LONGEST_LABEL, _BETWEEN = 12, 3
+_ARCS_ROOM = 200
+"""The longest text, in columns, over which a page draws arcs."""
+
 _HEADED = 6
 """The columns of a cell below its token, where tokens do not stand on the diagonal."""
 
@@ -170,7 +173,7 @@ def drawn_alike(some: Sequence[doc.Part], others: Sequence[doc.Part]) -> bool:
     return len(texts) == 1
 
 
-def first_arcs(found: HeadsReport, view: HeadsView, room: int) -> list[doc.Arcs]:
+def first_arcs(found: HeadsReport, view: HeadsView, room: int = _ARCS_ROOM) -> list[doc.Arcs]:
     """Return the arcs of the first distinctive head if the text fits into one line."""
     if text_columns(found.first.record.keys) > room:
         return []

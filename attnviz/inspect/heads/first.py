@@ -167,10 +167,10 @@ def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Grou
     every: list[doc.Part] = [grid]
     if small is not None and small.small is not None:
         every, wide = [small], len(heads) * (small.small[1] + _GAP)
-    elif room - wide >= LEAST_MAP:
-        every += text_maps(report, view, wide, lines - len(grid.rows) - 5)
     if room - wide >= LEAST_MAP:
         middle = examples_with_arcs(found, view, room - wide, lines)
+        if small is None and not any(isinstance(one, doc.Maps) and one.texts for one in middle):
+            every += text_maps(report, view, wide, lines - len(grid.rows) - 5)
         groups = [
             doc.Group(each, spaced=True) for each in (every, middle, _lists(found, view, lines))
         ]

@@ -99,7 +99,7 @@ def test_the_table_has_every_score(reports: Reports) -> None:
     scores, cells = report.heads[5], table.rows[5].cells
     assert cells[:3] == ["L1H1", "0", scores.label.name]
     assert cells[titles.index("entropy")] == f"{scores.scores['entropy']:.3f}"
-    assert cells[titles.index("next")] == "–"
+    assert cells[titles.index("next token")] == "–"
     nan = np.full((1, 3, 3), np.nan, np.float32)
     (table,) = parts(document(reports(["a", "b", "c"], weights=[nan])), Table)
     assert "nan" not in " ".join(table.rows[0].cells)
