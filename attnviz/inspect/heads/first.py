@@ -161,7 +161,7 @@ def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Grou
     report = found.first
     heads = {entry.head for entry in report.heads}
     room = columns - _LISTS - 2 * _GAP
-    small = _thumbnails(report, room - LEAST_MAP - _GAP, lines)
+    small = _thumbnails(report, room - LEAST_MAP - _GAP, lines, brief=True)
     wide = _INDENT + len(heads) * _FULL_CELL
     grid = _grid(report, wide, lines)
     every: list[doc.Part] = [grid]
@@ -171,9 +171,11 @@ def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Grou
         middle = examples_with_arcs(found, view, room - wide, lines)
         if small is None and not any(isinstance(one, doc.Maps) and one.texts for one in middle):
             every += text_maps(report, view, wide, lines - len(grid.rows) - 5)
-        groups = [
-            doc.Group(each, spaced=True) for each in (every, middle, _lists(found, view, lines))
-        ]
+        lists = _lists(found, view, lines)
+        if small is not None:
+            sinks: list[doc.Part] = [doc.Note(words) for words in overview_words(report)[1:]]
+            lists = [*sinks, *lists]
+        groups = [doc.Group(each, spaced=True) for each in (every, middle, lists)]
         widths = wide, room - wide, _LISTS
         return [doc.Group(groups, beside=doc.Beside(0, _GAP, widths=widths))]
     if wide > room + _GAP:
@@ -186,13 +188,16 @@ def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Grou
     return [above, doc.Group(below, spaced=True, yields=1)]
 
 
-def _thumbnails(report: HeadsRecord, room: int, lines: int) -> doc.Maps | None:
-    """Return a small map of each head, a row for each layer; None if they do not fit."""
+def _thumbnails(report: HeadsRecord, room: int, lines: int, brief: bool = False) -> doc.Maps | None:
+    """Return a small map of each head, a row for each layer; None if they do not fit.
+
+    brief: whether the title only says where labels come from.
+    """
     record = report.record
     queries, keys = len(record.queries), len(record.keys)
     layers = sorted({entry.layer for entry in report.heads})
     heads = max(sum(entry.layer == layer for entry in report.heads) for layer in layers)
-    heading = _overview_title(report, shaded=False)
+    heading = _overview_title(report, shaded=False)[: 2 if brief else None]
     rest = lines - _lines(heading, room)
     size = thumbnails_fit(max(queries, keys), len(layers), heads, rest, room)
     if size is None or heads * len(layers) > len(report.heads):
