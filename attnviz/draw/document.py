@@ -265,6 +265,27 @@ class Maps(NamedTuple):
     hidden: int = 0
 
 
+LEAST_ARC, STRONG_ARC = 0.1, 0.5
+"""The weight from which an arc is drawn, and that from which its line is heavy."""
+
+
+class Arc(NamedTuple):
+    """The attention weight of a head from one word to another. query, key: their tokens."""
+
+    query: range
+    key: range
+    weight: float
+
+
+class Arcs(NamedTuple):
+    """Arcs of one head over one line of text. lines: the most on a terminal, 0 for any number."""
+
+    tokens: Tokens
+    arcs: Sequence[Arc]
+    title: Words = ()
+    lines: int = 0
+
+
 class Curve(NamedTuple):
     """A curve of a plot.
 
@@ -329,7 +350,7 @@ class Plot(NamedTuple):
 
 # The whole -----------------------------------------------------------------------------------
 
-Part = Facts | Quote | Note | Say | Table | HeadGrid | Maps | Plot
+Part = Facts | Quote | Note | Say | Table | HeadGrid | Maps | Arcs | Plot
 
 
 class Beside(NamedTuple):
@@ -339,12 +360,14 @@ class Beside(NamedTuple):
     gap: columns between two members. most: members in a row, 0 for any number.
     yields: whether the second member gets its full width and the first one the rest. They stand
         side by side only if that rest is at least ``columns`` and the first one's full width.
+    widths: the columns of each member, where they differ; all stand side by side then.
     """
 
     columns: int
     gap: int = 3
     most: int = 0
     yields: bool = False
+    widths: Sequence[int] = ()
 
 
 class Group(NamedTuple):

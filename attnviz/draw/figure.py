@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from attnviz.draw import document as doc
+from attnviz.draw.arcs import arcs_figure
 from attnviz.draw.drawing import (
     Anchor,
     Cells,
@@ -133,13 +134,17 @@ def _arranged(part: doc.Part, drawings: list[Drawing]) -> list[Drawing]:
     return [*scale, below("small maps", lines, 10), *pooled]
 
 
-def part_drawings(part: doc.Table | doc.HeadGrid | doc.Maps | doc.Plot) -> list[Drawing]:
+def part_drawings(
+    part: doc.Table | doc.HeadGrid | doc.Maps | doc.Arcs | doc.Plot,
+) -> list[Drawing]:
     """Return a drawing of each map, or one of the whole part; empty if there is nothing to draw."""
     match part:
         case doc.Table():
             return [_table(part)] if part.rows else []
         case doc.HeadGrid():
             return [_grid(part)] if part.cells else []
+        case doc.Arcs():
+            return [arcs_figure(part)]
         case doc.Plot():
             return [plot_figure(part)] if part.curves or part.histograms else []
         case doc.Maps():

@@ -60,6 +60,11 @@ def _part(part: doc.Part) -> Iterator[str]:
             yield from _heading(part.title)
             for shown in part.maps:
                 yield from _map(shown, part)
+        case doc.Arcs():
+            from attnviz.draw.arcs import arc_words
+
+            yield from _heading(part.title)
+            yield f"{_safe(' · '.join(arc_words(part)))}\n"
         case doc.Plot():
             yield from _heading(part.title)
             yield from _plot(part)

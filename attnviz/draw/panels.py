@@ -38,7 +38,13 @@ def maps_block(part: Maps, theme: Theme, room: int) -> Block:
     if part.texts:
         return stack([title, _texts(part, theme, room), left_out, key], gap=0)
     if part.small is not None:
-        return stack([title, _small(part, part.small, theme, room), left_out, key], gap=0)
+        words = [(words, False) for words in _pooled(part.maps[0], part.small, theme)]
+        caption = Block(tuple(_lines(words, theme, room)), room)
+        if part.title:  # in the line of the title, for small maps fill the screen
+            title = Block(tuple(_lines([*part.title, *words], theme, room)), room)
+            caption = Block((), room)
+        small = _small(part, part.small, theme, room)
+        return stack([title, small, caption, left_out, key], gap=0)
     return stack([title, stack([_full(part, theme, room), left_out], gap=0), key])
 
 
@@ -155,7 +161,11 @@ def _small(part: Maps, size: tuple[int, int], theme: Theme, room: int) -> Block:
         caption = _lines(each.below, theme, columns)
         blocks.append(Block((*name, *drawn.lines, *caption), max(drawn.width, columns)))
     rows = [blocks[start : start + across] for start in range(0, len(blocks), across)]
-    queries, keys = shown[0].weights.shape
-    pooled = pooling(fitted(queries, keys, lines, columns, theme).factors, shown[0].limit > 0)
-    caption = _lines([(pooled, "faint")], theme, room) if pooled else []
-    return stack([stack(beside(row, _SMALL_GAP) for row in rows), Block(tuple(caption), room)], 0)
+    return stack(beside(row, _SMALL_GAP) for row in rows)
+
+
+def _pooled(shown: Map, size: tuple[int, int], theme: Theme) -> list[str]:
+    """Return how a small map is downsampled; empty if it is not."""
+    (queries, keys), (lines, columns) = shown.weights.shape, size
+    words = pooling(fitted(queries, keys, lines, columns, theme).factors, shown.limit > 0)
+    return [words] if words else []

@@ -196,12 +196,18 @@ def _group(group: doc.Group, theme: Theme, room: int) -> Block:
     if group.beside is None:
         blocks = [_member(part, theme, room) for part in group.parts]
         return stack([block for block in blocks if block.lines], gap=int(group.spaced))
+    if group.beside.widths:
+        drawn = [
+            Block(_member(part, theme, wide).lines, wide)
+            for part, wide in zip(group.parts, group.beside.widths, strict=True)
+        ]
+        return beside(drawn, group.beside.gap)
     if group.beside.yields:
         return _yielding(group.parts, group.beside, theme, room)
-    columns, gap, most, _ = group.beside
+    columns, gap, most, *_ = group.beside
     if not columns:
-        drawn = [_member(part, theme, room).lines for part in group.parts]
-        return flow([Block(lines, widest(lines)) for lines in drawn if lines], room, gap)
+        found = [_member(part, theme, room).lines for part in group.parts]
+        return flow([Block(lines, widest(lines)) for lines in found if lines], room, gap)
     across = max((room + gap) // (columns + gap), 1)
     across = min(across, most) if most else across
     width = (room + gap) // across - gap
@@ -254,6 +260,10 @@ def part_block(part: doc.Part, theme: Theme, room: int) -> Block:
             from attnviz.draw.panels import maps_block  # only maps need NumPy
 
             return maps_block(part, theme, room)
+        case doc.Arcs():
+            from attnviz.draw.arcs import arcs_block  # it needs NumPy too
+
+            return arcs_block(part, theme, room)
         case doc.Plot(histograms=[_, *_]):
             return _histograms(part, theme, room)
         case doc.Plot():

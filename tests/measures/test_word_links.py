@@ -73,7 +73,7 @@ def test_the_excess_is_what_loops_find() -> None:
     excess = np.stack([excess_by_hand(each) for each in maps])
     found = agreed_links(record([maps[:4], maps[4:8]]))
     assert found is not None
-    assert (found.heads, found.pairs, len(found.links)) == (8, 21, 5)
+    assert (found.heads, found.pairs, len(found.links)) == (8, 21, 20)
     for link in found.links:
         cell = link.query.start, link.key.start
         here = excess[:8, *cell]

@@ -18,8 +18,9 @@ from attnviz.draw.provenance import (
     size_words,
 )
 from attnviz.draw.values import json_number
+from attnviz.inspect.heads.examples import distinctive, first_arcs
 from attnviz.inspect.heads.finding import finding, heading, overview_words
-from attnviz.inspect.heads.first import distinctive, first_groups, label_grid
+from attnviz.inspect.heads.first import first_groups, label_grid
 from attnviz.inspect.heads.links import (
     links_of,
     links_table,
@@ -166,6 +167,8 @@ def _single(found: HeadsReport, view: HeadsView) -> Iterator[doc.Group]:
     if report.selected or _few_heads(report):
         drawn = [_map(report, scores) for scores in report.heads]
         yield doc.Group([_full(drawn, report, view)])
+        if len(drawn) == 1:
+            yield doc.Group(first_arcs(found, view))
         return
     yield from _overview(report)
     links = links_of(found, view.sink, _LINKS)

@@ -308,6 +308,8 @@ def _furthest(found: HeadsReport, view: HeadsView) -> str:
     if links and links.links and not view.sink:
         link = links.links[0]
         pair = " → ".join(_quoted_ends(report, link))
+        if link.weight - link.habit < NO_MORE:
+            return "; here no link is above its usual."
         return f"; here most above usual: {pair} {share(link.weight)} (usual {share(link.habit)})."
     strongest = head_links(report, first.layer, first.head, len(first.scores), view.sink)
     crosses = report.record.kind == "cross"

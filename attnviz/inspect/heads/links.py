@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.draw.document import Column, Map, Maps, Row, Table, Tone
+from attnviz.draw.document import LEAST_ARC, Arc, Arcs, Column, Map, Maps, Row, Table, Tone
 from attnviz.draw.labels import fit, token_labels, width, word_label
 from attnviz.draw.provenance import share
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import FEWEST_HEADS, WordLink, WordLinks
-from attnviz.measures.words import Word, WordPlaces, word_text, words_of_tokens
+from attnviz.measures.words import Word, WordPlaces, word_ranges, word_text, words_of_tokens
 from attnviz.records import AttentionRecord, HeadsRecord, Tokens
 
 LONGEST = 14
@@ -166,6 +166,30 @@ def word_links(report: HeadsRecord, word: WordPlaces, sink: bool = False) -> lis
     return found
 
 
+def head_arcs(report: HeadsReport, layer: int, head: int, sink: bool = False) -> Arcs | None:
+    """Return arcs from each word to the one that a head attends to most; None of two texts.
+
+    sink: whether words attend to the sink too.
+    """
+    record = report.first.record
+    if record.kind == "cross":
+        return None
+    words = word_ranges(record.keys)
+    starts = [word.start for word in words]
+    allowed = linking(record, sink) & between_words(record)
+    weights = np.where(allowed, np.nan_to_num(report.first.weights(layer, head)), 0)
+    sums = np.add.reduceat(np.add.reduceat(weights, starts, axis=1, dtype=float), starts, axis=0)
+    means = sums / np.asarray([[len(word)] for word in words])
+    found = [
+        Arc(word, words[key], float(row[key]))
+        for word, row, key in zip(words, means, means.argmax(1).tolist(), strict=True)
+        if row[key] >= LEAST_ARC and word_text(record.keys, word)
+    ]
+    said = sink_words(report.first, sink)
+    title = [(report.first.name(layer, head), True), ("where each word attends most", False)]
+    return Arcs(record.keys, found, [*title, *([(said, False)] if said else [])])
+
+
 def named_word(tokens: Tokens, word: Word) -> str:
     """Return the word in quotes, its place, and the other places where it occurs."""
     text = word_label([word_text(tokens, word.span)])
@@ -274,14 +298,17 @@ def agreed_table(report: HeadsRecord, links: Sequence[WordLink], heads: int) -> 
 def links_of(found: HeadsReport, sink: bool, count: int) -> Table | None:
     """Return the links between words furthest beyond chance; None if there is none.
 
-    With the sink, or of a text too long to test, the strongest links.
+    The strongest links with the sink, of a text too long to test, and of chosen heads without a
+    link above their usual.
     """
     report, agreed = found.first, found.agreed_links
-    if sink or agreed is None:
-        links = strongest_links(report, count, sink, max(-(-count // len(report.heads)), _A_HEAD))
-        return links_table(report, links, "strongest links", sink) if links else None
-    above = above_usual(agreed)[:count]
-    return agreed_table(report, above, agreed.heads) if above else None
+    above = [] if sink else above_usual(agreed)[:count]
+    if agreed is not None and above:
+        return agreed_table(report, above, agreed.heads)
+    if agreed is not None and not (sink or report.selected):
+        return None
+    links = strongest_links(report, count, sink, max(-(-count // len(report.heads)), _A_HEAD))
+    return links_table(report, links, "strongest links", sink) if links else None
 
 
 def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:

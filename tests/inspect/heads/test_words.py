@@ -83,7 +83,7 @@ def test_a_title_without_measures(reports: Reports) -> None:
     nan = np.full((1, 3, 3), np.nan, np.float32)
     report = reports(["a", "b", "c"], weights=[nan], sorted_by="previous")
     words = score_words(report, report.heads[0])
-    assert "previous not measured" in words
+    assert "previous token not measured" in words
     assert "nan" not in " ".join(words)
 
 
