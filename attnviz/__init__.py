@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from attnviz.api.looking import capture as capture
     from attnviz.api.looking import cut as cut
     from attnviz.api.looking import generate as generate
+    from attnviz.api.looking import head as head
     from attnviz.api.looking import heads as heads
     from attnviz.api.looking import patterns as patterns
+    from attnviz.api.looking import report as report
     from attnviz.api.looking import rollout as rollout
     from attnviz.api.looking import why as why
     from attnviz.api.opening import load as load
@@ -42,7 +44,9 @@ if TYPE_CHECKING:
 _MODULES = {
     "attnviz.api.changing": ("ablate", "check", "diff", "patch", "path", "prune"),
     "attnviz.api.counting": ("params", "scaling", "sweep", "train", "verify"),
-    "attnviz.api.looking": ("capture", "cut", "generate", "heads", "patterns", "rollout", "why"),
+    "attnviz.api.looking": (
+        *("capture", "cut", "generate", "head", "heads", "patterns", "report", "rollout", "why"),
+    ),
     "attnviz.api.opening": ("load",),
     "attnviz.attention.module": ("MultiHeadAttention",),
     "attnviz.draw.report": ("Report",),

@@ -123,25 +123,25 @@ def _overview(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> 
     heads = {entry.head for entry in report.heads}
     if report.sorted_by is not None:
         left: list[doc.Part] = [_ranking(report, report.sorted_by, max(lines - 2, 3))]
-        return [_halves(columns, left, _examples(found, view, half, lines))]
+        return [_halves(columns, left, map_examples(found, view, half, lines))]
     if report.selected and view.values:  # values need the whole width
-        maps = _examples(found, view, columns, lines)
+        maps = map_examples(found, view, columns, lines)
         return [doc.Group(maps), doc.Group(_links(report, view, _LEAST_LINKS), yields=1)]
     if report.selected:
         links = _links(report, view, lines)
-        right = _examples(found, view, half, lines)
+        right = map_examples(found, view, half, lines)
         return [_halves(columns, right, links) if right else doc.Group(links)]
     grid = _grid(report, half, lines)
     rest = lines - len(grid.rows) - 2 - _lines(grid.title, half) - 2 * bool(grid.key)
     if rest < 0:  # if there are more layers than lines
-        right = _examples(found, view, half, lines)
+        right = map_examples(found, view, half, lines)
         return [_halves(columns, _lists(report, view, lines), right)]
     if columns < _LEAST_BESIDE:
         return [doc.Group([grid]), doc.Group(_lists(report, view, rest), yields=1)]
     if _INDENT + len(heads) * _CELL > half:
-        below = _halves(columns, _lists(report, view, rest), _examples(found, view, half, rest))
+        below = _halves(columns, _lists(report, view, rest), map_examples(found, view, half, rest))
         return [doc.Group([grid]), below._replace(yields=1)]
-    right = _examples(found, view, half, lines)
+    right = map_examples(found, view, half, lines)
     small = _thumbnails(report, half, lines)
     if small:
         return [_halves(columns, small, [*right, *_lists(report, view, _MOST_LINKS)])]
@@ -258,7 +258,7 @@ def _ranking(report: HeadsRecord, measure: str, most: int) -> doc.Table:
 # Examples ------------------------------------------------------------------------------------
 
 
-def _examples(found: HeadsReport, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
+def map_examples(found: HeadsReport, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
     """Return maps of the most distinctive heads that fit; for a long text the coloured text."""
     report, record = found.first, found.first.record
     queries, keys = len(record.queries), len(record.keys)

@@ -202,7 +202,7 @@ _BESIDE = {"alignment": {"monotone": "monotone"}, "induction": {"prefix_matching
 """For a label, related scores and the titles of their columns."""
 
 
-def _ranking(
+def score_table(
     report: PatternReport, name: str, heads: Sequence[PatternScores], everyone: bool
 ) -> doc.Table:
     """Return a table with a row for each head: its score as a bar, the base rate, statistics.
@@ -277,7 +277,7 @@ def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
         (counted(len(heads), "head"), False),
         (label.meaning, False),
     ]
-    rows = _ranking(report, name, listed, everyone=False)
+    rows = score_table(report, name, listed, everyone=False)
     return rows._replace(title=title, more=f"and {rest} more" if rest else "")
 
 
@@ -295,7 +295,7 @@ def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
 
 
 def _ranked(report: PatternReport, name: str, top: int) -> doc.Table:
-    table = _ranking(report, name, report.ranked(name)[:top], everyone=True)
+    table = score_table(report, name, report.ranked(name)[:top], everyone=True)
     return table._replace(least=_LEAST_ROWS)
 
 

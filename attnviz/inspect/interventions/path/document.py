@@ -157,11 +157,19 @@ def path_grid(report: PathReport, into: What) -> doc.HeadGrid:
 
 def path_table(report: PathReport, most: int) -> doc.Table:
     """Return a row for each listener: share, interval, share of other heads, explained, differs."""
-    scale, shown = _scale(report.listeners), report.listeners[:most]
-    found = [one.share for one in shown]
+    shown = report.listeners[:most]
+    names = [f"{report.name(one.place, one.into)} {one.into}" for one in shown]
+    return share_table(names, shown, _scale(report.listeners))
+
+
+def share_table(
+    names: Sequence[str], shown: Sequence[Listener], scale: NumberScale | None = None
+) -> doc.Table:
+    """Return a row for each share; scale: by default that of the shares that are shown."""
+    scale, found = scale or _scale(shown), [one.share for one in shown]
     return effect_table(
         "",
-        [f"{report.name(one.place, one.into)} {one.into}" for one in shown],
+        names,
         found,
         scale,
         [

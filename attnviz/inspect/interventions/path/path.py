@@ -18,7 +18,7 @@ from attnviz.draw.values import table_of
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.paths import path_effects
 from attnviz.engine.patching import PathEffects, What
-from attnviz.engine.selection import choose_heads
+from attnviz.engine.selection import single_head
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.interventions.means import Mean, intervals
 from attnviz.inspect.interventions.pairs import TokenPair, decoder_text, encode_pair, fitting
@@ -282,17 +282,13 @@ def _seconds(model: Model, pairs: Sequence[TokenPair]) -> float:
 
 def _sender(model: Model, head: str, base: int) -> Place:
     info = model.info
-    chosen = choose_heads(None, [head], info.layers, info.heads, base) or {}
-    places = [(layer, number) for layer, some in chosen.items() for number in some]
-    if len(places) != 1:
-        raise UsageError(f"expected one head, such as L0H0, got {head!r}: {len(places)} heads")
-    ((layer, _),) = places
-    if layer == info.layers - 1:
+    sender = single_head(head, info.layers, info.heads, base)
+    if sender[0] == info.layers - 1:
         raise UsageError(
             f"{head} is in the last layer: no later head reads from it; attnviz why shows what it "
             "writes"
         )
-    return places[0]
+    return sender
 
 
 def _listener(

@@ -1,0 +1,249 @@
+"""Words of a head's card: the finding, what each part says in a line, how to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attnviz.draw.labels import cut, token_label
+from attnviz.draw.provenance import counted, fits_two_lines, listed, share
+from attnviz.inspect.head.records import HeadCard, Hurt, ReadFrom
+from attnviz.inspect.interventions.ablate.words import effect_words, interval_words, without_words
+from attnviz.inspect.interventions.means import Mean
+from attnviz.inspect.interventions.patch.words import WHAT, percent
+from attnviz.inspect.interventions.path.path import Listener
+from attnviz.inspect.patterns.words import behind, interval, short
+from attnviz.inspect.why.words import logits, placed, probability, quoted
+from attnviz.measures.registry import label_named
+from attnviz.measures.words import joined
+
+_LEAST = 0.05
+"""The least share of what a head reads that a line names."""
+
+_NAMED = 3
+_AROUND = (4, 3)
+"""The tokens before and after a token that are shown with it."""
+
+Line = tuple[str, list[str]]
+"""The name of a part and its words."""
+
+
+def finding(card: HeadCard) -> str:
+    """Return what the head is and what it costs to ablate it, in at most two lines."""
+    lead = "" if card.complete else "Incomplete. "
+    if card.model.weights == "random":
+        return f"{lead}Random weights: {card.name} has learnt nothing; its numbers are arbitrary."
+    ends = [f"{_lost(card, most=True)}", f"{_lost(card)}"]
+    for said in (f"{lead}{label} {end}" for end in ends for label in _label_sentences(card)):
+        if fits_two_lines(said.strip()):
+            break
+    return said.strip()
+
+
+def _label_sentences(card: HeadCard) -> list[str]:
+    """Return what the head is, in a long and in a short sentence."""
+    pattern, name = card.pattern, card.name
+    if pattern is None:
+        return [f"{name}."]
+    if pattern.label is None:
+        return [f"{name} reaches the threshold of no label."]
+    label = label_named(pattern.label)
+    said = f"{name}: {label.said} {short(pattern.score)}"
+    ends = interval(pattern, pattern.label)
+    support = [f"chance {short(pattern.chance)}", f"95% {ends}" if ends else ""]
+    support.append(behind(pattern, pattern.label))
+    support = [each for each in support if each]
+    return [f"{said} ({', '.join(support)}).", f"{said} ({support[0]}, {support[-1]}).", f"{said}."]
+
+
+def _lost(card: HeadCard, most: bool = False) -> str:
+    """Return what happens without the head; most: also where it hurts most."""
+    report, effect = card.ablation, card.effect
+    if report is None or effect is None:
+        return ""
+    found, ends = effect.shown(report.metric), interval_words(report, effect)
+    said = without_words(report, effect, "it")
+    if not ends:
+        return f"{said} ({counted(len(report.texts), 'text')})."
+    unclear = ", which includes 0" if found.unclear else ""
+    hurts = f", most at {_quoted(card.hurts[0])}" if most and card.hurts and not unclear else ""
+    return f"{said}, 95% interval {ends}{unclear}{hurts}."
+
+
+def _quoted(one: Hurt) -> str:
+    return f"“{cut(token_label(one.tokens.texts[one.place]), 14)}”"
+
+
+# The parts, a line each ----------------------------------------------------------------------
+
+
+def part_lines(card: HeadCard) -> list[Line]:
+    """Return a line for each part of the card that has something to say."""
+    lines = {
+        "label": _label(card),
+        "loss": _loss(card),
+        "hurts": _hurts(card),
+        "writes": _writes(card),
+        "copies": _copies(card),
+        "reads": _reads(card),
+        "read by": _read_by(card),
+        "cost": _cost(card),
+    }
+    return [(name, words) for name, words in lines.items() if words]
+
+
+def missing_lines(card: HeadCard) -> list[Line]:
+    """Return the reason for each part that is missing."""
+    return [(f"no {name}", [reason]) for name, reason in card.missing.items()]
+
+
+def _label(card: HeadCard) -> list[str]:
+    pattern = card.pattern
+    if pattern is None:
+        return []
+    if card.model.weights == "random":
+        return ["none: random weights"]
+    if pattern.label is None:
+        best = max(pattern.strength, key=lambda name: pattern.strength[name], default=None)
+        if best is None:
+            return ["none"]
+        name, value = label_named(best).said, short(pattern.scores[best])
+        return [f"none; nearest: {name} {value}", f"chance {short(pattern.base_rate[best])}"]
+    words = [f"{label_named(pattern.label).said} {short(pattern.score)}"]
+    words.append(f"chance {short(pattern.chance)}")
+    ends = interval(pattern, pattern.label)
+    words += [f"95% {ends}"] if ends else []
+    return [*words, behind(pattern, pattern.label)]
+
+
+def _loss(card: HeadCard) -> list[str]:
+    report, effect = card.ablation, card.effect
+    if report is None or effect is None:
+        return []
+    found, ends = effect.shown(report.metric), interval_words(report, effect)
+    words = [f"{effect_words(report, effect)} without it"]
+    words += [f"95% {ends}" + " includes 0" * found.unclear] if ends else []
+    if found.base_rate is not None:
+        words.append(f"random direction {found.base_rate:+.3f}")
+    return [*words, counted(len(report.texts), "text")]
+
+
+def _hurts(card: HeadCard) -> list[str]:
+    effect = card.effect
+    if not card.hurts or effect is None or card.ablation is None:
+        return []
+    words = [f"{_quoted(one)} {one.change:+.1f}" for one in card.hurts[:_NAMED]]
+    return [f"nats, most at {listed(words)}", f"of {counted(card.predictions, 'token')}"]
+
+
+def _writes(card: HeadCard) -> list[str]:
+    if card.why is None or card.written is None:
+        return []
+    first, effect = card.why.first, card.written
+    answer = f"{quoted(first.answer)} ({probability(dict(first.found.top)[first.found.answer])})"
+    words = [f"{logits(effect.value)} of {card.why.logit:.1f} logits of {answer}"]
+    source = first.source(card.key)
+    if source is not None:
+        words.append(f"from {placed(first.keys(card.key), source.place)}")
+    if effect.base is not None:
+        words.append(f"another word there {logits(effect.base)}")
+    return [*words, "one prompt"]
+
+
+def _copies(card: HeadCard) -> list[str]:
+    if card.writes is None:
+        return []
+    found = card.writes.found
+    return [
+        f"{percent(found.copying)} of {found.tokens} tokens, each alone, are among the five that "
+        "it raises most",
+        f"chance {found.chance:.1%}",
+    ]
+
+
+def _reads(card: HeadCard) -> list[str]:
+    if not card.sources:
+        return []
+    clear = clear_sources(card)
+    said = [
+        f"{WHAT[each.read.into]}: {_share(each.read.share)} from {card.head_name(each.sender)}"
+        for each in clear[:_NAMED]
+    ]
+    return [*said, _others([each.read for each in clear])] if said else [_nothing("it reads from")]
+
+
+def _read_by(card: HeadCard) -> list[str]:
+    if card.readers is None:
+        return []
+    clear = [each for each in card.readers.listeners if _is_clear(each.share)]
+    said = [
+        f"{card.readers.name(each.place, each.into)}'s {WHAT[each.into]} {_share(each.share)}"
+        for each in clear[:_NAMED]
+    ]
+    return [*said, _others(clear)] if said else [_nothing("it is read by")]
+
+
+def clear_sources(card: HeadCard) -> list[ReadFrom]:
+    """Return the earlier heads whose share is clearly above that of the others of their layer."""
+    return [each for each in card.sources if _is_clear(each.read.share)]
+
+
+def _is_clear(share: Mean) -> bool:
+    """Return whether a share counts, and its interval lies above the share of other heads."""
+    low = share.value if share.interval is None else share.interval[0]
+    return share.value >= _LEAST and low > max(share.base_rate or 0.0, 0.0)
+
+
+def _share(share: Mean) -> str:
+    ends = "" if share.interval is None else f" [{share.interval[0]:.0%}, {share.interval[1]:.0%}]"
+    return f"{percent(share.value)}{ends}"
+
+
+def _others(clear: Sequence[Listener]) -> str:
+    base = clear[0].share.base_rate if clear else None
+    return "" if base is None else f"other heads of that layer {percent(base)}"
+
+
+def _nothing(what: str) -> str:
+    return f"no head that {what} stands out from its layer"
+
+
+def _cost(card: HeadCard) -> list[str]:
+    cost = card.cost
+    if cost is None:
+        return []
+    shared = f", keys and values shared by {cost.group} heads" * (cost.group > 1)
+    words = [f"{cost.total:,} parameters{shared}"]
+    if cost.cache_bytes:
+        words.append(f"{counted(cost.cache_bytes, 'byte')} of cache a token ({cost.dtype})")
+    return words
+
+
+# Tables --------------------------------------------------------------------------------------
+
+
+def around(one: Hurt, longest: int = 60) -> str:
+    """Return a token with its neighbours, in one line."""
+    tokens, at = one.tokens, one.place
+    first, last = max(at - _AROUND[0], 0), min(at + _AROUND[1], len(tokens))
+    said = joined(tokens.taken(range(first, last)))
+    return cut(token_label(f"{'…' * (first > 0)}{said}{'…' * (last < len(tokens))}"), longest)
+
+
+EXPLANATION = (
+    "label: what the head does on the probes of attnviz patterns; chance is the same score without "
+    "the pattern, 95% its interval over texts or annotated pairs.",
+    "loss: the rise of the loss on the texts if the head's output is zero (attnviz ablate); a "
+    "random direction of equal norm is its control. hurts: the tokens with the largest rise: the "
+    "largest of many, so look at the text before you believe one.",
+    "writes: the head's part in the logit of the next token after the text (attnviz why), of one "
+    "prompt. copies: the same over texts of a single token, which show what its values write.",
+    "reads, read by: shares of what differs in queries, keys or values between two prompts that "
+    "come straight from a head (attnviz path), mean and 95% interval over the built-in pairs; "
+    "named is only what lies above the other heads of the layer.",
+    "fires: the head's strongest link of each text, without the sink.",
+)
+
+
+def no_value(value: float | None) -> str:
+    """Return a share in three characters; empty if it was not measured."""
+    return "" if value is None else share(value)
