@@ -425,5 +425,7 @@ def report(
 
     request, read = ReportRequest.of(given), text_or_none(text)
     many = texts_of(texts) or built_in_texts()
-    opened = open_given(model, tokenizer, for_tokens(question.reckoned(many, request), changed=True))
+    opened = open_given(
+        model, tokenizer, for_tokens(question.reckoned(many, request), changed=True)
+    )
     return question.report(opened, read, many, request)

@@ -8,7 +8,7 @@ from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.errors import UsageError
 from attnviz.inspect.head.request import HeadRequest
-from attnviz.options import Options, argument, option
+from attnviz.options import argument
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -55,15 +55,17 @@ def head(
 
     if not question.names_a_head(request.head):
         raise UsageError(
-            f"{request.head!r:.40} is no head, such as L1H2: attnviz heads shows every head over a "
-            "text"
+            f"expected a head such as L1H2, got {request.head!r:.60}: attnviz heads shows every "
+            "head over a text"
         )
     options = shared.load_options(model.model, loading, model.seed, own)
     outlet = open_outlet(output)
     given = texts.text is not None or texts.file is not None
     text = read_text(texts.text, texts.file, "head L1H2") if given else None
     many = read_texts(None, None, texts.texts)
-    loaded = outlet.load(model.model, replace(options, tokens=question.reckoned(many), changed=True))
+    loaded = outlet.load(
+        model.model, replace(options, tokens=question.reckoned(many), changed=True)
+    )
     with outlet.advancing("making the card", long=True) as advance:
         report = question.head(loaded, text, many, request, advance=advance)
     outlet.show(report)

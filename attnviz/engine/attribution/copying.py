@@ -1,8 +1,8 @@
 """Copying heads: measure which heads raise the logit of the token that they read.
 
-Texts of one token show it, see ``one_token``. A head copies a token that is among the five it raises
-most: the copy score of Wang et al. 2022, "Interpretability in the Wild", section 3.1, over random
-tokens instead of names. It suppresses a token among the five it lowers most (McDougall et
+Texts of one token show it, see ``one_token``. A head copies a token that is among the five it
+raises most: the copy score of Wang et al. 2022, "Interpretability in the Wild", section 3.1, over
+random tokens instead of names. It suppresses a token among the five it lowers most (McDougall et
 al. 2023, "Copy Suppression").
 """
 
@@ -157,7 +157,8 @@ def _written(
 ) -> Iterator[tuple[HeadKey, Tensor]]:
     """Yield each head with its part of the vocabulary projection's input, by token: (token, width).
 
-    wanted: the heads; None for all. The pass is linear in the heads' outputs z, so this part is J z, with J its Jacobian.
+    wanted: the heads; None for all.
+    The pass is linear in the heads' outputs z, so this part is J z, with J its Jacobian.
     """
     projected: list[Tensor] = []
 

@@ -61,9 +61,7 @@ def _parts(card: HeadCard) -> dict[str, Any]:
         "predictions": card.predictions,
         "writes": _written(card),
         "one_token": _one_token(card),
-        "read_from": [
-            {"sender": [*each.sender], **path_entry(each.read)} for each in card.sources
-        ],
+        "read_from": [{"sender": [*each.sender], **path_entry(each.read)} for each in card.sources],
         "read_by": []
         if card.readers is None
         else [path_entry(each) for each in card.readers.listeners],
@@ -122,7 +120,7 @@ def _one_token(card: HeadCard) -> dict[str, Any] | None:
 
 
 def card_rows(card: HeadCard) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then a row for each number of the card: its part, what it is of, its value."""
+    """Yield the header, then a row for each number: its part, what it is of, its value."""
     return table_of(("layer", "head", "part", "of", "value"), _rows(card))
 
 

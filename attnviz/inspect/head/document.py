@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,8 +15,10 @@ from attnviz.inspect.head.words import (
     around,
     clear_sources,
     finding,
+    link_words,
     missing_lines,
     part_lines,
+    word_at,
 )
 from attnviz.inspect.heads.first import map_examples
 from attnviz.inspect.heads.report import HeadsView
@@ -27,7 +29,7 @@ from attnviz.inspect.patterns.document import score_table
 from attnviz.inspect.why.document import ranking_table, text_parts
 
 _LEAD, _GAP = 9, 3
-_FACTS = 46
+_FACTS = 40
 """The least columns of the lines of a first screen next to the map."""
 
 _TABLE = 37
@@ -35,6 +37,16 @@ _TABLE = 37
 
 _LEAST_ROWS, _TEXT = 2, 7
 """The least rows of a small table, and the lines of a coloured text with its title."""
+
+_SMALL_MAP = 61
+"""The columns of a map with a short legend."""
+
+_WIDE = 100
+"""The columns from which the lines may be more than those of the map."""
+
+_IN_TABLES = ("hurts", "fires")
+_LEFT_OUT = (_IN_TABLES, (*_IN_TABLES, "label"), (*_IN_TABLES, "label", "loss"), ("label", "loss"))
+"""The lines that a first screen may leave out, as its tables or its finding say the same."""
 
 _PAGE = 100
 """The columns of the maps that a page shows."""
@@ -86,7 +98,7 @@ def _sizes(card: HeadCard) -> list[str]:
 
 
 def _hints(card: HeadCard, explained: bool) -> list[str]:
-    hints = [f"attnviz explore, then {card.name}" if False else "--save card.svg"]
+    hints = ["--save card.svg"]
     if card.source.endswith("built-in texts"):
         hints.append("--texts FILE your data")
     if card.sources and (clear := clear_sources(card)):
@@ -94,11 +106,9 @@ def _hints(card: HeadCard, explained: bool) -> list[str]:
     return hints + ["--explain"] * (not explained)
 
 
-def _lines(card: HeadCard, brief: bool = False) -> list[doc.Part]:
-    """Return a line for each part, and why others are missing; brief: what the finding lacks."""
-    lines = part_lines(card)
-    if brief:
-        lines = [each for each in lines if each[0] != "loss" or card.effect is None]
+def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:
+    """Return a line for each part but some, and why others are missing."""
+    lines = [each for each in part_lines(card) if each[0] not in without]
     return [
         doc.Facts([(word, False) for word in words], name, _LEAD)
         for name, words in [*lines, *missing_lines(card)]
@@ -126,7 +136,9 @@ def small_tables(card: HeadCard, rows: int) -> list[doc.Part]:
     return tables
 
 
-def _small(title: str, remark: str, columns: Sequence[doc.Column], rows: list[doc.Row]) -> doc.Table:
+def _small(
+    title: str, remark: str, columns: Sequence[doc.Column], rows: list[doc.Row]
+) -> doc.Table:
     heading: doc.Words = [(title, True), (remark, False)]
     return doc.Table(columns, rows, heading, least=min(len(rows), _LEAST_ROWS))
 
@@ -135,10 +147,8 @@ def _firings(card: HeadCard, most: int) -> doc.Table:
     """Return the strongest link of each text, the strongest first."""
     rows = []
     for one in card.firings[:most]:
-        ends = (one.queries.texts[one.query], one.keys.texts[one.key])
-        query, key = (cut(token_label(text), 12) for text in ends)
         place = Hurt(one.text, one.queries, one.query, 0.0)
-        rows.append(doc.Row([f"{query} → {key}", share(one.weight), around(place)]))
+        rows.append(doc.Row([link_words(one), share(one.weight), around(place)]))
     columns = [doc.Column("", right=False), doc.Column(""), _context()]
     return _small("fires most", "strongest link of a text", columns, rows)
 
@@ -146,12 +156,12 @@ def _firings(card: HeadCard, most: int) -> doc.Table:
 def _hurts(card: HeadCard, most: int) -> doc.Table:
     """Return the tokens whose loss rises most without the head."""
     rows = [
-        doc.Row([cut(token_label(one.tokens.texts[one.place]), 12), f"{one.change:+.2f}", around(one)])
+        doc.Row([word_at(one.tokens, one.place), f"{one.change:+.2f}", around(one)])
         for one in card.hurts[:most]
     ]
     columns = [doc.Column("", right=False), doc.Column(""), _context()]
     remark = f"Δ nats, of {card.predictions:,} tokens"
-    return _small("hurts most without it", remark, columns, rows)
+    return _small("hurts most", remark, columns, rows)
 
 
 def _context() -> doc.Column:
@@ -169,7 +179,7 @@ def _pairs(card: HeadCard, most: int) -> doc.Table:
         for read, written, value in found.strongest[:most]
     ]
     columns = [doc.Column("", right=False), doc.Column("")]
-    return _small("reads → raises", f"logits, {found.tokens} texts of one token", columns, rows)
+    return _small("alone it raises", f"logits, of {found.tokens} tokens", columns, rows)
 
 
 def _word(text: str) -> str:
@@ -226,12 +236,17 @@ def _full(card: HeadCard) -> list[doc.Part]:
 
 def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
     """Return lines next to the map, then as many tables and texts as there are lines for."""
-    facts = _lines(card, brief=columns < 2 * _FACTS + _GAP)
-    maps = map_examples(card.map, HeadsView(), columns - _FACTS - _GAP, lines - 4)
-    top = doc.Group([doc.Group(facts), doc.Group(maps)], beside=doc.Beside(_FACTS, _GAP, yields=True))
+    maps = map_examples(card.map, HeadsView(), _map_room(card, columns), lines)
     wide = columns - _map_columns(card, maps) - _GAP
-    tall = max(_tall(facts, wide), _map_lines(card, maps))
-    groups, left = [top], lines - tall - 1
+    high = _map_lines(card, maps)
+    for without in _LEFT_OUT:  # tables show some lines better, if there is room for them
+        facts = _lines(card, without)
+        tall = _tall(facts, wide)
+        left = lines - max(tall, high) - 1
+        if (tall <= high or columns >= _WIDE) and left > _LEAST_ROWS:
+            break
+    beside = doc.Beside(_FACTS, _GAP, yields=True)
+    groups = [doc.Group([doc.Group(facts), doc.Group(maps)], beside=beside)]
     tables = small_tables(card, card.top)
     across = max((columns + _GAP) // (_TABLE + _GAP), 1)
     number = 0
@@ -241,7 +256,9 @@ def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
         rows = max(min(card.top, left - 1), _LEAST_ROWS)
         groups.append(
             doc.Group(
-                [_shown(table, rows) for table in row], beside=doc.Beside(_TABLE, _GAP), yields=number
+                [_shown(table, rows) for table in row],
+                beside=doc.Beside(_TABLE, _GAP),
+                yields=number,
             )
         )
         left -= rows + 2
@@ -268,6 +285,16 @@ def _map_lines(card: HeadCard, maps: Sequence[doc.Part]) -> int:
     return len(card.map.first.record.queries) + 1 + (drawn[0].scale is not None) * 2
 
 
+def _map_room(card: HeadCard, columns: int) -> int:
+    """Return the columns of the map, which has a short legend if it is small."""
+    room = columns - _FACTS - _GAP
+    return min(room, _SMALL_MAP) if _width(card) <= _SMALL_MAP else room
+
+
+def _width(card: HeadCard) -> int:
+    return 2 * len(card.map.first.record.keys) + 12
+
+
 def _map_columns(card: HeadCard, maps: Sequence[doc.Part]) -> int:
     drawn = [part for part in maps if isinstance(part, doc.Maps)]
-    return 2 * len(card.map.first.record.keys) + 12 if drawn else 0
+    return _width(card) if drawn else 0

@@ -34,7 +34,7 @@ from attnviz.inspect.why.request import WhyRequest
 from attnviz.inspect.why.why import Prompt, why
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
-from attnviz.records import Kind, Tokens, Watch
+from attnviz.records import Kind, Watch
 from attnviz.texts import Texts, encode_texts
 
 CARD_TEXT = "Then Mary saw Tom. Then Mary saw"
@@ -174,7 +174,7 @@ class _Cards:
         return [(self.kind, *place) for place in self._places]
 
     def _asked(self, question: type[T], /, **more: Any) -> T:
-        """Return the request of another question about these heads, with the options of the card."""
+        """Return the request of another question about these heads, with the card's options."""
         shared = vars(self._request) | {"target": None, "head": self._names}
         del shared["top"]
         made: T = question.of(shared | more)  # type: ignore[attr-defined]
@@ -226,13 +226,16 @@ class _Cards:
 
     def writes(self) -> Mapping[Place, Writes]:
         found: Mapping[HeadKey, OneTokenWrites] = one_token_writes(
-            self._model, self._heads, tokens=_TRIED, seed=self._request.seed
+            self._model, self._heads, tokens=_TRIED, seed=self._request.seed, most=_TRIED
         )
         texts = self._model.vocabulary().texts
         named = {}
         for (_, *place), each in found.items():
             ids = sorted({token for pair in each.strongest for token in pair[:2]})
-            named[place[0], place[1]] = Writes(each, dict(zip(ids, texts(ids), strict=True)))
+            words = dict(zip(ids, texts(ids), strict=True))
+            whole = [pair for pair in each.strongest if _is_word(words[pair.read])]
+            shown = (whole or list(each.strongest))[: self._request.top]
+            named[place[0], place[1]] = Writes(each._replace(strongest=tuple(shown)), words)
         return named
 
     def paths(self, watch: Watch) -> AllPaths:
@@ -263,6 +266,11 @@ class _Cards:
     def costs(self) -> Mapping[int, HeadCost]:
         counted = counted_model(self._model)
         return {layer: head_cost(counted, layer, self.kind) for layer, _ in self._places}
+
+
+def _is_word(text: str) -> bool:
+    """Return whether a token is a word that begins with a blank, as in running text."""
+    return text.startswith(" ") and text.strip().isalpha()
 
 
 def _hurts(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attnviz.draw.labels import cut, token_label
+from attnviz.draw.labels import cut, token_label, word_label
 from attnviz.draw.provenance import counted, fits_two_lines, listed, share
-from attnviz.inspect.head.records import HeadCard, Hurt, ReadFrom
+from attnviz.inspect.head.records import Firing, HeadCard, Hurt, ReadFrom
 from attnviz.inspect.interventions.ablate.words import effect_words, interval_words, without_words
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.patch.words import WHAT, percent
@@ -14,12 +14,13 @@ from attnviz.inspect.interventions.path.path import Listener
 from attnviz.inspect.patterns.words import behind, interval, short
 from attnviz.inspect.why.words import logits, placed, probability, quoted
 from attnviz.measures.registry import label_named
-from attnviz.measures.words import joined
+from attnviz.measures.words import joined, word_ranges
+from attnviz.records import Tokens
 
 _LEAST = 0.05
 """The least share of what a head reads that a line names."""
 
-_NAMED = 3
+_NAMED, _LONGEST = 3, 14
 _AROUND = (4, 3)
 """The tokens before and after a token that are shown with it."""
 
@@ -69,8 +70,15 @@ def _lost(card: HeadCard, most: bool = False) -> str:
     return f"{said}, 95% interval {ends}{unclear}{hurts}."
 
 
+def word_at(tokens: Tokens, place: int) -> str:
+    """Return the word that a token is part of."""
+    words = (word for word in word_ranges(tokens) if place in word)
+    word = next(words, range(place, place + 1))
+    return cut(word_label(tokens.texts[word.start : word.stop]), _LONGEST)
+
+
 def _quoted(one: Hurt) -> str:
-    return f"“{cut(token_label(one.tokens.texts[one.place]), 14)}”"
+    return f"“{word_at(one.tokens, one.place)}”"
 
 
 # The parts, a line each ----------------------------------------------------------------------
@@ -82,6 +90,7 @@ def part_lines(card: HeadCard) -> list[Line]:
         "label": _label(card),
         "loss": _loss(card),
         "hurts": _hurts(card),
+        "fires": _fires(card),
         "writes": _writes(card),
         "copies": _copies(card),
         "reads": _reads(card),
@@ -123,7 +132,7 @@ def _loss(card: HeadCard) -> list[str]:
     words = [f"{effect_words(report, effect)} without it"]
     words += [f"95% {ends}" + " includes 0" * found.unclear] if ends else []
     if found.base_rate is not None:
-        words.append(f"random direction {found.base_rate:+.3f}")
+        words.append(f"random direction {found.base_rate:+.3g}")
     return [*words, counted(len(report.texts), "text")]
 
 
@@ -132,32 +141,41 @@ def _hurts(card: HeadCard) -> list[str]:
     if not card.hurts or effect is None or card.ablation is None:
         return []
     words = [f"{_quoted(one)} {one.change:+.1f}" for one in card.hurts[:_NAMED]]
-    return [f"nats, most at {listed(words)}", f"of {counted(card.predictions, 'token')}"]
+    return [f"{listed(words)} nats, of {counted(card.predictions, 'token')}"]
+
+
+def _fires(card: HeadCard) -> list[str]:
+    return [f"{link_words(one)} {share(one.weight)}" for one in card.firings[:2]]
+
+
+def link_words(one: Firing) -> str:
+    """Return a link, such as ``Tom → saw``; within a word, of its tokens."""
+    ends = (one.queries, one.query), (one.keys, one.key)
+    query, key = (word_at(*end) for end in ends)
+    if query == key:
+        query, key = (cut(token_label(tokens.texts[at]), _LONGEST) for tokens, at in ends)
+    return f"{query} → {key}"
 
 
 def _writes(card: HeadCard) -> list[str]:
     if card.why is None or card.written is None:
         return []
     first, effect = card.why.first, card.written
-    answer = f"{quoted(first.answer)} ({probability(dict(first.found.top)[first.found.answer])})"
-    words = [f"{logits(effect.value)} of {card.why.logit:.1f} logits of {answer}"]
+    answer = f"{quoted(first.answer)} {probability(dict(first.found.top)[first.found.answer])}"
+    said = f"{logits(effect.value)} of {card.why.logit:.1f} logits of {answer}"
     source = first.source(card.key)
     if source is not None:
-        words.append(f"from {placed(first.keys(card.key), source.place)}")
-    if effect.base is not None:
-        words.append(f"another word there {logits(effect.base)}")
-    return [*words, "one prompt"]
+        said += f", from {placed(first.keys(card.key), source.place)}"
+    base = "" if effect.base is None else f"; another word there {logits(effect.base)}"
+    return [f"{said}{base}"]
 
 
 def _copies(card: HeadCard) -> list[str]:
     if card.writes is None:
         return []
     found = card.writes.found
-    return [
-        f"{percent(found.copying)} of {found.tokens} tokens, each alone, are among the five that "
-        "it raises most",
-        f"chance {found.chance:.1%}",
-    ]
+    chance = f"{found.chance:.1%}" if found.chance >= 0.001 else "under 0.1%"
+    return [f"{percent(found.copying)} of {found.tokens} tokens, read alone", f"chance {chance}"]
 
 
 def _reads(card: HeadCard) -> list[str]:
@@ -168,7 +186,9 @@ def _reads(card: HeadCard) -> list[str]:
         f"{WHAT[each.read.into]}: {_share(each.read.share)} from {card.head_name(each.sender)}"
         for each in clear[:_NAMED]
     ]
-    return [*said, _others([each.read for each in clear])] if said else [_nothing("it reads from")]
+    if said:
+        return [*said, _others([each.read for each in clear])]
+    return ["no earlier head more than the others of its layer"]
 
 
 def _read_by(card: HeadCard) -> list[str]:
@@ -179,7 +199,9 @@ def _read_by(card: HeadCard) -> list[str]:
         f"{card.readers.name(each.place, each.into)}'s {WHAT[each.into]} {_share(each.share)}"
         for each in clear[:_NAMED]
     ]
-    return [*said, _others(clear)] if said else [_nothing("it is read by")]
+    if said:
+        return [*said, _others(clear)]
+    return [f"none more than the other heads of L{card.head[0] + card.index_base}"]
 
 
 def clear_sources(card: HeadCard) -> list[ReadFrom]:
@@ -194,27 +216,27 @@ def _is_clear(share: Mean) -> bool:
 
 
 def _share(share: Mean) -> str:
-    ends = "" if share.interval is None else f" [{share.interval[0]:.0%}, {share.interval[1]:.0%}]"
+    ends = "" if share.interval is None else f" [{_hundredths(share.interval)}]"
     return f"{percent(share.value)}{ends}"
+
+
+def _hundredths(ends: tuple[float, float]) -> str:
+    return ", ".join(f"{100 * end:.0f}" for end in ends)
 
 
 def _others(clear: Sequence[Listener]) -> str:
     base = clear[0].share.base_rate if clear else None
-    return "" if base is None else f"other heads of that layer {percent(base)}"
-
-
-def _nothing(what: str) -> str:
-    return f"no head that {what} stands out from its layer"
+    return "" if base is None else f"others {percent(base)}"
 
 
 def _cost(card: HeadCard) -> list[str]:
     cost = card.cost
     if cost is None:
         return []
-    shared = f", keys and values shared by {cost.group} heads" * (cost.group > 1)
+    shared = f", keys and values shared by {cost.group} heads" if cost.group > 1 else ""
     words = [f"{cost.total:,} parameters{shared}"]
     if cost.cache_bytes:
-        words.append(f"{counted(cost.cache_bytes, 'byte')} of cache a token ({cost.dtype})")
+        words.append(f"{counted(cost.cache_bytes, 'byte')} of cache a token")
     return words
 
 
@@ -242,8 +264,3 @@ EXPLANATION = (
     "named is only what lies above the other heads of the layer.",
     "fires: the head's strongest link of each text, without the sink.",
 )
-
-
-def no_value(value: float | None) -> str:
-    """Return a share in three characters; empty if it was not measured."""
-    return "" if value is None else share(value)

@@ -123,7 +123,11 @@ def ablation_rows(report: AblationReport) -> Iterator[tuple[object, ...]]:
     """
     report = replace(report, index_base=0)
     rows = [
-        {**effect_entry(report, effect), "texts": effect.texts, "removed": _names(effect.variant.heads)}
+        {
+            **effect_entry(report, effect),
+            "texts": effect.texts,
+            "removed": _names(effect.variant.heads),
+        }
         for effect in report.effects
     ]
     for head in _unmeasured(report):

@@ -131,9 +131,7 @@ class AllPaths:
         made = []
         for what in INTO if into is None else (into,):
             keys = {key for own, *_ in found for key in own.shares.get(what, {})}
-            made += [
-                _listener(found, what, key, self.seed) for key in keys if key[0] == self.kind
-            ]
+            made += [_listener(found, what, key, self.seed) for key in keys if key[0] == self.kind]
         made.sort(key=lambda one: (-abs(one.share.value), INTO.index(one.into), one.place))
         if not made:
             raise UsageError(
