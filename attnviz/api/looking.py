@@ -385,11 +385,14 @@ def head(
     given = locals() | {"head": spelled_heads(head)[0]}
     from attnviz.inspect.head import head as question
     from attnviz.inspect.head.request import HeadRequest
+    from attnviz.models.resolve import LoadOptions
     from attnviz.texts import built_in_texts
 
     request, read = HeadRequest.of(given), text_or_none(text)
     many = texts_of(texts) or built_in_texts()
-    opened = open_given(model, tokenizer, for_tokens(question.reckoned(many), changed=True))
+    opened = open_given(
+        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), many)
+    )
     return question.head(opened, read, many, request)
 
 
@@ -421,11 +424,12 @@ def report(
     given = locals()
     from attnviz.inspect.report import report as question
     from attnviz.inspect.report.request import ReportRequest
+    from attnviz.models.resolve import LoadOptions
     from attnviz.texts import built_in_texts
 
     request, read = ReportRequest.of(given), text_or_none(text)
     many = texts_of(texts) or built_in_texts()
     opened = open_given(
-        model, tokenizer, for_tokens(question.reckoned(many, request), changed=True)
+        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), many, request)
     )
     return question.report(opened, read, many, request)

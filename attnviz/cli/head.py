@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
@@ -63,9 +63,8 @@ def head(
     given = texts.text is not None or texts.file is not None
     text = read_text(texts.text, texts.file, "head L1H2") if given else None
     many = read_texts(None, None, texts.texts)
-    loaded = outlet.load(
-        model.model, replace(options, tokens=question.reckoned(many), changed=True)
-    )
+    with outlet.loading(model.model, options) as watched:
+        loaded = question.open_model(model.model, watched, many)
     with outlet.advancing("making the card", long=True) as advance:
         report = question.head(loaded, text, many, request, advance=advance)
     outlet.show(report)

@@ -16,7 +16,6 @@ from attnviz.inspect.head.words import (
     clear_sources,
     finding,
     link_words,
-    missing_lines,
     part_lines,
     word_at,
 )
@@ -45,7 +44,13 @@ _WIDE = 100
 """The columns from which the lines may be more than those of the map."""
 
 _IN_TABLES = ("hurts", "fires")
-_LEFT_OUT = (_IN_TABLES, (*_IN_TABLES, "label"), (*_IN_TABLES, "label", "loss"), ("label", "loss"))
+_IN_FINDING = ("label", "without")
+_LEFT_OUT = (
+    _IN_TABLES,
+    (*_IN_TABLES, "label"),
+    (*_IN_TABLES, *_IN_FINDING),
+    _IN_FINDING,
+)
 """The lines that a first screen may leave out, as its tables or its finding say the same."""
 
 _PAGE = 100
@@ -107,12 +112,9 @@ def _hints(card: HeadCard, explained: bool) -> list[str]:
 
 
 def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:
-    """Return a line for each part but some, and why others are missing."""
+    """Return a line for each part but some."""
     lines = [each for each in part_lines(card) if each[0] not in without]
-    return [
-        doc.Facts([(word, False) for word in words], name, _LEAD)
-        for name, words in [*lines, *missing_lines(card)]
-    ]
+    return [doc.Facts([(word, False) for word in words], name, _LEAD) for name, words in lines]
 
 
 # Tables and texts ----------------------------------------------------------------------------

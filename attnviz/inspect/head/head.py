@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from attnviz.engine.selection import single_head
 from attnviz.inspect.head.job import CARD_TEXT, Steps, head_cards
 from attnviz.inspect.head.records import HeadCard
 from attnviz.inspect.head.request import HeadRequest
 from attnviz.inspect.patterns.probes import reckoned_probe_tokens
+from attnviz.inspect.why.why import load_apart
 from attnviz.models.model import Model
-from attnviz.models.resolve import reckoned_tokens
+from attnviz.models.resolve import LoadOptions, reckoned_tokens
 from attnviz.records import UNWATCHED, Watch
 from attnviz.texts import Texts
 
@@ -25,6 +27,11 @@ def names_a_head(typed: str) -> bool:
 def reckoned(texts: Texts) -> int:
     """Return about how many tokens a model reads for a card."""
     return reckoned_probe_tokens(None, None) + sum(map(reckoned_tokens, texts.texts))
+
+
+def open_model(name: str, options: LoadOptions, texts: Texts) -> Model:
+    """Load the model with the faster of NumPy and torch that can make a card of its heads."""
+    return load_apart(name, replace(options, tokens=reckoned(texts), changed=True))
 
 
 def head(

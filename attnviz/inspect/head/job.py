@@ -34,7 +34,7 @@ from attnviz.inspect.why.request import WhyRequest
 from attnviz.inspect.why.why import Prompt, why
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
-from attnviz.records import Kind, Watch
+from attnviz.records import Kind, Provenance, Watch
 from attnviz.texts import Texts, encode_texts
 
 CARD_TEXT = "Then Mary saw Tom. Then Mary saw"
@@ -76,6 +76,8 @@ class Steps:
         except KeyboardInterrupt:
             self.complete, self.missing[name] = False, "interrupted"
             return None
+        if isinstance(found, Provenance):  # a part that keeps what was done
+            self.complete = found.complete
         self._watch(min(self._done, 1.0))
         return found
 
@@ -121,7 +123,7 @@ def head_cards(
         ablation = steps.take("loss", 0.35, job.ablated)
     logits = steps.take("writes", 0.1, lambda watch: job.why(text, watch))
     writes = steps.take("copies", 0.1, lambda watch: job.writes()) or {}
-    paths = steps.take("paths", 0.2, job.paths)
+    paths = steps.take("paths", 0.15, job.paths)
     costs = steps.take("cost", 0.0, lambda watch: job.costs()) or {}
     cards = []
     for place in places:

@@ -17,9 +17,11 @@ from attnviz.measures.registry import label_named
 from attnviz.measures.words import joined, word_ranges
 from attnviz.records import Tokens
 
-_LEAST = 0.05
-"""The least share of what a head reads that a line names."""
+_LEAST, _TIMES = 0.1, 2.0
+"""The least share of what a head reads that a line names, and how many times as large as the share
+of the other heads of the layer the lower end of its interval must be."""
 
+_FEW = "too few pairs of prompts fit this model for an interval"
 _NAMED, _LONGEST = 3, 14
 _AROUND = (4, 3)
 """The tokens before and after a token that are shown with it."""
@@ -46,7 +48,7 @@ def _label_sentences(card: HeadCard) -> list[str]:
     if pattern is None:
         return [f"{name}."]
     if pattern.label is None:
-        return [f"{name} reaches the threshold of no label."]
+        return [f"{name} has no label."]
     label = label_named(pattern.label)
     said = f"{name}: {label.said} {short(pattern.score)}"
     ends = interval(pattern, pattern.label)
@@ -65,9 +67,10 @@ def _lost(card: HeadCard, most: bool = False) -> str:
     said = without_words(report, effect, "it")
     if not ends:
         return f"{said} ({counted(len(report.texts), 'text')})."
-    unclear = ", which includes 0" if found.unclear else ""
-    hurts = f", most at {_quoted(card.hurts[0])}" if most and card.hurts and not unclear else ""
-    return f"{said}, 95% interval {ends}{unclear}{hurts}."
+    if found.unclear:
+        return f"{said}, not clearly: 95% interval {ends}."
+    hurts = f", most at {_quoted(card.hurts[0])}" if most and card.hurts else ""
+    return f"{said}, 95% interval {ends}{hurts}."
 
 
 def word_at(tokens: Tokens, place: int) -> str:
@@ -84,11 +87,15 @@ def _quoted(one: Hurt) -> str:
 # The parts, a line each ----------------------------------------------------------------------
 
 
+_PARTS = {"without": "loss", "reads": "paths", "read by": "readers"}
+"""The names of parts in ``HeadCard.missing`` that are not those of their lines."""
+
+
 def part_lines(card: HeadCard) -> list[Line]:
-    """Return a line for each part of the card that has something to say."""
+    """Return a line for each part of the card that has something to say, or says why it has not."""
     lines = {
         "label": _label(card),
-        "loss": _loss(card),
+        "without": _without(card),
         "hurts": _hurts(card),
         "fires": _fires(card),
         "writes": _writes(card),
@@ -97,12 +104,11 @@ def part_lines(card: HeadCard) -> list[Line]:
         "read by": _read_by(card),
         "cost": _cost(card),
     }
+    for name, words in lines.items():
+        reason = card.missing.get(_PARTS.get(name, name))
+        if not words and reason is not None:
+            words.append(f"not measured: {reason.split(': ')[0]}")
     return [(name, words) for name, words in lines.items() if words]
-
-
-def missing_lines(card: HeadCard) -> list[Line]:
-    """Return the reason for each part that is missing."""
-    return [(f"no {name}", [reason]) for name, reason in card.missing.items()]
 
 
 def _label(card: HeadCard) -> list[str]:
@@ -124,12 +130,12 @@ def _label(card: HeadCard) -> list[str]:
     return [*words, behind(pattern, pattern.label)]
 
 
-def _loss(card: HeadCard) -> list[str]:
+def _without(card: HeadCard) -> list[str]:
     report, effect = card.ablation, card.effect
     if report is None or effect is None:
         return []
     found, ends = effect.shown(report.metric), interval_words(report, effect)
-    words = [f"{effect_words(report, effect)} without it"]
+    words = [effect_words(report, effect)]
     words += [f"95% {ends}" + " includes 0" * found.unclear] if ends else []
     if found.base_rate is not None:
         words.append(f"random direction {found.base_rate:+.3g}")
@@ -139,6 +145,8 @@ def _loss(card: HeadCard) -> list[str]:
 def _hurts(card: HeadCard) -> list[str]:
     effect = card.effect
     if not card.hurts or effect is None or card.ablation is None:
+        return []
+    if effect.shown(card.ablation.metric).unclear:
         return []
     words = [f"{_quoted(one)} {one.change:+.1f}" for one in card.hurts[:_NAMED]]
     return [f"{listed(words)} nats, of {counted(card.predictions, 'token')}"]
@@ -188,6 +196,8 @@ def _reads(card: HeadCard) -> list[str]:
     ]
     if said:
         return [*said, _others([each.read for each in clear])]
+    if all(each.read.share.interval is None for each in card.sources):
+        return [_FEW]
     return ["no earlier head more than the others of its layer"]
 
 
@@ -201,6 +211,8 @@ def _read_by(card: HeadCard) -> list[str]:
     ]
     if said:
         return [*said, _others(clear)]
+    if all(each.share.interval is None for each in card.readers.listeners):
+        return [_FEW]
     return [f"none more than the other heads of L{card.head[0] + card.index_base}"]
 
 
@@ -210,9 +222,10 @@ def clear_sources(card: HeadCard) -> list[ReadFrom]:
 
 
 def _is_clear(share: Mean) -> bool:
-    """Return whether a share counts, and its interval lies above the share of other heads."""
-    low = share.value if share.interval is None else share.interval[0]
-    return share.value >= _LEAST and low > max(share.base_rate or 0.0, 0.0)
+    """Return whether a share counts, and its interval lies far above the share of other heads."""
+    if share.interval is None or share.value < _LEAST:
+        return False
+    return share.interval[0] > _TIMES * max(share.base_rate or 0.0, 0.0)
 
 
 def _share(share: Mean) -> str:
@@ -247,14 +260,15 @@ def around(one: Hurt, longest: int = 60) -> str:
     """Return a token with its neighbours, in one line."""
     tokens, at = one.tokens, one.place
     first, last = max(at - _AROUND[0], 0), min(at + _AROUND[1], len(tokens))
-    said = joined(tokens.taken(range(first, last)))
+    near = tokens.taken(range(first, last))
+    said = joined(near) if any(" " in text for text in tokens.texts) else " ".join(near.texts)
     return cut(token_label(f"{'…' * (first > 0)}{said}{'…' * (last < len(tokens))}"), longest)
 
 
 EXPLANATION = (
     "label: what the head does on the probes of attnviz patterns; chance is the same score without "
     "the pattern, 95% its interval over texts or annotated pairs.",
-    "loss: the rise of the loss on the texts if the head's output is zero (attnviz ablate); a "
+    "without: the rise of the loss on the texts if the head's output is zero (attnviz ablate); a "
     "random direction of equal norm is its control. hurts: the tokens with the largest rise: the "
     "largest of many, so look at the text before you believe one.",
     "writes: the head's part in the logit of the next token after the text (attnviz why), of one "

@@ -153,7 +153,7 @@ def _first(
         return []
     grid = label_grid(report) if watch is None else score_grid(report, watch)
     grid = grid._replace(title=(), key=(), scale=None)
-    table = _leaders(report) if watch is None else _ranked(report, watch, _RANKED)
+    table = leaders_table(report) if watch is None else _ranked(report, watch, _RANKED)
     sentences = [doc.Say(text) for text in gaps(report, watch, brief=True)]
     if not table.rows:
         return [doc.Group([grid]), doc.Group(sentences, yields=1)]
@@ -173,7 +173,7 @@ def _first(
     return [*groups, doc.Group([doc.Maps(drawn)])] if drawn else groups
 
 
-def _leaders(report: PatternReport) -> doc.Table:
+def leaders_table(report: PatternReport) -> doc.Table:
     """Return a table with a row for each label: its best head, score, chance and sample size."""
     has_intervals = any(entry.intervals for entry in report.heads)
     titles = ("score", "chance", *(["95%"] if has_intervals else []), "n", "heads")
