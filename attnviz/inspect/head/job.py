@@ -19,7 +19,7 @@ from attnviz.inspect.head.request import CardRequest
 from attnviz.inspect.heads.chosen import only
 from attnviz.inspect.heads.heads import heads
 from attnviz.inspect.heads.links import strongest_links
-from attnviz.inspect.heads.report import HeadsReport, compare_heads, heads_report
+from attnviz.inspect.heads.report import HeadsReport, compare_heads
 from attnviz.inspect.heads.request import HeadsRequest
 from attnviz.inspect.interventions.ablate.ablate import ablate
 from attnviz.inspect.interventions.ablate.records import AblationReport
@@ -34,7 +34,7 @@ from attnviz.inspect.why.request import WhyRequest
 from attnviz.inspect.why.why import Prompt, why
 from attnviz.models.model import Model
 from attnviz.models.own import OwnAttention
-from attnviz.records import Kind, Provenance, Watch
+from attnviz.records import HeadsRecord, Kind, LayerWeights, Provenance, Watch
 from attnviz.texts import Texts, encode_texts
 
 CARD_TEXT = "Then Mary saw Tom. Then Mary saw"
@@ -201,11 +201,12 @@ class _Cards:
         for index, tokens in enumerate(texts):
             target = targets[index] if targets else None
             record = capture(model, tokens, kind=kind, target=target, heads=wanted)
-            for place in self._places:
-                report = only(heads_report(record, True), {place})
-                for _, _, query, key, weight in strongest_links(report, 1):
+            for layer, head, weights in record:
+                alone = (LayerWeights(layer, (head,), weights[None]),)
+                shown = HeadsRecord(replace(record, layers=alone), (), (), True)
+                for _, _, query, key, weight in strongest_links(shown, 1):
                     ends = record.queries, record.keys
-                    found[place].append(Firing(index, *ends, query, key, weight))
+                    found[layer, head].append(Firing(index, *ends, query, key, weight))
             watch((index + 1) / len(texts))
         return {
             place: tuple(sorted(some, key=lambda each: -each.weight))

@@ -25,7 +25,7 @@ from attnviz.inspect.report.words import (
     model_lines,
 )
 
-_LEAD, _GAP = 10, 3
+_LEAD, _GAP = 11, 3
 _TABLE = 66
 """The columns of the ranking and of the table of labels."""
 
@@ -85,16 +85,17 @@ def _lines(report: ModelReport) -> list[doc.Part]:
 
 
 def _groups(report: ModelReport) -> list[doc.Group]:
-    """Return everything below the finding: what it is, its heads, those that matter, their cards."""
+    """Return what the model is, its heads, those that matter, and their cards."""
     groups, cost = [doc.Group(_lines(report))], cost_of(report)
     if cost is not None:
         groups.append(doc.Group([brief_parameter_table(cost)], full=True))
     if report.scored is not None:
-        table = leaders_table(report.scored)._replace(least=0)
-        groups += [doc.Group([label_grid(report.scored)]), doc.Group([table])]
+        labels = leaders_table(report.scored)._replace(least=0)
+        groups.append(doc.Group([label_grid(report.scored)]))
+        groups.append(doc.Group([labels]))
     if report.ablation is not None:
         grid = head_grid(report.ablation)
-        groups += [doc.Group([grid] if grid is not None else [])]
+        groups.append(doc.Group([grid] if grid is not None else []))
         groups.append(doc.Group(ranking_tables(report.ablation), spaced=True))
     for card in report.cards:
         heading = [doc.Facts([(card.name, True)]), doc.Say(card_finding(card))]

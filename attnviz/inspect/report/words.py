@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.parts import layer_kind
 from attnviz.count.params.words import bytes_text, dtype_words, layer_span, title_words
@@ -28,8 +26,8 @@ def finding(report: ModelReport) -> str:
             f"{lead}Random weights: no head has a label, and differences between heads are noise."
         )
     said = ""
-    for named in (_NAMED, 2, 1, 0):
-        for others in (2, 0):
+    for others in (2, 1, 0):
+        for named in (_NAMED, 2, 1, 0):
             sentences = [_labels(report, named), _losses(report, others)]
             said = lead + " ".join(each for each in sentences if each)
             if fits_two_lines(said):
@@ -48,8 +46,10 @@ def _labels(report: ModelReport, named: int) -> str:
         return f"No head of {heads} reaches the threshold of a label."
     words = [f"{counts[name]} {label_named(name).said}" for name in found[:named]]
     more = ", …" if len(found) > named and words else ""
-    listed_words = f" ({', '.join(words)}{more})" if words else ""
-    return f"{total} of {heads} {'has' if total == 1 else 'have'} a label{listed_words}."
+    kinds = f" ({', '.join(words)}{more})" if words else ""
+    resting = sum(len(scored.labelled(name)) for name in SINKS if name in scored.labels)
+    sinks = f", {resting} {'is a sink' if resting == 1 else 'are sinks'}" if resting else ""
+    return f"{total} of {heads} {'has' if total == 1 else 'have'} a label{kinds}{sinks}."
 
 
 def _losses(report: ModelReport, others: int) -> str:
@@ -113,7 +113,9 @@ def _kinds(cost: CostReport) -> list[str]:
         name = f"{stack.spec.name} " if len(cost.parameters.stacks) > 1 else ""
         for group in stack.groups:
             seen = "causal" if stack.spec.causal else "both ways"
-            found.append(f"{name}{layer_kind(group)} ({seen}) in layers {layer_span(group)}")
+            span = layer_span(group)
+            where = f"layers {span}" if span[0].isdigit() else f"{span} layers"
+            found.append(f"{name}{layer_kind(group)}, {seen}, in {where}")
     return found
 
 
@@ -160,13 +162,8 @@ EXPLANATION = (
     "shape, size, attention, runs: what attnviz params counts, and what ran here.",
     "labels: each cell is a head; its word is what it does most clearly on the probes of attnviz "
     "patterns, with its score. A dot is no label.",
-    "Δ loss: by how much the loss rises on the texts if the head's output is zero (attnviz ablate), "
-    "95% bootstrap-t interval over texts; random dir.: a random direction of equal norm instead.",
+    "Δ loss: by how much the loss rises on the texts if the head's output is zero (attnviz "
+    "ablate), with its 95% interval over texts; random dir.: a random direction of equal norm.",
     "The cards are of the heads whose ablation costs most: attnviz head shows one alone, with what "
     "each line of it means (--explain).",
 )
-
-
-def is_number(value: float | None) -> bool:
-    """Return whether a value was measured and is finite."""
-    return value is not None and math.isfinite(value)
