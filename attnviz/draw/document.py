@@ -339,12 +339,15 @@ class Beside(NamedTuple):
     gap: columns between two members. most: members in a row, 0 for any number.
     yields: whether the second member gets its full width and the first one the rest. They stand
         side by side only if that rest is at least ``columns`` and the first one's full width.
+    tight: whether words in pictures are as wide as they are, so that members with words stand side
+        by side there too.
     """
 
     columns: int
     gap: int = 3
     most: int = 0
     yields: bool = False
+    tight: bool = False
 
 
 class Group(NamedTuple):

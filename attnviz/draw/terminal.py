@@ -198,7 +198,7 @@ def _group(group: doc.Group, theme: Theme, room: int) -> Block:
         return stack([block for block in blocks if block.lines], gap=int(group.spaced))
     if group.beside.yields:
         return _yielding(group.parts, group.beside, theme, room)
-    columns, gap, most, _ = group.beside
+    columns, gap, most, *_ = group.beside
     if not columns:
         drawn = [_member(part, theme, room).lines for part in group.parts]
         return flow([Block(lines, widest(lines)) for lines in drawn if lines], room, gap)

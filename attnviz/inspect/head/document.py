@@ -34,6 +34,9 @@ _FACTS = 40
 _TABLE = 37
 """The columns of a small table, such as two next to each other need on 80."""
 
+_TEXTS = doc.Beside(72, _GAP, 2, tight=True)
+"""How the two coloured texts stand next to each other."""
+
 _LEAST_ROWS, _TEXT = 2, 7
 """The least rows of a small table, and the lines of a coloured text with its title."""
 
@@ -80,9 +83,12 @@ def card_groups(card: HeadCard) -> list[doc.Group]:
     maps = map_examples(card.map, HeadsView(), _PAGE, max(len(record.queries) + 4, 12))
     return [
         notes_group((*card.model.notes, *card.notes), record.keys),
-        doc.Group([doc.Group(_lines(card)), doc.Group(maps)], beside=doc.Beside(_FACTS, _GAP, 2)),
-        doc.Group(small_tables(card, card.top), beside=doc.Beside(_TABLE, _GAP)),
-        doc.Group(_texts(card), spaced=True),
+        doc.Group(
+            [doc.Group(_lines(card)), doc.Group(maps)],
+            beside=doc.Beside(_FACTS, _GAP, 2, tight=True),
+        ),
+        doc.Group(small_tables(card, card.top), beside=doc.Beside(_TABLE, _GAP, tight=True)),
+        doc.Group(_texts(card), beside=_TEXTS),
         doc.Group(_full(card), spaced=True, full=True),
     ]
 
@@ -133,7 +139,7 @@ def small_tables(card: HeadCard, rows: int) -> list[doc.Part]:
         tables.append(_sources(card, rows))
     if card.readers is not None:
         title = [("read by", True), ("share of their input", False)]
-        table = path_table(card.readers, rows)
+        table = path_table(card.readers, rows, brief=True)
         tables.append(table._replace(title=title, least=min(rows, _LEAST_ROWS)))
     return tables
 
@@ -193,7 +199,7 @@ def _sources(card: HeadCard, most: int) -> doc.Table:
     shown = card.sources[:most]
     names = [f"{card.head_name(each.sender)} {each.read.into}" for each in shown]
     title = [("reads from", True), ("share of its input", False)]
-    table = share_table(names, [each.read for each in shown])
+    table = share_table(names, [each.read for each in shown], brief=True)
     return table._replace(title=title, least=min(len(shown), _LEAST_ROWS))
 
 
@@ -227,6 +233,9 @@ def _full(card: HeadCard) -> list[doc.Part]:
         parts.append(score_table(card.scored, card.pattern.label, [card.pattern], everyone=False))
     if card.ablation is not None and card.effect is not None:
         parts += ranking_tables(replace(card.ablation, effects=(card.effect,)))
+    if card.readers is not None:
+        title: doc.Words = [("Read by", True), ("every later head", False)]
+        parts.append(path_table(card.readers, len(card.readers.listeners))._replace(title=title))
     if card.why is not None and card.written is not None:
         alone = replace(card.why, kinds=(card.kind,), shown=(card.key,))
         parts.append(ranking_table(alone, least=0)._replace(title=[("Written to the logit", True)]))
@@ -265,7 +274,7 @@ def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
         )
         left -= rows + 2
     if left >= _TEXT:
-        groups.append(doc.Group(_texts(card, left), spaced=True, yields=number + 1))
+        groups.append(doc.Group(_texts(card, left), beside=_TEXTS, yields=number + 1))
     return groups
 
 

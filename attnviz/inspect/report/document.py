@@ -98,7 +98,7 @@ def _groups(report: ModelReport) -> list[doc.Group]:
         groups.append(doc.Group([grid] if grid is not None else []))
         groups.append(doc.Group(ranking_tables(report.ablation), spaced=True))
     for card in report.cards:
-        heading = [doc.Facts([(card.name, True)]), doc.Say(card_finding(card))]
+        heading: list[doc.Part] = [doc.Facts([(card.name, True)]), doc.Say(card_finding(card))]
         groups += [doc.Group(heading), *card_groups(card)[1:]]
     groups.append(doc.Group([doc.Say(text, 100) for text in caveats(report)]))
     return groups

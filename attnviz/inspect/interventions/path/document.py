@@ -155,18 +155,32 @@ def path_grid(report: PathReport, into: What) -> doc.HeadGrid:
     return grid._replace(title=grid.title[:1])
 
 
-def path_table(report: PathReport, most: int) -> doc.Table:
-    """Return a row for each listener: share, interval, share of other heads, explained, differs."""
+def path_table(report: PathReport, most: int, brief: bool = False) -> doc.Table:
+    """Return a row for each listener: share, interval, share of other heads, explained, differs.
+
+    brief: leave out the last two.
+    """
     shown = report.listeners[:most]
     names = [f"{report.name(one.place, one.into)} {one.into}" for one in shown]
-    return share_table(names, shown, _scale(report.listeners))
+    return share_table(names, shown, _scale(report.listeners), brief=brief)
 
 
 def share_table(
-    names: Sequence[str], shown: Sequence[Listener], scale: NumberScale | None = None
+    names: Sequence[str],
+    shown: Sequence[Listener],
+    scale: NumberScale | None = None,
+    *,
+    brief: bool = False,
 ) -> doc.Table:
-    """Return a row for each share; scale: by default that of the shares that are shown."""
+    """Return a row for each share, see ``path_table``.
+
+    scale: by default that of the shares that are shown.
+    """
     scale, found = scale or _scale(shown), [one.share for one in shown]
+    more = [
+        ("explained", [f"{one.explained:.2f}" for one in shown]),
+        ("differs", [percent(one.moved) for one in shown]),
+    ]
     return effect_table(
         "",
         names,
@@ -175,7 +189,6 @@ def share_table(
         [
             (f"share{scale.times}", [scale.text(one.value) for one in found]),
             base_rates("other heads", found, scale),
-            ("explained", [f"{one.explained:.2f}" for one in shown]),
-            ("differs", [percent(one.moved) for one in shown]),
+            *([] if brief else more),
         ],
     )
