@@ -20,7 +20,8 @@ SCHEMA = "attnviz.head/1"
 
 
 def card_data(card: HeadCard) -> dict[str, Any]:
-    """Return everything of a card as one JSON object."""
+    """Return everything of a card as one JSON object; indices start at 0."""
+    card = replace(card, index_base=0)
     return {
         "schema": SCHEMA,
         "model": model_facts(card.model),
@@ -31,11 +32,10 @@ def card_data(card: HeadCard) -> dict[str, Any]:
         "text": card.text,
         "source": card.source or None,
         "seed": card.seed,
-        "index_base": card.index_base,
+        "index_base": 0,
         "complete": card.complete,
         "notes": list(card.notes),
         "missing": dict(card.missing),
-        "finding": card.finding,
         **_parts(card),
     }
 
@@ -55,7 +55,7 @@ def _parts(card: HeadCard) -> dict[str, Any]:
         else {
             "baseline": {name: json_number(each) for name, each in card.ablation.baseline.items()},
             "texts": len(card.ablation.texts),
-            **effect_entry(replace(card.ablation, by_token=False), effect),
+            **effect_entry(replace(card.ablation, by_token=False, index_base=0), effect),
         },
         "hurts": [_hurt(each) for each in card.hurts],
         "predictions": card.predictions,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from attnviz.count.params.data import params_data
@@ -18,18 +19,17 @@ _COLUMNS = ("layer", "head", "label", "score", "loss_delta", "ci_low", "ci_high"
 
 
 def report_data(report: ModelReport) -> dict[str, Any]:
-    """Return everything of a report as one JSON object."""
-    ablation = report.ablation
+    """Return everything of a report as one JSON object; indices start at 0."""
+    ablation = None if report.ablation is None else replace(report.ablation, index_base=0)
     return {
         "schema": SCHEMA,
         "model": model_facts(report.model),
         "source": report.source or None,
         "seed": report.seed,
-        "index_base": report.index_base,
+        "index_base": 0,
         "complete": report.complete,
         "notes": list(report.notes),
         "missing": dict(report.missing),
-        "finding": report.finding,
         "vocabulary": report.vocabulary,
         "context": report.context,
         "params": None if report.counted is None else params_data(report.counted.counted),

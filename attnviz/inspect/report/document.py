@@ -25,11 +25,11 @@ from attnviz.inspect.report.words import (
     model_lines,
 )
 
-_LEAD, _GAP = 11, 3
+_LEAD, _GAP = 8, 3
 _TABLE = 66
 """The columns of the ranking and of the table of labels."""
 
-_LEAST_ROWS, _AROUND = 3, 2
+_LEAST_ROWS, _AROUND = 2, 2
 """The least rows of a table, and the lines around the rows of a grid or table."""
 
 _MAP_LINES = 3

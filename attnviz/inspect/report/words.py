@@ -84,7 +84,7 @@ def model_lines(report: ModelReport) -> list[Line]:
     else:
         lines["shape"] += title_words(cost)[1:-1]
         lines["size"] = _size(cost)
-        lines["attention"] = _kinds(cost)
+        lines["layers"] = _kinds(cost)
     numbers = "" if cost is None else f", stored as {dtype_words(cost)}"
     lines["runs"] = [f"{info.dtype}{numbers}", *_tokens(report)]
     return [*lines.items()]
@@ -114,8 +114,9 @@ def _kinds(cost: CostReport) -> list[str]:
         for group in stack.groups:
             seen = "causal" if stack.spec.causal else "both ways"
             span = layer_span(group)
-            where = f"layers {span}" if span[0].isdigit() else f"{span} layers"
-            found.append(f"{name}{layer_kind(group)}, {seen}, in {where}")
+            many = "s" if group.repeat > 1 else ""
+            where = f"layer{many} {span}" if span[0].isdigit() else f"{span} layer{many}"
+            found.append(f"{name}{layer_kind(group)} attention, {seen}, in {where}")
     return found
 
 
@@ -124,7 +125,7 @@ def _tokens(report: ModelReport) -> list[str]:
     if report.vocabulary is not None:
         words.append(f"{report.vocabulary:,} plain tokens")
     if report.context is not None:
-        words.append(f"texts of up to {report.context:,}")
+        words.append(f"texts up to {report.context:,}")
     return words
 
 
@@ -159,7 +160,7 @@ def left_out(report: ModelReport) -> str:
 
 
 EXPLANATION = (
-    "shape, size, attention, runs: what attnviz params counts, and what ran here.",
+    "shape, size, layers, runs: what attnviz params counts, and what ran here.",
     "labels: each cell is a head; its word is what it does most clearly on the probes of attnviz "
     "patterns, with its score. A dot is no label.",
     "Δ loss: by how much the loss rises on the texts if the head's output is zero (attnviz "
