@@ -48,6 +48,8 @@ MAY_IMPORT = {
     "diff": {"patterns"} | SHARED,
     "check": {"diff", "patterns", "params"} | SHARED,
     "explore": {"heads", "generate"} | SHARED,
+    "head": {"heads", "interventions", "params", "patterns", "why"} | SHARED,
+    "report": {"head", "interventions", "params", "patterns", "why"} | SHARED,
     "sweep": {"train"} | SHARED,
     "verify": {"params"} | SHARED,
     "api": CAPABILITIES | SHARED,

@@ -23,16 +23,20 @@ from attnviz.errors import UsageError
 from attnviz.options import spelled_heads
 from attnviz.texts import texts_of
 
-__all__ = ["capture", "cut", "generate", "heads", "patterns", "rollout", "why"]
+__all__ = [
+    *("capture", "cut", "generate", "head", "heads", "patterns", "report", "rollout", "why"),
+]
 
 if TYPE_CHECKING:
     from attnviz.api.opening import AnyFiles, AnyHeads, AnyModel
     from attnviz.engine.generation import Step
     from attnviz.inspect.generate.records import GenerateReport
+    from attnviz.inspect.head.records import HeadCard
     from attnviz.inspect.heads.cut import CutReport
     from attnviz.inspect.heads.head_maps import HeadMaps
     from attnviz.inspect.heads.report import HeadsReport
     from attnviz.inspect.patterns.records import PatternReport
+    from attnviz.inspect.report.records import ModelReport
     from attnviz.inspect.rollout.records import RolloutReport
     from attnviz.inspect.why.records import WhyReport
     from attnviz.measures.registry import Sorting
@@ -351,3 +355,82 @@ def generate(
         raise early
     assert report is not None
     return report
+
+
+@in_own_modes
+def head(
+    model: AnyModel,
+    head: str | int | tuple[int, int],
+    text: str | None = None,
+    texts: str | Iterable[str] | None = None,
+    *,
+    tokenizer: Any = None,
+    kind: Kind | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    top: int = 5,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> HeadCard:
+    """Return everything that attnviz knows of one head: ``save("card.svg")`` draws it.
+
+    model, tokenizer: see ``capture``. head: such as ``"L1H2"`` or ``(1, 2)``.
+    text: of its map and of the prediction, by default a short one. texts: one or several, over
+        which the head is ablated; by default the built-in ones.
+    The options are those of ``attnviz head``; see ``HeadRequest``.
+
+    Raises UsageError (also a ValueError) for options, a head or texts that do not fit, LoadError
+    for a model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
+    """
+    given = locals() | {"head": spelled_heads(head)[0]}
+    from attnviz.inspect.head import head as question
+    from attnviz.inspect.head.request import HeadRequest
+    from attnviz.models.resolve import LoadOptions
+    from attnviz.texts import built_in_texts
+
+    request, read = HeadRequest.of(given), text_or_none(text)
+    many = texts_of(texts) or built_in_texts()
+    opened = open_given(
+        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), many)
+    )
+    return question.head(opened, read, many, request)
+
+
+@in_own_modes
+def report(
+    model: AnyModel = "tiny",
+    texts: str | Iterable[str] | None = None,
+    *,
+    tokenizer: Any = None,
+    kind: Kind | None = None,
+    text: str | None = None,
+    truncate: bool = False,
+    budget: str | None = None,
+    cards: int = 5,
+    top: int = 5,
+    no_known_labels: bool = False,
+    index_base: int = 0,
+    seed: int = 0,
+) -> ModelReport:
+    """Report on a model: what it is, what its heads do, which matter; ``save("report.html")``.
+
+    model, tokenizer: see ``capture``. texts: see ``head``. text: of the maps of the cards.
+    budget: the most time or heads of the ablation, such as ``"5m"`` or ``"50"``; None for all.
+    The options are those of ``attnviz report``; see ``ReportRequest``.
+
+    Raises UsageError (also a ValueError) for options or texts that do not fit, LoadError for a
+    model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
+    """
+    given = locals()
+    from attnviz.inspect.report import report as question
+    from attnviz.inspect.report.request import ReportRequest
+    from attnviz.models.resolve import LoadOptions
+    from attnviz.texts import built_in_texts
+
+    request, read = ReportRequest.of(given), text_or_none(text)
+    many = texts_of(texts) or built_in_texts()
+    opened = open_given(
+        model, tokenizer, lambda name: question.open_model(name, LoadOptions(), many, request)
+    )
+    return question.report(opened, read, many, request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,9 @@ attnviz heads "나는 오늘 학교에 갔다 ." --model mha --d-model 64 --head
 
 attnviz heads "the cat sat on the mat" --model mha --kind self,cross --target "four words of query"
 """
+
+
+_HEAD = re.compile(r"[Ll][0-9]+[Hh][0-9]+")
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,10 @@ def heads(
 
     if request.compare_mask and own.causal is not None:
         raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
+    if text.text is not None and _HEAD.fullmatch(text.text):
+        raise UsageError(
+            f"expected a text, got the head {text.text!r}: attnviz head {text.text} shows its card"
+        )
     options = shared.load_options(model.model, loading, model.seed, own, *request.changed)
     variants = requested_runs(request)  # checks options before a file is read
     outlet = open_outlet(output)

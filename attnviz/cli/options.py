@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attnviz.cli.terminal import ColourChoice
 from attnviz.draw.report import EVERY, SCREEN_ENDING
+from attnviz.errors import AttnvizError
 from attnviz.options import Options, argument, flag, option
 from attnviz.options import OwnShape as OwnShape
 
@@ -36,6 +37,29 @@ def complete_label(incomplete: str) -> list[str]:
     from attnviz.measures.registry import LABELS
 
     return [each.said for each in LABELS.values() if each.said.startswith(incomplete)]
+
+
+_MOST_HEADS = 200
+"""The most heads that the shell lists; for more it completes the layer first."""
+
+
+def complete_head(ctx: Any, incomplete: str) -> list[str]:
+    """Return the heads of the model that ``--model`` names so far, from its config alone."""
+    from attnviz.count.params.find_spec import find_spec  # only when the shell asks
+
+    try:
+        spec = find_spec(ctx.params.get("model") or "tiny", offline=True).spec
+    except AttnvizError:
+        return []
+    if spec is None:
+        return []
+    stack = spec.main
+    heads = stack.groups[0].layer.attentions[0].heads
+    names = [f"L{layer}H{head}" for layer in range(stack.depth) for head in range(heads)]
+    found = [name for name in names if name.lower().startswith(incomplete.lower())]
+    if len(found) <= _MOST_HEADS:
+        return found
+    return sorted({name.split("H")[0] + "H" for name in found})
 
 
 @dataclass(frozen=True)

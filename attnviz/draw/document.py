@@ -361,6 +361,8 @@ class Beside(NamedTuple):
     yields: whether the second member gets its full width and the first one the rest. They stand
         side by side only if that rest is at least ``columns`` and the first one's full width.
     widths: the columns of each member, where they differ; all stand side by side then.
+    tight: whether words in pictures are as wide as they are, so that members with words stand side
+        by side there too.
     """
 
     columns: int
@@ -368,6 +370,7 @@ class Beside(NamedTuple):
     most: int = 0
     yields: bool = False
     widths: Sequence[int] = ()
+    tight: bool = False
 
 
 class Group(NamedTuple):

@@ -5,7 +5,7 @@ A new kind of model needs a class with these methods, and a line in ``backend_of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from attnviz.engine.attribution.parts import Attributor, HeadKey
@@ -21,6 +21,9 @@ from attnviz.models.own import OwnAttention
 from attnviz.records import Input, Kind, Tokens
 
 if TYPE_CHECKING:  # torch only where needed
+    import numpy as np
+    from numpy.typing import NDArray
+
     from attnviz.engine.patchable import PatchableModel
     from attnviz.engine.scan.patching import Patching
     from attnviz.engine.scan.scan import Scan
@@ -89,6 +92,16 @@ class Backend(Protocol):
 
         senders: the heads whose share in the difference is wanted.
         Raises UsageError for a head that does not exist.
+        """
+        ...
+
+    def one_token_logits(
+        self, tokens: Sequence[int], heads: Collection[HeadKey]
+    ) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
+        """Yield what each head adds to the logits over texts of one token, batch by batch.
+
+        A head, the tokens of the batch, and (token, word), with the norms' scales held.
+        Raises UsageError for a model that does not predict the next token.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -147,6 +147,14 @@ class NumpyBackend:
         from attnviz.engine.attribution.paths_on_numpy import numpy_path_reads
 
         return numpy_path_reads(self._stack_model.stack, clean.text, corrupt.text, senders)
+
+    def one_token_logits(
+        self, tokens: Sequence[int], heads: Collection[HeadKey]
+    ) -> Iterator[tuple[HeadKey, Sequence[int], Floats]]:
+        from attnviz.engine.attribution.one_token import numpy_one_token_logits
+
+        self.open_attributor(Input.of_ids(tokens[:1]))  # refuses what is no sum
+        return numpy_one_token_logits(self._stack_model.stack, tokens, heads)
 
     def open_cutter(self, kind: Kind, given: Input) -> Cutter:
         from attnviz.engine.edges_on_numpy import NumpyCutter

@@ -42,6 +42,18 @@ def choose_heads(
     return kept
 
 
+def single_head(typed: str, layer_count: int, head_count: int, base: int) -> tuple[int, int]:
+    """Return the single (layer, head) that ``typed`` names, counted from 0; else raise UsageError.
+
+    base: the number of the first layer and head as typed.
+    """
+    chosen = choose_heads(None, [typed], layer_count, head_count, base) or {}
+    places = [(layer, head) for layer, heads in chosen.items() for head in heads]
+    if len(places) != 1:
+        raise UsageError(f"expected one head, such as L0H0, got {typed!r}: {len(places)} heads")
+    return places[0]
+
+
 def check_heads(counts: Mapping[int, int], heads: Collection[tuple[int, int]]) -> None:
     """Raise UsageError for the first of the (layer, head) pairs that a model does not have.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from attnviz.engine.attribution.on_torch import TorchAttributor
 from attnviz.engine.attribution.parts import HeadKey
@@ -105,6 +107,14 @@ class TorchBackend:
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
     ) -> Sequence[PathRead]:
         return torch_path_reads(self.open_patchable(kind, clean), clean, corrupt, senders)
+
+    def one_token_logits(
+        self, tokens: Sequence[int], heads: Collection[HeadKey]
+    ) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
+        from attnviz.engine.attribution import copying  # which imports the backends
+
+        opened = copying.open_language_model(self._model, tokens)
+        return copying.torch_one_token_logits(opened, tokens, heads)
 
     def open_cutter(self, kind: Kind, given: Input) -> Cutter:
         return TorchCutter(self.open_patchable(kind, given))

@@ -89,6 +89,14 @@ SAME: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         ("path", "L0H1", "Tom saw Ann", "Ann saw Tom"),
     ),
     (
+        lambda: attnviz.head("tiny", (1, 2), TEXT, [TEXT, OTHER], top=3),
+        ("head", "L1H2", TEXT, "--texts", "two.txt", "--top", "3"),
+    ),
+    (
+        lambda: attnviz.report("tiny", [TEXT, OTHER], cards=1),
+        ("report", "--texts", "two.txt", "--cards", "1"),
+    ),
+    (
         lambda: attnviz.generate("tiny", "The cat sat", tokens=3, ablate="L1H0", seed=2),
         ("generate", "The cat sat", "--tokens", "3", "--ablate", "L1H0", "--seed", "2"),
     ),
@@ -120,6 +128,7 @@ def test_the_numbers_are_those_of_the_command(
     run: Any, tmp_path: Path, found: Callable[[], Any], arguments: tuple[str, ...]
 ) -> None:
     (tmp_path / "texts.txt").write_text("\n".join([TEXT, OTHER, TEXT + " " + OTHER]))
+    (tmp_path / "two.txt").write_text("\n".join([TEXT, OTHER]))
     (tmp_path / "rules.toml").write_text(RULES)
     result = run(*arguments, "--json")
     assert result.code == 0

@@ -32,6 +32,8 @@ OBJECTS = {
     "diff": ["diff", "tiny", "--dtype-b", "float64", "--text", SENTENCE, "--noise-floor", "0"],
     "ablate": ["ablate", SENTENCE, "--layer", "0", "--together"],
     "patch": ["patch", "the cat sat", "the dog sat", "--layer", "0", "--metric", "log_prob"],
+    "head": ["head", "L1H2", SENTENCE],
+    "report": ["report", "--cards", "1"],
     "path": ["path", "L0H0", "the cat sat", "the dog sat"],
     "params": ["params", "llama-3-8b", "--memory", "24GB"],
     "several": ["params", "gpt2", "bert-base"],

@@ -61,14 +61,7 @@ class _RecordedRun(NumpyStack):
 
         The norm divides as in this run. name: of the norm.
         """
-        given = self.given[name]
-        if self.shape.norm == "layer":
-            given = given - np.mean(given, axis=-1, keepdims=True)
-            change = change - np.mean(change, axis=-1, keepdims=True)
-        square = np.mean(given * given, axis=-1, keepdims=True)
-        scale = np.sqrt(square + self.dtype.type(self.shape.norm_eps))
-        moved: Floats = change / scale * self._gain(name)
-        return moved
+        return self.held_norm(name, self.given[name], change)
 
     def embedded_since(self, clean: _RecordedRun) -> Floats:
         """Return what the clean run's embedding adds to this run's residual stream."""

@@ -16,7 +16,7 @@ from attnviz.reading import finite, optional, typed
 SCHEMA = "attnviz.patterns/1"
 
 
-def _head(entry: PatternScores) -> dict[str, Any]:
+def score_entry(entry: PatternScores) -> dict[str, Any]:
     """Return the facts on one head; a value that was not measured is ``null``."""
     found: dict[str, Any] = {
         "layer": entry.layer,
@@ -112,7 +112,7 @@ def patterns_data(report: PatternReport) -> dict[str, Any]:
         and {"weights": "random", "seed": control.seed, "labelled": dict(control.labelled)},
         "seconds": round(report.seconds, 3),
         "notes": list(report.notes),
-        "heads": [_head(entry) for entry in heads],
+        "heads": [score_entry(entry) for entry in heads],
     }
 
 

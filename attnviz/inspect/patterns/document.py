@@ -151,7 +151,7 @@ def _first(
         return []
     grid = label_grid(report) if watch is None else score_grid(report, watch)
     grid = grid._replace(title=(), key=(), scale=None)
-    table = _leaders(report) if watch is None else _ranked(report, watch, _RANKED)
+    table = leaders_table(report) if watch is None else _ranked(report, watch, _RANKED)
     sentences = [doc.Say(text) for text in gaps(report, watch, brief=True)]
     if not table.rows:
         return [doc.Group([grid]), doc.Group(sentences, yields=1)]
@@ -171,7 +171,7 @@ def _first(
     return [*groups, doc.Group([doc.Maps(drawn)])] if drawn else groups
 
 
-def _leaders(report: PatternReport) -> doc.Table:
+def leaders_table(report: PatternReport) -> doc.Table:
     """Return a table with a row for each label: its best head, score, chance and sample size."""
     has_intervals = any(entry.intervals for entry in report.heads)
     titles = ("score", "chance", *(["95%"] if has_intervals else []), "n", "heads")
@@ -200,7 +200,7 @@ _BESIDE = {"alignment": {"monotone": "monotone"}, "induction": {"prefix_matching
 """For a label, related scores and the titles of their columns."""
 
 
-def _ranking(
+def score_table(
     report: PatternReport, name: str, heads: Sequence[PatternScores], everyone: bool
 ) -> doc.Table:
     """Return a table with a row for each head: its score as a bar, the base rate, statistics.
@@ -275,7 +275,7 @@ def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
         (counted(len(heads), "head"), False),
         (label.meaning, False),
     ]
-    rows = _ranking(report, name, listed, everyone=False)
+    rows = score_table(report, name, listed, everyone=False)
     return rows._replace(title=title, more=f"and {rest} more" if rest else "")
 
 
@@ -293,7 +293,7 @@ def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
 
 
 def _ranked(report: PatternReport, name: str, top: int) -> doc.Table:
-    table = _ranking(report, name, report.ranked(name)[:top], everyone=True)
+    table = score_table(report, name, report.ranked(name)[:top], everyone=True)
     return table._replace(least=_LEAST_ROWS)
 
 

@@ -163,14 +163,19 @@ def open_model(
         return load(name, options)
     runs = 1 + _wanted(request, len(prompts))
     tokens = runs * sum(reckoned_tokens(prompt.text) for prompt in prompts)
-    model = load(name, replace(options, tokens=tokens))
+    return load_apart(name, replace(options, tokens=tokens))
+
+
+def load_apart(name: str, options: LoadOptions) -> Model:
+    """Load the model; on torch if NumPy runs it but cannot take its logits apart."""
+    model = load(name, options)
     if (
         options.backend == "auto"
         and isinstance(model, StackModel)
         and not isinstance(model, Bundled)
         and NumpyAttributor.of(model) is None
     ):
-        return load(name, options)
+        return load(name, replace(options, tokens=None))
     return model
 
 

@@ -161,7 +161,7 @@ def count_cache(
         if stack.causal:
             for group in stack.groups:
                 for attention in group.layer.attentions:
-                    kept[_kept(attention, seen), length.of(stack)] += group.repeat
+                    kept[kept_by(attention, seen), length.of(stack)] += group.repeat
     return count_kept(kept, length, batch=batch, dtype=dtype)
 
 
@@ -204,7 +204,8 @@ def count_kept(
     )
 
 
-def _kept(spec: AttentionSpec, seen: bool) -> LayerCache:
+def kept_by(spec: AttentionSpec, seen: bool = False) -> LayerCache:
+    """Return what a layer with this attention keeps. seen: see ``count_cache``."""
     if spec.latent is not None:
         return LayerCache("latent", spec.latent.kv_lora + spec.latent.rope_dim)
     if spec.linear:

@@ -60,10 +60,10 @@ def ablation_data(report: AblationReport) -> dict[str, Any]:
         "baseline": json_numbers(report.baseline),
         "rank_correlation": json_number(report.rank_correlation),
         "heads": [
-            *(_effect(report, effect) for effect in report.singles),
+            *(effect_entry(report, effect) for effect in report.singles),
             *(_hint(report, head) for head in _unmeasured(report)),
         ],
-        "together": [_effect(report, effect) for effect in report.joint],
+        "together": [effect_entry(report, effect) for effect in report.joint],
     }
 
 
@@ -71,7 +71,7 @@ def _metrics(values: Mapping[Any, float | None]) -> dict[str, float | None]:
     return {name: json_number(values.get(name)) for name in METRICS}
 
 
-def _effect(report: AblationReport, effect: Effect) -> dict[str, Any]:
+def effect_entry(report: AblationReport, effect: Effect) -> dict[str, Any]:
     """Return one ablation: its heads, and its metrics with what is known of each."""
     variant, head, found = effect.variant, effect.head, effect.means
     entry: dict[str, Any] = {
@@ -126,7 +126,11 @@ def ablation_rows(report: AblationReport) -> Iterator[tuple[object, ...]]:
     """
     report = replace(report, index_base=0)
     rows = [
-        {**_effect(report, effect), "texts": effect.texts, "removed": _names(effect.variant.heads)}
+        {
+            **effect_entry(report, effect),
+            "texts": effect.texts,
+            "removed": _names(effect.variant.heads),
+        }
         for effect in report.effects
     ]
     for head in _unmeasured(report):

@@ -64,12 +64,15 @@ def _finding(report: AblationReport) -> str:
     best = (report.ranking(1).matter or tuple(report.effects[:1]))[0]
     tried = counted(len(report.effects), UNITS[report.unit])
     most = f", the largest change of {tried}" * (len(report.effects) > 1)
-    return f"{_without(report, best)}{most}.{end}"
+    return f"{without_words(report, best)}{most}.{end}"
 
 
-def _without(report: AblationReport, effect: Effect) -> str:
-    """Return what happens without a head in numbers: by how much, from where to where."""
-    name, value = report.name(effect.variant), effect.shown(report.metric).value
+def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
+    """Return what happens without a head in numbers: by how much, from where to where.
+
+    called: of the head; its name by default.
+    """
+    name, value = called or report.name(effect.variant), effect.shown(report.metric).value
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric)
     at = report.baseline.get(before or "")
     if before is None or at is None or not math.isfinite(value):
@@ -88,8 +91,8 @@ def _ranking_words(report: AblationReport) -> str:
     metric, tried = report.ranked_by, len(report.effects)
     if tried == 1:
         effect = report.effects[0]
-        found = _without(report, effect)
-        ends = _interval(report, effect)
+        found = without_words(report, effect)
+        ends = interval_words(report, effect)
         unclear = ", which includes 0" if effect.shown(report.metric).unclear else ""
         return f"{found}, 95% interval {ends}{unclear}."
     order = report.ranking(tried)
@@ -108,7 +111,7 @@ def _ranking_words(report: AblationReport) -> str:
         more = [report.name(effect.variant) for effect in first[1:]]
         then = f", {'then' if most else 'clearly also'} without {listed(more)}" if more else ""
         of = f", the most of {units}" if most else ""
-        matter = f"{_without(report, first[0])}{of}{then}"
+        matter = f"{without_words(report, first[0])}{of}{then}"
     if order.harm:
         names = listed([report.name(effect.variant) for effect in order.harm[:_NAMED]])
         less = "the loss falls" if by_loss else "the lead grows"
@@ -139,8 +142,11 @@ def effect_words(report: AblationReport, effect: Effect) -> str:
     return shown if report.metric == "loss_delta" else f"{metric.label} {shown}"
 
 
-def _interval(report: AblationReport, effect: Effect) -> str:
-    ends = effect.shown(report.metric).interval or ()
+def interval_words(report: AblationReport, effect: Effect) -> str:
+    """Return the interval of an effect, such as ``[+0.154, +0.502]``; empty if it has none."""
+    ends = effect.shown(report.metric).interval
+    if ends is None:
+        return ""
     return f"[{', '.join(_three_digits(end, True) for end in ends)}]"
 
 

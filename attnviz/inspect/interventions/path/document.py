@@ -156,19 +156,40 @@ def path_grid(report: PathReport, into: Into) -> doc.HeadGrid:
     return grid._replace(title=grid.title[:1])
 
 
-def path_table(report: PathReport, most: int) -> doc.Table:
-    """Return a row for each listener: its shares, and how far both runs differ there."""
-    scale, shown = _scale(report.listeners), report.listeners[:most]
-    found = [one.share for one in shown]
+def path_table(report: PathReport, most: int, brief: bool = False) -> doc.Table:
+    """Return a row for each listener: share, interval, share of other heads, explained, differs.
+
+    brief: leave out the last two.
+    """
+    shown = report.listeners[:most]
+    names = [f"{report.name(one.place, one.into)} {one.into}" for one in shown]
+    return share_table(names, shown, _scale(report.listeners), brief=brief)
+
+
+def share_table(
+    names: Sequence[str],
+    shown: Sequence[Listener],
+    scale: NumberScale | None = None,
+    *,
+    brief: bool = False,
+) -> doc.Table:
+    """Return a row for each share, see ``path_table``.
+
+    scale: by default that of the shares that are shown.
+    """
+    scale, found = scale or _scale(shown), [one.share for one in shown]
+    more = [
+        ("all parts", [f"{one.explained:.2f}" for one in shown]),
+        ("difference", [whole_percent(one.moved) for one in shown]),
+    ]
     return effect_table(
         "",
-        [f"{report.name(one.place, one.into)} {one.into}" for one in shown],
+        names,
         found,
         scale,
         [
             (f"share{scale.times}", [scale.text(one.value) for one in found]),
             base_rates("other heads", found, scale),
-            ("all parts", [f"{one.explained:.2f}" for one in shown]),
-            ("difference", [whole_percent(one.moved) for one in shown]),
+            *([] if brief else more),
         ],
     )
