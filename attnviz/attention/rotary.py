@@ -35,7 +35,6 @@ class Stretch(Protocol):
 
     def frequencies(self, powers: Powers, theta: float, tokens: int) -> Powers:
         """Return the radians per position of each pair, in a text of ``tokens`` tokens."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,13 @@ def share(value: float) -> str:
     return "1.0" if value >= 0.995 else f"{max(value, 0.0):.2f}"[1:]
 
 
+def probability(value: float) -> str:
+    """Return a probability in three or four characters, such as ``.97``."""
+    if value >= 0.0095:
+        return share(value)
+    return f"{value:.3f}"[1:] if value >= 0.0005 else f"{value:.0e}"
+
+
 def label_text(label: HeadLabel, room: int) -> str:
     """Return a label and its score, with the label's short form if the name does not fit.
 

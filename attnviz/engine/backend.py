@@ -47,7 +47,6 @@ class Backend(Protocol):
         cells: the number of weights in a block; None hands over whole matrices.
         Raises UsageError if whole matrices are needed and do not fit into memory.
         """
-        ...
 
     def observe_queries_keys(
         self, tokens: Tokens, wants: Callable[[int], bool], observe: ObserveHeads
@@ -57,7 +56,6 @@ class Backend(Protocol):
         wants: returns True for a wanted layer. Of an encoder–decoder the encoder is observed.
         Raises UnsupportedError also if the model does more with them than scale, add and softmax.
         """
-        ...
 
     def open_heads(self, kind: Kind, given: Input, causal: bool) -> tuple[Run, tuple[str, ...]]:
         """Return a function that runs inputs, and notes on what of the heads cannot be observed.
@@ -65,7 +63,6 @@ class Backend(Protocol):
         kind: the kind of attention. given: an input on which a torch model is tried.
         causal: True if the model's logits predict the next token.
         """
-        ...
 
     def open_reader(
         self, tokens: Tokens, begun: Tokens, kind: Kind, removed: Collection[Head]
@@ -76,14 +73,12 @@ class Backend(Protocol):
         Raises UsageError for heads that do not exist, UnsupportedError also if the model does not
         predict the next token.
         """
-        ...
 
     def open_attributor(self, given: Input) -> Attributor:
         """Return an object that splits logits into contributions, tried on ``given``.
 
         Raises UsageError if the model predicts no tokens.
         """
-        ...
 
     def path_reads(
         self, kind: Kind, clean: Input, corrupt: Input, senders: Sequence[HeadKey]
@@ -93,7 +88,6 @@ class Backend(Protocol):
         senders: the heads whose share in the difference is wanted.
         Raises UsageError for a head that does not exist.
         """
-        ...
 
     def one_token_logits(
         self, tokens: Sequence[int], heads: Collection[HeadKey]
@@ -107,21 +101,17 @@ class Backend(Protocol):
 
     def open_cutter(self, kind: Kind, given: Input) -> Cutter:
         """Return an object that runs the model with edges of attention cut."""
-        ...
 
     def open_patchable(self, kind: Kind, given: Input) -> PatchableModel:
         """Return a torch model whose heads can be ablated, tried on a few tokens of ``given``."""
-        ...
 
     def open_scan(
         self, kind: Kind, inputs: Sequence[Input], options: ScanOptions, references: Sequence[Input]
     ) -> Scan:
         """Return the model ready for a scan; see ``engine.scan.run.open_scan``."""
-        ...
 
     def open_patching(self, kind: Kind, pairs: Sequence[Pair], options: PatchOptions) -> Patching:
         """Return the model ready for patching; see ``engine.scan.run.open_patching``."""
-        ...
 
 
 def backend_of(model: Model) -> Backend:

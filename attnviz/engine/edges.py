@@ -84,7 +84,6 @@ class Cutter(Protocol):
 
     def check(self, given: Input) -> None:
         """Raise UnsupportedError if editing scores changes results even when no edge is cut."""
-        ...
 
     def run(
         self, passes: Iterable[CutPass], heads: Heads, edges: Edges
@@ -95,7 +94,6 @@ class Cutter(Protocol):
         Raises UsageError if a head does not exist or a query would see no key, UnsupportedError if
         an edge cannot be cut.
         """
-        ...
 
 
 class CutScan:

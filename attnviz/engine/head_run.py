@@ -49,7 +49,6 @@ class Run(Protocol):
         norms: True also measures the norms.
         Raises UnsupportedError if heads cannot be removed or norms cannot be observed.
         """
-        ...
 
 
 def unseen_outputs(

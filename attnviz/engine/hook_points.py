@@ -60,7 +60,6 @@ class Intervention(Protocol):
             come too and must not be changed in place; ``point.what`` says which: queries, keys and
             values (batch, token, head, dim), attention patterns (batch, query, head, key).
         """
-        ...
 
 
 Function = Callable[..., Any]

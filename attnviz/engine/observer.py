@@ -41,11 +41,9 @@ class Observer(Protocol):
     @property
     def norms(self) -> bool:
         """Return True if the norms of the transformed values are wanted as well."""
-        ...
 
     def wants(self, kind: Kind, layer: int) -> bool:
         """Return True if the weights of this layer are wanted; other layers run at full speed."""
-        ...
 
     def observe(
         self, text: int, kind: Kind, layer: int, start: int, weights: Any, beside: BlockFacts
@@ -56,7 +54,6 @@ class Observer(Protocol):
             library that runs the model. Causal attention may leave out keys after a block's last
             query.
         """
-        ...
 
 
 def hand_over(

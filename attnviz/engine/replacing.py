@@ -51,12 +51,10 @@ class Change(Protocol):
     @property
     def layers(self) -> Sequence[int]:
         """Return every layer in which it changes something."""
-        ...
 
     @property
     def sites(self) -> Sequence[Site]:
         """Return the sites that it replaces."""
-        ...
 
 
 class RowEdit(Protocol):
@@ -64,14 +62,12 @@ class RowEdit(Protocol):
 
     def edit(self, number: int, point: Any, outputs: Array) -> Array:
         """Return the edited outputs of a whole batch; see ``Intervention.edit``."""
-        ...
 
     def edit_rows(self, point: Any, outputs: Array, first: int) -> Array:
         """Return the outputs (row, token, head, dim) of the rows from ``first`` on.
 
         Outputs of heads may be changed in place, other values are not.
         """
-        ...
 
 
 def head_of(site: Site) -> int:

@@ -54,9 +54,8 @@ def text_config(config: Any, decoder: bool = False) -> Any:
 def read_shape(config: Any, name: str) -> HeadCounts:
     """Return the sizes of the attention in a config's text stack.
 
-    Raises:
-        LoadError: a number of layers or heads, or their width, is not positive.
-        UnsupportedError: the model has no attention heads, or not the same in every layer.
+    Raises LoadError if a number of layers or heads, or their width, is not positive,
+    UnsupportedError if the model has no attention heads, or not the same in every layer.
     """
     text = text_config(config)
     layers, heads, width = (_first(text, names) for names in (_LAYERS, _HEADS, _WIDTH))

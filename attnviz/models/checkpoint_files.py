@@ -58,9 +58,7 @@ class PickleError(LoadError):
 def local_directory(name: str, revision: str | None) -> Path | None:
     """Return the path of ``name`` if it is a directory, else None.
 
-    Raises:
-        LoadError: it may not be read.
-        UsageError: a revision of a directory.
+    Raises LoadError if it may not be read, UsageError for a revision of a directory.
     """
     path = os.path.expanduser(name)
     if not os.path.isdir(path):
@@ -101,9 +99,8 @@ def weight_files(
 
     fetch: returns the local path of a file of the checkpoint, such as the index of the shards.
 
-    Raises:
-        PickleError: there are only pickles, and they are not allowed.
-        LoadError: there are no weights, or the index cannot be read.
+    Raises PickleError if there are only pickles, which are not allowed, LoadError if there are no
+    weights or the index cannot be read.
     """
     for whole, index in (_SAFE, _PICKLED) if allow_pickle else (_SAFE,):
         if whole in names:

@@ -48,8 +48,7 @@ def needed_memory(
     shapes: of the tensors in the files; empty if unknown.
     stored: the bytes of the files. dtype: number type in memory, None for the config's own.
 
-    Raises:
-        LoadError: the config gives no model, or one that has more numbers than its files.
+    Raises LoadError if the config gives no model, or one that has more numbers than its files.
     """
     if not model_class.__module__.startswith("transformers."):
         return stored
@@ -111,8 +110,7 @@ def open_weights(
         only the head's weights are missing.
     options: for ``from_pretrained``.
 
-    Raises:
-        LoadError: weights are missing, have other sizes, or cannot be read.
+    Raises LoadError if weights are missing, have other sizes, or cannot be read.
     """
     first_lack: list[str] = []
     for model_class in classes:

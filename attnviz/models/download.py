@@ -98,9 +98,8 @@ def download(
 ) -> Path:
     """Fetch the needed files of a model into the local cache and return their directory.
 
-    Raises:
-        LoadError: no such model, no access to it, or a transfer that failed.
-        OfflineError: the network does not answer.
+    Raises LoadError if there is no such model, no access to it, or a transfer failed, OfflineError
+    if the network does not answer.
     """
     directory = download_config(name, revision, progress)
     commit = directory.name
@@ -121,8 +120,7 @@ def download(
 def download_config(name: str, revision: str | None, progress: Progress | None = None) -> Path:
     """Fetch only a model's config.json and return its directory, named by the commit.
 
-    Raises:
-        LoadError, OfflineError: as ``download``.
+    Raises LoadError or OfflineError as ``download`` does.
     """
     with ErrorsAs(lambda error: contact_error(error, name, revision)):
         first = _probe(name, "config.json", revision)

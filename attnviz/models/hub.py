@@ -56,10 +56,9 @@ def find_checkpoint(
 ) -> Snapshot:
     """Return the files of ``name``, a directory or hub id; they are fetched if not cached.
 
-    Raises:
-        LoadError: no such model, no access to it, or a transfer that failed.
-        OfflineError: not in the cache, and the network is not to be used or does not answer.
-        UsageError: a revision of a directory, or an invalid revision.
+    Raises LoadError if there is no such model, no access to it, or a transfer failed; OfflineError
+    if it is not in the cache, and the network is not to be used or does not answer; UsageError for
+    a revision of a directory, or an invalid one.
     """
     if (directory := local_directory(name, revision)) is not None:
         return Snapshot(directory, None)
@@ -80,10 +79,9 @@ def find_checkpoint(
 def find_config(name: str, *, revision: str | None = None, offline: bool = False) -> Snapshot:
     """Return the directory with the config.json of a hub id; no other file is fetched.
 
-    Raises:
-        LoadError: no such model, no access to it, or a transfer that failed.
-        OfflineError: not in the cache, and the network is not to be used or does not answer.
-        UsageError: an invalid revision.
+    Raises LoadError if there is no such model, no access to it, or a transfer failed; OfflineError
+    if it is not in the cache, and the network is not to be used or does not answer; UsageError for
+    an invalid revision.
     """
     cached = _cached(name, revision)
     if cached is not None:

@@ -67,11 +67,10 @@ def load_transformers(
     dtype: ``auto`` keeps the checkpoint's own.
     progress: called as ``progress(file, done, total)`` in bytes while files are fetched.
 
-    Raises:
-        LoadError: not found, no access, incomplete, damaged, or refused as unsafe.
-        OfflineError: not in the cache, and the network is not to be used or does not answer.
-        UnsupportedError: a model without attention heads, or one that takes no text.
-        UsageError: an unknown dtype or device.
+    Raises LoadError if the model is not found, without access, incomplete, damaged or refused as
+    unsafe; OfflineError if it is not in the cache, and the network is not to be used or does not
+    answer; UnsupportedError if it has no attention heads or takes no text; UsageError for an
+    unknown dtype or device.
     """
     place, number_type = find_device(device), find_dtype(dtype)
     snapshot = find_checkpoint(
@@ -131,11 +130,9 @@ def load_shape(
 
     dtype: ``auto`` is float32.
 
-    Raises:
-        LoadError: a shape without a config, a config that fits no model, or weights that do not
-            fit the free memory.
-        UnsupportedError: a model that takes no text.
-        UsageError: an unknown dtype or device.
+    Raises LoadError for a shape without a config, a config that fits no model, or weights that do
+    not fit into the free memory, UnsupportedError if it takes no text, UsageError for an unknown
+    dtype or device.
     """
     place, number_type = find_device(device), find_dtype(dtype) or torch.float32
     name = shape.name

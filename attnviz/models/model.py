@@ -56,15 +56,12 @@ class Model(Protocol):
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """Tokenise ``text`` with the model's special tokens; keep at most ``limit`` tokens."""
-        ...
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         """Return notes for the reader about a run over these tokens, besides ``info.notes``."""
-        ...
 
     def vocabulary(self) -> Vocabulary:
         """Return the model's plain tokens, and the special tokens around every text."""
-        ...
 
 
 @runtime_checkable
@@ -83,7 +80,6 @@ class NumpyModel(Model, Protocol):
 
         start: the index of the first query. The plain mask hides nothing, or later keys if causal.
         """
-        ...
 
     def run_rows(
         self,
@@ -99,7 +95,6 @@ class NumpyModel(Model, Protocol):
         Blocks of a causal model may lack the keys after their last query. Layers after the last
         wanted one need not run.
         """
-        ...
 
     def run_queries_keys(self, tokens: Tokens, wants: Wants, observe: ObserveQueriesKeys) -> None:
         """Run over one text, and pass on the queries and keys of each wanted layer.
@@ -107,22 +102,18 @@ class NumpyModel(Model, Protocol):
         Each query head has its own copy of its key. The weights are the softmax of their products
         times 1/√head_dim over the keys that are seen.
         """
-        ...
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> Floats | None:
         """Run over one text, and pass on each layer's weights and its heads' outputs.
 
         Returns the next-token logits (token, word); None if the model predicts none.
         """
-        ...
 
     def narrowed(self) -> Self:
         """Return the model with its weights and intermediate results rounded to bfloat16."""
-        ...
 
     def without(self, heads: Collection[tuple[int, int]]) -> Self:
         """Return the model with these (layer, head) ablated: their outputs count as zero."""
-        ...
 
 
 class Reader(Protocol):
@@ -133,7 +124,6 @@ class Reader(Protocol):
 
         The logits are (word,), the weights of each layer (head, key).
         """
-        ...
 
 
 @runtime_checkable
@@ -148,7 +138,6 @@ class GrowingModel(NumpyModel, Protocol):
 
     def reader(self) -> Reader:
         """Return a new reader with a text of its own."""
-        ...
 
 
 @runtime_checkable
@@ -178,11 +167,9 @@ class TwoStackModel(Model, Protocol):
 
     def encode_target(self, text: str, limit: int | None = None) -> Tokens:
         """Return a decoder text as in training: shifted right behind its start token."""
-        ...
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
         """Return the decoder text that the model writes for ``tokens``, of at most ``limit``."""
-        ...
 
 
 @runtime_checkable
@@ -197,11 +184,9 @@ class TwoTextModel(NumpyModel, Protocol):
 
     def encode_queries(self, text: str, keys: Tokens) -> Tokens:
         """Return the tokens of the text whose queries look at ``keys``."""
-        ...
 
     def cross_weights(self, queries: Tokens, keys: Tokens) -> Floats:
         """Return the weights (head, query, key) of the queries of one text on another."""
-        ...
 
 
 # What its file says of its training ----------------------------------------------------------

@@ -85,8 +85,7 @@ def resolve(name: str) -> ModelSource:
     ``configs/NAME`` or a path to a TOML file a shape. A bare name of a shape means the shape unless
     it is a hub id as well, as ``gpt2`` is; all else is a hub id.
 
-    Raises:
-        LoadError: a path without a directory or file, or an unknown shape.
+    Raises LoadError for a path without a directory or file, or an unknown shape.
     """
     if name == "tiny":
         return ModelSource("bundled", name)
@@ -116,8 +115,7 @@ def reckoned_tokens(text: str) -> int:
 def load(name: str, options: LoadOptions | None = None) -> Model:
     """Load the model that ``--model NAME`` means, and set the number of threads for it.
 
-    Raises:
-        LoadError, OfflineError, UnsupportedError, UsageError: as the loaders of each kind.
+    Raises LoadError, OfflineError, UnsupportedError or UsageError as the loaders of each kind do.
     """
     options = options or LoadOptions()
     model = _loaded(name, options)

@@ -82,9 +82,8 @@ class TransformersModel:
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """Return the tokens of ``text``; truncation to ``limit`` keeps the special tokens.
 
-        Raises:
-            LoadError: the tokenizer gives ids that the model has no embedding for.
-            UsageError: not even the special tokens fit into ``limit``.
+        Raises LoadError if the tokenizer gives ids that the model has no embedding for, UsageError
+        if not even the special tokens fit into ``limit``.
         """
         if self.tokenizer is None:
             return self._words(text).cut(limit)
@@ -126,8 +125,7 @@ class TransformersModel:
         It begins with the decoder's start token, ends before the end token and has at most
         ``limit`` tokens.
 
-        Raises:
-            UsageError: the model has no language-model head.
+        Raises UsageError if the model has no language-model head.
         """
         if not hasattr(self.model, "generate") or not self.model.can_generate():
             raise UsageError(

@@ -124,9 +124,8 @@ def requested_cases(models: Sequence[NamedModel], request: ParamsRequest) -> Cou
 
     A single model of a class that no family describes is counted by building it.
 
-    Raises:
-        UsageError: neither a shape nor a name, both, or numbers that do not fit together.
-        LoadError, OfflineError: the config of a name cannot be read.
+    Raises UsageError for neither a shape nor a name, for both, and for numbers that do not fit
+    together; LoadError or OfflineError if the config of a name cannot be read.
     """
     shape, running = request.shape, request.running
     _refuse_both(models, shape)

@@ -59,8 +59,7 @@ def count_on_meta(
     architecture: the class to build; None for the config's own, or the bare one.
     run: whether to pass two tokens through it, to see what its layers keep.
 
-    Raises:
-        LoadError: a model that this version of transformers lacks, or impossible sizes.
+    Raises LoadError for a model that this version of transformers lacks, or impossible sizes.
     """
     version = transformers.__version__
     if config.get("model_type") not in transformers.CONFIG_MAPPING:

@@ -35,9 +35,8 @@ _STACK_KEYS = {
 def spec_from_options(*, name: str = "", **options: object) -> specs.ModelSpec:
     """Return the spec that the options of a shape describe; None means not given.
 
-    Raises:
-        UsageError: invalid or negative numbers, heads that do not divide, options that
-            contradict each other or lack their partner, an unknown name.
+    Raises UsageError for invalid numbers, heads that do not divide, options that contradict each
+    other or lack their partner, and an unknown name.
     """
     given = {key: value for key, value in options.items() if value is not None}
     check_options(given, SHAPE)
@@ -153,8 +152,7 @@ def _head(shape: ShapeOptions) -> specs.Dense | None:
 def spec_from_shape(shape: Shape) -> specs.ModelSpec | None:
     """Return the spec of a named shape; None if no family describes the class in its config.
 
-    Raises:
-        LoadError: an unknown key, with the nearest known one, or numbers that do not fit together.
+    Raises LoadError for an unknown key, with the nearest known one, or numbers that do not fit.
     """
     if shape.config:
         return _from_config(shape)

@@ -35,11 +35,9 @@ class Display(Protocol):
 
     def draw(self, before: View) -> None:
         """Draw the desk's view; ``before`` is the view that was drawn before it."""
-        ...
 
     def say(self, note: str) -> None:
         """Show a note until the next key."""
-        ...
 
 
 class Desk:

@@ -167,14 +167,12 @@ class ExploreSession(Protocol):
 
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
         """Return the frame of one pass; slow. UsageError if the text or a head does not fit."""
-        ...
 
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
         """Return the effect of every single removal; ``advance`` is given the share that is done.
 
         Raises UsageError for a text of one token, UnsupportedError if heads cannot be removed.
         """
-        ...
 
     def generation(
         self, text: str, sampling: Sampling, removed: frozenset[Head] = frozenset()
@@ -184,7 +182,6 @@ class ExploreSession(Protocol):
         The rows continue the frame of ``text``. Raises UnsupportedError for a model that does not
         continue a text, UsageError if there is no room.
         """
-        ...
 
 
 class LiveSession:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from attnviz.draw.labels import cut, token_label, word_label
 from attnviz.draw.numbers import counted, listed, whole_percent
-from attnviz.draw.provenance import fits_two_lines, share
+from attnviz.draw.provenance import fits_two_lines, probability, share
 from attnviz.engine.patching import SITES
 from attnviz.inspect.head.records import Firing, HeadCard, Hurt, ReadFrom
 from attnviz.inspect.interventions.ablate.words import effect_words, interval_words, without_words
 from attnviz.inspect.interventions.means import Mean
 from attnviz.inspect.interventions.path.path import Listener
 from attnviz.inspect.patterns.words import behind, interval, short
-from attnviz.inspect.why.words import logits, placed, probability, quoted
+from attnviz.inspect.why.words import logits, placed, quoted
 from attnviz.measures.registry import label_named
 from attnviz.measures.words import joined, word_ranges
 from attnviz.records import Tokens

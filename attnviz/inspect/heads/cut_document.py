@@ -9,7 +9,7 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.labels import token_label, word_label
 from attnviz.draw.numbers import counted
-from attnviz.draw.provenance import advised, model_words, named, notes_group
+from attnviz.draw.provenance import advised, model_words, named, notes_group, probability
 from attnviz.engine.likely import Likely
 from attnviz.inspect.heads.cut import CutPrediction, CutReport
 from attnviz.measures.words import Word
@@ -23,9 +23,6 @@ _HALF = 76
 """The least columns of each half if the heads stand next to the predictions."""
 
 _TEXT_LINES = 6
-
-_SMALL = 0.0005
-"""A probability below this is written as a power of ten."""
 
 _NOTHING = 0.00005
 """A change of the loss below this, in nats per token, is written as 0."""
@@ -122,11 +119,12 @@ def _finding(found: CutReport) -> str:
     """Return a sentence on the likeliest token before and after the cut, the KL and the loss."""
     asked = found.predictions[0]
     old, new = asked.before[0], asked.after[0]
-    change = f"stays {_name(old)} ({_share(old.probability)} → {_share(asked.kept)})"
+    before = probability(old.probability)
+    change = f"stays {_name(old)} ({before} → {probability(asked.kept)})"
     if old.id != new.id:
         change = (
-            f"changes from {_name(old)} ({_share(old.probability)} → {_share(asked.kept)}) to "
-            f"{_name(new)} ({_share(new.probability)})"
+            f"changes from {_name(old)} ({before} → {probability(asked.kept)}) to {_name(new)} "
+            f"({probability(new.probability)})"
         )
     return (
         f"Without {_edge(found)} in {_where(found)} the prediction {_at(found, asked)} {change}; "
@@ -143,18 +141,13 @@ def _facts(found: CutReport) -> doc.Facts:
     """Return the loss before and after the cut, its number of tokens, and the edge's weight."""
     over = counted(found.measured, "token") + (", each masked in turn" if found.masked else "")
     loss = f"loss {found.loss_before:.3f} → {found.loss_after:.3f} nats/token ({over})"
-    return doc.Facts([(loss, False), (f"mean weight on the edge {_share(found.weight)}", False)])
+    return doc.Facts(
+        [(loss, False), (f"mean weight on the edge {probability(found.weight)}", False)]
+    )
 
 
 def _name(one: Likely) -> str:
     return f"“{token_label(one.text)}”"
-
-
-def _share(value: float) -> str:
-    """Return a probability in a few characters, such as ``.07``."""
-    if value >= 0.995 or value < _SMALL:
-        return "1.0" if value >= 0.995 else f"{value:.0e}"
-    return f"{value:.{2 if value >= 0.01 else 3}f}"[1:]
 
 
 def _nats(value: float) -> str:
@@ -174,9 +167,9 @@ def _predicted(found: CutReport, asked: CutPrediction) -> doc.Table:
         doc.Row(
             [
                 token_label(old.text),
-                _share(old.probability),
+                probability(old.probability),
                 token_label(new.text),
-                _share(new.probability),
+                probability(new.probability),
             ]
         )
         for old, new in zip(asked.before, asked.after, strict=True)
@@ -208,7 +201,7 @@ def _alone(found: CutReport, least: int = 0) -> doc.Table:
             [
                 found.name(each.heads),
                 _nats(each.kl),
-                _share(each.weight),
+                probability(each.weight),
                 *([] if each.loss_delta is None else [_change(each.loss_delta)]),
             ],
             bar=(each.kl, most),

@@ -10,7 +10,7 @@ import numpy as np
 from attnviz.draw import document as doc
 from attnviz.draw.labels import cut, token_label
 from attnviz.draw.numbers import NumberScale
-from attnviz.draw.provenance import advised, label_title, notes_group, share
+from attnviz.draw.provenance import advised, label_title, notes_group, probability, share
 from attnviz.draw.signed import explained, interval_text, ranked_table, signed_grid, signed_scale
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.records import HeadEffect, WhyReport
@@ -25,7 +25,6 @@ from attnviz.inspect.why.words import (
     label_of,
     logits,
     placed,
-    probability,
     quoted,
     sum_words,
 )

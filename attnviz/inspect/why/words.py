@@ -5,7 +5,7 @@ from __future__ import annotations
 from attnviz.draw.document import Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, token_label, token_labels
 from attnviz.draw.numbers import counted, listed
-from attnviz.draw.provenance import fits_two_lines, known_text, model_words, named, share
+from attnviz.draw.provenance import fits_two_lines, known_text, model_words, named, probability
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.inspect.why.records import HeadEffect, WhyReport
 from attnviz.measures.bootstrap import LEAST_TEXTS
@@ -166,13 +166,6 @@ def _predicted(report: WhyReport) -> str:
     if first.foil is not None:
         return f"{said} {quoted(first.answer)} over {quoted(first.foil)}:"
     return said if first.predicts_answer else f"{said} For {quoted(first.answer)}:"
-
-
-def probability(value: float) -> str:
-    """Return a probability in three or four characters, such as ``.97``."""
-    if value >= 0.0095:
-        return share(value)
-    return f"{value:.3f}"[1:] if value >= 0.0005 else f"{value:.0e}"
 
 
 def _writes(report: WhyReport, best: HeadEffect) -> str:

@@ -50,18 +50,17 @@ class DecoderFamily(NamedTuple):
     """One family of decoders.
 
     norm, layer_norms: the kind of its norms, and how many stand in a layer.
-    qkv_bias, output_bias, ffn_bias, head_bias: fixed, or the field that says so; ``bias``: the
-        first two together.
-    gated: a gated feed-forward part.
-    query_norm: field that switches norms of queries and keys on, or fixed; with what they span:
-        ``head`` (a head's width), ``all`` (all heads together), ``each`` (each head its own).
-    query_norm_kind: their kind.
-    slides: which layers do where they are not listed.
-    slides_switched: they slide only where ``use_sliding_window`` says so.
-    own_head_dim: a field may tell the width of a head.
-    sinks: a learned sink per head.
-    latent: latent attention.
-    experts: its mixture of experts.
+    qkv_bias, output_bias, ffn_bias, head_bias: whether these biases exist, or the field that says
+        so. bias: the first two together.
+    gated: whether the feed-forward part is gated.
+    query_norm: whether queries and keys are normed, or the field that says so. query_norm_span:
+        ``head`` (over a head's width), ``all`` (all heads together), ``each`` (each head its own).
+    query_norm_kind: the kind of these norms.
+    slides: which layers have a sliding window if the config does not list them.
+    slides_switched: whether they have it only if ``use_sliding_window`` is true.
+    own_head_dim: whether a field may state the width of a head.
+    sinks: whether each head has a learned sink. latent: whether the attention is latent.
+    experts: the mixture of experts, or None.
     """
 
     norm: NormKind = "rms"

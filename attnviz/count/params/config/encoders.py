@@ -14,12 +14,11 @@ _Purpose = Literal["bare", "masked", "pretraining"]
 class _Row(NamedTuple):
     """How an encoder differs from BERT.
 
-    pooled: the bare model has a pooler.
-    types: it has a table of segment types.
-    narrow: its tables have their own width, with a matrix in between where that differs.
-    always_widened: that matrix is there even where the widths are equal.
-    shared: all layers are one and the same (Lan et al. 2020).
-    spare_bias: an untied masked head comes with a second bias, which the tied one shares.
+    pooled: whether the bare model has a pooler. types: whether it has a table of segment types.
+    narrow: whether the tables have a width of their own; if it differs from the model's, a matrix
+        follows them. always_widened: whether that matrix is there even if the widths are equal.
+    shared: whether all layers have the same weights (Lan et al. 2020).
+    spare_bias: whether an untied masked head has a second bias, which a tied head does without.
     """
 
     pooled: bool = True
@@ -93,11 +92,11 @@ def _next_sentence(width: int) -> tuple[Part, ...]:
 class _VisionRow(NamedTuple):
     """How a vision transformer differs from ViT.
 
-    tokens: learned vectors before the patches, with their place in the position table.
-    mask_token: a vector that takes the place of hidden patches, if the config wants it.
-    scaled: learned scales behind attention and feed-forward part.
-    ratio: the inner width is given as a multiple of the model's.
-    pooled: the bare model has a pooler.
+    tokens: the names of learned vectors before the patches; each has a row in the position table.
+    mask_token: whether a vector can take the place of hidden patches, if the config asks for it.
+    scaled: whether learned scales follow the attention and the feed-forward part.
+    ratio: whether the inner width is given as a multiple of the model's.
+    pooled: whether the bare model has a pooler.
     """
 
     tokens: Sequence[str] = ("class token",)

@@ -21,12 +21,13 @@ class _Row(NamedTuple):
     """How a family differs from GPT-2 in switches only (Radford et al. 2019).
 
     bias: whether the attention has biases, or the field that says so.
-    inner: the field of the feed-forward part's width, which is four times the model's without.
-    norms: in a layer. head_bias: whether the head has one.
-    shares: a single key/value head where ``multi_query`` says so (SantaCoder: Ben Allal 2023).
-    positions: a table of them. limited: they end; not so where slopes take their place.
-    first_norm: a norm behind the token table.
-    biased: feed-forward parts and norms have biases.
+    inner: the field of the feed-forward width, which is four times the model's width without it.
+    norms: the number of norms in a layer. head_bias: whether the language-model head has a bias.
+    shares: whether ``multi_query`` may ask for one key/value head (SantaCoder: Ben Allal 2023).
+    positions: whether there is a table of positions. limited: whether texts have a longest length,
+        which models with slopes (ALiBi) in place of positions lack.
+    first_norm: whether a norm follows the token table.
+    biased: whether feed-forward parts and norms have biases.
     """
 
     bias: bool | str = True

@@ -14,9 +14,9 @@ _Side = Literal["encoder", "decoder"]
 class _BartRow(NamedTuple):
     """How a model differs from BART.
 
-    position_table: it has one, with ``spare_positions`` rows beyond the longest sequence.
-    first_norm, final_norm: a norm behind the embeddings, and behind the last layer.
-    logits_buffer: the generating class stores a bias of the logits that is not trained.
+    position_table: whether there is one; it has ``spare_positions`` rows beyond the longest text.
+    first_norm, final_norm: whether a norm follows the embeddings, and the last layer.
+    logits_buffer: whether the generating class stores a bias of the logits that is not trained.
     """
 
     position_table: bool = True

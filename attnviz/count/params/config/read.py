@@ -62,8 +62,7 @@ def spec_from_config(
     architecture: the class to count; None for the config's own, or the usual one where it names
         none: the one with the head that predicts tokens, the bare one of encoders.
 
-    Raises:
-        LoadError: a field that is no fitting number.
+    Raises LoadError for a field that should be a number and is not, or does not fit.
     """
     read = _read(config, name, architecture)
     if read is None:

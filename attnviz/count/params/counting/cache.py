@@ -284,8 +284,7 @@ def longest_context(
 
     Activations need further memory, which depends on the program that runs the model.
 
-    Raises:
-        UsageError: a memory or batch below 1, or an unknown dtype.
+    Raises UsageError for a memory or batch below 1, or an unknown dtype.
     """
     for name, number in (("memory", memory), ("batch", batch)):
         if number < 1:

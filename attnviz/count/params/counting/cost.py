@@ -137,8 +137,7 @@ def count_cost(
         number.
     cache_dtype: by default ``dtype``. others, stated: see ``CostReport``.
 
-    Raises:
-        UsageError: an unknown dtype, or lengths and batches below 1.
+    Raises UsageError for an unknown dtype, or lengths and batches below 1.
     """
     if batch < 1:
         raise UsageError(f"batch must be 1 or more, not {batch}")
