@@ -47,6 +47,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "blt": {"encoder_hash_byte_group_vocab": 50},
     "bamba": {"attn_layer_indices": [2, 4]},
     "blenderbot": {"num_hidden_layers": 6},
+    "dory": {"n_input_layers": 2, "n_output_layers": 2},
     "dbrx": {"attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8}},
     "deepseek_v2": {"num_experts_per_tok": 2},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},

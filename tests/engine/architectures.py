@@ -13,6 +13,7 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     PreTrainedModel,
 )
+from transformers.models.gptj import modeling_gptj
 
 from attnviz.engine.forward_pass import plan_pass, wanted_kinds
 from attnviz.engine.observe_torch import observe_pass
@@ -42,6 +43,8 @@ _BART = bart_fields(22, 37, 31, (2, 3), (2, 2)) | {
     "forced_eos_token_id": None,
 }
 _GPT = gpt_fields(24, 31, layers=3)
+_GPTJ_LOOKS_UP = hasattr(modeling_gptj, "ALL_ATTENTION_FUNCTIONS")
+"""GPT-J and CodeGen use transformers' attention interface since transformers 5.24."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +138,10 @@ ARCHITECTURES = {
     ),
     "bart": Architecture("both", _BART),
     "marian": Architecture("both", _BART),
-    "gptj": Architecture("decoder", _GPT | {"rotary_dim": 4}, registered=False),
-    "codegen": Architecture("decoder", _GPT | {"n_head": 4, "rotary_dim": 4}, registered=False),
+    "gptj": Architecture("decoder", _GPT | {"rotary_dim": 4}, registered=_GPTJ_LOOKS_UP),
+    "codegen": Architecture(
+        "decoder", _GPT | {"n_head": 4, "rotary_dim": 4}, registered=_GPTJ_LOOKS_UP
+    ),
     "bloom": Architecture(
         "decoder", {"hidden_size": 21, "n_layer": 3, "n_head": 3}, registered=False
     ),

@@ -32,7 +32,18 @@ HEADED = [name for name, (cls, _) in MODELS.items() if cls.endswith(("LM", "LMHe
 MASK = 96
 EDGES = [(6, 2), (7, 2)]
 SOME = [(0, 1), (2, 0), (2, 2)]
-QUICK = ("gemma2", "gpt_oss", "bert", "modernbert", "t5", "gptj", "bloom", "falcon", "mpt")
+QUICK = (
+    "gemma2",
+    "gpt_oss",
+    "bert",
+    "modernbert",
+    "t5",
+    "gptj",
+    "gpt_neo",
+    "bloom",
+    "falcon",
+    "mpt",
+)
 
 
 def added(heads: Any, layer: int, count: int, tokens: int, edges: Any = EDGES) -> Tensor:
@@ -218,7 +229,7 @@ def test_every_architecture(name: str) -> None:
         assert state_of(model) == before
 
 
-@pytest.mark.parametrize("name", ["bloom", "gptj"])
+@pytest.mark.parametrize("name", ["bloom", "gpt_neo"])
 def test_attention_that_is_written_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oracle takes the softmax's place in the model's own file."""
     model, scan, _ = opened(name)

@@ -29,7 +29,7 @@ BEYOND = {
     "gpt_oss": "not the softmax of scaled",  # sinks
     "t5": "not the softmax of scaled",  # a bias by distance
     "bloom": "does not show its queries",
-    "gptj": "does not show its queries",
+    "gpt_neo": "does not show its queries",
 }
 
 

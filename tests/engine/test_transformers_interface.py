@@ -65,7 +65,7 @@ def test_a_raising_observer_leaves_the_model_as_it_was(name):
     assert AttentionInterface.get_interface is LOOK_UP
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gptj"])
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neo"])
 def test_a_model_in_training_is_observed_without_dropout(name, recorder):
     model, inputs = small_model(name), inputs_of(name)
     model.train()
@@ -185,7 +185,7 @@ def test_a_decoder_needs_a_text(recorder):
 
 
 def test_attention_past_the_interface_is_noticed_and_observed_by_report(recorder, monkeypatch):
-    name = "gptj"
+    name = "gpt_neo"
     monkeypatch.setattr("attnviz.engine.observe_torch.uses_interface", lambda model: True)
     observer, inputs = recorder(), inputs_of(name)
     observe_transformers(small_model(name), observer, **inputs)

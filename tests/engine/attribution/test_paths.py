@@ -154,6 +154,6 @@ def test_of_equal_texts_nothing_is_told_and_of_unequal_lengths_it_is_refused():
 
 
 def test_a_model_that_does_not_show_its_queries_is_refused():
-    opened = prepared("gptj", small_model("gptj"), None, torch.device("cpu"), seed=0)
+    opened = prepared("gpt_neo", small_model("gpt_neo"), None, torch.device("cpu"), seed=0)
     with pytest.raises(UnsupportedError):
         path_effects(opened, Input.of_ids(CLEAN), Input.of_ids(CORRUPT), [SENDER])

@@ -20,7 +20,18 @@ from attnviz.records import Input
 from ..architectures import inputs_of, small_model
 from ..scans import every, input_of, torch_scan
 
-NAMES = ("gpt2", "llama", "gemma2", "gptj", "falcon", "bloom", "deepseek_v3", "albert", "tiny")
+NAMES = (
+    "gpt2",
+    "llama",
+    "gemma2",
+    "gptj",
+    "gpt_neo",
+    "falcon",
+    "bloom",
+    "deepseek_v3",
+    "albert",
+    "tiny",
+)
 
 
 def scan_of(name, **options):
@@ -79,7 +90,7 @@ def test_a_last_block_cut_short_costs_the_same(name, mode, monkeypatch):
 
 def test_copies_share_a_row_where_the_model_lets_them():
     assert measured("gpt2")[1].strategy.late
-    assert measured("gptj")[1].strategy.late
+    assert measured("gpt_neo")[1].strategy.late
     assert not measured("llama")[1].strategy.late  # it shapes the output as the input was
 
 
