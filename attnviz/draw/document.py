@@ -360,7 +360,7 @@ class Beside(NamedTuple):
     gap: columns between two members. most: members in a row, 0 for any number.
     yields: whether the second member gets its full width and the first one the rest. They stand
         side by side only if that rest is at least ``columns`` and the first one's full width.
-    widths: the columns of each member, where they differ; all stand side by side then.
+    widths: the most columns of each member, where they differ; all stand side by side then.
     tight: whether words in pictures are as wide as they are, so that members with words stand side
         by side there too.
     """

@@ -103,7 +103,7 @@ def ranked_table(
     """Return a table with a row for each name: a bar for its value, and further columns.
 
     columns: titles and cells; a title that is a text makes a column of numbers. Columns with only
-        empty cells are left out. grey: rows that are drawn faint.
+        empty cells are left out. grey: rows that chance explains, drawn faint below the others.
     """
     filled = [(column, cells) for column, cells in columns if any(cells)]
     faint = grey or [False] * len(names)
@@ -116,6 +116,7 @@ def ranked_table(
         )
         for line, value, unclear in zip(lines, values, faint, strict=True)
     ]
+    rows.sort(key=lambda row: row.tone == "faint")
     titles = [doc.Column(each) if isinstance(each, str) else each for each, _ in filled]
     heading: doc.Words = [(title, True)] if title else ()
     return doc.Table([doc.Column("", right=False), *titles], rows, heading, ranked=True)

@@ -197,17 +197,15 @@ def _group(group: doc.Group, theme: Theme, room: int) -> Block:
         blocks = [_member(part, theme, room) for part in group.parts]
         return stack([block for block in blocks if block.lines], gap=int(group.spaced))
     if group.beside.widths:
-        drawn = [
-            Block(_member(part, theme, wide).lines, wide)
-            for part, wide in zip(group.parts, group.beside.widths, strict=True)
-        ]
-        return beside(drawn, group.beside.gap)
+        sides = zip(group.parts, group.beside.widths, strict=True)
+        found = [_member(part, theme, wide).lines for part, wide in sides]
+        return beside([Block(lines, widest(lines)) for lines in found], group.beside.gap)
     if group.beside.yields:
         return _yielding(group.parts, group.beside, theme, room)
     columns, gap, most, *_ = group.beside
     if not columns:
-        found = [_member(part, theme, room).lines for part in group.parts]
-        return flow([Block(lines, widest(lines)) for lines in found if lines], room, gap)
+        drawn = [_member(part, theme, room).lines for part in group.parts]
+        return flow([Block(lines, widest(lines)) for lines in drawn if lines], room, gap)
     across = max((room + gap) // (columns + gap), 1)
     across = min(across, most) if most else across
     width = (room + gap) // across - gap

@@ -45,7 +45,7 @@ from attnviz.inspect.heads.words import score_words, variant_names
 from attnviz.measures.registry import label_named, said_name
 from attnviz.records import HeadScores, HeadsRecord
 
-_GAP = 2
+_GAP, _APART = 2, 3
 _LEAST_BESIDE = 72
 _INDENT, _CELL, _FULL_CELL = 3, 5, 10
 _NARROW_SCALE = 28
@@ -159,13 +159,13 @@ def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Grou
     """
     report = found.first
     heads = {entry.head for entry in report.heads}
-    room = columns - _LISTS - 2 * _GAP
-    small = _thumbnails(report, room - LEAST_MAP - _GAP, lines, brief=True)
+    room = columns - _LISTS - 2 * _APART
+    small = _thumbnails(report, room - LEAST_MAP, lines, brief=True)
     wide = _INDENT + len(heads) * _FULL_CELL
     grid = _grid(report, wide, lines)
     every: list[doc.Part] = [grid]
     if small is not None and small.small is not None:
-        every, wide = [small], len(heads) * (small.small[1] + _GAP)
+        every, wide = [small], len(heads) * (small.small[1] + _GAP) - _GAP
     if room - wide >= LEAST_MAP:
         middle = examples_with_arcs(found, view, room - wide, lines)
         if small is None and not any(isinstance(one, doc.Maps) and one.texts for one in middle):
@@ -176,13 +176,13 @@ def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Grou
             lists = [*sinks, *lists]
         groups = [doc.Group(each, spaced=True) for each in (every, middle, lists)]
         widths = wide, room - wide, _LISTS
-        return [doc.Group(groups, beside=doc.Beside(0, _GAP, widths=widths))]
-    if wide > room + _GAP:
+        return [doc.Group(groups, beside=doc.Beside(0, _APART, widths=widths))]
+    if wide > room + _APART:
         return []
     tall = max(len(grid.rows) + LEAST_TEXT + 3, _MOST_LISTED)
     every += text_maps(report, view, wide, tall - len(grid.rows) - 3)
     groups = [doc.Group(each, spaced=True) for each in (every, _lists(found, view, tall))]
-    above = doc.Group(groups, beside=doc.Beside(0, _GAP, widths=(room + _GAP, _LISTS)))
+    above = doc.Group(groups, beside=doc.Beside(0, _APART, widths=(room + _APART, _LISTS)))
     below = examples_with_arcs(found, view, columns, lines - tall - 1)
     return [above, doc.Group(below, spaced=True, yields=1)]
 

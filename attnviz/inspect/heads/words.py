@@ -192,7 +192,7 @@ def _sink_reading(reports: Sequence[HeadsRecord]) -> list[str]:
     return [
         "attention sink: the first token of a causal model and special tokens such as [CLS] and "
         "[SEP], where heads put the weight that they have no use for. The sink weight is what a "
-        "head gives them, mean over the other queries; its sink is where it attends above "
+        "head gives them, mean over the other queries; a head is called a sink above "
         f"{share(min(resting))} (Gu et al. 2024: .30, and twice that of uniform attention). Links "
         "leave the sink out, their weights are the model's own; --no-sink leaves it out of the "
         "maps and rescales each row, --sink lists its links as well."
