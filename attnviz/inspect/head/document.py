@@ -168,8 +168,8 @@ def _hurts(card: HeadCard, most: int) -> doc.Table:
         for one in card.hurts[:most]
     ]
     columns = [doc.Column("", right=False), doc.Column(""), _context()]
-    remark = f"Δ nats, of {card.predictions:,} tokens"
-    return _small("hurts most", remark, columns, rows)
+    remark = f"nats, of {card.predictions:,} tokens"
+    return _small("largest Δ loss", remark, columns, rows)
 
 
 def _context() -> doc.Column:
