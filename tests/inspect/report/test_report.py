@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,14 @@ def test_the_parts_are_those_of_the_other_commands(run: Any, texts: str) -> None
 def test_a_card_is_that_of_head(run: Any, texts: str) -> None:
     (card,) = run("report", "--texts", texts, "--cards", "1", "--json", "-q").document["cards"]
     alone = run("head", card["name"], "--texts", texts, "--json", "-q").document
-    for name in ("map", "label", "fires", "hurts", "writes", "one_token", "read_from", "cost"):
+    for name in ("map", "fires", "writes", "one_token", "read_from", "read_by", "cost"):
         assert card[name] == alone[name], name
-    assert card["ablation"]["loss_delta"] == alone["ablation"]["loss_delta"]
-    assert card["read_by"] == alone["read_by"]
+    assert card["label"]["label"] == alone["label"]["label"]
+    for name in ("scores", "base_rate"):
+        assert card["label"][name] == pytest.approx(alone["label"][name])
+    assert card["ablation"]["loss_delta"] == pytest.approx(alone["ablation"]["loss_delta"])
+    for one, other in zip(card["hurts"], alone["hurts"], strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
 
 
 @pytest.mark.parametrize(("columns", "lines"), SIZES)
@@ -71,7 +76,7 @@ def test_the_finding(run: Any) -> None:
 def test_a_page_has_the_cards(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     assert run("report", "--cards", "2", "--save", str(path), "-q").code == 0
-    page = path.read_text()
+    page = re.sub("<[^>]*>", "", path.read_text())
     assert "Report on tiny" in page
     for words in ("L0H0: previous token .85", "L1H1: current token", "correction: 24 ablations"):
         assert words in page
