@@ -413,7 +413,7 @@ def report(
     index_base: int = 0,
     seed: int = 0,
 ) -> ModelReport:
-    """Report on a model: what it is, what its heads do, which matter; ``save("report.html")``.
+    """Return what a model is, what its heads do, which matter; ``save("report.html")``.
 
     model, tokenizer: see ``capture``. texts: see ``head``. text: of the maps of the cards.
     budget: the most time or heads of the ablation, such as ``"5m"`` or ``"50"``; None for all.

@@ -367,19 +367,6 @@ class NumpyStack:
         normed, bias = normed * self._gain(name), self.tensors.optional(f"{name}.bias")
         return normed if bias is None else normed + bias
 
-    def held_norm(self, name: str, given: Floats, change: Floats) -> Floats:
-        """Return how a norm's output changes with its input, with its scale held.
-
-        name: of the norm. given: the input that sets the scale.
-        """
-        if self.shape.norm == "layer":
-            given = given - np.mean(given, axis=-1, keepdims=True)
-            change = change - np.mean(change, axis=-1, keepdims=True)
-        square = np.mean(given * given, axis=-1, keepdims=True)
-        scale = np.sqrt(square + self.dtype.type(self.shape.norm_eps))
-        moved: Floats = change / scale * self._gain(name)
-        return moved
-
     def _gain(self, name: str) -> Floats:
         gain = self.tensors[f"{name}.weight"]
         return 1 + gain if self.shape.norm == "rms-from-one" else gain
@@ -388,6 +375,20 @@ class NumpyStack:
         weight, bias = self.tensors[f"{name}.weight"], self.tensors.optional(f"{name}.bias")
         projected: Floats = project(x, weight, bias)
         return projected
+
+
+def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Floats:
+    """Return how a norm's output changes with its input, with its scale held.
+
+    name: of the norm. given: the input that sets the scale.
+    """
+    if stack.shape.norm == "layer":
+        given = given - np.mean(given, axis=-1, keepdims=True)
+        change = change - np.mean(change, axis=-1, keepdims=True)
+    square = np.mean(given * given, axis=-1, keepdims=True)
+    scale = np.sqrt(square + stack.dtype.type(stack.shape.norm_eps))
+    moved: Floats = change / scale * stack._gain(name)
+    return moved
 
 
 def _places(

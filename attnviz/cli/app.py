@@ -15,8 +15,8 @@ from attnviz.cli.groups import SETTINGS, with_plain_values
 GROUPS = {
     "Look": {
         "heads": "Show where each attention head attends, over one text.",
-        "head": "Show one head's card: label, map, effect, circuit, cost.",
-        "report": "Report on a model: what it is, its heads, which matter.",
+        "head": "Show one head's card.",
+        "report": "Report on a model.",
         "rollout": "Follow attention through all layers, back to the input.",
         "explore": "Explore a model live: move, ablate, edit the text, generate.",
         "generate": "Write on, watching heads.",

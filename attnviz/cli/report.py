@@ -51,7 +51,7 @@ def report(
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Report on a model: what it is, what its heads do, which matter, the cards of some."""
+    """Show what a model is, what its heads do, which matter, and the cards of some."""
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.report import report as question
     from attnviz.texts import read_text, read_texts

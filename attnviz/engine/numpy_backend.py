@@ -151,7 +151,7 @@ class NumpyBackend:
     def one_token_logits(
         self, tokens: Sequence[int], heads: Collection[HeadKey]
     ) -> Iterator[tuple[HeadKey, Sequence[int], Floats]]:
-        from attnviz.engine.attribution.one_token import numpy_one_token_logits
+        from attnviz.engine.attribution.one_token_on_numpy import numpy_one_token_logits
 
         self.open_attributor(Input.of_ids(tokens[:1]))  # refuses what is no sum
         return numpy_one_token_logits(self._stack_model.stack, tokens, heads)

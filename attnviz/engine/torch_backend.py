@@ -10,6 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.engine.attribution.on_torch import TorchAttributor
+from attnviz.engine.attribution.one_token_on_torch import (
+    require_language_model,
+    torch_one_token_logits,
+)
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.attribution.paths_on_torch import torch_path_reads
 from attnviz.engine.edges import Cutter
@@ -111,10 +115,10 @@ class TorchBackend:
     def one_token_logits(
         self, tokens: Sequence[int], heads: Collection[HeadKey]
     ) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
-        from attnviz.engine.attribution import copying  # which imports the backends
-
-        opened = copying.open_language_model(self._model, tokens)
-        return copying.torch_one_token_logits(opened, tokens, heads)
+        given = Input.of_ids(tokens[:1])
+        opened = self.open_patchable("self", given)
+        require_language_model(opened, self._model.info.name, given)
+        return torch_one_token_logits(opened, tokens, heads)
 
     def open_cutter(self, kind: Kind, given: Input) -> Cutter:
         return TorchCutter(self.open_patchable(kind, given))

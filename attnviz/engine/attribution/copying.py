@@ -8,24 +8,20 @@ al. 2023, "Copy Suppression").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from attnviz.engine.attribution.on_torch import lost
-from attnviz.engine.attribution.one_token import BATCH, COPIED, TRIED, tried_tokens
-from attnviz.engine.attribution.parts import HeadKey
-from attnviz.engine.attribution.residual_pass import Jacobian, ResidualPass
+from attnviz.engine.attribution.one_token import COPIED, TRIED, tried_tokens
+from attnviz.engine.attribution.one_token_on_torch import require_language_model, written_alone
+from attnviz.engine.attribution.parts import ONE_TOKEN_BATCH, HeadKey
 from attnviz.engine.backend import backend_of
-from attnviz.engine.hook_points import hooked
-from attnviz.engine.patchable import PatchableModel, Untouched, probe_of
-from attnviz.engine.scan.plan import is_causal
-from attnviz.errors import LoadError, UnsupportedError, UsageError
+from attnviz.engine.patchable import PatchableModel
+from attnviz.errors import LoadError, UnsupportedError
 from attnviz.models.model import Model
 from attnviz.models.resolve import random_twin
 from attnviz.records import Input
@@ -78,11 +74,11 @@ def copying_scores(
         if on_progress is not None:
             on_progress(done, total)
 
-    opened = open_language_model(model, every)
+    opened = _open(model, every)
     ranks = _ranks(opened, every, advance)
     control = None
     try:
-        twin = open_language_model(random_twin(model, seed), fewer)
+        twin = _open(random_twin(model, seed), fewer)
         by_head = _ranks(twin, fewer, advance)
         control = float(np.mean([above < COPIED for above, _ in by_head.values()]))
     except (UnsupportedError, LoadError):  # there is no random twin, or no memory for it
@@ -98,17 +94,10 @@ def copying_scores(
     )
 
 
-def open_language_model(model: Model, tokens: Sequence[int]) -> PatchableModel:
-    """Return the model to follow what its heads write; UsageError if it predicts no next token."""
+def _open(model: Model, tokens: Sequence[int]) -> PatchableModel:
     given = Input.of_ids(tokens[:1])
     opened = backend_of(model).open_patchable("self", given)
-    with torch.no_grad(), opened.hook_points.borrowed():
-        causal = is_causal(opened, probe_of(given))
-    if opened.head is None or not causal:
-        raise UsageError(
-            f"{model.info.name!r} does not predict the next token: whether its heads copy cannot "
-            "be told"
-        )
+    require_language_model(opened, model.info.name, given)
     return opened
 
 
@@ -123,10 +112,10 @@ def _ranks(
     assert model.head is not None
     weight = model.head.weight.detach().float()
     with model.hook_points.borrowed():
-        for start in range(0, len(tokens), BATCH):
-            batch = tokens[start : start + BATCH]
+        for start in range(0, len(tokens), ONE_TOKEN_BATCH):
+            batch = tokens[start : start + ONE_TOKEN_BATCH]
             own = torch.tensor(batch, device=weight.device)[:, None]
-            for key, written in _written(model, batch):
+            for key, written in written_alone(model, batch):
                 logits = written.float() @ weight.T  # (token, word)
                 copied = logits.gather(1, own)
                 above, below = found.setdefault(key, ([], []))
@@ -137,53 +126,3 @@ def _ranks(
         key: (torch.cat(above).cpu().numpy(), torch.cat(below).cpu().numpy())
         for key, (above, below) in found.items()
     }
-
-
-def torch_one_token_logits(
-    model: PatchableModel, tokens: Sequence[int], heads: Collection[HeadKey]
-) -> Iterator[tuple[HeadKey, Sequence[int], NDArray[np.floating]]]:
-    """Yield each head's part of the logits; see ``Backend.one_token_logits``."""
-    assert model.head is not None
-    weight = model.head.weight.detach().float()
-    with model.hook_points.borrowed():
-        for start in range(0, len(tokens), BATCH):
-            batch = tokens[start : start + BATCH]
-            for key, written in _written(model, batch, heads):
-                yield key, batch, (written.float() @ weight.T).cpu().numpy()
-
-
-def _written(
-    model: PatchableModel, tokens: Sequence[int], wanted: Collection[HeadKey] | None = None
-) -> Iterator[tuple[HeadKey, Tensor]]:
-    """Yield each head with its part of the vocabulary projection's input, by token: (token, width).
-
-    wanted: the heads; None for all.
-    The pass is linear in the heads' outputs z, so this part is J z, with J its Jacobian.
-    """
-    projected: list[Tensor] = []
-
-    def catch(head: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        projected.append(args[0])
-        return (args[0][:1, :0], *args[1:])
-
-    flow = ResidualPass(model, Untouched())
-    assert model.head is not None
-    with hooked(model.head.register_forward_pre_hook(catch)), flow.following():
-        model.run(*(Input.of_ids([token]) for token in tokens))
-    heads = [(leaf.value, leaf.point) for leaf in flow.leaves if leaf.point is not None]
-    if not projected or not projected[0].requires_grad:
-        raise lost(model)
-    jacobian = Jacobian(projected, [z for z, _ in heads])
-    for at, (z, number) in enumerate(heads):
-        if not jacobian.leads(at):
-            raise lost(model)
-        point = model.hook_points.found[number]
-        for head in range(point.heads):
-            key: HeadKey = (point.kind, point.layer, head)
-            if wanted is not None and key not in wanted:
-                continue
-            alone = torch.zeros_like(z)
-            alone[:, :, head] = z.detach()[:, :, head]
-            (seen,) = jacobian.moved({at: alone})
-            assert seen is not None
-            yield key, seen.flatten(1)

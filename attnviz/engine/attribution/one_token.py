@@ -8,26 +8,18 @@ Mathematical Framework for Transformer Circuits").
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnviz.attention.functional import project
-from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.backend import backend_of
 from attnviz.errors import UsageError
 from attnviz.models.model import Model
 
-Floats = NDArray[np.floating]
-
 COPIED = 5
 """A token counts as copied if it is among this many tokens that a head raises most."""
-
-BATCH = 64
-"""The texts of one token that run together."""
 
 TRIED = 256
 """The most tokens that are tried; a larger vocabulary is sampled."""
@@ -114,24 +106,3 @@ def one_token_writes(
         )
         for head in pairs
     }
-
-
-def numpy_one_token_logits(
-    stack: NumpyStack, tokens: Sequence[int], heads: Collection[HeadKey]
-) -> Iterator[tuple[HeadKey, Sequence[int], Floats]]:
-    """Yield each head's part of the logits; see ``Backend.one_token_logits``."""
-    for start in range(0, len(tokens), BATCH):
-        batch = tokens[start : start + BATCH]
-        residual = stack.embed(stack.checked(np.array(batch)[:, None]))  # (token, 1, width)
-        written: dict[HeadKey, Floats] = {}
-        for layer in range(stack.shape.layers):
-            attention = stack.attention(layer)
-            attended, _, values = attention.parts(stack.read(layer, residual))
-            for key in heads:
-                if key[1] == layer:
-                    output = attention.output_by_head[:, key[2]]
-                    written[key] = project(values[:, key[2], 0], output)
-            residual = stack.after_layer(layer, residual, attended)
-        for key, part in written.items():
-            moved = stack.held_norm("final_norm", residual[:, 0], part)
-            yield key, batch, project(moved, stack.unembedding[0])

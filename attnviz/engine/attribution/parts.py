@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+ONE_TOKEN_BATCH = 64
+"""The texts of one token that run together."""
+
 PartKind = Literal["embedding", "head", "mlp", "bias"]
 """The kinds of parts. ``embedding`` is what enters the first block; ``mlp`` is all that a block
 adds next to its heads and biases: a feed-forward network, experts or a mixer without heads."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.attention.functional import merge_heads, project
-from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.attention.numpy_stack import NumpyStack, held_norm
 from attnviz.engine.attribution.parts import HeadKey
 from attnviz.engine.patching import PathRead, What
 from attnviz.errors import UsageError
@@ -61,7 +61,7 @@ class _RecordedRun(NumpyStack):
 
         The norm divides as in this run. name: of the norm.
         """
-        return self.held_norm(name, self.given[name], change)
+        return held_norm(self, name, self.given[name], change)
 
     def embedded_since(self, clean: _RecordedRun) -> Floats:
         """Return what the clean run's embedding adds to this run's residual stream."""

@@ -125,25 +125,21 @@ def card_rows(card: HeadCard) -> Iterator[tuple[object, ...]]:
 
 
 def _rows(card: HeadCard) -> Iterator[dict[str, Any]]:
-    layer, head = card.head
-
-    def row(part: str, of: object, value: object) -> dict[str, Any]:
-        return {"layer": layer, "head": head, "part": part, "of": of, "value": value}
-
     data = _parts(card)
-    for name, score in ((data["label"] or {}).get("scores") or {}).items():
-        yield row("score", name, score)
-    for name in ("loss_delta", "ci_low", "ci_high", "kl", "flip_rate", "output_mse"):
-        if data["ablation"] is not None:
-            yield row("ablation", name, data["ablation"].get(name))
-    if data["writes"] is not None:
-        yield row("writes", data["writes"]["answer"], data["writes"]["contribution"])
-    if data["one_token"] is not None:
-        yield row("one token", "copying", data["one_token"]["copying"])
-    for each in data["read_from"]:
-        sender, place = each["sender"], each["into"]
-        yield row("read from", f"L{sender[0]}H{sender[1]} {place}", each["share"])
-    for each in data["read_by"]:
-        yield row("read by", f"L{each['layer']}H{each['head']} {each['into']}", each["share"])
-    for name, value in (data["cost"] or {}).items():
-        yield row("cost", name, value)
+    found = [
+        ("score", name, value)
+        for name, value in ((data["label"] or {}).get("scores") or {}).items()
+    ]
+    for part in ("ablation", "writes", "one_token", "cost"):
+        found += [(part, name, value) for name, value in (data[part] or {}).items()]
+    for part in ("read_from", "read_by"):
+        for each in data[part]:
+            place = each.get("sender") or (each["layer"], each["head"])
+            found.append((part, f"L{place[0]}H{place[1]} {each['into']}", each["share"]))
+    for part, of, value in found:
+        if value is None or isinstance(value, int | float | str):
+            yield dict(zip(("layer", "head"), card.head, strict=True)) | {
+                "part": part,
+                "of": of,
+                "value": value,
+            }

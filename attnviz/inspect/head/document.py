@@ -169,8 +169,8 @@ def _hurts(card: HeadCard, most: int) -> doc.Table:
         for one in card.hurts[:most]
     ]
     columns = [doc.Column("", right=False), doc.Column(""), _context()]
-    remark = f"Δ nats, of {card.predictions:,} tokens"
-    return _small("hurts most", remark, columns, rows)
+    remark = f"nats, of {card.predictions:,} tokens"
+    return _small("largest Δ loss", remark, columns, rows)
 
 
 def _context() -> doc.Column:
@@ -253,7 +253,7 @@ def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
     high = _map_lines(card, maps)
     for without in _LEFT_OUT:  # tables show some lines better, if there is room for them
         facts = _lines(card, without)
-        tall = _tall(facts, wide)
+        tall = lines_of(facts, wide - _LEAD)
         left = lines - max(tall, high) - 1
         if (tall <= high or columns >= _WIDE) and left > _LEAST_ROWS:
             break
@@ -284,10 +284,10 @@ def _shown(table: doc.Part, rows: int) -> doc.Part:
     return table._replace(rows=table.rows[:rows])
 
 
-def _tall(facts: Sequence[doc.Part], room: int) -> int:
-    """Return how many lines the lines of the parts take."""
+def lines_of(facts: Sequence[doc.Part], room: int) -> int:
+    """Return how many lines facts take in so many columns."""
     said = [" · ".join(w for w, _ in each.words) for each in facts if isinstance(each, doc.Facts)]
-    return sum(len(at_blanks(words, max(room - _LEAD, 10))) for words in said)
+    return sum(len(at_blanks(words, max(room, 10))) for words in said)
 
 
 def _map_lines(card: HeadCard, maps: Sequence[doc.Part]) -> int:

@@ -113,7 +113,6 @@ def head_cards(
     be observed, KeyboardInterrupt if nothing was measured.
     """
     job = _Cards(model, places, texts, request)
-    encode_texts(model, texts, request.truncate, job.least)
     maps = job.maps(text)
     known = steps.missing
     if scored is None and "label" not in known:
@@ -158,16 +157,26 @@ def head_cards(
     return cards
 
 
+def require_fit(model: Model, texts: Texts, request: CardRequest) -> Kind:
+    """Return the kind of attention; UsageError if it or the texts do not fit the model."""
+    encode_texts(model, texts, request.truncate, _least(model))
+    return attention_kind(model, Choice(kind=request.kind, target=request.target))
+
+
+def _least(model: Model) -> int:
+    """Return the fewest tokens of a text."""
+    return 1 if "decoder" in model.kinds or isinstance(model, OwnAttention) else 2
+
+
 class _Cards:
     """Measures the parts; each method asks the question of another command."""
 
     def __init__(
         self, model: Model, places: Sequence[Place], texts: Texts, request: CardRequest
     ) -> None:
-        self.kind: Kind = attention_kind(model, Choice(kind=request.kind, target=request.target))
+        self.kind: Kind = require_fit(model, texts, request)
         self._model, self._places, self._texts, self._request = model, places, texts, request
         self._two_stacks = "decoder" in model.kinds
-        self.least = 1 if self._two_stacks or isinstance(model, OwnAttention) else 2
         base = request.index_base
         self._names = tuple(f"L{layer + base}H{head + base}" for layer, head in places)
 
@@ -195,7 +204,7 @@ class _Cards:
         wanted: dict[int, set[int]] = {}
         for layer, head in self._places:
             wanted.setdefault(layer, set()).add(head)
-        texts = encode_texts(model, self._texts, self._request.truncate, self.least)
+        texts = encode_texts(model, self._texts, self._request.truncate, _least(model))
         targets = written_targets(model, texts, Choice())
         found: dict[Place, list[Firing]] = {place: [] for place in self._places}
         for index, tokens in enumerate(texts):

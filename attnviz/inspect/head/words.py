@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from attnviz.draw.labels import cut, token_label, word_label
 from attnviz.draw.numbers import counted, listed, whole_percent
@@ -36,11 +37,12 @@ def finding(card: HeadCard) -> str:
     lead = "" if card.complete else "Incomplete. "
     if card.model.weights == "random":
         return f"{lead}Random weights: {card.name} has learnt nothing; its numbers are arbitrary."
-    ends = [f"{_lost(card, most=True)}", f"{_lost(card)}"]
-    for said in (f"{lead}{label} {end}" for end in ends for label in _label_sentences(card)):
-        if fits_two_lines(said.strip()):
+    said = ""
+    for label, most in product(_label_sentences(card), (True, False)):
+        said = f"{lead}{label} {_lost(card, most)}".strip()
+        if fits_two_lines(said):
             break
-    return said.strip()
+    return said
 
 
 def _label_sentences(card: HeadCard) -> list[str]:
@@ -59,7 +61,7 @@ def _label_sentences(card: HeadCard) -> list[str]:
     return [f"{said} ({', '.join(support)}).", f"{said} ({support[0]}, {support[-1]}).", f"{said}."]
 
 
-def _lost(card: HeadCard, most: bool = False) -> str:
+def _lost(card: HeadCard, most: bool) -> str:
     """Return what happens without the head; most: also where it hurts most."""
     report, effect = card.ablation, card.effect
     if report is None or effect is None:

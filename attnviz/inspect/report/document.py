@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 from attnviz.count.params.tables import brief_parameter_table
 from attnviz.draw import document as doc
 from attnviz.draw.grid import full_width
-from attnviz.draw.labels import at_blanks
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import model_words, named
-from attnviz.inspect.head.document import card_groups
+from attnviz.inspect.head.document import card_groups, lines_of
 from attnviz.inspect.head.words import finding as card_finding
 from attnviz.inspect.interventions.ablate.document import head_grid, ranking_tables
 from attnviz.inspect.patterns.document import leaders_table
@@ -99,8 +97,7 @@ def _groups(report: ModelReport) -> list[doc.Group]:
         groups.append(doc.Group([grid] if grid is not None else []))
         groups.append(doc.Group(ranking_tables(report.ablation), spaced=True))
     for card in report.cards:
-        heading: list[doc.Part] = [doc.Facts([(card.name, True)]), doc.Say(card_finding(card))]
-        groups += [doc.Group(heading), *card_groups(card)[1:]]
+        groups += [doc.Group([doc.Say(card_finding(card))]), *card_groups(card)[1:]]
     groups.append(doc.Group([doc.Say(text, 100) for text in caveats(report)]))
     return groups
 
@@ -112,7 +109,7 @@ def _first(report: ModelReport, columns: int, lines: int) -> list[doc.Group]:
     """Return what the model is, its heads as grids, tables and maps, as far as there is room."""
     said = _lines(report)
     groups = [doc.Group(said)]
-    left = lines - _tall(said, columns) - 1
+    left = lines - lines_of(said, columns - _LEAD) - 1
     tables = _tables(report)
     grids = _grids(report)
     across = len(grids) == 2 and sum(map(full_width, grids)) + _GAP <= columns
@@ -124,8 +121,6 @@ def _first(report: ModelReport, columns: int, lines: int) -> list[doc.Group]:
     if grids and left - high - 1 >= _LEAST_ROWS + 1:
         groups.append(doc.Group(grids, beside=doc.Beside(0, _GAP) if across else None, spaced=True))
         left -= high + 1
-    elif not beside:
-        tables = [*tables[:1], *tables[1:2]]
     rows = 0
     for place, table in enumerate(tables):
         if left < _LEAST_ROWS + 1:
@@ -156,7 +151,7 @@ def _tables(report: ModelReport) -> list[doc.Table]:
 
 def _grids(report: ModelReport) -> list[doc.HeadGrid]:
     grids = []
-    if report.scored is not None:
+    if report.scored is not None and any(entry.label for entry in report.scored.heads):
         title: doc.Words = [("labels", True)]
         grids.append(label_grid(report.scored)._replace(title=title, key=(), scale=None))
     if report.ablation is not None and (grid := head_grid(report.ablation, scaled=False)):
@@ -175,16 +170,10 @@ def _maps(report: ModelReport, columns: int, lines: int) -> doc.Maps | None:
         return None
     maps = []
     for card in report.cards[:count]:
-        label = card.map.first.scores(*card.head).label.said
-        words: doc.Words = [(card.name, True), (label, False)]
         own = card.map.first
+        words: doc.Words = [(card.name, True), (own.scores(*card.head).label.said, False)]
         weights = own.weights(*card.head)
         maps.append(
             doc.Map(card.name, weights, record.queries, record.keys, words, causal=record.causal)
         )
     return doc.Maps(maps, index_base=report.index_base, scale=None)
-
-
-def _tall(parts: Sequence[doc.Part], room: int) -> int:
-    said = [" · ".join(w for w, _ in each.words) for each in parts if isinstance(each, doc.Facts)]
-    return sum(len(at_blanks(words, max(room - _LEAD, 10))) for words in said)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from attnviz.count.params.head_cost import counted_model
 from attnviz.draw.signed import Place
 from attnviz.inspect.head.head import reckoned
-from attnviz.inspect.head.job import CARD_TEXT, Steps, head_cards
+from attnviz.inspect.head.job import CARD_TEXT, Steps, head_cards, require_fit
 from attnviz.inspect.head.request import CardRequest
 from attnviz.inspect.interventions.ablate.ablate import ablate
 from attnviz.inspect.interventions.ablate.records import AblationReport
@@ -50,6 +50,7 @@ def report(
     Raises UsageError for texts that do not fit the model, KeyboardInterrupt if nothing was
     measured.
     """
+    require_fit(model, texts, request)
     steps = Steps(advance)
     counted = steps.take("params", 0.0, lambda watch: counted_model(model))
     words = steps.take("vocabulary", 0.0, lambda watch: len(model.vocabulary().plain))
