@@ -75,7 +75,7 @@ class _Screen(Options, panel="Screen"):
     ascii: bool = flag("Draw with ASCII only.")
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--with --head --layer --file")
 def explore(
     opened: _Opened,
     shown: options.HeadChoice,

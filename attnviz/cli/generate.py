@@ -53,7 +53,7 @@ class _Output(shared.Output):
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .jsonl")
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--tokens --temperature --seed --head --ablate")
 def generate(
     prompt: _Prompt,
     request: GenerateRequest,

@@ -56,7 +56,7 @@ class HeadsOutput(shared.Output):
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz .safetensors")
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--head --layer --token --pair --values --file")
 def heads(
     text: shared.Text,
     request: HeadsRequest,

@@ -46,7 +46,7 @@ class _Models(Options):
     )
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--tokens --batch --dtype --memory --gpu --compare")
 def params(named: _Models, request: ParamsRequest, output: Output) -> None:
     """Count parameters, KV cache, operations and memory of any attention design, exactly."""
     from attnviz.cli.outlet import open_outlet

@@ -19,7 +19,7 @@ attnviz rollout --file story.txt --save rollout.svg
 """
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--values --sink --file --truncate")
 def rollout(
     text: Text,
     request: RolloutRequest,

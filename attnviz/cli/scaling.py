@@ -48,7 +48,7 @@ class _FromModel(Options, panel="A model's queries and keys"):
     )
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--d-k --seq --samples --from-model --head")
 def scaling(
     text: _ModelText,
     request: ScalingRequest,

@@ -50,7 +50,7 @@ class _Output(shared.Output):
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz")
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--answer --foil --texts --head --top")
 def why(
     prompts: _Prompts,
     request: WhyRequest,
