@@ -40,6 +40,7 @@ GROUPS = {
         "sweep": "Train with 1 to 8 heads.",
         "train": "Train a small model.",
         "docs": "Read the manual.",
+        "use": "Keep a default model.",
     },
 }
 """What each command does, by group and command; two short lines share one line of the help."""

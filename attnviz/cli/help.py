@@ -1,4 +1,4 @@
-"""The short help of a command, ``-h``: one small screen; ``--help`` is Typer's own, with everything."""
+"""The short help of a command, ``-h``, on one small screen; ``--help`` is that of Typer."""
 
 from __future__ import annotations
 

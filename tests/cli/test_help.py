@@ -148,8 +148,8 @@ def test_short_help_imports_nothing_that_draws() -> None:
     code = (
         "import sys\nsys.argv[1:] = ['heads', '-h']\n"
         "from attnviz.cli.boundary import run\nassert run() == 0\n"
-        "found = {'rich.console', 'numpy', 'torch', 'transformers', 'pydantic'} & set(sys.modules)\n"
-        "assert not found, found"
+        "drawn = {'rich.console', 'numpy', 'torch', 'transformers', 'pydantic'}\n"
+        "assert not drawn & set(sys.modules), drawn & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
 

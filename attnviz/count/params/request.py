@@ -179,6 +179,12 @@ class ParamsRequest(_Attention, _Latent, _FeedForward, _Rest, Running, Serving, 
         return {name: value for name, value in values.items() if value is not None}
 
     @property
+    def names_a_shape(self) -> bool:
+        """Return whether an option, or a compared one, is of a shape."""
+        compared = (name.partition("=")[0].strip().removeprefix("--") for name in self.compare)
+        return bool(self.shape or {name.replace("-", "_") for name in compared} & {*SHAPE})
+
+    @property
     def running(self) -> Running:
         return Running(**{name: getattr(self, name) for name in RUNNING})
 
