@@ -141,7 +141,7 @@ class Output(Options, panel="Output"):
     full: bool | None = option(
         "", "Everything, however tall (default: in a pipe, in files).", name="--full/--no-full"
     )
-    explain: bool = flag("Everything, and how to read it.")
+    explain: bool = flag("Below the screen, how to read what is on it.")
     quiet: bool = flag("No progress, notices or hints.", short="-q")
 
     @property
@@ -153,7 +153,7 @@ class Output(Options, panel="Output"):
     @property
     def whole(self) -> bool:
         """Return whether everything is shown, not only a first screen that fits the terminal."""
-        return self.explain or (not sys.stdout.isatty() if self.full is None else self.full)
+        return not sys.stdout.isatty() if self.full is None else self.full
 
     @property
     def drawn(self) -> bool:

@@ -71,7 +71,7 @@ def diff_document(
             doc.Group(example_maps(report, report.example) if report.example else []),
             doc.Group(every, full=True),
         ],
-        explain=[doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        explain=explanation(report) if explain else None,
         hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=heading(report),
         quoted="",

@@ -67,7 +67,7 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
         name=name,
         title=name[:1].upper() + name[1:],
         groups=groups,
-        explain=[doc.Say(text, _LONGEST) for text in explanation(found)] if view.explain else (),
+        explain=explanation(found) if view.explain else None,
         hints=[doc.Facts(_hints(found, view), tone="faint")] if view.hints else (),
         heading=heading(found, _changed(found.first), [*shared, *_left_out(found.first)]),
         quoted=found.first.text,

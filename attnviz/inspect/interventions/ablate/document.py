@@ -70,7 +70,7 @@ def ablation_document(
         name=f"ablated heads of {report.model.name}",
         title=" ".join(report.text.split()),
         groups=groups,
-        explain=[doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        explain=explanation(report) if explain else None,
         hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=heading(report),
         quoted=report.text if len(report.texts) == 1 else "",
