@@ -23,7 +23,7 @@ EXAMPLES = """
 
 attnviz heads "The cat sat on the mat because it was tired."
 
-attnviz heads "When Mary and John went out, John gave Mary a book." --head L1H0 --values
+attnviz heads "Mary met John, and John met Mary." --head L1H0 --values
 
 attnviz heads "The animal didn't cross the street because it was tired." --pair it animal
 

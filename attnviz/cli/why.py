@@ -16,7 +16,7 @@ EXAMPLES = """
 
 attnviz why "Then Mary saw Tom. Then Mary saw"
 
-attnviz why "Then Mary saw Tom. Then Mary saw" --answer Tom --foil Mary --head L1H0
+attnviz why "Then Mary saw Tom. Then Mary saw" --answer Tom --foil Mary
 
 attnviz why --texts prompts.jsonl --save parts.csv
 

@@ -36,7 +36,6 @@ _CELL = 6
 """Columns of a cell with a number."""
 
 _LEAD = 7
-_LONGEST = 100
 _BARS = "the larger"
 """What the bars show: the larger of the columns JS and output, by which heads are ranked."""
 

@@ -33,7 +33,6 @@ from attnviz.inspect.heads.words import explanation, name_words, score_words, va
 from attnviz.records import HeadScores, HeadsRecord
 
 _SCALE = doc.WEIGHTS._replace(after="√ scale; rows attend to columns")
-_LONGEST = 100
 _SMALL, _SMALL_ROWS = (8, 16), 12
 _FEW_HEADS, _FEW_QUERIES = 8, 16
 _LINKS, _DISTINCTIVE = 20, 3

@@ -21,7 +21,6 @@ from attnviz.learn.verify.words import (
 )
 
 _OWN_NAME = "the library's own attention"
-_LONGEST = 100
 _DECIMALS = 3
 _TONES: dict[Verdict, Tone] = {"pass": "good", "fail": "bad", "skipped": "skipped"}
 _SHORT = {

@@ -42,7 +42,6 @@ from attnviz.inspect.interventions.shown import (
 )
 from attnviz.records import HeadLabel, HeadScores, Tokens
 
-_LONGEST = 100
 _LABEL_ROOM = 19
 _MOST_MAPPED, _MOST_FOLLOWED = 4, 4
 

@@ -39,7 +39,6 @@ from attnviz.inspect.interventions.shown import (
 )
 from attnviz.records import Tokens
 
-_LONGEST = 100
 _GAP = 3
 _PROMPTS, _TABLE = 34, 87
 """The columns that the prompts, and the ranking, take next to the grid."""
