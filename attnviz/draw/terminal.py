@@ -42,7 +42,7 @@ def terminal_block(document: doc.Document, theme: Theme, room: int) -> Block:
 
 def page_reading(document: doc.Document) -> Sequence[doc.Say]:
     """Return the explanation of a page, which is of what a terminal would show of it."""
-    if document.explain is None:
+    if not document.explain:
         return ()
     shown = _stacked(document.whole, Theme(colour=False), _PAGE).plain
     return [*said_about(document.explain, shown)]
@@ -50,7 +50,7 @@ def page_reading(document: doc.Document) -> Sequence[doc.Say]:
 
 def _reading(document: doc.Document, shown: Block, theme: Theme, room: int) -> Block:
     """Return the explanation of what is shown."""
-    if document.explain is None:
+    if not document.explain:
         return Block((), room)
     return _group(doc.Group([*said_about(document.explain, shown.plain, theme.spell)]), theme, room)
 

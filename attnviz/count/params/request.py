@@ -135,7 +135,7 @@ class Serving(Options, panel="Serving it on a card"):
         super().__post_init__()
         if self.gpu:
             check_count("chunk", self.chunk)
-            read_size(self.overhead, "--overhead")
+            read_size(self.overhead, "--overhead", 0)
         elif (self.chunk, self.overhead) != (2048, "1GiB"):
             raise UsageError("--chunk and --overhead say how --gpu counts: give --gpu too")
 
