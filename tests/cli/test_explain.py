@@ -94,6 +94,7 @@ def test_fifteen_lines_about_what_is_shown(run: Any, name: str, tmp_path: Path) 
         screen, said = parted(shown.out)
         assert len(said) + 1 <= LINES
         assert max(map(cell_len, said)) <= 80
+        assert "--ascii" not in more or "".join(said).isascii()
         assert said[-1] == f"More: attnviz docs {arguments[0]}."
         for words in leads(said):
             for word in words:
