@@ -329,11 +329,11 @@ def read_budget(typed: str) -> Budget:
     return Budget(count=int(match[1]))
 
 
-def read_size(typed: str, option: str = "--max-memory") -> int:
+def read_size(typed: str, option: str = "--max-memory", least: int = 1) -> int:
     """Return the bytes of ``2GB`` (10⁹ each), ``512MiB`` (2²⁰ each) or ``64B``.
 
-    option: its name for the message. Raises UsageError for anything else, also for a bare number,
-    which could mean any unit.
+    option: its name for the message. least: the fewest bytes, 0 or 1. Raises UsageError for
+    anything else, also for a bare number, which could mean any unit.
     """
     from fractions import Fraction  # with decimal; few commands read sizes
 
@@ -345,6 +345,6 @@ def read_size(typed: str, option: str = "--max-memory") -> int:
             f"cannot read {option} {typed!r}: expected a size with its unit, such as {instead}"
         )
     size = int(Fraction(match[1]) * _BYTES[match[2] or ""])
-    if size == 0:
+    if size < least:
         raise UsageError(f"{option} {typed.strip()} leaves no room: expected a size such as 24GB")
     return size

@@ -34,7 +34,7 @@ class _Model(shared.SeededModel):
     seed: int = option("N", "Random seed (weights, resampling, bootstrap, control).", 0, min=0)
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--head --by-token --texts --mode --budget --together")
 def ablate(
     texts: shared.TextOrTexts,
     request: AblateRequest,

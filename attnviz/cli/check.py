@@ -59,7 +59,7 @@ class _Junit(Options, panel="Output"):
     junit: Path | None = option("FILE", "Write JUnit XML, a test case a rule.")
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--init --update --junit --device")
 def check(
     file: _File,
     request: CheckRequest,

@@ -72,7 +72,7 @@ class _Request(DiffRequest):
     seed: int = option("N", "Random seed (weights, random tokens, bootstrap).", 0, min=0)
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--texts --importance --match --dtype-b --top")
 def diff(
     sides: _Sides,
     texts: _Texts,

@@ -54,7 +54,7 @@ class _Page(Options):
     )
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--color")
 def docs(page: _Page) -> None:
     """Read the manual: a page for each command, and how everything is measured."""
     known = topics()

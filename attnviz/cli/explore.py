@@ -75,7 +75,7 @@ class _Screen(Options, panel="Screen"):
     ascii: bool = flag("Draw with ASCII only.")
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--with --head --layer --file")
 def explore(
     opened: _Opened,
     shown: options.HeadChoice,
@@ -92,6 +92,7 @@ def explore(
     groups: tuple[Options, ...] = (kinds, truncation, known, model, own, loading)
     typed = tuple(word for group in groups for word in group.typed())
     _require_terminal(opened, (*shown.typed(), *typed, *counted.typed(), *screen.typed()))
+    from attnviz.cli.default_model import blamed
     from attnviz.cli.progress import loading as loads
     from attnviz.cli.terminal import messages, text_console
     from attnviz.draw.theme import Theme
@@ -115,7 +116,7 @@ def explore(
 
     def live(name: str, text: str) -> LiveSession:
         options = shared.load_options(name, loading, model.seed, own)
-        with loads(name, messages(False)) as progress:
+        with blamed(name), loads(name, messages(False)) as progress:
             return open_session(name, replace(options, progress=progress), choice, text)
 
     second: SideSource | None = None

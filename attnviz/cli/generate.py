@@ -24,7 +24,7 @@ EXAMPLES = """
 
 attnviz generate "The cat sat on the mat because"
 
-attnviz generate "When Nancy met John, nobody knew why Nancy met" --head L1H2 --tokens 12
+attnviz generate "Nancy met John, and then Nancy" --head L1H2 --tokens 12
 
 attnviz generate "Once upon a time" --temperature 0.8 --top-p 0.9 --seed 3 --save run.jsonl
 
@@ -53,7 +53,7 @@ class _Output(shared.Output):
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .jsonl")
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--tokens --temperature --seed --head --ablate")
 def generate(
     prompt: _Prompt,
     request: GenerateRequest,

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import typer
 from typer.core import TyperCommand
 
+from attnviz.cli.help import WHOLE, short_help
 from attnviz.errors import UsageError
 from attnviz.options import Declared, options_of, typed_name
 from attnviz.texts import as_utf8
@@ -81,12 +82,26 @@ def _is_plain(value: Any, kind: Any) -> bool:
 
 
 class OptionsOnce(TyperCommand):
-    """A command that refuses a repeated option if only one of its values would count."""
+    """A command that refuses a repeated option if only one of its values would count.
+
+    often: its options that people use, which ``-h`` shows; ``--help`` shows all.
+    """
+
+    often: tuple[str, ...] = ()
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return with_plain_values(super().get_params(ctx))
+        *others, asking = with_plain_values(super().get_params(ctx))
+        asking.help = "Show all options and exit; -h: those that people use."
+        return [*others, asking]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        if ctx.meta[WHOLE]:
+            super().format_help(ctx, formatter)
+        else:
+            formatter.write(short_help(self, self.often))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[WHOLE] = "--help" in args
         _, _, given = self.make_parser(ctx).parse_args(list(args))
         for one in given:
             flag = getattr(one, "is_flag", True)
@@ -96,17 +111,19 @@ class OptionsOnce(TyperCommand):
 
 
 def command(
-    examples: str, cls: type[TyperCommand] = OptionsOnce
+    examples: str, often: str = "", cls: type[OptionsOnce] = OptionsOnce
 ) -> Callable[[Callable[..., None]], typer.Typer]:
     """Return a decorator that makes a Typer command of a function of groups.
 
-    examples: the end of the command's help.
+    examples: the end of the command's help; the first two are those of ``-h``.
+    often: the options of the command that ``-h`` shows, next to those that all commands share.
     A later group's field replaces an earlier one of the same name, in the help as well.
     """
 
     def built(call: Callable[..., None]) -> typer.Typer:
+        chosen = type(cls.__name__, (cls,), {"often": tuple(often.split())})
         app = typer.Typer(add_completion=False, rich_markup_mode="rich", context_settings=SETTINGS)
-        app.command(epilog=examples, cls=cls)(_spread(call))
+        app.command(epilog=examples, cls=chosen)(_spread(call))
         return app
 
     return built

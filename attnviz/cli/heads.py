@@ -24,7 +24,7 @@ EXAMPLES = """
 
 attnviz heads "The cat sat on the mat because it was tired."
 
-attnviz heads "When Mary and John went out, John gave Mary a book." --head L1H0 --values
+attnviz heads "Mary met John, and John met Mary." --head L1H0 --values
 
 attnviz heads "The animal didn't cross the street because it was tired." --pair it animal
 
@@ -60,7 +60,7 @@ class HeadsOutput(shared.Output):
     save: tuple[Path, ...] = shared.saved(f"{EVERY} .npz .safetensors")
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--head --layer --token --pair --values --file")
 def heads(
     text: shared.Text,
     request: HeadsRequest,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from attnviz.cli.default_model import blamed, default_model
 from attnviz.cli.terminal import ColourChoice
 from attnviz.draw.report import EVERY, SCREEN_ENDING
 from attnviz.errors import AttnvizError
@@ -83,14 +85,20 @@ class TextOrTexts(Text):
 class ModelName(Options, panel="Model"):
     """The model to inspect."""
 
-    model: str = option(
+    named: str | None = option(
         "NAME",
-        "tiny (bundled), mha (the library's own attention, random weights), a directory, a Hugging "
-        "Face id, or a named shape such as configs/gpt2 (random weights).",
-        "tiny",
+        "tiny (bundled, default), mha (the library's own attention, random weights), a directory, "
+        "a Hugging Face id, or a named shape such as configs/gpt2 (random weights); attnviz use "
+        "keeps another default.",
+        name="--model",
         short="-m",
         autocompletion=complete_model,
     )
+
+    @cached_property
+    def model(self) -> str:
+        """Return the name that was typed, or that of the default."""
+        return default_model() if self.named is None else self.named
 
 
 @dataclass(frozen=True)
@@ -157,7 +165,7 @@ class Output(Options, panel="Output"):
     full: bool | None = option(
         "", "Everything, however tall (default: in a pipe, in files).", name="--full/--no-full"
     )
-    explain: bool = flag("Everything, and how to read it.")
+    explain: bool = flag("Below the screen, how to read what is on it.")
     quiet: bool = flag("No progress, notices or hints.", short="-q")
 
     @property
@@ -169,7 +177,7 @@ class Output(Options, panel="Output"):
     @property
     def whole(self) -> bool:
         """Return whether everything is shown, not only a first screen that fits the terminal."""
-        return self.explain or (not sys.stdout.isatty() if self.full is None else self.full)
+        return not sys.stdout.isatty() if self.full is None else self.full
 
     @property
     def drawn(self) -> bool:
@@ -189,5 +197,6 @@ def load_options(
 
     shape = own.shape if own is not None else {}
     options = LoadOptions(**vars(loading), seed=seed, **shape)
-    refuse_ignored(name, options, (*shape, *shaping))
+    with blamed(name):
+        refuse_ignored(name, options, (*shape, *shaping))
     return options

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from attnviz.cli.default_model import DefaultName, blamed
 from attnviz.cli.options import Output
 from attnviz.cli.terminal import messages, open_console, printing
 from attnviz.draw.labels import visible
@@ -34,11 +35,20 @@ class Outlet:
 
     output: Output
     console: Console | None
+    _taken: list[str] = field(default_factory=list)
+    """The names of the models that were loaded."""
 
     @cached_property
     def notices(self) -> Console:
         """Return the console for notices next to the result."""
         return messages(self.output.quiet or self.output.json)
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[None]:
+        """Say of an error in the block, and below the result, where the model's name comes from."""
+        self._taken.append(name)
+        with blamed(name):
+            yield
 
     @contextmanager
     def opened(self, name: str, options: LoadOptions) -> Iterator[Model]:
@@ -47,7 +57,9 @@ class Outlet:
         from attnviz.models.resolve import load
 
         with loading(name, self.notices) as progress:
-            yield load(name, replace(options, progress=progress))
+            with self.of(name):
+                loaded = load(name, replace(options, progress=progress))
+            yield loaded
 
     def advancing(self, what: str, long: bool = False) -> AbstractContextManager[Watch]:
         """Return a progress bar named ``what``; with ``long``, shown with ``--json`` too."""
@@ -60,7 +72,7 @@ class Outlet:
         """Show a spinner; yield loading options that also show downloads."""
         from attnviz.cli.progress import loading
 
-        with loading(name, self.notices) as progress:
+        with self.of(name), loading(name, self.notices) as progress:
             yield replace(options, progress=progress)
 
     def load(self, name: str, options: LoadOptions) -> Model:
@@ -90,8 +102,7 @@ class Outlet:
         The files come first, as a reader of standard output may leave or stop reading.
         Raises LoadError if something cannot be written.
         """
-        drawn = partial(report.document, explain=self.output.explain, hints=not self.output.quiet)
-        document = cache(drawn)  # made once for all outputs, and only if drawn
+        document = cache(partial(self._document, report))  # made once, and only if drawn
         failed: AttnvizError | None = None
         saved = []
         for path in self.output.save:
@@ -111,6 +122,18 @@ class Outlet:
                 self.notices.print(f"saved {visible(str(path))}", soft_wrap=True)
             if failed is not None:
                 raise failed
+
+    def _document(self, report: Report) -> Document:
+        """Return what is drawn; the first hint says where a model comes from that was not typed."""
+        from attnviz.draw.document import Facts
+
+        hints = not self.output.quiet
+        made = report.document(explain=self.output.explain, hints=hints)
+        sources = {name.source for name in self._taken if isinstance(name, DefaultName)}
+        if not sources or not hints:
+            return made
+        named = Facts([(f"model of {' and '.join(sources)}", False)], tone="faint")
+        return made._replace(hints=[named, *made.hints])
 
     def _save(self, report: Report, document: Callable[[], Document], path: Path) -> None:
         from attnviz.draw.files import save

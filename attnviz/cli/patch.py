@@ -23,7 +23,7 @@ attnviz patch --pairs pairs.jsonl --together L1H0,L1H2 --fdr --save effects.csv
 """
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--by-token --head --pairs --together --top")
 def patch(
     request: PatchRequest, model: shared.SeededModel, loading: shared.Loading, output: shared.Output
 ) -> None:

@@ -19,7 +19,7 @@ attnviz path L1H2 --into value --pairs pairs.jsonl --save listeners.csv
 """
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--into --pairs --top --index-base")
 def path(
     request: PathRequest, model: shared.SeededModel, loading: shared.Loading, output: shared.Output
 ) -> None:

@@ -43,7 +43,7 @@ class _Model(shared.SeededModel):
     seed: int = option("N", "Random seed (weights, random tokens, control).", 0, min=0)
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--watch --stats --probe --control --top")
 def patterns(
     text: shared.Text,
     request: _Request,

@@ -23,7 +23,7 @@ attnviz prune --model openai-community/gpt2 --fraction 0.2 --method gradient
 """
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--fraction --heads --until-loss --out --texts")
 def prune(
     texts: shared.TextOrTexts,
     request: PruneRequest,

@@ -54,7 +54,7 @@ class _Examined(Options, panel="Model"):
     seed: int = option("N", "Random seed (weights, inputs).", 0, min=0)
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--steps --d-model --heads --dtype")
 def verify(
     text: _ModelText,
     request: VerifyRequest,

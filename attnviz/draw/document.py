@@ -65,6 +65,26 @@ class Say(NamedTuple):
     longest: int = 0
 
 
+class Term(NamedTuple):
+    """What words of a screen mean; they are other forms of one thing."""
+
+    words: Sequence[str]
+    meaning: str
+
+
+class Explanation(NamedTuple):
+    """What is said below a screen for someone new to it.
+
+    page: of the manual, whose words are explained if they are on the screen.
+    measured: on what the numbers were measured, in a sentence.
+    terms: further words, after those of the page.
+    """
+
+    page: str
+    measured: str
+    terms: Sequence[Term] = ()
+
+
 # Tables --------------------------------------------------------------------------------------
 
 
@@ -410,7 +430,7 @@ class Document(NamedTuple):
     name: str
     title: str
     groups: Sequence[Group]
-    explain: Sequence[Part] = ()
+    explain: Explanation | None = None
     hints: Sequence[Part] = ()
     heading: Words = ()
     quoted: str = ""

@@ -66,9 +66,11 @@ def document_html(document: doc.Document, palette: str) -> Iterator[str]:
     for group in document.groups:
         yield from _group(group, palette, names)
     if document.explain:
+        from attnviz.draw.terminal import page_reading
+
         yield "<h2>How to read this</h2>"
-    for part in document.explain:
-        yield from _part(part, palette, names)
+        for part in page_reading(document):
+            yield from _part(part, palette, names)
     yield "</body>\n</html>"
 
 

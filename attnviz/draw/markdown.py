@@ -23,8 +23,11 @@ def document_markdown(document: doc.Document) -> Iterator[str]:
         yield f"**{_safe(document.finding)}**\n"
     for group in document.groups:
         yield from _group(group)
-    for part in document.explain:
-        yield from _part(part)
+    if document.explain:
+        from attnviz.draw.terminal import page_reading
+
+        for part in page_reading(document):
+            yield from _part(part)
 
 
 def part_markdown(part: doc.Part) -> str:

@@ -20,6 +20,7 @@ from attnviz.draw.blocks import (
     widest,
 )
 from attnviz.draw.curve import plot_block
+from attnviz.draw.explanation import said_about
 from attnviz.draw.grid import full_width, grid_block
 from attnviz.draw.histogram import histogram_blocks
 from attnviz.draw.labels import at_blanks, fit, short_name, visible, width
@@ -29,12 +30,29 @@ from attnviz.draw.theme import Theme
 
 _LEAST_QUOTE = 8
 _EVERYTHING = "--full: everything"
+_PAGE = 100  # the columns of what stands for a page
 
 
 def terminal_block(document: doc.Document, theme: Theme, room: int) -> Block:
     """Return the whole document in ``room`` columns."""
-    groups = [*document.whole, doc.Group(document.explain), doc.Group(document.hints)]
-    return trimmed(_stacked(groups, theme, room))
+    shown = _stacked(document.whole, theme, room)
+    below = (_reading(document, shown, theme, room), _group(doc.Group(document.hints), theme, room))
+    return trimmed(stack((block for block in (shown, *below) if block.lines), 1))
+
+
+def page_reading(document: doc.Document) -> Sequence[doc.Say]:
+    """Return the explanation of a page, which is of what a terminal would show of it."""
+    if not document.explain:
+        return ()
+    shown = _stacked(document.whole, Theme(colour=False), _PAGE).plain
+    return [*said_about(document.explain, shown)]
+
+
+def _reading(document: doc.Document, shown: Block, theme: Theme, room: int) -> Block:
+    """Return the explanation of what is shown."""
+    if not document.explain:
+        return Block((), room)
+    return _group(doc.Group([*said_about(document.explain, shown.plain, theme.spell)]), theme, room)
 
 
 def _stacked(groups: Sequence[doc.Group], theme: Theme, room: int, gap: int = 1) -> Block:
@@ -46,7 +64,10 @@ def _stacked(groups: Sequence[doc.Group], theme: Theme, room: int, gap: int = 1)
 
 
 def first_screen(document: doc.Document, theme: Theme, room: int, lines: int) -> Block:
-    """Return what was measured, the finding, what fits into ``lines``, and last the next steps."""
+    """Return what was measured, the finding, what fits into ``lines``, and last the next steps.
+
+    An explanation, if there is one, stands below these lines.
+    """
     if document.first is None:
         return terminal_block(document, theme, room)
     steps, said = _steps(document, theme, room), _finding(document, theme, room)
@@ -56,7 +77,9 @@ def first_screen(document: doc.Document, theme: Theme, room: int, lines: int) ->
     top = Block((_heading(document, theme, room), *said), room)
     left = lines - len(top.lines) - (2 if steps.lines else 0) - 1
     shown = _fitted(document.first(room, left), theme, room, left)
-    return trimmed(stack(block for block in (top, shown, steps) if block.lines))
+    screen = stack(block for block in (top, shown, steps) if block.lines)
+    reading = _reading(document, screen, theme, room)
+    return trimmed(stack(block for block in (screen, reading) if block.lines))
 
 
 def _heading(document: doc.Document, theme: Theme, room: int) -> Line:

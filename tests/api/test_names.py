@@ -85,8 +85,8 @@ def test_types_are_declared_for_every_name() -> None:
 
 
 def test_every_command_has_its_function() -> None:
-    """A page of the manual is read, and an app is used: neither makes a report."""
-    assert set(COMMANDS) - {"docs", "explore"} <= set(attnviz.__all__)
+    """A page is read, an app is used, a default is kept: none of them makes a report."""
+    assert set(COMMANDS) - {"docs", "explore", "use"} <= set(attnviz.__all__)
 
 
 def test_a_wrong_argument_is_a_value_error() -> None:

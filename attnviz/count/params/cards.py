@@ -63,7 +63,7 @@ def find_cards(typed: Sequence[str]) -> tuple[Gpu, ...]:
     """
     cards = all_cards()
     found: dict[str, Gpu] = {}
-    for name in ",".join(typed).split(","):
+    for name in ",".join(typed).strip(", ").split(","):
         wanted = _plain(name)
         named = [
             card for card in cards if wanted in ("all", *map(_plain, (card.name, *card.aliases)))

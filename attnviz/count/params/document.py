@@ -52,6 +52,7 @@ from attnviz.draw.document import (
     Beside,
     Column,
     Document,
+    Explanation,
     Facts,
     First,
     Group,
@@ -84,7 +85,7 @@ class _Content(NamedTuple):
     heading: Sequence[str]
     finding: str
     first: First
-    explanation: Sequence[str] = ()
+    explanation: Explanation = Explanation("params", "counted exactly, by building the model.")
 
 
 def params_document(
@@ -115,7 +116,7 @@ def params_document(
             *(table if isinstance(table, Group) else Group([table]) for table in content.tables),
             Group([Say(text) for text in content.sentences]),
         ],
-        [Say(text) for text in content.explanation] if explain else (),
+        content.explanation if explain else None,
         [Facts([(hint, False) for hint in advice], tone="faint")] if advice else (),
         heading=[(word, not place) for place, word in enumerate(content.heading)],
         finding=content.finding,
@@ -201,12 +202,10 @@ def _on_cards(content: _Content, counted: CountedCases, view: ParamsRequest) -> 
         more = content.first(columns, rest) if rest >= _LEAST_BELOW else []
         return [Group([cards, *said]), *(group._replace(yields=1) for group in more)]
 
-    explained = serving_table.card_explanation(cases[0].cost, cases[0].gpus[0])
     return content._replace(
         tables=[Group([cards, *notes]), *content.tables],
         finding=serving_table.card_finding(cases),
         first=first,
-        explanation=[*explained, *content.explanation],
     )
 
 
@@ -266,7 +265,7 @@ def _compared(counted: CountedCases, costs: Sequence[CostReport]) -> _Content:
             Group([compared_table(options, cases, brief or metrics, True)]),
             Group([Say(text) for text in reasons]),
         ],
-        explanation=explanation(costs[0]),
+        explanation=explanation(*costs),
     )
 
 
@@ -287,5 +286,5 @@ def _side_by_side(cases: Sequence[Case], costs: Sequence[CostReport]) -> _Conten
         first=lambda columns, lines: [
             Group([full if len(full.rows) < lines else model_table(cases), *map(Note, note)])
         ],
-        explanation=explanation(costs[0]),
+        explanation=explanation(*costs),
     )

@@ -64,7 +64,7 @@ def params(models: Sequence[NamedModel], request: ParamsRequest) -> ParamsReport
     from attnviz.count.params.counting.serving import fit_cards
 
     cards = find_cards(request.gpu)
-    counted, overhead = count(models, request), read_size(request.overhead, "--overhead")
+    counted, overhead = count(models, request), read_size(request.overhead, "--overhead", 0)
     cases = tuple(
         case._replace(gpus=fit_cards(case.cost, cards, chunk=request.chunk, overhead=overhead))
         if case.cost is not None

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from attnviz.count.params.cases import Case
 from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.counting.serving import CardFit
-from attnviz.count.params.words import beyond, bytes_text, count, run_words
+from attnviz.count.params.words import beyond, bytes_text, count
 from attnviz.draw.document import Column, Note, Part, Row, Table
-from attnviz.draw.numbers import counted
 
 _MOST_NAMED = 4
 _MOST_CASES = 6
@@ -164,19 +163,3 @@ def _cautions(costs: Sequence[CostReport], gpus: Sequence[CardFit]) -> Iterator[
     lacking = [fit.card.name for fit in gpus if "bfloat16" not in fit.card.flops]
     if lacking and any(cost.dtype == "bfloat16" for cost in costs):
         yield f"{', '.join(lacking)}: no bfloat16, taken as float16."
-
-
-def card_explanation(cost: CostReport, fit: CardFit) -> tuple[str, ...]:
-    """Return how the table of cards is counted, in plain words."""
-    return (
-        "cards: one fits if its memory holds weights, cache, activations, logits and overhead of "
-        f"{run_words(cost)}. A vendor's 80 GB are 80 GiB = 85.9 GB, less what driver and ECC take.",
-        "max batch, max tokens: the most sequences of this length, and the longest of these "
-        "sequences, that still fit.",
-        f"activations: one layer's numbers for the {counted(fit.need.step, 'token')} that pass at "
-        "once (--chunk), without attention weights.",
-        "tok/s ≤, each ≤: a step writes one token of each sequence. It takes at least its bytes "
-        "(weights, of experts those that even routing uses, and cache) / bandwidth, and its "
-        "operations / rate. Real programs are slower, as kernels and sampling take time.",
-        "prefill ≥: the operations of all prompts / rate, without sparsity.",
-    )

@@ -14,6 +14,7 @@ from attnviz.count.params.counting.cost import CostReport
 from attnviz.count.params.counting.parameters import GroupCount
 from attnviz.count.params.parts import attention_only, main_attention, main_group
 from attnviz.count.params.specs import AttentionSpec, ExpertsSpec
+from attnviz.draw.document import Explanation
 from attnviz.draw.numbers import counted
 
 _SIZES = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
@@ -302,33 +303,8 @@ def _tied(cost: CostReport) -> Iterator[str]:
         )
 
 
-_RUNNING = (
-    "KV cache: while a model writes, the keys and values of all earlier tokens are kept, so that "
-    "they are not computed again. It grows with the length; fewer key/value heads make it smaller.",
-    "FLOP: a floating-point operation; a multiplication with its addition (1 MAC) is two. "
-    "Projections cost the same for every token; attention compares each token with every other "
-    "one, so twice the length costs four times as much. A causal model attends to earlier tokens "
-    "only, half of the n² pairs.",
-    "attention weights: one number for each head and pair of tokens. FlashAttention and its kin "
-    "never hold them; to see them, as with attnviz heads, they are materialised.",
-    "units: GB is 1,000,000,000 bytes, M a million, B (or G) a thousand millions.",
-)
-"""Explains what running costs."""
-
-
-def explanation(cost: CostReport) -> tuple[str, ...]:
-    """Return what each section counts, in plain words."""
-    spec = main_attention(cost).spec
-    width = count(spec.d_model)
-    return (
-        "How to read this: a parameter is one learned number. A share says how much of all "
-        "parameters a line holds; indented lines are parts of the line above. Of compared values a "
-        "column with a star changes from row to row; × 2 is twice as much and ÷ 2 half.",
-        f"query, key, value: three matrices turn each token's {width} numbers into what it asks "
-        f"for, what it is found by, and what it passes on. Each head owns {count(spec.head_dim)} "
-        "columns of them.",
-        f"output: one matrix mixes the results of all heads back into {width} numbers a token.",
-        "MLP (feed-forward): the part of a layer that works on each token alone; in most models it "
-        "holds more parameters than attention.",
-        *_RUNNING,
-    )
+def explanation(*costs: CostReport) -> Explanation:
+    """Return for what the numbers were counted."""
+    words = {f", for {run_words(cost)} ({dtype_words(cost)})" for cost in costs}
+    counted_for = words.pop() if len(words) == 1 else ""
+    return Explanation("params", f"nothing was run: counted exactly from the shape{counted_for}.")

@@ -9,7 +9,6 @@ from attnviz.draw.provenance import model_words, notes_group
 from attnviz.draw.theme import Tone
 from attnviz.inspect.check.records import CheckReport, Outcome
 from attnviz.inspect.check.words import (
-    EXPLANATION,
     bound_text,
     finding,
     heading,
@@ -56,7 +55,7 @@ def check_document(
             doc.Group([rule_table(report)]),
             doc.Group(beyond),
         ],
-        explain=[doc.Say(text, 100) for text in EXPLANATION] if explain else (),
+        explain=doc.Explanation("check", "each line is a rule of the file.") if explain else None,
         hints=[doc.Facts([(hint, False) for hint in advice], tone="faint")] if advice else (),
         heading=heading(report),
         quoted="",

@@ -21,21 +21,6 @@ from attnviz.measures.registry import said_name
 _NAMED, _NAME = 2, 40
 """How many rules the finding names, and the columns of a name."""
 
-EXPLANATION = (
-    "How to read this: each line is a rule of the file: ✓ it holds, ✗ it does not, ! a warning "
-    "that does not hold. The exit code is 6 where a rule fails, 0 where none does; a warning "
-    "changes neither.",
-    "score: of one head, as attnviz patterns measures it. heads labelled: how many heads "
-    "patterns gives that label.",
-    "measured on: probes, the texts of attnviz patterns; texts, the built-in ones; baseline, the "
-    "same texts now and when the baseline was saved, 23 of 24 for a rule about that many heads.",
-    "js_divergence: of each head's attention by distance (sink, 0, 1, 2, 3–4, 5–8, 9–16, further), "
-    "now and in the baseline; bits, 0 to 1. It is at most the divergence of whole rows that "
-    "attnviz diff measures. The value is that of the worst head within the share that the rule "
-    "asks for.",
-    "limits: a rule that holds says that one number lies within its bound on these texts, no more.",
-)
-
 
 def on_github() -> bool:
     """Return whether this runs in GitHub Actions."""

@@ -36,7 +36,6 @@ _CELL = 6
 """Columns of a cell with a number."""
 
 _LEAD = 7
-_LONGEST = 100
 _BARS = "the larger"
 """What the bars show: the larger of the columns JS and output, by which heads are ranked."""
 
@@ -71,7 +70,7 @@ def diff_document(
             doc.Group(example_maps(report, report.example) if report.example else []),
             doc.Group(every, full=True),
         ],
-        explain=[doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        explain=explanation(report) if explain else None,
         hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=heading(report),
         quoted="",

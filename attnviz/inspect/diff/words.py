@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from attnviz.draw.document import Explanation
 from attnviz.draw.labels import short_name
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import shape_words, share
@@ -240,34 +241,9 @@ def _model(info: ModelInfo) -> str:
     return f"{info.name}{revision}, {info.weights} weights, {info.dtype}, {shape_words(info)}"
 
 
-def explanation(report: DiffReport) -> Iterator[str]:
-    """Yield the paragraphs that explain the output to a newcomer."""
-    yield (
-        "How to read this: both models read the same texts. For each head the rows of its two "
-        "attention maps are compared by the Jensen-Shannon divergence: 0 bits where they are "
-        "equal, 1 bit where they share no key; the mean over queries, then over texts."
-    )
-    yield (
-        "noise floor: any change of any weight changes every head a little, so that "
-        "being different says nothing. Each is also run against itself in other numbers; a "
-        "head counts as changed only where the interval of its divergence lies above twice the "
-        "largest that rounding gives any head."
-    )
-    yield (
-        "output: cosine distance (1 - cosine) between what the head puts out for each token, "
-        "before the output projection. The cosine is taken, not CKA, which needs far more tokens "
-        "than a few texts have; it is blind to length, and means nothing where a model was rotated."
-    )
-    yield (
-        "later layers: a head reads what earlier ones wrote. A change of one head shows in most "
-        "heads of later layers; the earliest is where to look for the cause."
-    )
-    yield (
-        "KL and same top: how far the predictions of the next token are apart, and how often the "
-        "likeliest token is the same, each ± its standard error over positions."
-    )
-    if report.importance:
-        yield (
-            "loss increase: what ablating the head adds to the loss, in A and in B; a head that "
-            "attends as before may have become needless, or needed."
-        )
+def explanation(report: DiffReport) -> Explanation:
+    """Return on what the two sides were compared."""
+    if report.saved:
+        return Explanation("diff", "scores that A saved are compared with those of B, of today.")
+    size = f"{counted(report.texts, 'text')}, {report.tokens:,} tokens"
+    return Explanation("diff", f"measured with both models on the same texts: {size}.")

@@ -46,22 +46,6 @@ _STEPS, _SOURCE = 46, 24
 _OTHERS = 12
 """The lines that a long text leaves to the heads and the steps."""
 
-_EXPLANATION = (
-    "How to read this: the model reads the prompt and writes one token after another; each time "
-    "the last token (the query) attends to the tokens before it, and what the heads gather there "
-    "goes into the next token's probabilities.",
-    "shade: the largest weight that the named head gave a token in any step, on the scale of the "
-    "maps; the attention sink has none. A late token had fewer steps to be attended to.",
-    "query: the last token that was read, whose weights stand beside it; wrote: the token that the "
-    "model put behind it. sink: the weight on the attention sink, which is left out of the rest.",
-    "p: the probability of the token that was written, under the model, before temperature, top-k "
-    "and top-p change it (Holtzman et al. 2020). entropy: of that distribution, in nats.",
-    "head: its label and score as the model's card or attnviz patterns gives them, or, faint, the "
-    "measure that gained most over uniform attention on these steps, which only describes them. "
-    "“over the steps” stands before the mean of a measure while the model wrote.",
-    "limits: where a head attends is not what it does. attnviz ablate and --ablate measure that.",
-)
-
 
 def run_document(
     report: GenerateReport, *, explain: bool = False, hints: bool = False
@@ -88,7 +72,13 @@ def run_document(
             doc.Group([_steps(report)]),
             doc.Group([_maps(report)]),
         ],
-        [doc.Say(line, 100) for line in _EXPLANATION] if explain else (),
+        doc.Explanation(
+            "generate",
+            "measured on this prompt alone, the weights of the last token at each of "
+            f"{counted(len(run.steps), 'step')}.",
+        )
+        if explain
+        else None,
         [doc.Facts([(step, False) for step in next_steps], tone="faint")] if hints else (),
         heading=[*named(info), *((word, False) for word in _how(run))],
         quoted="" if in_prompt else run.text,

@@ -12,11 +12,11 @@ from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import advised, model_words, named, notes_group, share
 from attnviz.inspect.head.records import HeadCard, Hurt
 from attnviz.inspect.head.words import (
-    EXPLANATION,
     around,
     clear_sources,
     finding,
     link_words,
+    measured,
     part_lines,
     word_at,
 )
@@ -69,7 +69,7 @@ def card_document(card: HeadCard, *, explain: bool = False, hints: bool = False)
         name=f"head {shown}",
         title=f"Head {shown}",
         groups=[doc.Group(_about(card)), *card_groups(card)],
-        explain=[doc.Say(text, 100) for text in EXPLANATION] if explain else (),
+        explain=doc.Explanation("head", measured(card)) if explain else None,
         hints=[doc.Facts([(hint, False) for hint in _hints(card, explain)])] if hints else (),
         heading=[*named(card.model), (card.name, False), *((w, False) for w in _sizes(card))],
         quoted=card.text,

@@ -275,16 +275,15 @@ def around(one: Hurt, longest: int = 60) -> str:
     return cut(token_label(f"{'…' * (first > 0)}{said}{'…' * (last < len(tokens))}"), longest)
 
 
-EXPLANATION = (
-    "label: what the head does on the probes of attnviz patterns; chance is the same score without "
-    "the pattern, 95% its interval over texts or annotated pairs.",
-    "without: the rise of the loss on the texts if the head's output is zero (attnviz ablate); a "
-    "random direction of equal norm is its control. hurts: the tokens with the largest rise: the "
-    "largest of many, so look at the text before you believe one.",
-    "writes: the head's part in the logit of the next token after the text (attnviz why), of one "
-    "prompt. copies: the same over texts of a single token, which show what its values write.",
-    "reads, read by: shares of what differs in queries, keys or values between two prompts that "
-    "come straight from a head (attnviz path), mean and 95% interval over the built-in pairs; "
-    "named is only what lies above the other heads of the layer.",
-    "fires: the head's strongest link of each text, without the sink.",
-)
+def measured(card: HeadCard) -> str:
+    """Return on what the parts of a card were measured, in a sentence."""
+    said = ["map and prediction on this text"]
+    if card.ablation is not None:
+        texts = card.ablation.texts
+        tokens = counted(sum(map(len, texts)), "token")
+        said.append(f"loss over {counted(len(texts), 'text')} ({tokens})")
+    if card.scored is not None:
+        said.append("the label on the probes of attnviz patterns")
+    if card.readers is not None or card.sources:
+        said.append("reads over the built-in pairs of prompts")
+    return f"measured in this run: {', '.join(said)}; seed {card.seed}."

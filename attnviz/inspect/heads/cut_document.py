@@ -30,19 +30,6 @@ _NOTHING = 0.00005
 _ROUNDING = 1e-9
 """A KL below this, in nats, is rounding and is written as 0."""
 
-_EXPLANATION = (
-    "How to read this: an edge is the attention of one word (query) to another (key). In the "
-    "chosen heads its score is set to −∞ before the softmax, so that its weight is zero and the "
-    "rest of the row is rescaled to sum to one (attention knockout, Geva et al. 2023).",
-    "KL: how far the prediction moves from the one of the whole model, in nats; 0 is no change.",
-    "weight: what the heads give the edge before it is cut; of a split word the sum over its "
-    "tokens as keys and the mean over its tokens as queries. A large weight may carry nothing.",
-    "alone: the edge cut in one head and in no other. What two heads carry both may show in "
-    "neither, and their effects need not add up.",
-    "limits: what the query learnt of the key in other ways, through tokens between them, stays. "
-    "One edge of one text is an anecdote.",
-)
-
 
 def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False) -> doc.Document:
     """Return the document: the edge cut in the chosen heads together, then in each alone."""
@@ -74,7 +61,13 @@ def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False
             doc.Group([_alone(found)]),
             doc.Group([_text(found)]),
         ],
-        [doc.Say(line, 100) for line in _EXPLANATION] if explain else (),
+        doc.Explanation(
+            "heads",
+            f"measured over this text alone ({len(found.queries)} tokens), in one pass as it is "
+            "and one for each cut.",
+        )
+        if explain
+        else None,
         [doc.Facts([(step, False) for step in next_steps], tone="faint")] if hints else (),
         heading=[*named(info), (f"attention knockout in {_where(found)}", False)],
         quoted=found.text,

@@ -35,7 +35,6 @@ from attnviz.measures.registry import said_name
 from attnviz.records import HeadScores, HeadsRecord
 
 _SCALE = doc.WEIGHTS._replace(after="√ scale; rows attend to columns")
-_LONGEST = 100
 _SMALL, _SMALL_ROWS = (8, 16), 12
 _FEW_HEADS, _FEW_QUERIES = 8, 16
 _LINKS, _DISTINCTIVE = 20, 3
@@ -69,7 +68,7 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
         name=name,
         title=name[:1].upper() + name[1:],
         groups=groups,
-        explain=[doc.Say(text, _LONGEST) for text in explanation(found)] if view.explain else (),
+        explain=explanation(found) if view.explain else None,
         hints=[doc.Facts(_hints(found, view), tone="faint")] if view.hints else (),
         heading=heading(found, _changed(found.first), [*shared, *_left_out(found.first)]),
         quoted=found.first.text,

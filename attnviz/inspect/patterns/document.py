@@ -15,13 +15,13 @@ from attnviz.inspect.patterns.records import Example, PatternReport, PatternScor
 from attnviz.inspect.patterns.words import (
     NOT_MEASURED,
     behind,
+    explanation,
     finding,
     found_labels,
     gaps,
     interval,
     plain,
     provenance_words,
-    reading,
     score,
     share_of_texts,
     short,
@@ -62,9 +62,7 @@ def patterns_document(
         f"patterns of {model}",
         f"What the heads of {model} do" + (f": {said_name(watch)}" if watch is not None else ""),
         groups,
-        [doc.Say(text, _LONGEST) for text in reading(report, [watch] if watch else report.labels)]
-        if explain
-        else (),
+        explanation(report, [watch] if watch else report.labels) if explain else None,
         [doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=[(model, True), *((words, False) for words in sizes)],
         quoted=report.text,

@@ -18,18 +18,6 @@ _GRID_ONLY, _WIDE, _WIDEST = 60, 110, 165
 """Columns from which on the grid stands next to the curve, the steps below the grid, and the curve
 has all the room that it needs."""
 
-_EXPLANATION = (
-    "How to read this: heads are removed for good, one after another, and the loss (nats per "
-    "token: how badly the text is predicted) is measured after each removal.",
-    "Held out: the order is chosen on one half of the texts and every loss is that of the other "
-    "half, because a head that looks useless on the text it was ranked on often is not elsewhere. "
-    "A limit (--until-loss) is held against the held-out loss as well.",
-    "The curve: where it stays low, the removed heads were not needed. Random orders of as many "
-    "heads, on the same held-out half, say how much of that is due to the ranking.",
-    "Cut or masked: an architecture has one head count for all layers. Where every layer can "
-    "spare equally many heads, they are cut out of the tensors; else zeros switch them off.",
-)
-
 
 def prune_document(
     report: PruneReport, *, explain: bool = False, hints: bool = False
@@ -49,7 +37,7 @@ def prune_document(
         f"pruned heads of {model.name}",
         title,
         groups,
-        [doc.Say(text) for text in _EXPLANATION] if explain else (),
+        doc.Explanation("prune", f"{_halves(report)}, seed {report.seed}.") if explain else None,
         [doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=[
             model_words(model)[0],

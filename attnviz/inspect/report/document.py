@@ -16,11 +16,11 @@ from attnviz.inspect.patterns.document import leaders_table
 from attnviz.inspect.patterns.grids import label_grid
 from attnviz.inspect.report.records import ModelReport
 from attnviz.inspect.report.words import (
-    EXPLANATION,
     caveats,
     cost_of,
     finding,
     left_out,
+    measured,
     model_lines,
 )
 
@@ -43,7 +43,7 @@ def report_document(
         name=f"report on {report.model.name}",
         title=f"Report on {report.model.name}",
         groups=[doc.Group(_about(report)), *_groups(report)],
-        explain=[doc.Say(text, 100) for text in EXPLANATION] if explain else (),
+        explain=doc.Explanation("report", measured(report)) if explain else None,
         hints=[doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
         heading=[*named(report.model), *((word, False) for word in _sizes(report))],
         finding=finding(report),

@@ -160,12 +160,13 @@ def left_out(report: ModelReport) -> str:
     return f"budget: {counted(rest, 'head')} of {len(ablation.gradients):,} not ablated"
 
 
-EXPLANATION = (
-    "shape, size, layers, runs: what attnviz params counts, and what ran here.",
-    "labels: each cell is a head; its word is what it does most clearly on the probes of attnviz "
-    "patterns, with its score. A dot is no label.",
-    "Δ loss: by how much the loss rises on the texts if the head's output is zero (attnviz "
-    "ablate), with its 95% interval over texts; random dir.: a random direction of equal norm.",
-    "The cards are of the heads whose ablation costs most: attnviz head shows one alone, with what "
-    "each line of it means (--explain).",
-)
+def measured(report: ModelReport) -> str:
+    """Return on what the parts of a report were measured, in a sentence."""
+    said = ["the shape counted"]
+    if report.scored is not None:
+        said.append("labels on the probes of attnviz patterns")
+    if report.ablation is not None:
+        texts = report.ablation.texts
+        tokens = counted(sum(map(len, texts)), "token")
+        said.append(f"loss over {counted(len(texts), 'text')} ({tokens})")
+    return f"measured in this run: {', '.join(said)}; seed {report.seed}."

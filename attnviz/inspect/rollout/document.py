@@ -34,21 +34,6 @@ _TALL = 30
 _CHROME = 3
 """The lines of a map's title and of its colour key."""
 
-_EXPLANATION = (
-    "How to read this: a row is an output token, a column an input token, and the cell is the "
-    "share of the output that comes from there; a row sums to one.",
-    "rollout: in each layer half of a token is taken to come from the tokens its heads attend to, "
-    "mean over heads, and half from itself (the residual stream). The layers are multiplied, so "
-    "that what a token has from others counts on through all of them (Abnar & Zuidema 2020).",
-    "last layer: the mean attention weights of the last layer alone. Its keys are positions rather "
-    "than words: every layer below has mixed other tokens into them.",
-    "attention sink: heads with nothing to do attend to the first token or to special tokens. "
-    "Their columns of the result are left out and each row is rescaled to sum to one; --sink keeps "
-    "them.",
-    "limits: rollout knows the attention weights, not the values that they carry; it weights all "
-    "heads equally and ignores the MLPs. It describes flow, and is no evidence of influence.",
-)
-
 
 class _Kept(NamedTuple):
     """Rollout and last layer (query, key) as drawn, NaN if left out; indices of shown tokens."""
@@ -84,7 +69,11 @@ def rollout_document(
             doc.Group([doc.Note(_left_out(found)), maps]),
             doc.Group([_texts(found, kept)]),
         ],
-        [doc.Say(line, 100) for line in _EXPLANATION] if explain else (),
+        doc.Explanation(
+            "rollout", f"measured in one pass over this text alone, {len(found.tokens)} tokens."
+        )
+        if explain
+        else None,
         [doc.Facts([(hint, False) for hint in further[found.keep_sink :]], tone="faint")]
         if hints
         else (),

@@ -64,7 +64,7 @@ def why_document(report: WhyReport, *, explain: bool = False, hints: bool = Fals
         name=f"direct logit attribution in {report.model.name}",
         title=" ".join(report.first.text.split()),
         groups=groups,
-        explain=[doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        explain=explanation(report) if explain else None,
         hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=heading(report),
         quoted="" if report.many else report.first.text,

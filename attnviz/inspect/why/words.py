@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnviz.draw.document import Facts, Part, Quote, Words
+from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.labels import cut, token_label, token_labels
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.provenance import fits_two_lines, known_text, model_words, named, probability
@@ -311,22 +311,11 @@ def caveats(report: WhyReport) -> list[str]:
     return found
 
 
-def explanation(report: WhyReport) -> list[str]:
-    """Return how to read the grid and the ranking."""
-    said = [
-        "How to read this: a transformer adds what its parts write: the token's embedding, each "
-        "attention head, each feed-forward block. The next token's logit is read from that sum, so "
-        "that each part has its exact share of the logit (Elhage et al. 2021).",
-        "Orange writes for the answer, blue against it; without colour the sign says so. MLP: the "
-        "layer's feed-forward block.",
-        "from: the token whose value a head writes most of: weight on it times what its value "
-        "writes towards the answer (the write map, one row of which is the text in colour).",
-    ]
-    if report.labels:
-        said.append("label: what the head does on thousands of tokens, as attnviz patterns says.")
+def explanation(report: WhyReport) -> Explanation:
+    """Return on what the contributions and their base rates were measured."""
+    size = counted(len(report.prompts), "prompt") if report.many else "this prompt alone"
+    base = ""
     if report.controlled:
-        said.append(
-            "A head that copies the answer from the prompt writes less where it stood is another "
-            "token; one that always writes this token writes as much: that is the control."
-        )
-    return said
+        each = counted(len(report.controlled[0].base), "control prompt")
+        base = f", base rates over {each} each, seed {report.seed}"
+    return Explanation("why", f"measured in one pass over {size}{base}.")

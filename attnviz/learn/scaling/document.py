@@ -58,7 +58,7 @@ def scaling_document(
         f"scaling of {name}",
         f"What the scale 1/√d_k does to attention: {name}",
         groups,
-        [doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        explanation(report) if explain else None,
         [doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
         heading=_heading(report),
         quoted=report.text,

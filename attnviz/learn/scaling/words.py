@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from attnviz.draw.document import Explanation
 from attnviz.draw.numbers import counted, percent
 from attnviz.learn.scaling.records import Estimate, ScalingCase, ScalingReport
 
@@ -169,32 +170,15 @@ def bars_legend(report: ScalingReport) -> str:
     )
 
 
-def explanation(report: ScalingReport) -> list[str]:
-    """Return paragraphs that explain the report; each begins with a word and a colon."""
-    last, keys = report.cases[-1], report.keys
-    norms = [side.measures["jacobian_norm"].value for side in (last.plain, last.scaled)]
-    paragraphs = [
-        "How to read this: attention compares a query with every key by the sum of the products "
-        "of their d_k entries (the score), and the softmax turns the scores of a query into "
-        "weights that sum to one. Here the same scores go through the softmax twice: bare, and "
-        "times the scale.",
-        "Variance: a sum of d_k independent products of variance 1 has variance d_k, so bare "
-        "scores grow with the width of a head. Times 1/√d_k they have variance 1 at any width.",
-        "Weights: the softmax is exponential. Scores that lie 20 apart give weights that differ "
-        "by e to the 20th, half a billion: one key gets nearly everything, the others nothing.",
-        "Gradient: the Jacobian of the softmax says how the weights answer to a small change of "
-        "the scores. Where one weight is nearly one it is nearly zero: the choice of the key can "
-        "no longer be learnt from.",
-        f"Beware: the gradient is multiplied with the scale once more: at {report.name(last)} the "
-        f"mean norm {plain(norms[1])} becomes {plain(norms[1] * last.scaled.scale)}, beside "
-        f"{plain(norms[0])} without the scale. What counts is not a small mean, but queries that "
-        "pass next to nothing: the share below 0.01.",
-    ]
+def explanation(report: ScalingReport) -> Explanation:
+    """Return of what the numbers were measured."""
+    measured = (
+        f"measured on random queries and keys, {counted(report.samples, 'sample')} of "
+        f"{report.keys:,} keys, seed {report.seed}; entries are from N(0, 1)."
+    )
     if report.model is not None:
-        return [
-            *paragraphs,
-            "Model: its queries and keys were made with the scale in place, so without it this is "
-            "not how it would have come out of training: it shows what the scale does to them now.",
-        ]
-    uniform = f"every weight is {plain(1 / keys)} and the norm {plain(math.sqrt(keys - 1) / keys)}"
-    return [*paragraphs, f"Uniform attention: over {keys:,} keys {uniform}."]
+        measured = (
+            "measured on a model's queries and keys over one text. They were made with the scale "
+            "in place: without it training would have ended elsewhere."
+        )
+    return Explanation("scaling", measured)

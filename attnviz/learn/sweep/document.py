@@ -50,7 +50,7 @@ def sweep_document(
             doc.Group([_patterns(report)]),
             _details(report),
         ],
-        [doc.Say(text, _LONGEST) for text in _explanation(report)] if explain else (),
+        _explanation(report) if explain else None,
         [doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
         heading=heading,
         quoted="" if text is None else ", ".join(text.files),
@@ -286,28 +286,9 @@ def _cell(score: float, head: str) -> doc.Cell:
     return doc.Cell(min(score, 1.0) ** 0.5, doc.Tint(step), f"{share(score)} {head}".strip())
 
 
-def _explanation(report: SweepReport) -> list[str]:
-    """Return paragraphs that explain the report; each begins with words and a colon."""
-    widths = ", ".join(str(report.d_model // heads) for heads in report.measured)
-    lines = [
-        "How to read this: the same small model is trained again and again; only the number of "
-        f"heads that its width of {report.d_model} is split into changes (head widths {widths}). "
-        "All models have the same number of parameters and start from the same weights, and they "
-        "see the same batches, so that only the heads can make the difference.",
-        "Loss: cross-entropy of the right answer in nats; 0 is certainty. Chance weights all "
-        "answers equally; a loss far below it was learnt.",
-        "Significance: training is repeated from other first weights and other batches (seeds). "
-        "Two numbers of heads are compared seed by seed in a paired t-test; p is multiplied by "
-        "the number of pairs that could have been compared (Bonferroni), and under 0.05 is called "
-        "significant.",
-        "Heads: a head's attention weights sum to one. With two tokens to find, one head must "
-        "split its attention, two heads need not. But more heads are narrower ones; what that "
-        "costs, or does not, is in the table.",
-    ]
-    if report.task.name == "induction":
-        lines.append(
-            "Induction: to predict what followed this letter before, one layer finds for each "
-            "token the letter before it, and the next layer looks for the place where that letter "
-            "stood. Where strands take turns, letters at two distances must be found."
-        )
-    return lines
+def _explanation(report: SweepReport) -> doc.Explanation:
+    return doc.Explanation(
+        "sweep",
+        "measured on one small model, trained with different numbers of heads from the same "
+        f"weights and batches, {counted(len(report.seeds), 'seed')}.",
+    )

@@ -12,8 +12,6 @@ from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted, short_number
 from attnviz.draw.provenance import model_words
 from attnviz.learn.train.records import (
-    CLEARLY,
-    LEAST_STEPS,
     CorpusFacts,
     CurvePoint,
     ModelScores,
@@ -40,24 +38,6 @@ _BEST = (
 )
 """The label of each row, its score, and what the score was measured on."""
 
-_EXPLANATION = (
-    "How to read this: the loss is the cross-entropy of the next token in nats; e to the power "
-    "of it, the perplexity, is the number of equally likely tokens that would be as hard to guess "
-    "among. It falls as the model learns.",
-    "Baselines: uniform weights all tokens of the vocabulary equally; unigram knows only how often "
-    "each stands in the training text. A model needs no attention for either, so that its heads "
-    f"are worth a look only from {1 - CLEARLY:.0%} below the unigram loss, after {LEAST_STEPS} "
-    "steps at least.",
-    "Two losses: training loss is on what is learnt from, validation loss on text that is never "
-    "learnt from. Where the first falls on and the second rises while text is read, the model "
-    "memorises; where only random tokens are read at first, the second rises too.",
-    "Bits per byte: the same loss per byte of text; it compares models with other tokenizers.",
-    "Random tokens: some sequences are random tokens, repeated. Only attention to the first copy "
-    "predicts the second, and heads that do so form: induction heads.",
-    "Heads: a score is the share of a head's attention that goes where the name says; uniform is "
-    "what uniform attention would give. ± is the standard error of a mean over sequences.",
-)
-
 
 def train_document(
     result: TrainReport, *, explain: bool = False, hints: bool = False
@@ -74,7 +54,9 @@ def train_document(
             doc.Group(_heads(result.scores)),
             _every_head(result.scores)._replace(full=True),
         ],
-        [doc.Say(text) for text in _EXPLANATION] if explain else (),
+        doc.Explanation("train", "measured on sequences that are not learnt from.")
+        if explain
+        else None,
         [doc.Facts([(hint, False) for hint in _hints(result)])] if hints else (),
         heading=[
             (result.model.name, True),

@@ -22,7 +22,6 @@ from attnviz.learn.verify.words import (
 )
 
 _OWN_NAME = "the library's own attention"
-_LONGEST = 100
 _DECIMALS = 3
 _TONES: dict[Verdict, Tone] = {"pass": "good", "fail": "bad", "skipped": "skipped"}
 _SHORT = {
@@ -53,7 +52,7 @@ def verification_document(
         f"verification of {about}",
         f"{about}: {verdict}",
         groups,
-        [doc.Say(text, _LONGEST) for text in explanation(found)] if explain else (),
+        explanation(found) if explain else None,
         [doc.Facts([(hint, False) for hint in _hints(found, explain)])] if hints else (),
         heading=heading,
         quoted=found.text or "",

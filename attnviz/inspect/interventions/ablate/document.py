@@ -36,7 +36,6 @@ from attnviz.inspect.interventions.shown import (
 )
 from attnviz.records import HeadLabel, HeadScores, Tokens
 
-_LONGEST = 100
 _LABEL_ROOM = 19
 _MOST_MAPPED, _MOST_FOLLOWED = 4, 4
 
@@ -64,7 +63,7 @@ def ablation_document(
         name=f"ablated heads of {report.model.name}",
         title=" ".join(report.text.split()),
         groups=groups,
-        explain=[doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        explain=explanation(report) if explain else None,
         hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=heading(report),
         quoted=report.text if len(report.texts) == 1 else "",

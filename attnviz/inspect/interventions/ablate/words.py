@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from attnviz.draw.document import Facts, Part, Quote, Words
+from attnviz.draw.document import Explanation, Facts, Part, Quote, Words
 from attnviz.draw.numbers import counted, listed
 from attnviz.draw.provenance import model_words
-from attnviz.engine.effects import METRICS
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
 from attnviz.inspect.interventions.ablate.request import UNITS
 from attnviz.inspect.interventions.means import Mean
@@ -297,36 +296,14 @@ def caveats(report: AblationReport) -> list[str]:
     return found
 
 
-def explanation(report: AblationReport) -> list[str]:
-    """Return how to read the map and the ranking, with this report's own strongest head."""
-    metric = report.ranked_by
-    said = [
-        "How to read this: a head is ablated, the model reads the same text again, and what "
-        "becomes worse is what the head was for. Every number is a difference to the model with "
+def explanation(report: AblationReport) -> Explanation:
+    """Return on what the effects were measured."""
+    many = report.texts_wanted != 1
+    of = counted(len(report.texts), "text") if many else "this text alone"
+    tokens = counted(sum(map(len, report.texts)), "token")
+    seed = f", seed {report.seed}" * many
+    return Explanation(
+        "ablate",
+        f"measured over {of} ({tokens}{seed}); each number is the difference to the model with "
         "every head.",
-        f"{metric.label}: {metric.meaning}.",
-    ]
-    if report.metric == "loss_delta":
-        said.append(
-            "nats/token: the loss is how surprised the model is by each next token. +0.69 nats "
-            "means that tokens have become half as likely, on average."
-        )
-    for best in report.ranking(1).matter:
-        said.append(f"here: without {report.name(best.variant)}, {effect_words(report, best)}.")
-    if report.labels:
-        said.append(
-            "label: what the head does with nothing ablated, as attnviz heads names it, with the "
-            "score of its evidence; “on text” stands beside what only describes this text."
-        )
-    said += [
-        *(f"{METRICS[name].label}: {METRICS[name].meaning}." for name in report.metrics_aside()),
-        "A head that costs nothing alone may still matter: another head can stand in for it. "
-        "--together ablates several at once. And what a text does not need, it cannot show: "
-        "many texts (--texts) separate signal from noise.",
-    ]
-    if report.mode == "zero":
-        said.append(
-            "zero ablation: an output of zero is one that the model has never met; --mode mean "
-            "puts the head's mean in its place, which stays in distribution."
-        )
-    return said
+    )

@@ -40,7 +40,6 @@ from attnviz.inspect.interventions.shown import (
 )
 from attnviz.records import Tokens
 
-_LONGEST = 100
 _GAP = 3
 _PROMPTS, _TABLE = 34, 87
 """The columns that the prompts, and the ranking, take next to the grid."""
@@ -72,7 +71,7 @@ def patch_document(
         name=f"patched activations of {report.model.name}",
         title=" ".join(report.text.split()),
         groups=groups,
-        explain=[doc.Say(text, _LONGEST) for text in explanation(report)] if explain else (),
+        explain=explanation(report) if explain else None,
         hints=[doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=heading(report),
         quoted=report.text if report.pairs_wanted == 1 else "",

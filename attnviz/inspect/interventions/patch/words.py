@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attnviz.draw.document import Facts, Part, Words
+from attnviz.draw.document import Explanation, Facts, Part, Words
 from attnviz.draw.labels import token_label
 from attnviz.draw.numbers import counted, whole_percent
 from attnviz.draw.provenance import model_words
@@ -302,35 +302,7 @@ def caveats(report: PatchReport) -> list[str]:
     return found
 
 
-def explanation(report: PatchReport) -> list[str]:
-    """Return how to read it, with this report's own strongest head."""
-    one, other = ("clean", "corrupt") if report.direction == "denoise" else ("corrupt", "clean")
-    metric = METRICS[report.metric]
-    said = [
-        f"How to read this: both prompts run once. Then the {other} prompt runs again, and at one "
-        f"place it is given what the {one} run had there; all that follows is computed anew "
-        "(activation patching; Vig et al. 2020, Meng et al. 2022, Wang et al. 2022).",
-        f"effect: how far that moves {metric.name} from the {other} run to the {one} run, "
-        f"(M_patched − M_{other}) / (M_{one} − M_{other}): 0 is no effect, 1 all of the "
-        "difference; below 0 it moves away. Over several pairs it is the ratio of both means.",
-    ]
-    for best in report.ranking(1):
-        said.append(f"here: {report.names(best)} has {_value(report, best)}.")
-    if report.control:
-        said.append(
-            "control: much of an effect can come from taking the other prompt's words away, "
-            "whatever is put in their place; only what exceeds the control is about the right "
-            "words."
-        )
-    if report.labels:
-        said.append("label: what the head attends to, as attnviz patterns measures it.")
-    said.append(
-        "denoise shows what is enough to bring the answer back, noise what is needed to keep it; "
-        "the two need not agree. One pair is an anecdote: --pairs takes many."
-    )
-    return said
-
-
-def _value(report: PatchReport, effect: PatchEffect) -> str:
-    value = report.shown(effect)
-    return f"{value:+.2f}" + f" {METRICS[report.metric].unit}" * (not report.ratio)
+def explanation(report: PatchReport) -> Explanation:
+    """Return on what the effects were measured."""
+    seed = f", base rates drawn from seed {report.seed}" if report.control else ""
+    return Explanation("patch", f"measured over {pair_count(report)}{seed}.")

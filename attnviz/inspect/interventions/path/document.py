@@ -26,18 +26,6 @@ _METHOD = (
     "stream alone, with each norm scaled as in the corrupt run; paths through heads and MLPs "
     "between are not in it"
 )
-_EXPLANATION = (
-    "How to read this: both prompts run once. What a head writes differs between them, and so do "
-    "the queries, keys and values of the heads behind it (path patching, Wang et al. 2022, "
-    "Goldowsky-Dill et al. 2023; here to first order).",
-    "share: of what differs in a later head's queries (keys, values) between the prompts, how much "
-    "comes straight from this head: Σ⟨Δq_sender, Δq⟩ / Σ‖Δq‖² over tokens. The shares of all that "
-    "writes before add up to 1, but for what the norms' own change does.",
-    "other heads: the mean share of the other heads of the sender's layer.",
-    "all parts: the shares of all that writes before it, added up; far from 1 the approximation is "
-    "poor. difference: the norm of the difference over the norm in the clean run.",
-    "A head that is listened to need not matter to the answer: attnviz patch measures that.",
-)
 
 
 def path_document(
@@ -66,7 +54,9 @@ def path_document(
             doc.Group([path_table(report, report.top)]),
             doc.Group([path_table(report, len(report.listeners))], full=True),
         ],
-        [doc.Say(text, 100) for text in _EXPLANATION] if explain else (),
+        doc.Explanation("path", f"measured over {counted(len(report.pairs), 'pair')} of prompts.")
+        if explain
+        else None,
         [doc.Facts([(hint, False) for hint in _hints(report, explain)])] if hints else (),
         heading=[
             *named(info),
