@@ -151,9 +151,9 @@ def _by_word(queries: _Axis, keys: _Axis, weights: NDArray[np.floating]) -> Floa
 
 
 def _is_mark(letter: str) -> bool:
-    """Return whether a letter is a mark, such as a stop or a plus; an emoji is none."""
+    """Return whether a letter is a mark, such as a stop or a plus, or invisible; no emoji is."""
     category = unicodedata.category(letter)
-    return category[0] == "P" or category in ("Sm", "Sc", "Sk")
+    return category[0] == "P" or category in ("Sm", "Sc", "Sk", "Cc", "Cf")
 
 
 class _Places(NamedTuple):
