@@ -151,9 +151,9 @@ def _by_word(queries: _Axis, keys: _Axis, weights: NDArray[np.floating]) -> Floa
 
 
 def _is_mark(letter: str) -> bool:
-    """Return whether a letter is punctuation or a sign, such as a plus; False for an emoji."""
+    """Return whether a letter is punctuation, a sign such as a plus, or invisible; no emoji is."""
     category = unicodedata.category(letter)
-    return category[0] == "P" or category in ("Sm", "Sc", "Sk")
+    return category[0] == "P" or category in ("Sm", "Sc", "Sk", "Cc", "Cf")
 
 
 class _Places(NamedTuple):
