@@ -52,6 +52,8 @@ class NumpyStack:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.tensors = ConvertedTensors(tensors, dtype)
         self.finite = True
+        self.segments: tuple[NDArray[np.integer], NDArray[np.integer]] | None = None
+        """The ids of a pair of texts, and the text, 0 or 1, of each; others are one text."""
         self._removed: Mapping[int, tuple[int, ...]] = {}
         self._attentions: dict[int, NumpyAttention] = {}
 
@@ -280,12 +282,25 @@ class NumpyStack:
                 "positions.weight", _places(ids, start, self.shape.padding)
             )
         if "types.weight" in self.tensors:
-            residual = residual + self.tensors.rows("types.weight", slice(0, 1))
+            residual = residual + self.tensors.rows("types.weight", self._types(ids, start))
         if "embedding_norm.weight" in self.tensors:
             residual = self._norm("embedding_norm", residual)
         if "embedding_projection.weight" in self.tensors:
             residual = self._project("embedding_projection", residual)
         return residual
+
+    @property
+    def segments_known(self) -> bool:
+        """Return whether the model has embeddings for the two texts of a pair."""
+        return "types.weight" in self.tensors and len(self.tensors.stored["types.weight"]) > 1
+
+    def _types(self, ids: NDArray[np.integer], start: int) -> slice | NDArray[np.integer]:
+        """Return which row of the embeddings of segments each token gets, from ``start`` on."""
+        if self.segments is not None and ids.shape[-1] <= len(self.segments[0]):
+            pair, types = (each[: ids.shape[-1]] for each in self.segments)
+            if (ids == pair).all():
+                return types[start:]
+        return slice(0, 1)
 
     def read(self, layer: int, residual: Floats) -> Floats:
         """Return the input of a layer's attention."""

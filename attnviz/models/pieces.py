@@ -33,6 +33,12 @@ def token_texts(tokenizer: Tokenizer, pieces: Iterable[str]) -> tuple[str, ...]:
     return tuple(piece if piece in verbatim else _apply(steps, piece) for piece in pieces)
 
 
+def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the ids of the special tokens that a text may spell."""
+    added = tokenizer.get_added_tokens_decoder()
+    return frozenset(number for number, token in added.items() if token.special)
+
+
 def _apply(steps: list[Callable[[str], str]], piece: str) -> str:
     for step in steps:
         piece = step(piece)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from typing import Self
 
@@ -18,9 +19,11 @@ from attnviz.attention.stack_reader import StackReader
 from attnviz.models.growth import Growth
 from attnviz.models.memory import free_memory
 from attnviz.models.model import (
+    ChatTemplate,
     ObserveBlock,
     ObserveOutputs,
     ObserveQueriesKeys,
+    Placed,
     Vocabulary,
     Wants,
     frame_of,
@@ -29,7 +32,7 @@ from attnviz.models.model import (
     text_notes,
 )
 from attnviz.models.operations import ModelSizes, sizes_of_stack
-from attnviz.models.pieces import check_ids, check_limit, token_texts
+from attnviz.models.pieces import check_ids, check_limit, special_ids, token_texts
 from attnviz.models.third_party import tokenizing
 from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
 
@@ -127,6 +130,29 @@ class StackModel:
                 token_texts(tokenizer, encoding.tokens),
                 tuple(map(bool, encoding.special_tokens_mask)),
             )
+
+    chat_template: ChatTemplate | None = None
+    paired = True
+    """Whether the tokenizer says which of two texts a token is of, if the model can be told."""
+
+    def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
+        """Return the tokens of one text or of two, and where they stand; see ``PlacingModel``."""
+        name, tokenizer = self.info.name, self.tokenizer
+        with tokenizing(name):
+            self._growth.check(text + (second or ""))
+            tokenizer.no_truncation()
+            found = tokenizer.encode(text, second, add_special_tokens=not bare)
+            check_ids(name, found.ids, self.stack.shape.vocabulary)
+            known = special_ids(tokenizer) if bare else ()
+            special = map(bool, found.special_tokens_mask)
+            tokens = Tokens(
+                tuple(found.ids),
+                token_texts(tokenizer, found.tokens),
+                tuple(one or number in known for one, number in zip(special, found.ids, strict=True)),
+            )
+            if any(found.type_ids) and self.paired and self.stack.segments_known:
+                tokens = replace(tokens, segments=tuple(found.type_ids))
+            return Placed(tokens, found.offsets, found.sequence_ids)
 
     def vocabulary(self) -> Vocabulary:
         """Return the plain tokens and those around a text, with a start token if it has one."""

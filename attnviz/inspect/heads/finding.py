@@ -17,6 +17,7 @@ from attnviz.draw.provenance import (
     size_words,
     spoken_date,
 )
+from attnviz.draw.regions import region_finding
 from attnviz.inspect.heads.links import (
     LONGEST,
     Link,
@@ -28,12 +29,14 @@ from attnviz.inspect.heads.links import (
 from attnviz.inspect.heads.pair import PairLinks
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import variant_names
+from attnviz.measures.regions import clearest
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
 from attnviz.measures.words import text_of, word_ranges
-from attnviz.records import HeadScores, HeadsRecord, LayerWeights, Tokens
+from attnviz.records import HeadScores, HeadsRecord, LayerWeights, RegionShares, Tokens
 
 _NAMED, _NO_MORE = 4, 0.05
+_ARBITRARY = "Untrained random weights: where these heads attend is arbitrary"
 _SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text": "of this text"}
 
 
@@ -113,6 +116,8 @@ def finding(found: HeadsReport, view: HeadsView) -> str:
         return _of_links(report, strongest_links(report, _NAMED, view.sink))
     if report.sorted_by is not None:
         return _of_order(report, report.sorted_by)
+    if report.regions is not None:
+        return _of_regions(report, report.regions)
     if report.selected:
         return _of_heads(found, view)
     return _of_text(found)
@@ -143,6 +148,13 @@ def sink_name(report: HeadsRecord) -> str:
     return " and ".join(names) if len(names) <= 2 else "special tokens"
 
 
+def _of_regions(report: HeadsRecord, regions: RegionShares) -> str:
+    if report.record.model.weights == "random":
+        return f"{_ARBITRARY}, regions say nothing of the model."
+    name = lambda place: report.name(*place)
+    return region_finding(regions, clearest(regions), name)
+
+
 # The links of this text ----------------------------------------------------------------------
 
 
@@ -150,9 +162,7 @@ def _of_text(found: HeadsReport) -> str:
     """Return which words attend to which others beyond chance; if none do, that is the answer."""
     report, links = found.first, found.agreed_links
     if report.record.model.weights == "random":
-        return (
-            "Untrained random weights: where these heads attend is arbitrary, no link beats chance."
-        )
+        return f"{_ARBITRARY}, no link beats chance."
     if links is None:
         return f"Too long a text to test each link. {_of_links(report, strongest_links(report, 2))}"
     if not links.links:

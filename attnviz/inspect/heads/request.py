@@ -16,6 +16,7 @@ from attnviz.options import (
     option,
     spelled_heads,
 )
+from attnviz.texts.regions import RegionOptions
 
 
 @dataclass(frozen=True)
@@ -104,5 +105,7 @@ class Compared(Options, panel="The library's own attention (--model mha)"):
 
 
 @dataclass(frozen=True)
-class HeadsRequest(HeadChoice, Kinds, Truncation, ViewOptions, Compared, Known, IndexBase):
+class HeadsRequest(
+    HeadChoice, Kinds, Truncation, RegionOptions, ViewOptions, Compared, Known, IndexBase
+):
     """All options of ``heads``."""

@@ -1,0 +1,230 @@
+"""Draws regions: as bands along the axes of a map, under a text, and their shares as a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.segment import Segment
+
+from attnviz.draw import document as doc
+from attnviz.draw.blocks import DIM, Line
+from attnviz.draw.labels import fit, visible, width
+from attnviz.draw.palette import Tint, series_tint
+from attnviz.draw.provenance import counted, share
+from attnviz.draw.theme import Theme
+from attnviz.draw.values import json_number
+from attnviz.records import REST, RegionShares, Tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    from attnviz.draw.axes import Axes
+    from attnviz.draw.maps import Fit
+    from numpy.typing import NDArray
+
+BAND = 2
+"""The columns of a band at the left of a map."""
+
+_LONGEST = 14
+_NAMES = "123456789"
+
+
+class RegionMark(NamedTuple):
+    """How a region is drawn: one character and a colour; the rest of a text has no colour."""
+
+    letter: str
+    tint: Tint | None
+
+
+def region_marks(regions: Sequence[str]) -> dict[str, RegionMark]:
+    """Return how each region is drawn, by its name. regions: that of each token."""
+    marks: dict[str, RegionMark] = {}
+    for name in dict.fromkeys(regions):
+        if name in REST:
+            marks[name] = RegionMark(" ", None)
+            continue
+        used = {mark.letter for mark in marks.values()}
+        free = (one for one in (*name, *_NAMES) if one.isalnum() and width(one) == 1)
+        letter = next((one for one in free if one not in used), "+")
+        marks[name] = RegionMark(letter, series_tint(len(used - {" "})))
+    return marks
+
+
+def runs_of(regions: Sequence[str]) -> Iterator[tuple[str, range]]:
+    """Yield each run of tokens of one region, with its places."""
+    at = 0
+    for name, same in groupby(regions):
+        start, at = at, at + len([*same])
+        yield name, range(start, at)
+
+
+def band_line(cells: Sequence[tuple[str, int]], marks: Mapping[str, RegionMark], theme: Theme) -> Line:
+    """Return the names of regions in one line. cells: the region and the columns of each token."""
+    line: Line = []
+    for name, same in groupby(cells, key=lambda each: each[0]):
+        room = sum(columns for _, columns in same)
+        tint = marks[name].tint
+        style = DIM if tint is None else theme.ground(tint) if theme.colour else None
+        start = "" if theme.colour and tint is not None else "|" if room > 1 else ""
+        text = fit(start + visible(name, theme.encoding), max(room - 1, 0), "") if room > 2 else start
+        line.append(Segment(text + " " * (room - width(text)), style))
+    return line
+
+
+def band_room(axes: Axes) -> int:
+    """Return how many columns the band at the left of a map takes."""
+    return BAND if axes.key_regions else 0
+
+
+def banded(
+    above: Sequence[Line], rows: Sequence[Line], axes: Axes, plan: Fit, indent: int, theme: Theme
+) -> list[Line]:
+    """Return the lines of a map with the regions at their left and below, if the axes have any.
+
+    above: the lines over the first row. indent: the columns before the first cell.
+    """
+    if not axes.key_regions:
+        return [*above, *rows]
+    marks = region_marks([*axes.query_regions, *axes.key_regions])
+    step = plan.rows * plan.factors[0]
+    asking = axes.query_regions[::step] or [REST[-1]] * len(rows)
+    marks.setdefault(REST[-1], RegionMark(" ", None))
+    cells = [(name, plan.wide) for name in axes.key_regions[:: plan.factors[1]]]
+    blank = Segment(" " * BAND)
+    return [
+        *([blank, *line] for line in above),
+        *([*row_mark(name, marks, theme), *line] for name, line in zip(asking, rows, strict=True)),
+        [blank, Segment(" " * indent), *band_line(cells, marks, theme)],
+    ]
+
+
+def row_mark(name: str, marks: Mapping[str, RegionMark], theme: Theme) -> Line:
+    """Return the band of one row: the region's character on its colour, and a blank."""
+    mark = marks[name]
+    style = theme.ground(mark.tint) if mark.tint is not None and theme.colour else None
+    return [Segment(theme.spell(mark.letter), style), Segment(" ")]
+
+
+# Shares --------------------------------------------------------------------------------------
+
+
+def share_words(found: RegionShares, query: int, head: int | None = None) -> str:
+    """Return what goes from a region to each, such as ``system .61 · user .39 (uniform .40 · .60)``.
+
+    head: the index of one head; None for the mean of all.
+    """
+    names = [visible(name) for name in found.keys]
+    values, even = (_of(each, head)[query] for each in (found.share, found.uniform))
+    said = " · ".join(f"{name} {share(one)}" for name, one in zip(names, values, strict=True))
+    return f"{said} (uniform {' · '.join(map(share, even))})"
+
+
+def _of(values: NDArray[np.float64], head: int | None) -> Any:
+    """Return one head's values (query region, key region), or the mean of all heads."""
+    return values.mean(0) if head is None else values[head]
+
+
+def region_table(found: RegionShares) -> doc.Table:
+    """Return the share between each two regions, mean of all heads, next to that of uniform."""
+    values, even = _of(found.share, None), _of(found.uniform, None)
+    rows = [
+        doc.Row([visible(name), str(size), *map(_beside, values[at], even[at])])
+        for at, (name, size) in enumerate(found.queries.items())
+    ]
+    title = f"attention between regions, mean of {counted(len(found.heads), 'head')} (uniform)"
+    return doc.Table(_columns("from ↓ to →", found, "tokens"), rows, [(title, True)], least=2)
+
+
+def region_heads(
+    found: RegionShares, pair: tuple[int, int], name: Callable[[tuple[int, int]], str]
+) -> doc.Table:
+    """Return the shares of each head from one region, those above uniform to the other first.
+
+    pair: the indices of both regions. name: returns that of a head (layer, head).
+    """
+    above = found.above[:, *pair].tolist()
+    order = sorted(range(len(above)), key=lambda at: -above[at] if above[at] == above[at] else 9.0)
+    rows = [
+        doc.Row(
+            [
+                name(found.heads[at]),
+                *map(_beside, found.share[at, pair[0]], found.uniform[at, pair[0]]),
+            ],
+            tone="plain" if found.clear[at, *pair] else "faint",
+        )
+        for at in order
+    ]
+    query = visible([*found.queries][pair[0]])
+    title = [(f"from {query}, each head (uniform)", True)]
+    return doc.Table(_columns("head", found), rows, title, least=3)
+
+
+def _columns(first: str, found: RegionShares, *more: str) -> list[doc.Column]:
+    names = (fit(visible(name), min(width(visible(name)), _LONGEST)) for name in found.keys)
+    columns = [doc.Column(first, right=False), *map(doc.Column, more)]
+    return [*columns, *(doc.Column(name, keep=9 - min(at, 8)) for at, name in enumerate(names))]
+
+
+def _beside(value: float, even: float) -> str:
+    return "–" if math.isnan(value) else f"{share(value)} ({share(even)})"
+
+
+def region_finding(
+    found: RegionShares, at: tuple[int, int, int], name: Callable[[tuple[int, int]], str]
+) -> str:
+    """Return which region attends to which more than uniform attention, and in which heads.
+
+    at: the head and the regions to speak of, see ``measures.regions.clearest``.
+    """
+    head, query, key = at
+    one, other = ([*each][place] for each, place in ((found.queries, query), (found.keys, key)))
+    ends = f"“{visible(one)}” attends to “{visible(other)}”"
+    sink = found.on_sink[at]
+    rest = f", {share(sink)} of it on the sink" if sink >= 0.05 else ""
+    best = f"{name(found.heads[head])} {share(found.share[at])}{rest}"
+    even, mean = share(found.uniform[at]), share(float(found.share[:, query, key].mean()))
+    clear, heads = int(found.clear[:, query, key].sum()), len(found.heads)
+    if clear:
+        most = "most in " if heads > 1 else ""
+        return (
+            f"{ends} more than uniform attention would in {clear} of {counted(heads, 'head')}, "
+            f"{most}{best} (uniform {even}); mean of all {mean}."
+        )
+    return (
+        f"No region clearly gets more attention from another than uniform attention would give. "
+        f"Nearest: {ends}, {best}, uniform {even}."
+    )
+
+
+# For programs --------------------------------------------------------------------------------
+
+
+def region_facts(tokens: Tokens) -> list[dict[str, Any]]:
+    """Return each region of a text as JSON values: its name and the ranges of its tokens."""
+    ranges: dict[str, list[list[int]]] = {}
+    for name, places in runs_of(tokens.regions):
+        ranges.setdefault(name, []).append([places.start, places.stop])
+    return [{"name": name, "ranges": each} for name, each in ranges.items()]
+
+
+def share_facts(found: RegionShares, head: tuple[int, int]) -> dict[str, Any]:
+    """Return the shares of one head (layer, head) as JSON values."""
+    at = found.heads.index(head)
+
+    def rows(values: NDArray[np.float64]) -> list[list[float | None]]:
+        return [[json_number(float(one)) for one in row] for row in values[at]]
+
+    return {
+        "queries": [*found.queries],
+        "keys": [*found.keys],
+        "share": rows(found.share),
+        "uniform": rows(found.uniform),
+        "on_sink": rows(found.on_sink),
+        "above": rows(found.above),
+        "clear": found.clear[at].tolist(),
+    }
