@@ -326,7 +326,9 @@ class RegionShares:
         shape = len(self.heads), len(self.queries), len(self.keys)
         for name in ("share", "uniform", "on_sink", "above", "clear"):
             if getattr(self, name).shape != shape:
-                raise ValueError(f"expected {name} of shape {shape}, got {getattr(self, name).shape}")
+                raise ValueError(
+                    f"expected {name} of shape {shape}, got {getattr(self, name).shape}"
+                )
 
 
 Source = Literal["card", "patterns", "text", "none"]

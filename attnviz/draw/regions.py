@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 from rich.segment import Segment
 
 from attnviz.draw import document as doc
@@ -21,11 +22,10 @@ from attnviz.records import REST, RegionShares, Tokens
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
+    from numpy.typing import NDArray
 
     from attnviz.draw.axes import Axes
     from attnviz.draw.maps import Fit
-    from numpy.typing import NDArray
 
 BAND = 2
 """The columns of a band at the left of a map."""
@@ -63,7 +63,9 @@ def runs_of(regions: Sequence[str]) -> Iterator[tuple[str, range]]:
         yield name, range(start, at)
 
 
-def band_line(cells: Sequence[tuple[str, int]], marks: Mapping[str, RegionMark], theme: Theme) -> Line:
+def band_line(
+    cells: Sequence[tuple[str, int]], marks: Mapping[str, RegionMark], theme: Theme
+) -> Line:
     """Return the names of regions in one line. cells: the region and the columns of each token."""
     line: Line = []
     for name, same in groupby(cells, key=lambda each: each[0]):
@@ -71,7 +73,8 @@ def band_line(cells: Sequence[tuple[str, int]], marks: Mapping[str, RegionMark],
         tint = marks[name].tint
         style = DIM if tint is None else theme.ground(tint) if theme.colour else None
         start = "" if theme.colour and tint is not None else "|" if room > 1 else ""
-        text = fit(start + visible(name, theme.encoding), max(room - 1, 0), "") if room > 2 else start
+        text = start + visible(name, theme.encoding)
+        text = text if width(text) < room else (start + marks[name].letter)[:room]
         line.append(Segment(text + " " * (room - width(text)), style))
     return line
 
@@ -143,12 +146,13 @@ def region_table(found: RegionShares) -> doc.Table:
 def region_heads(
     found: RegionShares, pair: tuple[int, int], name: Callable[[tuple[int, int]], str]
 ) -> doc.Table:
-    """Return the shares of each head from one region, those above uniform to the other first.
+    """Return the shares of each head from one region, those most above uniform to the other first.
 
-    pair: the indices of both regions. name: returns that of a head (layer, head).
+    Heads that are clearly above uniform stand out. pair: the indices of both regions. name: returns that of a head (layer, head).
     """
-    above = found.above[:, *pair].tolist()
-    order = sorted(range(len(above)), key=lambda at: -above[at] if above[at] == above[at] else 9.0)
+    over = np.nan_to_num(found.share - found.uniform, nan=-1.0)[:, *pair]
+    clear = np.where(found.clear[:, *pair], found.above[:, *pair], 0)
+    order = np.lexsort((-over, -clear)).tolist()
     rows = [
         doc.Row(
             [
@@ -175,11 +179,15 @@ def _beside(value: float, even: float) -> str:
 
 
 def region_finding(
-    found: RegionShares, at: tuple[int, int, int], name: Callable[[tuple[int, int]], str]
+    found: RegionShares,
+    at: tuple[int, int, int],
+    least: int,
+    name: Callable[[tuple[int, int]], str],
 ) -> str:
     """Return which region attends to which more than uniform attention, and in which heads.
 
-    at: the head and the regions to speak of, see ``measures.regions.clearest``.
+    at: the head and the regions to speak of, see ``measures.regions.clearest``. least: how many
+        queries a claim needs.
     """
     head, query, key = at
     one, other = ([*each][place] for each, place in ((found.queries, query), (found.keys, key)))
@@ -195,10 +203,11 @@ def region_finding(
             f"{ends} more than uniform attention would in {clear} of {counted(heads, 'head')}, "
             f"{most}{best} (uniform {even}); mean of all {mean}."
         )
-    return (
-        f"No region clearly gets more attention from another than uniform attention would give. "
-        f"Nearest: {ends}, {best}, uniform {even}."
-    )
+    if (few := found.queries[one]) < least:
+        why = f"“{visible(one)}” has {counted(few, 'token')}: too few to tell from chance."
+    else:
+        why = "In no head is that clearly more than uniform attention would give."
+    return f"{ends} most in {best} (uniform {even}); mean of all {mean}. {why}"
 
 
 # For programs --------------------------------------------------------------------------------

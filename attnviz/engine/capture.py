@@ -120,9 +120,7 @@ def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kin
     return kind
 
 
-def encoded(
-    model: Model, text: str, truncate: bool | None, encode: Encode | None = None
-) -> Tokens:
+def encoded(model: Model, text: str, truncate: bool | None, encode: Encode | None = None) -> Tokens:
     """Return the tokens of ``text``.
 
     truncate: True cuts the text at the model's context; None is for callers without that option.

@@ -43,7 +43,11 @@ def _in_torch(model: Any, tokens: Tokens) -> Iterator[None]:
 
     def told(module: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         read = options.get("input_ids", args[0] if args else None)
-        if read is None or read.shape[-1] > len(ids) or not (read.cpu() == ids[: read.shape[-1]]).all():
+        if (
+            read is None
+            or read.shape[-1] > len(ids)
+            or not (read.cpu() == ids[: read.shape[-1]]).all()
+        ):
             return None
         types = segments[: read.shape[-1]].to(read.device).expand_as(read)
         return args, options | {"token_type_ids": types}

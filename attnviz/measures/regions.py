@@ -17,7 +17,6 @@ would rarely pass by chance.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 
@@ -34,7 +33,7 @@ Floats = NDArray[np.floating]
 LEAST = 0.1
 """How much more than uniform attention is worth a word, as for links between words."""
 
-_LEAST_QUERIES = 5
+LEAST_QUERIES = 5
 _TARGET = "target"
 """The region of a text without regions, which looks at one with regions."""
 
@@ -101,7 +100,7 @@ def shares(
         above = np.where(rows > 0, gap / rows, np.nan)
         spread = np.sqrt(np.maximum(square - rows * above**2, 0) / (rows - 1) / rows)
     limit = clear_deviations(above.size)
-    clear = (above >= LEAST) & (rows >= _LEAST_QUERIES) & (above > limit * spread)
+    clear = (above >= LEAST) & (rows >= LEAST_QUERIES) & (above > limit * spread)
     return RegionShares(
         regions_of(queries),
         regions_of(keys),
@@ -130,10 +129,11 @@ def clearest(found: RegionShares) -> tuple[int, int, int]:
     """Return the head, the query region and the key region, by index, with the most to say.
 
     Two regions that a person named, if there are two: the pair with the largest sum of what heads
-    are clearly above uniform, or if none is, the one that comes nearest; and its best head.
+    are clearly above uniform, and its best head; if none is, those with the largest share over
+    that of uniform attention.
     """
     queries, keys = ([*each] for each in (found.queries, found.keys))
-    above = np.where(np.isnan(found.above), -math.inf, found.above)
+    over = np.nan_to_num(found.share - found.uniform, nan=-1.0)
     named = {name for name in (*queries, *keys) if name not in REST}
     pairs = [
         (one, other)
@@ -141,8 +141,7 @@ def clearest(found: RegionShares) -> tuple[int, int, int]:
         for other, key in enumerate(keys)
         if key in named and query != key and (query in named or len(named) < 2)
     ] or [(0, 0)]
-    clear = np.where(found.clear, found.above, 0).sum(0)
-    pair = max(pairs, key=lambda each: (clear[each], above[:, *each].max()))
-    heads = np.where(found.clear, above, -math.inf)[:, *pair]
-    heads = heads if np.isfinite(heads).any() else above[:, *pair]
-    return int(heads.argmax()), *pair
+    gained = np.where(found.clear, found.above, 0)
+    pair = max(pairs, key=lambda each: (gained[:, *each].sum(), over[:, *each].max()))
+    best = gained if gained[:, *pair].any() else over
+    return int(best[:, *pair].argmax()), *pair

@@ -71,9 +71,7 @@ def _lost(name: str, number: int, message: Message) -> UnsupportedError:
     )
 
 
-def _rendered(
-    name: str, template: ChatTemplate, chat: Sequence[Message], answering: bool
-) -> str:
+def _rendered(name: str, template: ChatTemplate, chat: Sequence[Message], answering: bool) -> str:
     with third_party(f"the chat template of {name!r} cannot be used"):
         from jinja2 import TemplateError
         from transformers.utils.chat_template_utils import render_jinja_template

@@ -148,7 +148,9 @@ class StackModel:
             tokens = Tokens(
                 tuple(found.ids),
                 token_texts(tokenizer, found.tokens),
-                tuple(one or number in known for one, number in zip(special, found.ids, strict=True)),
+                tuple(
+                    one or number in known for one, number in zip(special, found.ids, strict=True)
+                ),
             )
             if any(found.type_ids) and self.paired and self.stack.segments_known:
                 tokens = replace(tokens, segments=tuple(found.type_ids))

@@ -17,6 +17,7 @@ from attnviz.draw.provenance import (
     share,
     size_words,
 )
+from attnviz.draw.regions import region_heads, region_table
 from attnviz.draw.values import json_number
 from attnviz.inspect.heads.finding import finding, heading, overview_words
 from attnviz.inspect.heads.first import distinctive, first_groups, label_grid
@@ -30,6 +31,7 @@ from attnviz.inspect.heads.links import (
 from attnviz.inspect.heads.pair import pair_table
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import explanation, name_words, score_words, variant_names
+from attnviz.measures.regions import clearest
 from attnviz.records import HeadScores, HeadsRecord
 
 _SCALE = doc.WEIGHTS._replace(after="√ scale; rows attend to columns")
@@ -60,6 +62,7 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
     elif len(records) > 1:
         groups += [*_compared(found, names, view), doc.Group([doc.Maps((), scale=_SCALE)])]
     else:
+        groups += [_regions(found.first)] if found.first.regions else []
         groups += _single(found, view)
     groups.append(doc.Group([_scores(found, names)], full=True))
     name = info.name if info.is_array else f"attention heads of {info.name}"
@@ -74,6 +77,14 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
         finding=finding(found, view),
         first=advised(partial(first_groups, found, view), records[0].keys),
     )
+
+
+def _regions(report: HeadsRecord) -> doc.Group:
+    """Return the shares between the regions of the text, and those of every head from one."""
+    assert report.regions is not None
+    pair = clearest(report.regions)[1:]
+    heads = region_heads(report.regions, pair, lambda place: report.name(*place))
+    return doc.Group([region_table(report.regions), heads], spaced=True)
 
 
 def _hints(found: HeadsReport, view: HeadsView) -> doc.Words:

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
-from attnviz.draw.labels import token_labels, width
+from attnviz.draw.labels import token_labels, visible, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, share
+from attnviz.draw.regions import region_heads, region_table
 from attnviz.inspect.heads.finding import (
     HeadWords,
     best_of,
@@ -38,6 +39,7 @@ from attnviz.inspect.heads.links import (
 from attnviz.inspect.heads.pair import pair_table
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import score_words, variant_names
+from attnviz.measures.regions import clearest
 from attnviz.measures.registry import label_named
 from attnviz.measures.rows import is_punctuation
 from attnviz.measures.sinks import sink_of
@@ -61,6 +63,9 @@ _LONGEST_LABEL, _BETWEEN = 12, 3
 _LEAST_LINKS, _MOST_LINKS = 5, 14
 _LEAST_TEXT = 4
 _LISTED = 10
+_REGION = 11
+"""The columns of a share next to that of uniform attention."""
+
 _MEANINGS = {"peak": "to few tokens", "diff": "to many tokens"}
 """What a head without label attends to, by the short word in its cell."""
 
@@ -83,7 +88,31 @@ def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) 
         return [doc.Group([table]) for table in tables]
     if len(found.reports) > 1:
         return _runs(found, view, lines)
+    if report.regions is not None:
+        shares = region_parts(report, columns, lines // 3)
+        return [shares, *_overview(found, view, columns, lines - group_lines(shares))]
     return _overview(found, view, columns, lines)
+
+
+def region_parts(report: HeadsRecord, columns: int, lines: int) -> doc.Group:
+    """Return the shares between regions, and those of the heads with the most to say, if there is
+    room in so many columns and lines.
+    """
+    assert report.regions is not None
+    pair = clearest(report.regions)[1:]
+    mean = region_table(report.regions)
+    heads = region_heads(report.regions, pair, lambda place: report.name(*place))
+    most = max(len(mean.rows), lines - 2)
+    heads = heads._replace(rows=heads.rows[:most], more="")
+    wide = _REGION * (len(report.regions.keys) + 2)
+    if len(report.heads) == 1 or 2 * wide > columns:
+        return doc.Group([mean])
+    return doc.Group([mean, heads], beside=doc.Beside(max(wide, (columns - _GAP) // 2), _GAP, 2))
+
+
+def group_lines(group: doc.Group) -> int:
+    """Return the lines of tables side by side, with the empty line below them."""
+    return max(len(part.rows) for part in group.parts if isinstance(part, doc.Table)) + 3
 
 
 def _halves(
@@ -145,7 +174,8 @@ def _overview(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> 
     small = _thumbnails(report, half, lines)
     if small:
         return [_halves(columns, small, [*right, *_lists(report, view, _MOST_LINKS)])]
-    left = [grid, *_lists(report, view, rest)]
+    few = report.regions is not None and rest < _LEAST_LINKS
+    left = [grid, *([] if few else _lists(report, view, rest))]
     return [_halves(columns, left, right, _INDENT + len(heads) * _FULL_CELL)]
 
 
@@ -265,10 +295,11 @@ def _examples(found: HeadsReport, view: HeadsView, room: int, lines: int) -> lis
     places = distinctive(found)
     if max(queries, keys) <= _SHORT_TEXT and places:
         labels = min(max(map(width, token_labels(record.keys))), _LONGEST_LABEL) + 1
+        labels += 2 * bool(record.keys.regions)  # their bands
         cell = 4 if view.values and 4 * keys + labels <= room else 2
         least = cell * keys + labels
         wide = least if record.causal else least + 2 * keys
-        tall = queries + (1 if record.causal else 2)
+        tall = queries + (1 if record.causal else 2) + bool(record.keys.regions)
         beside = max((room + _BETWEEN) // (wide + _BETWEEN), 1)
         tall += room // beside < _WIDE_TITLE  # the title takes two lines
         down = min((lines + 1) // (tall + 1), max(_MOST_MAPS // beside, 1))
@@ -295,6 +326,8 @@ def distinctive(found: HeadsReport) -> list[tuple[int, int]]:
     shown.sort(key=lambda each: (report.rests(*each.place), each.what.short == "self"))
     linking = [link[:2] for link in strongest_links(report, _MOST_MAPS + 1)]
     lead = [(link.layer, link.head) for link in said_links(found)]
+    if report.regions is not None:
+        lead = [report.regions.heads[clearest(report.regions)[0]]]
     places = lead, [each.place for each in shown], linking, [each.place for each in named], order
     return [*dict.fromkeys(place for each in places for place in each)]
 
@@ -338,20 +371,27 @@ def _texts(
     """Return the text coloured by attention from one word: mean of heads, and clearest head."""
     if lines < _LEAST_TEXT:
         return []
-    word = chosen or _last_word(report)
-    weights = attention_from(report, word.span)
+    queries, regions = report.record.queries, report.regions
+    if regions is not None and chosen is None and queries.regions:
+        best, region, _ = clearest(regions)
+        token = visible([*regions.queries][region])
+        asking = [at for at, name in enumerate(queries.regions) if visible(name) == token]
+    else:
+        word = chosen or _last_word(report)
+        asking, token = [*word.span], named_word(queries, word)
+    weights = attention_from(report, asking)
     weights[:, sink_of(report.record)[1] & (not view.sink)] = np.nan
     if report.record.causal:
-        weights[:, word.span.stop :] = np.nan
-    if report.record.kind != "cross":
-        weights[:, list(word.span)] = np.nan
+        weights[:, asking[-1] + 1 :] = np.nan
+    if report.record.kind != "cross" and (regions is None or chosen):
+        weights[:, asking] = np.nan
     if np.isnan(weights).all():
         return []
-    far = np.nan_to_num(weights)
-    far[:, max(word.span.start - 1, 0) : word.span.stop + 1] = 0  # neighbours are always linked
-    best = int(far.max(1).argmax())
+    if regions is None or chosen:
+        far = np.nan_to_num(weights)
+        far[:, max(asking[0] - 1, 0) : asking[-1] + 2] = 0  # neighbours are always linked
+        best = int(far.max(1).argmax())
     names = [report.name(layer, head) for layer, head, _ in report.record]
-    token = named_word(report.record.queries, word)
     mean = np.where(np.isnan(weights).all(0), np.nan, np.nan_to_num(weights).mean(0))
     rows = [(f"mean of {len(names)} heads", mean)] if len(names) > 1 else []
     letters = sum(map(len, report.record.keys.texts))
