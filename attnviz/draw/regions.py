@@ -117,7 +117,7 @@ def row_mark(name: str, marks: Mapping[str, RegionMark], theme: Theme) -> Line:
 
 
 def share_words(found: RegionShares, query: int, head: int | None = None) -> str:
-    """Return what goes from a region to each, such as ``system .61 · user .39 (uniform .40 · .60)``.
+    """Return what goes from a region to each: ``system .61 · user .39 (uniform .40 · .60)``.
 
     head: the index of one head; None for the mean of all.
     """
@@ -146,9 +146,10 @@ def region_table(found: RegionShares) -> doc.Table:
 def region_heads(
     found: RegionShares, pair: tuple[int, int], name: Callable[[tuple[int, int]], str]
 ) -> doc.Table:
-    """Return the shares of each head from one region, those most above uniform to the other first.
+    """Return the shares of each head from one region, most above uniform to the other first.
 
-    Heads that are clearly above uniform stand out. pair: the indices of both regions. name: returns that of a head (layer, head).
+    Heads that are clearly above uniform stand out.
+    pair: the indices of both regions. name: returns that of a head (layer, head).
     """
     over = np.nan_to_num(found.share - found.uniform, nan=-1.0)[:, *pair]
     clear = np.where(found.clear[:, *pair], found.above[:, *pair], 0)
