@@ -310,7 +310,7 @@ class RegionShares:
         sees. on_sink: the part of ``share`` that is on the attention sink.
     above: by how much more than evenly a head spreads what it leaves to keys outside the sink; NaN
         if it leaves nothing. clear: whether that is at least .10 and beyond the spread of the
-        queries, see ``measures.regions``.
+        queries, and ``share`` above ``uniform``; see ``measures.regions``.
     """
 
     queries: Mapping[str, int]

@@ -152,8 +152,7 @@ def region_heads(
     pair: the indices of both regions. name: returns that of a head (layer, head).
     """
     over = np.nan_to_num(found.share - found.uniform, nan=-1.0)[:, *pair]
-    clear = np.where(found.clear[:, *pair], found.above[:, *pair], 0)
-    order = np.lexsort((-over, -clear)).tolist()
+    order = np.lexsort((-over, ~found.clear[:, *pair])).tolist()
     rows = [
         doc.Row(
             [

@@ -10,9 +10,9 @@ by what it leaves to keys outside the attention sink. ``above`` is the mean over
 
     Σ_{j in K, not sink} A[i, j] / Σ_{j not sink} A[i, j] − the same of uniform attention
 
-and it is clear if it is at least .10, and beyond chance by Student's rule of thumb: so many
-standard errors over the queries, at least five of them, that one of all heads and pairs of regions
-would rarely pass by chance.
+and it is clear if the share is above uniform, ``above`` is at least .10, and it is so many standard
+errors from zero, over at least five queries, that one of all heads and pairs of regions would
+rarely pass by chance. Neighbouring queries are alike: the errors are a rule of thumb.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TARGET = "target"
 
 
 def regions_of(tokens: Tokens) -> dict[str, int]:
-    """Return the regions in the order of the text, those that nobody named last, and their sizes."""
+    """Return the sizes of the regions in the order of the text, the one nobody named last."""
     sizes = Counter(tokens.regions or [_TARGET] * len(tokens))
     return dict(sorted(sizes.items(), key=lambda each: each[0] in REST))
 
@@ -101,6 +101,7 @@ def shares(
         spread = np.sqrt(np.maximum(square - rows * above**2, 0) / (rows - 1) / rows)
     limit = clear_deviations(above.size)
     clear = (above >= LEAST) & (rows >= LEAST_QUERIES) & (above > limit * spread)
+    clear &= share > uniform
     return RegionShares(
         regions_of(queries),
         regions_of(keys),
@@ -128,9 +129,9 @@ def region_shares(record: AttentionRecord) -> RegionShares | None:
 def clearest(found: RegionShares) -> tuple[int, int, int]:
     """Return the head, the query region and the key region, by index, with the most to say.
 
-    Two regions that a person named, if there are two: the pair with the largest sum of what heads
-    are clearly above uniform, and its best head; if none is, those with the largest share over
-    that of uniform attention.
+    Two regions that a person named, if there are two, one of them clearly above uniform in some
+    head if that happens; rather from the last region of the text, such as an answer; then with
+    the largest sum of what heads are clearly above uniform, or with the largest share above it.
     """
     queries, keys = ([*each] for each in (found.queries, found.keys))
     over = np.nan_to_num(found.share - found.uniform, nan=-1.0)
@@ -141,7 +142,13 @@ def clearest(found: RegionShares) -> tuple[int, int, int]:
         for other, key in enumerate(keys)
         if key in named and query != key and (query in named or len(named) < 2)
     ] or [(0, 0)]
-    gained = np.where(found.clear, found.above, 0)
-    pair = max(pairs, key=lambda each: (gained[:, *each].sum(), over[:, *each].max()))
+    gained = np.where(found.clear, over, 0)
+    last = max(query for query, _ in pairs)
+
+    def telling(pair: tuple[int, int]) -> tuple[float, ...]:
+        sums = float(gained[:, *pair].sum())
+        return sums > 0, pair[0] == last, sums, float(over[:, *pair].max())
+
+    pair = max(pairs, key=telling)
     best = gained if gained[:, *pair].any() else over
     return int(best[:, *pair].argmax()), *pair

@@ -77,7 +77,7 @@ class RegionOptions(Options, panel="Chat and regions"):
         return tuple(RegionOptions.of(vars(self)).given())
 
     def text(self, argument: str | None, file: Path | None, command: str = "heads") -> str:
-        """Return the text that is read; of a chat its contents, until the model's template is known.
+        """Return the text that is read; of a chat its contents, while no template is known.
 
         Raises UsageError if there is no text or a chat next to a text, and as ``read_text``.
         """
@@ -258,6 +258,20 @@ class RegionReader:
     second: str | None
     turns: Sequence[tuple[str, tuple[int, int]]]
     spans: Sequence[_Span]
+
+    @property
+    def shown(self) -> str:
+        """Return what is read in words: two texts with a line break between them."""
+        return self.text if self.second is None else f"{self.text}\n{self.second}"
+
+    def notes(self, tokens: Tokens) -> tuple[str, ...]:
+        """Return a note if the tokenizer puts nothing between two texts, as decoders' do."""
+        if self.second is None or SPECIAL in tokens.regions[1:-1]:
+            return ()
+        alone = self.model.encode(self.text)
+        lost = alone.special[:1] == (True,) and SPECIAL not in tokens.regions[:1]
+        without = f", and without the {alone.texts[0]} that begins a single text" if lost else ""
+        return (f"the tokenizer joins two texts with nothing between them{without}",)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
         """Return the tokens of a text, at most so many, each in its region.

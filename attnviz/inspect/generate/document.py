@@ -23,11 +23,13 @@ from attnviz.draw.provenance import (
     notes_group,
     share,
 )
+from attnviz.draw.regions import region_heads, region_table
 from attnviz.engine.generation import Sampling
 from attnviz.engine.head_run import Head
 from attnviz.inspect.generate.records import GenerateReport, HeadActivity, WrittenRun
+from attnviz.measures.regions import clearest
 from attnviz.measures.registry import label_named
-from attnviz.records import SINKS, Tokens
+from attnviz.records import SINKS, RegionShares, Tokens
 
 _SOURCES = 3
 _LONGEST_TOKEN, _SHORT_TOKEN = 14, 10
@@ -84,6 +86,7 @@ def run_document(
             doc.Group(about),
             notes_group(info.notes, run.tokens),
             doc.Group([texts(run, report.head, whole=True)]),
+            *([] if run.regions is None else [doc.Group([_regions(report, run.regions)])]),
             *([] if report.chosen else [doc.Group([_grid(report)])]),
             doc.Group([_steps(report)]),
             doc.Group([_maps(report)]),
@@ -112,6 +115,10 @@ def _first(report: GenerateReport, columns: int, lines: int) -> Sequence[doc.Gro
     run, grids = report.run, [] if report.chosen else [_grid(report)]
     written = [doc.Quote("written", run.text_written, 8)] if run.kind == "cross" else []
     text = doc.Group([*written, texts(run, report.head, max(lines // 2, lines - _OTHERS))])
+    if run.regions is not None:
+        regions = _regions(report, run.regions, 2)
+        text = doc.Group([text, regions], spaced=True)
+        lines -= len(regions.rows) + 3
     room, heads = columns - _GAP - _STEPS, max((len(grid.columns) for grid in grids), default=0)
     wide = _INDENT + _NUMBERED * heads
     if wide > room:
@@ -228,6 +235,20 @@ def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -
     each = max(lines - 1 - len(maps), 1) if lines else 0
     title = [(f"shade: largest weight from {run.name(head)} in any step", True)]
     return doc.Maps(maps, title, texts=True, lines=each, scale=None)
+
+
+def _regions(report: GenerateReport, shares: RegionShares, most: int = 0) -> doc.Table:
+    """Return how much the steps attended to each region: all heads, and single ones.
+
+    most: how many single heads, the shown ones first; 0 for all.
+    """
+    run = report.run
+    named = region_heads(shares, clearest(shares)[1:], run.name)
+    shown = {run.name(head) for head in report.heads}
+    rows = sorted(named.rows, key=lambda row: row.cells[0] not in shown)
+    mean = doc.Row([f"mean of {len(shares.heads)}", *region_table(shares).rows[0].cells[2:]])
+    title = [(f"attention of the {counted(len(run.steps), 'step')} to regions (uniform)", True)]
+    return named._replace(rows=[mean, *rows[: most or len(rows)]], title=title, least=1)
 
 
 def _grid(report: GenerateReport) -> doc.HeadGrid:

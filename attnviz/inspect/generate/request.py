@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from attnviz.options import HeadChoice, IndexBase, Known, Options, Seed, option, spelled_heads
+from attnviz.texts.regions import RegionOptions
 
 if TYPE_CHECKING:
     from attnviz.engine.generation import Sampling
@@ -42,7 +43,7 @@ class _Kind(Options):
 
 
 @dataclass(frozen=True)
-class GenerateRequest(_Written, HeadChoice, _Kind, Known, IndexBase, Seed):
+class GenerateRequest(_Written, HeadChoice, _Kind, RegionOptions, Known, IndexBase, Seed):
     """All options of ``generate``."""
 
     def __post_init__(self) -> None:

@@ -50,13 +50,17 @@ def heads(opening: Opening, given: str, request: HeadsRequest) -> HeadsReport:
         if (reader := region_reader(model, given, request)) is not None:
             text, choice = reader.text, replace(choice, encode=reader.encode)
         record, selected, changed = _captured(model, text, choice, request)
+        shown = text
+        if reader is not None:
+            shown, notes = reader.shown, record.model.notes + reader.notes(record.keys)
+            record = replace(record, model=replace(record.model, notes=notes))
         if request.pair is not None:
             pairs.append(_pair(model, record, text, choice, request.pair))
         report = heads_report(
             record,
             selected,
             *(choice.index_base, request.sort, request.reverse),
-            text=text,
+            text=shown,
             target=choice.target,
             sink=request.sink is not False,
             known=known_labels(model, record.kind, ignored=choice.no_known_labels),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from attnviz.draw import document as doc
 from attnviz.draw.provenance import counted, model_words
+from attnviz.draw.regions import region_finding, region_heads, region_table
 from attnviz.inspect.patterns.data import patterns_rows
 from attnviz.inspect.patterns.grids import label_grid, label_tint, score_grid
 from attnviz.inspect.patterns.records import Example, PatternReport, PatternScores
@@ -27,6 +29,7 @@ from attnviz.inspect.patterns.words import (
     signed,
     size_words,
 )
+from attnviz.measures.regions import LEAST_QUERIES, clearest
 from attnviz.measures.registry import MEASURES, STATISTICS, label_named
 
 _LEAD = 8
@@ -43,7 +46,7 @@ def patterns_document(
     model, watch, top = report.model.name, report.watch, report.top
     advice = [*_hints(report, explain)] if hints else []
     notes = [doc.Note(note) for note in (*report.model.notes, *report.notes)]
-    groups = [doc.Group(_about(report)), doc.Group(notes)]
+    groups = [doc.Group(_about(report)), doc.Group(notes), doc.Group(_regions(report), spaced=True)]
     if watch is None:
         named = found_labels(report)
         best = [_best_heads(report, name, top or _LISTED) for name in named]
@@ -70,9 +73,24 @@ def patterns_document(
         [doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=[(model, True), *((words, False) for words in sizes)],
         quoted=report.text,
-        finding=finding(report, watch),
+        finding=_finding(report, watch),
         first=partial(_first, report, watch, maps),
     )
+
+
+def _finding(report: PatternReport, watch: str | None) -> str:
+    if report.regions is None or report.model.weights == "random":
+        return finding(report, watch)
+    at = clearest(report.regions)
+    return region_finding(report.regions, at, LEAST_QUERIES, report.head_name)
+
+
+def _regions(report: PatternReport, most: int = _MOST_ROWS) -> list[doc.Table]:
+    """Return the shares between regions, and those of so many heads; empty without regions."""
+    if report.regions is None:
+        return []
+    heads = region_heads(report.regions, clearest(report.regions)[1:], report.head_name)
+    return [region_table(report.regions), heads._replace(rows=heads.rows[:most])]
 
 
 def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
@@ -133,6 +151,9 @@ def _about(report: PatternReport) -> list[doc.Part]:
 _CELL, _NAMES = 9, 3
 """The columns of a cell of the grid with its score, and of the names of the layers."""
 
+_BOTH, _SHARES = 120, 7
+"""The columns for two tables of regions side by side, and the lines that they take."""
+
 _LEAST_TABLE = 70
 _LEAST_ROWS = 4
 _AROUND, _AROUND_MAP = 2, 4
@@ -149,6 +170,11 @@ def _first(
 
     They stand next to each other if there is room; maps stand below if there are lines left.
     """
+    if regions := _regions(report, len(report.regions.queries) if report.regions else 0):
+        beside = doc.Beside((room - 2) // 2, 2, 2)
+        shares = doc.Group(regions[: 1 + (room >= _BOTH)], beside=beside)
+        below = _first(replace(report, regions=None), watch, maps, room, lines - _SHARES)
+        return [shares, *(group._replace(yields=1) for group in below)]
     if watch is not None and not report.ranked(watch):
         return []
     grid = label_grid(report) if watch is None else score_grid(report, watch)
