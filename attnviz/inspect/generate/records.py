@@ -113,10 +113,7 @@ class WrittenRun:
     @cached_property
     def tokens(self) -> Tokens:
         """Return the tokens of ``begun``, followed by the written ones."""
-        tokens = written(self.begun, self.steps)
-        if not self.begun.regions:
-            return tokens
-        return replace(tokens, regions=(*self.begun.regions, *(self.region for _ in self.steps)))
+        return written(self.begun, self.steps, self.region)
 
     @cached_property
     def regions(self) -> RegionShares | None:
