@@ -23,6 +23,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.measures.intervals import student_quantile
 from attnviz.measures.labels import clear_deviations
 from attnviz.measures.sinks import LEAST_LEFT, sink_of
 from attnviz.records import REST, AttentionRecord, RegionShares, Tokens
@@ -99,7 +100,7 @@ def shares(
     with np.errstate(invalid="ignore", divide="ignore"):
         above = np.where(rows > 0, gap / rows, np.nan)
         spread = np.sqrt(np.maximum(square - rows * above**2, 0) / (rows - 1) / rows)
-    limit = clear_deviations(above.size)
+    limit = student_quantile(clear_deviations(above.size), np.maximum(rows - 1, LEAST_QUERIES - 1))
     clear = (above >= LEAST) & (rows >= LEAST_QUERIES) & (above > limit * spread)
     clear &= share > uniform
     return RegionShares(
