@@ -166,7 +166,9 @@ def test_few_queries_claim_nothing() -> None:
     weights[..., 8:, :] = 0
     weights[..., 8:, 3] = 1
     found = region_shares(record(weights, told(["a"] * 8 + ["b"] * 4), True))
-    assert found is not None and found.share[0, 1, 0] == 1 and not found.clear.any()
+    assert found is not None
+    assert found.share[0, 1, 0] == 1
+    assert not found.clear.any()
 
 
 def test_random_attention_is_rarely_clear() -> None:
