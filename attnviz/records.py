@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -310,7 +310,8 @@ class RegionShares:
         sees. on_sink: the part of ``share`` that is on the attention sink.
     above: by how much more than evenly a head spreads what it leaves to keys outside the sink; NaN
         if it leaves nothing. clear: whether that is at least .10 and beyond the spread of the
-        queries, and ``share`` above ``uniform``; see ``measures.regions``.
+        queries, of which there are ``least_queries``, and ``share`` above ``uniform``; see
+        ``measures.regions``.
     """
 
     queries: Mapping[str, int]
@@ -321,6 +322,8 @@ class RegionShares:
     on_sink: NDArray[np.float64]
     above: NDArray[np.float64]
     clear: NDArray[np.bool_]
+
+    least_queries: ClassVar = 5
 
     def __post_init__(self) -> None:
         shape = len(self.heads), len(self.queries), len(self.keys)

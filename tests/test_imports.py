@@ -68,6 +68,7 @@ LIBRARIES = {
 
 TRANSFORMERS = {
     "attnviz.models.attention_interface",
+    "attnviz.models.chats",
     "attnviz.models.huggingface",
     "attnviz.count.params.meta_count",
 }

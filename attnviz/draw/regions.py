@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,12 +20,13 @@ from attnviz.draw.values import json_number
 from attnviz.records import REST, RegionShares, Tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from attnviz.draw.axes import Axes
     from attnviz.draw.maps import Fit
+
+HeadName = Callable[[tuple[int, int]], str]
+"""Returns the name of a head (layer, head)."""
 
 BAND = 2
 """The columns of a band at the left of a map."""
@@ -116,25 +117,37 @@ def row_mark(name: str, marks: Mapping[str, RegionMark], theme: Theme) -> Line:
 # Shares --------------------------------------------------------------------------------------
 
 
-def share_words(found: RegionShares, query: int, head: int | None = None) -> str:
-    """Return what goes from a region to each: ``system .61 · user .39 (uniform .40 · .60)``.
+def clearest(found: RegionShares) -> tuple[int, int, int]:
+    """Return the head, the query region and the key region, by index, with the most to say.
 
-    head: the index of one head; None for the mean of all.
+    Two regions that a person named, if there are two, one of them clearly above uniform in some
+    head if that happens; rather from the last region of the text, such as an answer; then with
+    the largest sum of what heads are clearly above uniform, or with the largest share above it.
     """
-    names = [visible(name) for name in found.keys]
-    values, even = (_of(each, head)[query] for each in (found.share, found.uniform))
-    said = " · ".join(f"{name} {share(one)}" for name, one in zip(names, values, strict=True))
-    return f"{said} (uniform {' · '.join(map(share, even))})"
+    queries, keys = ([*each] for each in (found.queries, found.keys))
+    over = np.nan_to_num(found.share - found.uniform, nan=-1.0)
+    named = {name for name in (*queries, *keys) if name not in REST}
+    pairs = [
+        (one, other)
+        for one, query in enumerate(queries)
+        for other, key in enumerate(keys)
+        if key in named and query != key and (query in named or len(named) < 2)
+    ] or [(0, 0)]
+    gained = np.where(found.clear, over, 0)
+    last = max(query for query, _ in pairs)
 
+    def telling(pair: tuple[int, int]) -> tuple[float, ...]:
+        sums = float(gained[:, *pair].sum())
+        return sums > 0, pair[0] == last, sums, float(over[:, *pair].max())
 
-def _of(values: NDArray[np.float64], head: int | None) -> Any:
-    """Return one head's values (query region, key region), or the mean of all heads."""
-    return values.mean(0) if head is None else values[head]
+    pair = max(pairs, key=telling)
+    best = gained if gained[:, *pair].any() else over
+    return int(best[:, *pair].argmax()), *pair
 
 
 def region_table(found: RegionShares) -> doc.Table:
     """Return the share between each two regions, mean of all heads, next to that of uniform."""
-    values, even = _of(found.share, None), _of(found.uniform, None)
+    values, even = found.share.mean(0), found.uniform.mean(0)
     rows = [
         doc.Row([visible(name), str(size), *map(_beside, values[at], even[at])])
         for at, (name, size) in enumerate(found.queries.items())
@@ -143,16 +156,14 @@ def region_table(found: RegionShares) -> doc.Table:
     return doc.Table(_columns("from ↓ to →", found, "tokens"), rows, [(title, True)], least=2)
 
 
-def region_heads(
-    found: RegionShares, pair: tuple[int, int], name: Callable[[tuple[int, int]], str]
-) -> doc.Table:
-    """Return the shares of each head from one region, most above uniform to the other first.
+def region_heads(found: RegionShares, name: HeadName, most: int = 0) -> doc.Table:
+    """Return the shares of each head from the region of the finding, its best heads first.
 
-    Heads that are clearly above uniform stand out.
-    pair: the indices of both regions. name: returns that of a head (layer, head).
+    Heads that are clearly above uniform stand out. most: how many heads, 0 for all.
     """
+    pair = clearest(found)[1:]
     over = np.nan_to_num(found.share - found.uniform, nan=-1.0)[:, *pair]
-    order = np.lexsort((-over, ~found.clear[:, *pair])).tolist()
+    order = np.lexsort((-over, ~found.clear[:, *pair])).tolist()[: most or len(over)]
     rows = [
         doc.Row(
             [
@@ -178,17 +189,9 @@ def _beside(value: float, even: float) -> str:
     return "–" if math.isnan(value) else f"{share(value)} ({share(even)})"
 
 
-def region_finding(
-    found: RegionShares,
-    at: tuple[int, int, int],
-    least: int,
-    name: Callable[[tuple[int, int]], str],
-) -> str:
-    """Return which region attends to which more than uniform attention, and in which heads.
-
-    at: the head and the regions to speak of, see ``measures.regions.clearest``. least: how many
-        queries a claim needs.
-    """
+def region_finding(found: RegionShares, name: HeadName) -> str:
+    """Return which region attends to which more than uniform attention, and in which heads."""
+    at = clearest(found)
     head, query, key = at
     one, other = ([*each][place] for each, place in ((found.queries, query), (found.keys, key)))
     ends = f"“{visible(one)}” attends to “{visible(other)}”"
@@ -203,7 +206,7 @@ def region_finding(
             f"{ends} more than uniform attention would in {clear} of {counted(heads, 'head')}, "
             f"{most}{best} (uniform {even}); mean of all {mean}."
         )
-    if (few := found.queries[one]) < least:
+    if (few := found.queries[one]) < found.least_queries:
         why = f"“{visible(one)}” has {counted(few, 'token')}: too few to tell from chance."
     else:
         why = "In no head is that clearly more than uniform attention would give."

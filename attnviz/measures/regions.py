@@ -34,7 +34,6 @@ Floats = NDArray[np.floating]
 LEAST = 0.1
 """How much more than uniform attention is worth a word, as for links between words."""
 
-LEAST_QUERIES = 5
 _TARGET = "target"
 """The region of a text without regions, which looks at one with regions."""
 
@@ -100,8 +99,10 @@ def shares(
     with np.errstate(invalid="ignore", divide="ignore"):
         above = np.where(rows > 0, gap / rows, np.nan)
         spread = np.sqrt(np.maximum(square - rows * above**2, 0) / (rows - 1) / rows)
-    limit = student_quantile(clear_deviations(above.size), np.maximum(rows - 1, LEAST_QUERIES - 1))
-    clear = (above >= LEAST) & (rows >= LEAST_QUERIES) & (above > limit * spread)
+    limit = student_quantile(
+        clear_deviations(above.size), np.maximum(rows - 1, RegionShares.least_queries - 1)
+    )
+    clear = (above >= LEAST) & (rows >= RegionShares.least_queries) & (above > limit * spread)
     clear &= share > uniform
     return RegionShares(
         regions_of(queries),
@@ -125,31 +126,3 @@ def region_shares(record: AttentionRecord) -> RegionShares | None:
         sums.add(layer.weights, 0, record.seen(layer))
         layers[layer.layer, layer.heads] = sums.sums()
     return shares(record.queries, record.keys, layers)
-
-
-def clearest(found: RegionShares) -> tuple[int, int, int]:
-    """Return the head, the query region and the key region, by index, with the most to say.
-
-    Two regions that a person named, if there are two, one of them clearly above uniform in some
-    head if that happens; rather from the last region of the text, such as an answer; then with
-    the largest sum of what heads are clearly above uniform, or with the largest share above it.
-    """
-    queries, keys = ([*each] for each in (found.queries, found.keys))
-    over = np.nan_to_num(found.share - found.uniform, nan=-1.0)
-    named = {name for name in (*queries, *keys) if name not in REST}
-    pairs = [
-        (one, other)
-        for one, query in enumerate(queries)
-        for other, key in enumerate(keys)
-        if key in named and query != key and (query in named or len(named) < 2)
-    ] or [(0, 0)]
-    gained = np.where(found.clear, over, 0)
-    last = max(query for query, _ in pairs)
-
-    def telling(pair: tuple[int, int]) -> tuple[float, ...]:
-        sums = float(gained[:, *pair].sum())
-        return sums > 0, pair[0] == last, sums, float(over[:, *pair].max())
-
-    pair = max(pairs, key=telling)
-    best = gained if gained[:, *pair].any() else over
-    return int(best[:, *pair].argmax()), *pair

@@ -10,7 +10,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from attnviz.attention.functional import causal_mask
 from attnviz.attention.narrow_stack import NarrowStack
@@ -123,13 +123,17 @@ class StackModel:
             tokenizer.no_truncation()
             if limit is not None:
                 tokenizer.enable_truncation(limit)
-            encoding = tokenizer.encode(text)
-            check_ids(name, encoding.ids, self.stack.shape.vocabulary)
-            return Tokens(
-                tuple(encoding.ids),
-                token_texts(tokenizer, encoding.tokens),
-                tuple(map(bool, encoding.special_tokens_mask)),
-            )
+            return self._tokens(tokenizer.encode(text))
+
+    def _tokens(self, found: Encoding, known: Collection[int] = ()) -> Tokens:
+        """Return the tokens of an encoding. known: the ids of further special ones."""
+        check_ids(self.info.name, found.ids, self.stack.shape.vocabulary)
+        special = zip(found.special_tokens_mask, found.ids, strict=True)
+        return Tokens(
+            tuple(found.ids),
+            token_texts(self.tokenizer, found.tokens),
+            tuple(bool(one) or number in known for one, number in special),
+        )
 
     chat_template: ChatTemplate | None = None
     paired = True
@@ -142,16 +146,7 @@ class StackModel:
             self._growth.check(text + (second or ""))
             tokenizer.no_truncation()
             found = tokenizer.encode(text, second, add_special_tokens=not bare)
-            check_ids(name, found.ids, self.stack.shape.vocabulary)
-            known = special_ids(tokenizer) if bare else ()
-            special = map(bool, found.special_tokens_mask)
-            tokens = Tokens(
-                tuple(found.ids),
-                token_texts(tokenizer, found.tokens),
-                tuple(
-                    one or number in known for one, number in zip(special, found.ids, strict=True)
-                ),
-            )
+            tokens = self._tokens(found, special_ids(tokenizer) if bare else ())
             if any(found.type_ids) and self.paired and self.stack.segments_known:
                 tokens = replace(tokens, segments=tuple(found.type_ids))
             return Placed(tokens, found.offsets, found.sequence_ids)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnviz.measures.regions import RegionSums, clearest, region_shares, shares
+from attnviz.draw.regions import clearest
+from attnviz.measures.regions import RegionSums, region_shares, shares
 from attnviz.records import AttentionRecord, LayerWeights, ModelInfo, RegionShares, Tokens
 
 NAMES = ("system", "user", "template")

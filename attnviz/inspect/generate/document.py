@@ -27,7 +27,6 @@ from attnviz.draw.regions import region_heads, region_table
 from attnviz.engine.generation import Sampling
 from attnviz.engine.head_run import Head
 from attnviz.inspect.generate.records import GenerateReport, HeadActivity, WrittenRun
-from attnviz.measures.regions import clearest
 from attnviz.measures.registry import label_named
 from attnviz.records import SINKS, RegionShares, Tokens
 
@@ -243,7 +242,7 @@ def _regions(report: GenerateReport, shares: RegionShares, most: int = 0) -> doc
     most: how many single heads, the shown ones first; 0 for all.
     """
     run = report.run
-    named = region_heads(shares, clearest(shares)[1:], run.name)
+    named = region_heads(shares, run.name)
     shown = {run.name(head) for head in report.heads}
     rows = sorted(named.rows, key=lambda row: row.cells[0] not in shown)
     mean = doc.Row([f"mean of {len(shares.heads)}", *region_table(shares).rows[0].cells[2:]])

@@ -31,7 +31,6 @@ from attnviz.inspect.heads.links import (
 from attnviz.inspect.heads.pair import pair_table
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import explanation, name_words, score_words, variant_names
-from attnviz.measures.regions import clearest
 from attnviz.records import HeadScores, HeadsRecord
 
 _SCALE = doc.WEIGHTS._replace(after="√ scale; rows attend to columns")
@@ -82,8 +81,7 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
 def _regions(report: HeadsRecord) -> doc.Group:
     """Return the shares between the regions of the text, and those of every head from one."""
     assert report.regions is not None
-    pair = clearest(report.regions)[1:]
-    heads = region_heads(report.regions, pair, lambda place: report.name(*place))
+    heads = region_heads(report.regions, lambda head: report.name(*head))
     return doc.Group([region_table(report.regions), heads], spaced=True)
 
 

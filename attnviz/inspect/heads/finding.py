@@ -29,7 +29,6 @@ from attnviz.inspect.heads.links import (
 from attnviz.inspect.heads.pair import PairLinks
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import variant_names
-from attnviz.measures.regions import LEAST_QUERIES, clearest
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
 from attnviz.measures.words import text_of, word_ranges
@@ -151,9 +150,7 @@ def sink_name(report: HeadsRecord) -> str:
 def _of_regions(report: HeadsRecord, regions: RegionShares) -> str:
     if report.record.model.weights == "random":
         return f"{_ARBITRARY}, regions say nothing of the model."
-    return region_finding(
-        regions, clearest(regions), LEAST_QUERIES, lambda place: report.name(*place)
-    )
+    return region_finding(regions, lambda head: report.name(*head))
 
 
 # The links of this text ----------------------------------------------------------------------

@@ -17,7 +17,7 @@ from attnviz.draw.labels import token_labels, visible, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, share
-from attnviz.draw.regions import region_heads, region_table
+from attnviz.draw.regions import clearest, region_heads, region_table
 from attnviz.inspect.heads.finding import (
     HeadWords,
     best_of,
@@ -39,7 +39,6 @@ from attnviz.inspect.heads.links import (
 from attnviz.inspect.heads.pair import pair_table
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
 from attnviz.inspect.heads.words import score_words, variant_names
-from attnviz.measures.regions import clearest
 from attnviz.measures.registry import label_named
 from attnviz.measures.rows import is_punctuation
 from attnviz.measures.sinks import sink_of
@@ -95,15 +94,12 @@ def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) 
 
 
 def region_parts(report: HeadsRecord, columns: int, lines: int) -> doc.Group:
-    """Return the shares between regions, and those of the heads with the most to say, if there is
-    room in so many columns and lines.
-    """
+    """Return the shares between regions, and those of the best heads where there is room."""
     assert report.regions is not None
-    pair = clearest(report.regions)[1:]
     mean = region_table(report.regions)
-    heads = region_heads(report.regions, pair, lambda place: report.name(*place))
-    most = max(len(mean.rows), lines - 2)
-    heads = heads._replace(rows=heads.rows[:most], more="")
+    heads = region_heads(
+        report.regions, lambda head: report.name(*head), max(len(mean.rows), lines - 2)
+    )
     wide = _REGION * (len(report.regions.keys) + 2)
     if len(report.heads) == 1 or 2 * wide > columns:
         return doc.Group([mean])

@@ -29,7 +29,6 @@ from attnviz.inspect.patterns.words import (
     signed,
     size_words,
 )
-from attnviz.measures.regions import LEAST_QUERIES, clearest
 from attnviz.measures.registry import MEASURES, STATISTICS, label_named
 
 _LEAD = 8
@@ -81,16 +80,15 @@ def patterns_document(
 def _finding(report: PatternReport, watch: str | None) -> str:
     if report.regions is None or report.model.weights == "random":
         return finding(report, watch)
-    at = clearest(report.regions)
-    return region_finding(report.regions, at, LEAST_QUERIES, report.head_name)
+    return region_finding(report.regions, report.head_name)
 
 
-def _regions(report: PatternReport, most: int = _MOST_ROWS) -> list[doc.Table]:
-    """Return the shares between regions, and those of so many heads; empty without regions."""
+def _regions(report: PatternReport, most: int = 0) -> list[doc.Table]:
+    """Return the shares between regions, and of so many heads (0: all); empty without regions."""
     if report.regions is None:
         return []
-    heads = region_heads(report.regions, clearest(report.regions)[1:], report.head_name)
-    return [region_table(report.regions), heads._replace(rows=heads.rows[:most])]
+    heads = region_heads(report.regions, report.head_name, most)
+    return [region_table(report.regions), heads]
 
 
 def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
