@@ -131,11 +131,12 @@ def heads(
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.request import HeadsRequest
     from attnviz.models.resolve import LoadOptions, load, refuse_ignored
+    from attnviz.regions import given_text
 
     request = HeadsRequest.of(given)
     if text is None and request.chat is None:
         raise UsageError('expected a text: attnviz.heads("tiny", "The cat sat.")')
-    read = request.text(text_or_none(text), None)
+    read = given_text(request, text_or_none(text), None)
 
     def opening(changes: dict[str, Any]) -> Model:
         def named(name: str) -> Model:
@@ -225,9 +226,10 @@ def patterns(
     from attnviz.inspect.patterns import patterns as question
     from attnviz.inspect.patterns.request import PatternsRequest
     from attnviz.models.resolve import LoadOptions, load
+    from attnviz.regions import text_if_given
 
     request = PatternsRequest.of(given)
-    read = request.given_text(text_or_none(text), None)
+    read = text_if_given(request, text_or_none(text), None)
     sentences = question.read_sentences(request, read)
 
     def opening(name: str) -> Model:
@@ -351,11 +353,12 @@ def generate(
     from attnviz.inspect.generate.generate import WritingJob
     from attnviz.inspect.generate.request import GenerateRequest
     from attnviz.interrupts import between_steps
+    from attnviz.regions import given_text
 
     request = GenerateRequest.of(given)
     if prompt is None and request.chat is None:
         raise UsageError('expected a prompt: attnviz.generate("tiny", "The cat sat on the")')
-    text = request.text(text_or_none(prompt), None)
+    text = given_text(request, text_or_none(prompt), None)
 
     def reported(step: Step) -> Step:
         on_step(step)

@@ -282,25 +282,14 @@ class NumpyStack:
                 "positions.weight", _places(ids, start, self.shape.padding)
             )
         if "types.weight" in self.tensors:
-            residual = residual + self.tensors.rows("types.weight", self._types(ids, start))
+            residual = residual + self.tensors.rows(
+                "types.weight", _segments(self.segments, ids, start)
+            )
         if "embedding_norm.weight" in self.tensors:
             residual = self._norm("embedding_norm", residual)
         if "embedding_projection.weight" in self.tensors:
             residual = self._project("embedding_projection", residual)
         return residual
-
-    @property
-    def segments_known(self) -> bool:
-        """Return whether the model has embeddings for the two texts of a pair."""
-        return "types.weight" in self.tensors and len(self.tensors.stored["types.weight"]) > 1
-
-    def _types(self, ids: NDArray[np.integer], start: int) -> slice | NDArray[np.integer]:
-        """Return which row of the embeddings of segments each token gets, from ``start`` on."""
-        if self.segments is not None and ids.shape[-1] <= len(self.segments[0]):
-            pair, types = (each[: ids.shape[-1]] for each in self.segments)
-            if (ids == pair).all():
-                return types[start:]
-        return slice(0, 1)
 
     def read(self, layer: int, residual: Floats) -> Floats:
         """Return the input of a layer's attention."""
@@ -420,3 +409,22 @@ def _unembedding_row(tensors: ConvertedTensors, token: int) -> tuple[Floats, flo
     row = tensors.rows(table, slice(token, token + 1))[0]
     bias = tensors.optional("unembedding.bias")
     return row, 0.0 if bias is None else float(bias[token])
+
+
+def has_segments(stack: NumpyStack) -> bool:
+    """Return whether the model has embeddings for the two texts of a pair."""
+    return "types.weight" in stack.tensors and len(stack.tensors.stored["types.weight"]) > 1
+
+
+def _segments(
+    pair: tuple[NDArray[np.integer], NDArray[np.integer]] | None,
+    ids: NDArray[np.integer],
+    start: int,
+) -> slice | NDArray[np.integer]:
+    """Return the embedding of segments that each token from ``start`` on gets: those of a pair
+    that begins with these ids, else the first.
+    """
+    count = ids.shape[-1]
+    if pair is not None and count <= len(pair[0]) and (ids == pair[0][:count]).all():
+        return pair[1][start:count]
+    return slice(0, 1)

@@ -18,7 +18,6 @@ from attnviz.cli.terminal import ColourChoice
 from attnviz.draw.labels import visible
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.options import Options, argument, flag, option
-from attnviz.texts.regions import RegionOptions
 
 if TYPE_CHECKING:
     from attnviz.inspect.explore.desk import SideSource
@@ -83,7 +82,7 @@ def explore(
     kinds: _Kinds,
     truncation: options.Truncation,
     known: options.Known,
-    regions: RegionOptions,
+    regions: options.RegionOptions,
     counted: options.IndexBase,
     model: shared.SeededModel,
     own: shared.OwnShape,
@@ -105,6 +104,7 @@ def explore(
     from attnviz.inspect.explore.scene import Scene
     from attnviz.inspect.explore.session import open_session
     from attnviz.inspect.explore.view import View, Written
+    from attnviz.regions import given_text
 
     choice = Choice(
         index_base=counted.index_base,
@@ -134,7 +134,7 @@ def explore(
                 f"{visible(text)} is a directory: explore a text or what was saved; a model is "
                 "named by --model"
             )
-        content = regions.text(text, opened.file, "explore")
+        content = given_text(regions, text, opened.file, "explore")
         session = live(model.model, content)
         first = SideSource(session, session.texts[0], typed)
     if opened.other is not None:

@@ -74,13 +74,14 @@ def heads(
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.runs import requested_runs
+    from attnviz.regions import given_text
 
     if request.compare_mask and own.causal is not None:
         raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
     options = shared.load_options(model.model, loading, model.seed, own, *request.changed)
     variants = requested_runs(request)  # checks options before a file is read
     outlet = open_outlet(output)
-    content = request.text(text.text, text.file)
+    content = given_text(request, text.text, text.file)
     if cut.cut is not None:
         if len(variants) > 1:
             raise UsageError(

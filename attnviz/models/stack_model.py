@@ -10,11 +10,11 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from attnviz.attention.functional import causal_mask
 from attnviz.attention.narrow_stack import NarrowStack
-from attnviz.attention.numpy_stack import NumpyStack
+from attnviz.attention.numpy_stack import NumpyStack, has_segments
 from attnviz.attention.stack_reader import StackReader
 from attnviz.models.growth import Growth
 from attnviz.models.memory import free_memory
@@ -32,7 +32,7 @@ from attnviz.models.model import (
     text_notes,
 )
 from attnviz.models.operations import ModelSizes, sizes_of_stack
-from attnviz.models.pieces import check_ids, check_limit, special_ids, token_texts
+from attnviz.models.pieces import check_limit, special_ids, token_texts, tokens_of
 from attnviz.models.third_party import tokenizing
 from attnviz.records import NO_PREDICTIONS, Kind, ModelInfo, Tokens
 
@@ -123,17 +123,7 @@ class StackModel:
             tokenizer.no_truncation()
             if limit is not None:
                 tokenizer.enable_truncation(limit)
-            return self._tokens(tokenizer.encode(text))
-
-    def _tokens(self, found: Encoding, known: Collection[int] = ()) -> Tokens:
-        """Return the tokens of an encoding. known: the ids of further special ones."""
-        check_ids(self.info.name, found.ids, self.stack.shape.vocabulary)
-        special = zip(found.special_tokens_mask, found.ids, strict=True)
-        return Tokens(
-            tuple(found.ids),
-            token_texts(self.tokenizer, found.tokens),
-            tuple(bool(one) or number in known for one, number in special),
-        )
+            return tokens_of(name, tokenizer, tokenizer.encode(text), self.stack.shape.vocabulary)
 
     chat_template: ChatTemplate | None = None
     paired = True
@@ -146,13 +136,19 @@ class StackModel:
             self._growth.check(text + (second or ""))
             tokenizer.no_truncation()
             found = tokenizer.encode(text, second, add_special_tokens=not bare)
-            tokens = self._tokens(found, special_ids(tokenizer) if bare else ())
-            if any(found.type_ids) and self.paired and self.stack.segments_known:
+            known = special_ids(tokenizer) if bare else ()
+            tokens = tokens_of(name, tokenizer, found, self.stack.shape.vocabulary, known)
+            if any(found.type_ids) and self.paired and has_segments(self.stack):
                 tokens = replace(tokens, segments=tuple(found.type_ids))
             return Placed(tokens, found.offsets, found.sequence_ids)
 
     def vocabulary(self) -> Vocabulary:
         """Return the plain tokens and those around a text, with a start token if it has one."""
+
+        def texts(ids: Sequence[int]) -> tuple[str, ...]:
+            pieces = [self.tokenizer.id_to_token(number) or f"<{number}>" for number in ids]
+            return token_texts(self.tokenizer, pieces)
+
         known = self.stack.shape.vocabulary
         added = self.tokenizer.get_added_tokens_decoder()
         size = min(known, self.tokenizer.get_vocab_size())
@@ -160,13 +156,9 @@ class StackModel:
         before, after = frame_of(self.encode("a"))
         start = self._start
         if not len(before) and start is not None and start < known:
-            before = Tokens((start,), self._texts([start]), (True,))
+            before = Tokens((start,), texts([start]), (True,))
         # tokenizers are learnt from frequencies: BPE numbers its tokens in the order of its merges
-        return Vocabulary(np.asarray(plain), before, after, ranked=True, texts=self._texts)
-
-    def _texts(self, ids: Sequence[int]) -> tuple[str, ...]:
-        pieces = [self.tokenizer.id_to_token(number) or f"<{number}>" for number in ids]
-        return token_texts(self.tokenizer, pieces)
+        return Vocabulary(np.asarray(plain), before, after, ranked=True, texts=texts)
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         return text_notes(self._trained_tokens, tokens)

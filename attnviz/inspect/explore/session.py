@@ -31,8 +31,9 @@ from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import sink_of, without_sink
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+from attnviz.options import RegionOptions
 from attnviz.records import HeadsRecord, ModelInfo
-from attnviz.texts.regions import RegionOptions, region_reader
+from attnviz.regions import region_reader
 
 Floats = NDArray[np.floating]
 

@@ -20,7 +20,7 @@ from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.models.model import Model
 from attnviz.models.third_party import ErrorsAs
 from attnviz.records import AttentionRecord, Input, Kind
-from attnviz.texts.regions import region_reader
+from attnviz.regions import region_reader
 
 Advance = Callable[[float, Callable[[], WrittenRun]], None]
 """Called after each step with the share that is done and a function that returns the run."""

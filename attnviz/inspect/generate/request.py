@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from attnviz.options import HeadChoice, IndexBase, Known, Options, Seed, option, spelled_heads
-from attnviz.texts.regions import RegionOptions
+from attnviz.options import (
+    HeadChoice,
+    IndexBase,
+    Known,
+    Options,
+    RegionOptions,
+    Seed,
+    option,
+    spelled_heads,
+)
 
 if TYPE_CHECKING:
     from attnviz.engine.generation import Sampling

@@ -24,7 +24,7 @@ from attnviz.measures.words import find_word
 from attnviz.models.model import Model
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.records import AttentionRecord, HeadsRecord
-from attnviz.texts.regions import region_reader
+from attnviz.regions import region_reader
 
 Opening = Callable[[dict[str, Any]], Model]
 """Opens the model, with changes to the library's own attention: its mask, its score."""

@@ -11,12 +11,12 @@ from attnviz.options import (
     IndexBase,
     Known,
     Options,
+    RegionOptions,
     Truncation,
     flag,
     option,
     spelled_heads,
 )
-from attnviz.texts.regions import RegionOptions
 
 
 @dataclass(frozen=True)

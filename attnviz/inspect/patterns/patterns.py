@@ -21,7 +21,7 @@ from attnviz.measures.registry import LABELS, find_label
 from attnviz.measures.words import joined
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.records import Advance, Tokens
-from attnviz.texts.regions import region_reader
+from attnviz.regions import region_reader
 
 Sentences = Sequence[AnnotatedSentence] | None
 """The sentences that a person annotated; None for those that ship with attnviz."""

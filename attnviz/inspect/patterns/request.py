@@ -14,12 +14,12 @@ from attnviz.options import (
     Kind,
     Known,
     Options,
+    RegionOptions,
     Seed,
     Truncation,
     flag,
     option,
 )
-from attnviz.texts.regions import RegionOptions
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,6 @@ class PatternsRequest(
     Truncation, Kind, HeadChoice, RegionOptions, _Scoring, _Shown, Known, IndexBase, Seed
 ):
     """All options of ``patterns``."""
-
-    def given_text(self, argument: str | None, file: Path | None) -> str | None:
-        """Return the text that was given, or None; UsageError for regions of no text."""
-        if argument is None and file is None and self.chat is None:
-            if given := self.regions_given:
-                raise UsageError(f"{given[0]} names regions of one text: give TEXT or --file")
-            return None
-        return self.text(argument, file, "patterns")
 
     @property
     def is_usual(self) -> bool:

@@ -6,10 +6,9 @@ in a chat, ``special`` next to a pair of texts, else ``other``.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 from attnviz.draw.labels import visible
 from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.model import Model, Placed, PlacingModel
-from attnviz.options import Options, option
+from attnviz.options import RegionOptions
 from attnviz.reading import parse_json, read_bytes, utf8
 from attnviz.records import REST, Tokens
 from attnviz.texts import as_utf8, lines_of, read_text
@@ -31,78 +30,27 @@ _PLACES = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
 _BETWEEN = re.compile(r"\s*(?:…|\.\.\.)\s*")
 
 
-@dataclass(frozen=True)
-class RegionOptions(Options, panel="Chat and regions"):
-    """Which parts of a text are regions, between which attention is summed.
+def given_text(
+    asked: RegionOptions, argument: str | None, file: Path | None, command: str = "heads"
+) -> str:
+    """Return the text that is read; of a chat its contents, while no template is known.
 
-    Python code gives ``chat`` as a list of messages too, and ``spans`` as a mapping of names to
-    (start, end) or to words.
+    Raises UsageError if there is no text or a chat next to a text, and as ``read_text``.
     """
-
-    chat: str | None = option(
-        "FILE|TEXT",
-        "A chat in place of TEXT, read through the model's own template: JSON of roles and "
-        "contents, or lines such as user: Hi. Its roles are regions.",
-        words=True,
-    )
-    span: tuple[str, ...] = option(
-        "NAME=PLACES",
-        "Name a region: NAME=2:5 are tokens 2, 3 and 4; NAME=WORDS or NAME='FIRST … LAST' finds "
-        "words that stand once in the text; may be repeated.",
-        (),
-    )
-    spans: Path | None = option("FILE", "Regions from a file, one a line, written as for --span.")
-    second: str | None = option(
-        "TEXT",
-        "A second text, joined to the first as the tokenizer joins two; each is a region.",
-        name="--and",
-        words=True,
-    )
-
-    def __post_init__(self) -> None:
-        chat: Any = self.chat
-        if chat is not None and not isinstance(chat, str | os.PathLike):
-            object.__setattr__(self, "chat", _dumped(chat))
-        spans: Any = self.spans
-        if isinstance(spans, Mapping):
-            object.__setattr__(self, "span", (*self.span, *_spelled(spans)))
-            object.__setattr__(self, "spans", None)
-        super().__post_init__()
-        if self.chat is not None and self.second is not None:
-            raise UsageError("--chat is one text: leave out --and")
-
-    @property
-    def regions_given(self) -> tuple[str, ...]:
-        """Return the names of these options that are given, as they are typed."""
-        return tuple(RegionOptions.of(vars(self)).given())
-
-    def text(self, argument: str | None, file: Path | None, command: str = "heads") -> str:
-        """Return the text that is read; of a chat its contents, while no template is known.
-
-        Raises UsageError if there is no text or a chat next to a text, and as ``read_text``.
-        """
-        if self.chat is None:
-            return read_text(argument, file, command)
-        if argument is not None or file is not None:
-            raise UsageError("--chat gives the text: leave out " + ("--file" if file else "TEXT"))
-        return "\n".join(message["content"] for message in read_chat(self.chat))
+    if asked.chat is None:
+        return read_text(argument, file, command)
+    if argument is not None or file is not None:
+        raise UsageError("--chat gives the text: leave out " + ("--file" if file else "TEXT"))
+    return "\n".join(message["content"] for message in read_chat(asked.chat))
 
 
-def _dumped(chat: Any) -> str:
-    try:
-        return json.dumps(chat)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"chat is no list of messages: {error}") from error
-
-
-def _spelled(spans: Mapping[Any, Any]) -> Iterator[str]:
-    for name, place in spans.items():
-        if isinstance(place, str):
-            yield f"{name}={place}"
-        elif isinstance(place, Sequence) and len(place) == 2:
-            yield f"{name}={place[0]}:{place[1]}"
-        else:
-            raise UsageError(f"spans[{name!r}] is (start, end) or words, got {place!r}")
+def text_if_given(asked: RegionOptions, argument: str | None, file: Path | None) -> str | None:
+    """Return the text of ``patterns``, which may be none; UsageError for regions of no text."""
+    if argument is not None or file is not None or asked.chat is not None:
+        return given_text(asked, argument, file, "patterns")
+    if given := asked.regions_given:
+        raise UsageError(f"{given[0]} names regions of one text: give TEXT or --file")
+    return None
 
 
 # A chat --------------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ from attnviz.errors import LoadError, UnsupportedError, UsageError
 from attnviz.models.chats import chat_text
 from attnviz.models.model import ChatTemplate
 from attnviz.models.resolve import LoadOptions, load
-from attnviz.texts.regions import RegionOptions, read_chat, region_reader
+from attnviz.options import RegionOptions
+from attnviz.regions import read_chat, region_reader
 
-from ..chat_models import CHAT, CHATML, LLAMA2, TEMPLATES, write_chat_model
+from .chat_models import CHAT, CHATML, LLAMA2, TEMPLATES, write_chat_model
 
 TEXT = "The cat sat on the mat because it was tired."
 
