@@ -31,7 +31,12 @@ HeadName = Callable[[tuple[int, int]], str]
 BAND = 2
 """The columns of a band at the left of a map."""
 
-_LONGEST = 14
+_LONGEST, _SHARE = 14, 11
+"""The most columns of a region's name in a table, and those of a share next to uniform's."""
+
+_USUAL = ("system", "user", "assistant", "written", "developer", "tool")
+"""The regions that have the same colour in every part of a screen, by its number."""
+
 _NAMES = "123456789"
 
 
@@ -52,7 +57,8 @@ def region_marks(regions: Sequence[str]) -> dict[str, RegionMark]:
         used = {mark.letter for mark in marks.values()}
         free = (one for one in (*name, *_NAMES) if one.isalnum() and width(one) == 1)
         letter = next((one for one in free if one not in used), "+")
-        marks[name] = RegionMark(letter, series_tint(len(used - {" "})))
+        place = _USUAL.index(name) if name in _USUAL else len(used - {" "})
+        marks[name] = RegionMark(letter, series_tint(place))
     return marks
 
 
@@ -187,6 +193,22 @@ def _columns(first: str, found: RegionShares, *more: str) -> list[doc.Column]:
 
 def _beside(value: float, even: float) -> str:
     return "–" if math.isnan(value) else f"{share(value)} ({share(even)})"
+
+
+def region_group(found: RegionShares, name: HeadName, room: int = 0, lines: int = 0) -> doc.Group:
+    """Return the shares between regions, and those of each head.
+
+    room, lines: the columns and lines of a first screen, on which heads are shown only beside; 0 to
+        show everything.
+    """
+    mean = region_table(found)
+    heads = region_heads(found, name, max(len(mean.rows), lines - 2) if lines else 0)
+    if not room:
+        return doc.Group([mean, heads], spaced=True)
+    wide = _SHARE * (len(found.keys) + 2)
+    if len(found.heads) == 1 or 2 * wide > room:
+        return doc.Group([mean])
+    return doc.Group([mean, heads], beside=doc.Beside(max(wide, room // 2 - 1), 2, 2))
 
 
 def region_finding(found: RegionShares, name: HeadName) -> str:

@@ -17,7 +17,7 @@ from attnviz.draw.provenance import (
     share,
     size_words,
 )
-from attnviz.draw.regions import region_heads, region_table
+from attnviz.draw.regions import region_group
 from attnviz.draw.values import json_number
 from attnviz.inspect.heads.finding import finding, heading, overview_words
 from attnviz.inspect.heads.first import distinctive, first_groups, label_grid
@@ -61,7 +61,8 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
     elif len(records) > 1:
         groups += [*_compared(found, names, view), doc.Group([doc.Maps((), scale=_SCALE)])]
     else:
-        groups += [_regions(found.first)] if found.first.regions else []
+        if found.first.regions is not None:
+            groups.append(region_group(found.first.regions, lambda head: found.first.name(*head)))
         groups += _single(found, view)
     groups.append(doc.Group([_scores(found, names)], full=True))
     name = info.name if info.is_array else f"attention heads of {info.name}"
@@ -76,13 +77,6 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
         finding=finding(found, view),
         first=advised(partial(first_groups, found, view), records[0].keys),
     )
-
-
-def _regions(report: HeadsRecord) -> doc.Group:
-    """Return the shares between the regions of the text, and those of every head from one."""
-    assert report.regions is not None
-    heads = region_heads(report.regions, lambda head: report.name(*head))
-    return doc.Group([region_table(report.regions), heads], spaced=True)
 
 
 def _hints(found: HeadsReport, view: HeadsView) -> doc.Words:

@@ -17,7 +17,7 @@ from attnviz.draw.labels import token_labels, visible, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, share
-from attnviz.draw.regions import clearest, region_heads, region_table
+from attnviz.draw.regions import clearest, region_group
 from attnviz.inspect.heads.finding import (
     HeadWords,
     best_of,
@@ -62,9 +62,6 @@ _LONGEST_LABEL, _BETWEEN = 12, 3
 _LEAST_LINKS, _MOST_LINKS = 5, 14
 _LEAST_TEXT = 4
 _LISTED = 10
-_REGION = 11
-"""The columns of a share next to that of uniform attention."""
-
 _MEANINGS = {"peak": "to few tokens", "diff": "to many tokens"}
 """What a head without label attends to, by the short word in its cell."""
 
@@ -88,25 +85,12 @@ def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) 
     if len(found.reports) > 1:
         return _runs(found, view, lines)
     if report.regions is not None:
-        shares = region_parts(report, columns, lines // 3)
-        return [shares, *_overview(found, view, columns, lines - group_lines(shares))]
+        shares = region_group(report.regions, lambda head: report.name(*head), columns, lines // 3)
+        return [shares, *_overview(found, view, columns, lines - _tall(shares))]
     return _overview(found, view, columns, lines)
 
 
-def region_parts(report: HeadsRecord, columns: int, lines: int) -> doc.Group:
-    """Return the shares between regions, and those of the best heads where there is room."""
-    assert report.regions is not None
-    mean = region_table(report.regions)
-    heads = region_heads(
-        report.regions, lambda head: report.name(*head), max(len(mean.rows), lines - 2)
-    )
-    wide = _REGION * (len(report.regions.keys) + 2)
-    if len(report.heads) == 1 or 2 * wide > columns:
-        return doc.Group([mean])
-    return doc.Group([mean, heads], beside=doc.Beside(max(wide, (columns - _GAP) // 2), _GAP, 2))
-
-
-def group_lines(group: doc.Group) -> int:
+def _tall(group: doc.Group) -> int:
     """Return the lines of tables side by side, with the empty line below them."""
     return max(len(part.rows) for part in group.parts if isinstance(part, doc.Table)) + 3
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from attnviz.draw import document as doc
 from attnviz.draw.provenance import counted, model_words
-from attnviz.draw.regions import region_finding, region_heads, region_table
+from attnviz.draw.regions import region_finding, region_group
 from attnviz.inspect.patterns.data import patterns_rows
 from attnviz.inspect.patterns.grids import label_grid, label_tint, score_grid
 from attnviz.inspect.patterns.records import Example, PatternReport, PatternScores
@@ -45,7 +45,9 @@ def patterns_document(
     model, watch, top = report.model.name, report.watch, report.top
     advice = [*_hints(report, explain)] if hints else []
     notes = [doc.Note(note) for note in (*report.model.notes, *report.notes)]
-    groups = [doc.Group(_about(report)), doc.Group(notes), doc.Group(_regions(report), spaced=True)]
+    groups = [doc.Group(_about(report)), doc.Group(notes)]
+    if report.regions is not None:
+        groups.append(region_group(report.regions, report.head_name))
     if watch is None:
         named = found_labels(report)
         best = [_best_heads(report, name, top or _LISTED) for name in named]
@@ -81,14 +83,6 @@ def _finding(report: PatternReport, watch: str | None) -> str:
     if report.regions is None or report.model.weights == "random":
         return finding(report, watch)
     return region_finding(report.regions, report.head_name)
-
-
-def _regions(report: PatternReport, most: int = 0) -> list[doc.Table]:
-    """Return the shares between regions, and of so many heads (0: all); empty without regions."""
-    if report.regions is None:
-        return []
-    heads = region_heads(report.regions, report.head_name, most)
-    return [region_table(report.regions), heads]
 
 
 def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
@@ -149,9 +143,6 @@ def _about(report: PatternReport) -> list[doc.Part]:
 _CELL, _NAMES = 9, 3
 """The columns of a cell of the grid with its score, and of the names of the layers."""
 
-_BOTH, _SHARES = 120, 7
-"""The columns for two tables of regions side by side, and the lines that they take."""
-
 _LEAST_TABLE = 70
 _LEAST_ROWS = 4
 _AROUND, _AROUND_MAP = 2, 4
@@ -168,10 +159,10 @@ def _first(
 
     They stand next to each other if there is room; maps stand below if there are lines left.
     """
-    if regions := _regions(report, len(report.regions.queries) if report.regions else 0):
-        beside = doc.Beside((room - 2) // 2, 2, 2)
-        shares = doc.Group(regions[: 1 + (room >= _BOTH)], beside=beside)
-        below = _first(replace(report, regions=None), watch, maps, room, lines - _SHARES)
+    if report.regions is not None:
+        shares = region_group(report.regions, report.head_name, room, len(report.regions.queries))
+        rest = lines - len(report.regions.queries) - 3
+        below = _first(replace(report, regions=None), watch, maps, room, rest)
         return [shares, *(group._replace(yields=1) for group in below)]
     if watch is not None and not report.ranked(watch):
         return []
