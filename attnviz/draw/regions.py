@@ -222,17 +222,19 @@ def region_finding(found: RegionShares, name: HeadName) -> str:
     best = f"{name(found.heads[head])} {share(found.share[at])}{rest}"
     even, mean = share(found.uniform[at]), share(float(found.share[:, query, key].mean()))
     clear, heads = int(found.clear[:, query, key].sum()), len(found.heads)
+    if clear and heads == 1:
+        return f"{ends} more than uniform attention would: {best} (uniform {even})."
     if clear:
-        most = "most in " if heads > 1 else ""
         return (
-            f"{ends} more than uniform attention would in {clear} of {counted(heads, 'head')}, "
-            f"{most}{best} (uniform {even}); mean of all {mean}."
+            f"{ends} more than uniform attention would in {clear} of {heads} heads, most in "
+            f"{best} (uniform {even}); mean of all {mean}."
         )
     if (few := found.queries[one]) < found.least_queries:
         why = f"“{visible(one)}” has {counted(few, 'token')}: too few to tell from chance."
     else:
         why = "In no head is that clearly more than uniform attention would give."
-    return f"{ends} most in {best} (uniform {even}); mean of all {mean}. {why}"
+    most = f"most in {best} (uniform {even}); mean of all {mean}"
+    return f"{ends} {most if heads > 1 else f'in {best} (uniform {even})'}. {why}"
 
 
 # For programs --------------------------------------------------------------------------------

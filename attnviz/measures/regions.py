@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from attnviz.measures.intervals import student_quantile
 from attnviz.measures.labels import clear_deviations
 from attnviz.measures.sinks import LEAST_LEFT, sink_of
-from attnviz.records import REST, AttentionRecord, RegionShares, Tokens
+from attnviz.records import REST, AttentionRecord, ModelInfo, RegionShares, Tokens
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.floating]
@@ -90,9 +90,15 @@ class RegionSums:
 
 
 def shares(
-    queries: Tokens, keys: Tokens, layers: Mapping[tuple[int, tuple[int, ...]], NDArray[np.float64]]
+    model: ModelInfo,
+    queries: Tokens,
+    keys: Tokens,
+    layers: Mapping[tuple[int, tuple[int, ...]], NDArray[np.float64]],
 ) -> RegionShares:
-    """Return the shares of all heads. layers: the sums of each layer and its heads."""
+    """Return the shares of all heads. layers: the sums of each layer and its heads.
+
+    A head that a person chose was chosen among all of the model, by which ``clear`` is judged.
+    """
     found = np.concatenate([*layers.values()], axis=1)
     sizes = np.asarray([*regions_of(queries).values()])[:, None]
     share, on_sink, gap, square, uniform, rows = found
@@ -125,4 +131,4 @@ def region_shares(record: AttentionRecord) -> RegionShares | None:
         sums = RegionSums(record.queries, record.keys, sink)
         sums.add(layer.weights, 0, record.seen(layer))
         layers[layer.layer, layer.heads] = sums.sums()
-    return shares(record.queries, record.keys, layers)
+    return shares(record.model, record.queries, record.keys, layers)
