@@ -249,7 +249,7 @@ class RegionReader:
         """Return the region of each token before spans are named."""
         if self.second is not None:
             return [SPECIAL if side is None else PAIR[side] for side in placed.sides]
-        names = [TEMPLATE if self.turns else OTHER for _ in placed.places]
+        names = [TEMPLATE if turns else OTHER for _ in placed.places]
         for role, (start, end) in turns:
             for token in _between(placed, 0, start, end):
                 names[token] = role

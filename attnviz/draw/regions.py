@@ -232,7 +232,8 @@ def region_finding(found: RegionShares, name: HeadName) -> str:
     if (few := found.queries[one]) < found.least_queries:
         why = f"“{visible(one)}” has {counted(few, 'token')}: too few to tell from chance."
     else:
-        why = "In no head is that clearly more than uniform attention would give."
+        where = "In no head is that" if heads > 1 else "That is not"
+        why = f"{where} clearly more than uniform attention would give."
     most = f"most in {best} (uniform {even}); mean of all {mean}"
     return f"{ends} {most if heads > 1 else f'in {best} (uniform {even})'}. {why}"
 
