@@ -271,6 +271,8 @@ class RegionOptions(Options, panel="Chat and regions"):
         super().__post_init__()
         if self.chat is not None and self.second is not None:
             raise UsageError("--chat is one text: leave out --and")
+        if self.second is not None and not self.second.strip():
+            raise UsageError("--and is empty: expected a text of at least one word")
 
     @property
     def regions_given(self) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ def test_tables_have_columns_of_regions(run: Callable[..., Any], tmp_path: Path)
             found = [row for row in rows if row["layer"] == row["head"] == "0"]
             assert {row["query_region"] for row in found} == {"who", "why", "other"}
             assert {row["key_token"] for row in found if row["key_region"] == "who"} == {
-                *(" The", " cat")
+                *("The", " cat")
             }
         else:
             total = sum(float(rows[0][f"share.why>{name}"]) for name in ("who", "why", "other"))
