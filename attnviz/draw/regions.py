@@ -238,6 +238,15 @@ def region_finding(found: RegionShares, name: HeadName) -> str:
     return f"{ends} {most if heads > 1 else f'in {best} (uniform {even})'}. {why}"
 
 
+READING = (
+    "regions: each number is the share of its attention that a token of one region gives to "
+    "another region, mean over the tokens; in brackets, that of uniform attention over the tokens "
+    "that each one sees. Heads are named above uniform by what they leave to other tokens than the "
+    "attention sink: at least .10 more, beyond chance over at least five tokens."
+)
+"""What the numbers of regions mean, for newcomers."""
+
+
 # For programs --------------------------------------------------------------------------------
 
 

@@ -72,8 +72,7 @@ def asked(model: Model, text: str, choice: Choice) -> Asked:
     heads = choose_heads(choice.layers, choice.heads, info.layers, info.heads, choice.index_base)
     tokens = encoded(model, text, choice.truncate, choice.encode)
     target = None
-    if kind == "decoder" and tokens.regions:
-        raise UsageError("regions are those of the text, not of the decoder's: add --kind cross")
+    check_regions(kind, tokens)
     if isinstance(model, TwoTextModel) and kind == "cross":
         target = _looking_tokens(model, tokens, choice)
     elif isinstance(model, TwoStackModel) and kind in _DECODER_KINDS:
@@ -84,6 +83,12 @@ def asked(model: Model, text: str, choice: Choice) -> Asked:
     advice = f"choose {choose}, or shorten the text"
     require_maps(kept, len(given.queries(kind)), len(given.keys(kind)), advice)
     return Asked(given, kind, heads)
+
+
+def check_regions(kind: Kind, tokens: Tokens) -> None:
+    """Raise UsageError for regions of a text that this kind of attention does not see."""
+    if kind == "decoder" and tokens.regions:
+        raise UsageError("regions are those of the text, not of the decoder's: add --kind cross")
 
 
 def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, bool]:

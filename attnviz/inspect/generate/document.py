@@ -23,7 +23,7 @@ from attnviz.draw.provenance import (
     notes_group,
     share,
 )
-from attnviz.draw.regions import region_heads, region_table
+from attnviz.draw.regions import READING, region_heads, region_table
 from attnviz.engine.generation import Sampling
 from attnviz.engine.head_run import Head
 from attnviz.inspect.generate.records import GenerateReport, HeadActivity, WrittenRun
@@ -75,6 +75,7 @@ def run_document(
         doc.Quote("written", run.text_written, 8),
     ]
     in_prompt = run.source is None  # then the text itself shows it
+    regions = [READING] if run.regions is not None else []
     next_steps = [] if report.chosen else [f"--head {run.name(_another(report))}"]
     next_steps += ["--temperature 0.8"] * run.sampling.greedy + ["--save run.jsonl"]
     next_steps += [] if explain else ["--explain"]
@@ -90,7 +91,7 @@ def run_document(
             doc.Group([_steps(report)]),
             doc.Group([_maps(report)]),
         ],
-        [doc.Say(line, 100) for line in _EXPLANATION] if explain else (),
+        [doc.Say(line, 100) for line in (*_EXPLANATION, *regions)] if explain else (),
         [doc.Facts([(step, False) for step in next_steps], tone="faint")] if hints else (),
         heading=[*named(info), *((word, False) for word in _how(run))],
         quoted="" if in_prompt else run.text,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from attnviz.engine.capture import Asked, encoded, require_maps
+from attnviz.engine.capture import Asked, check_regions, encoded, require_maps
 from attnviz.engine.generation import Sampling, Step, begun, generate, written_context, written_kind
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
@@ -68,6 +68,7 @@ class WritingJob:
         text = text if reader is None else reader.shown
         encode = None if reader is None else reader.encode
         tokens = encoded(model, text if reader is None else reader.text, None, encode)
+        check_regions(kind, tokens)
         removed = named(None, request.ablate)
         steps = generate(model, tokens, sampling, kind=kind, removed=removed, cancelled=cancelled)
         start = begun(model, tokens, kind)

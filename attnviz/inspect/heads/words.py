@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from attnviz.draw.document import Words
 from attnviz.draw.provenance import entropy_words, label_words, share
+from attnviz.draw.regions import READING
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.registry import label_named
 from attnviz.measures.word_links import CHANCE
@@ -142,7 +143,7 @@ def explanation(found: HeadsReport) -> list[str]:
         "label: what a head does, named only where there is evidence, with its score from 0 to 1 "
         "on this text; “uniform” is the score of uniform attention. Words without a label only "
         "describe this text: sink, diffuse (near-uniform), peaked.",
-        *_link_reading(found),
+        *([READING] if reports[0].regions else _link_reading(found)),
         *_changed_reading(reports[0]),
         *_sink_reading(reports),
         *_label_reading(reports),

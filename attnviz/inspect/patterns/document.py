@@ -9,7 +9,7 @@ from functools import partial
 
 from attnviz.draw import document as doc
 from attnviz.draw.provenance import counted, model_words
-from attnviz.draw.regions import region_finding, region_group
+from attnviz.draw.regions import READING, region_finding, region_group
 from attnviz.inspect.patterns.data import patterns_rows
 from attnviz.inspect.patterns.grids import label_grid, label_tint, score_grid
 from attnviz.inspect.patterns.records import Example, PatternReport, PatternScores
@@ -64,11 +64,15 @@ def patterns_document(
     groups.append(doc.Group([doc.Say(text) for text in gaps(report, watch)]))
     groups.append(doc.Group([_every_number(report)], full=True))
     sizes = size_words(report)
+    regions = [READING] if report.regions is not None else []
     return doc.Document(
         f"patterns of {model}",
         f"What the heads of {model} do" + (f": {watch}" if watch is not None else ""),
         groups,
-        [doc.Say(text, _LONGEST) for text in reading(report, [watch] if watch else report.labels)]
+        [
+            doc.Say(text, _LONGEST)
+            for text in (*regions, *reading(report, [watch] if watch else report.labels))
+        ]
         if explain
         else (),
         [doc.Facts([(hint, False) for hint in advice])] if advice else (),

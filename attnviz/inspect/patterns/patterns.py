@@ -8,7 +8,13 @@ from dataclasses import replace
 from datetime import date
 
 from attnviz.draw.whole_file import whole_file
-from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
+from attnviz.engine.capture import (
+    Choice,
+    attention_kind,
+    check_regions,
+    encoded,
+    target_tokens,
+)
 from attnviz.engine.known_labels import label_file, labels_json
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import AttnvizError, UsageError
@@ -75,8 +81,7 @@ def patterns(
     encode = None if reader is None else reader.encode
     read = text if reader is None else reader.text
     tokens = None if read is None else encoded(model, read, request.truncate, encode)
-    if reader is not None and attention == "decoder":
-        raise UsageError("regions are those of the text, not of the decoder's: use --kind cross")
+    check_regions(attention, tokens or Tokens.bare(()))
     targets: tuple[Tokens, ...] = ()
     if tokens and isinstance(model, TwoStackModel) and attention in ("decoder", "cross"):
         targets = (target_tokens(model, tokens, choice),)
