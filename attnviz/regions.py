@@ -71,6 +71,8 @@ def read_chat(given: str) -> list[dict[str, str]]:
         try:
             found = parse_json(given, name)
         except LoadError as error:
+            if name != "--chat":
+                raise
             raise UsageError(
                 f"{name} is neither a file nor a chat: expected JSON such as "
                 '[{"role": "user", "content": "Hi"}], or lines such as user: Hi'
