@@ -225,9 +225,10 @@ def region_finding(found: RegionShares, name: HeadName) -> str:
     if clear and heads == 1:
         return f"{ends} more than uniform attention would: {best} (uniform {even})."
     if clear:
+        most = ", most in " if clear > 1 else ": "
         return (
-            f"{ends} more than uniform attention would in {clear} of {heads} heads, most in "
-            f"{best} (uniform {even}); mean of all {mean}."
+            f"{ends} more than uniform attention would in {clear} of {heads} heads{most}{best} "
+            f"(uniform {even}); mean of all {mean}."
         )
     if (few := found.queries[one]) < found.least_queries:
         why = f"“{visible(one)}” has {counted(few, 'token')}: too few to tell from chance."

@@ -152,11 +152,13 @@ def _regions(view: View, regions: Sequence[str], theme: Theme, room: int) -> Lin
     seen = slice(query + 1) if view.record.causal else slice(len(regions))
     row, of_keys = np.nan_to_num(view.weights[query][seen]), np.asarray(regions[seen])
     words: list[tuple[str, Tone | bool]] = [(f"in {regions[view.scene.key]}", "faint")]
-    words += [] if view.limit else [("to each (uniform):", "faint")]
+    to = "" if view.limit else "to each (uniform): "
     for name in dict.fromkeys(regions[seen]):
         there = of_keys == name
         even = "" if view.limit else f" ({share(float(there.mean()))})"
-        words.append((f"{name} {_weight(float(row[there].sum()), view.limit > 0)}{even}", False))
+        given = f"{name} {_weight(float(row[there].sum()), view.limit > 0)}{even}"
+        words.append((to + given, False))
+        to = ""
     return one_line(words, theme, room)
 
 
