@@ -12,7 +12,7 @@ from rich.segment import Segment
 
 from attnviz.draw import document as doc
 from attnviz.draw.blocks import DIM, Line
-from attnviz.draw.labels import fit, visible, width
+from attnviz.draw.labels import cut, visible, width
 from attnviz.draw.palette import Tint, series_tint
 from attnviz.draw.provenance import counted, share
 from attnviz.draw.theme import Theme
@@ -155,7 +155,7 @@ def region_table(found: RegionShares) -> doc.Table:
     """Return the share between each two regions, mean of all heads, next to that of uniform."""
     values, even = found.share.mean(0), found.uniform.mean(0)
     rows = [
-        doc.Row([visible(name), str(size), *map(_beside, values[at], even[at])])
+        doc.Row([cut(visible(name), _LONGEST), str(size), *map(_beside, values[at], even[at])])
         for at, (name, size) in enumerate(found.queries.items())
     ]
     title = f"attention between regions, mean of {counted(len(found.heads), 'head')} (uniform)"
@@ -180,13 +180,13 @@ def region_heads(found: RegionShares, name: HeadName, most: int = 0) -> doc.Tabl
         )
         for at in order
     ]
-    query = visible([*found.queries][pair[0]])
+    query = cut(visible([*found.queries][pair[0]]), _LONGEST)
     title = [(f"from {query}, each head (uniform)", True)]
     return doc.Table(_columns("head", found), rows, title, least=3)
 
 
 def _columns(first: str, found: RegionShares, *more: str) -> list[doc.Column]:
-    names = (fit(visible(name), min(width(visible(name)), _LONGEST)) for name in found.keys)
+    names = (cut(visible(name), _LONGEST) for name in found.keys)
     columns = [doc.Column(first, right=False), *map(doc.Column, more)]
     return [*columns, *(doc.Column(name, keep=9 - min(at, 8)) for at, name in enumerate(names))]
 
@@ -216,7 +216,7 @@ def region_finding(found: RegionShares, name: HeadName) -> str:
     at = clearest(found)
     head, query, key = at
     one, other = ([*each][place] for each, place in ((found.queries, query), (found.keys, key)))
-    ends = f"“{visible(one)}” attends to “{visible(other)}”"
+    ends = f"“{cut(visible(one), _LONGEST)}” attends to “{cut(visible(other), _LONGEST)}”"
     sink = found.on_sink[at]
     rest = f", {share(sink)} of it on the sink" if sink >= 0.05 else ""
     best = f"{name(found.heads[head])} {share(found.share[at])}{rest}"
@@ -231,10 +231,9 @@ def region_finding(found: RegionShares, name: HeadName) -> str:
             f"(uniform {even}); mean of all {mean}."
         )
     if (few := found.queries[one]) < found.least_queries:
-        why = f"“{visible(one)}” has {counted(few, 'token')}: too few to tell from chance."
+        why = f"The former has {counted(few, 'token')}: too few to tell from chance."
     else:
-        where = "In no head is that" if heads > 1 else "That is not"
-        why = f"{where} clearly more than uniform attention would give."
+        why = f"{'In no head' if heads > 1 else 'Not'} clearly more than uniform attention."
     most = f"most in {best} (uniform {even}); mean of all {mean}"
     return f"{ends} {most if heads > 1 else f'in {best} (uniform {even})'}. {why}"
 
