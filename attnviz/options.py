@@ -9,9 +9,10 @@ the command line from the same fields.
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cache
 from numbers import Integral, Real
@@ -234,6 +235,73 @@ class Ranked(Options, panel="View"):
     """How long a ranking is."""
 
     top: int = option("N", "List so many heads in the ranking.", 8, min=1)
+
+
+@dataclass(frozen=True)
+class RegionOptions(Options, panel="Chat and regions"):
+    """Which parts of a text are regions, between which attention is summed.
+
+    Python code gives ``chat`` as a list of messages too, and ``spans`` as a mapping of names to
+    (start, end) or to words.
+    """
+
+    chat: str | None = option(
+        "FILE|TEXT",
+        "A chat in place of TEXT, read through the model's own template: JSON of roles and "
+        "contents, or lines such as user: Hi. Its roles are regions.",
+        words=True,
+    )
+    span: tuple[str, ...] = option(
+        "NAME=PLACES",
+        "Name a region: NAME=2:5 are tokens 2, 3 and 4; NAME=WORDS or NAME='FIRST … LAST' finds "
+        "words that stand once in the text; may be repeated.",
+        (),
+    )
+    spans: Path | None = option("FILE", "Regions from a file, one a line, written as for --span.")
+    second: str | None = option(
+        "TEXT",
+        "A second text, joined to the first as the tokenizer joins two; each is a region.",
+        name="--and",
+        words=True,
+    )
+
+    def __post_init__(self) -> None:
+        chat: Any = self.chat
+        if isinstance(chat, os.PathLike):
+            object.__setattr__(self, "chat", os.fspath(chat))
+        elif chat is not None and not isinstance(chat, str):
+            object.__setattr__(self, "chat", _dumped(chat))
+        spans: Any = self.spans
+        if isinstance(spans, Mapping):
+            object.__setattr__(self, "span", (*self.span, *_spelled(spans)))
+            object.__setattr__(self, "spans", None)
+        super().__post_init__()
+        if self.chat is not None and self.second is not None:
+            raise UsageError("--chat is one text: leave out --and")
+        if self.second is not None and not self.second.strip():
+            raise UsageError("--and is empty: expected a text of at least one word")
+
+    @property
+    def regions_given(self) -> tuple[str, ...]:
+        """Return the names of these options that are given, as they are typed."""
+        return tuple(RegionOptions.of(vars(self)).given())
+
+
+def _dumped(chat: Any) -> str:
+    try:
+        return json.dumps(chat)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"chat is no list of messages: {error}") from error
+
+
+def _spelled(spans: Mapping[Any, Any]) -> Iterator[str]:
+    for name, place in spans.items():
+        if isinstance(place, str):
+            yield f"{name}={place}"
+        elif isinstance(place, Sequence) and len(place) == 2:
+            yield f"{name}={place[0]}:{place[1]}"
+        else:
+            raise UsageError(f"spans[{name!r}] is (start, end) or words, got {place!r}")
 
 
 @dataclass(frozen=True)

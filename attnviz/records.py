@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,12 +46,17 @@ class Tokens:
         itself is written ``<0xE2>``. Not yet safe for a terminal: ``draw.labels`` sees to that.
     special: whether the token was added by the tokenizer rather than read from the text.
     kept: the positions of the tokens in the text that they were taken from; empty for a whole text.
+    regions: the name of the region that each token is in; empty if no regions were given.
+    segments: for a pair of texts 0 or 1, the text that each token is of, if the model has an
+        embedding for it (BERT's ``token_type_ids``); else empty.
     """
 
     ids: tuple[int, ...]
     texts: tuple[str, ...]
     special: tuple[bool, ...]
     kept: tuple[int, ...] = field(default=(), compare=False)
+    regions: tuple[str, ...] = field(default=(), compare=False)
+    segments: tuple[int, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if not len(self.ids) == len(self.texts) == len(self.special):
@@ -79,12 +84,19 @@ class Tokens:
             tuple(self.texts[place] for place in places),
             tuple(self.special[place] for place in places),
             tuple(self.places[place] for place in places),
+            tuple(self.regions[place] for place in places if self.regions),
+            tuple(self.segments[place] for place in places if self.segments),
         )
 
     @property
     def places(self) -> Sequence[int]:
         """Return the positions of the tokens in the text, from 0."""
         return self.kept or range(len(self))
+
+
+REST = ("template", "special", "other")
+"""The names of the region of tokens that no person named: those of a chat's template, those that
+the tokenizer adds to a pair of texts, and the rest of a text."""
 
 
 @dataclass(frozen=True)
@@ -287,6 +299,41 @@ class AttentionRecord:
                 yield layer.layer, head, layer.weights[index]
 
 
+@dataclass(frozen=True)
+class RegionShares:
+    """How much of each head's attention goes from one region of a text to another.
+
+    queries, keys: the names of the regions, and their numbers of tokens.
+    heads: the (layer, head) of the first axis of the arrays (head, query region, key region).
+    share: the mean, over the queries in the one region, of the sum of the weights on the keys in
+        the other, in [0, 1]. uniform: that of attention spread evenly over the keys that each query
+        sees. on_sink: the part of ``share`` that is on the attention sink.
+    above: by how much more than evenly a head spreads what it leaves to keys outside the sink; NaN
+        if it leaves nothing. clear: whether that is at least .10 and beyond the spread of the
+        queries, of which there are ``least_queries``, and ``share`` above ``uniform``; see
+        ``measures.regions``.
+    """
+
+    queries: Mapping[str, int]
+    keys: Mapping[str, int]
+    heads: tuple[tuple[int, int], ...]
+    share: NDArray[np.float64]
+    uniform: NDArray[np.float64]
+    on_sink: NDArray[np.float64]
+    above: NDArray[np.float64]
+    clear: NDArray[np.bool_]
+
+    least_queries: ClassVar = 5
+
+    def __post_init__(self) -> None:
+        shape = len(self.heads), len(self.queries), len(self.keys)
+        for name in ("share", "uniform", "on_sink", "above", "clear"):
+            if getattr(self, name).shape != shape:
+                raise ValueError(
+                    f"expected {name} of shape {shape}, got {getattr(self, name).shape}"
+                )
+
+
 Source = Literal["card", "patterns", "text", "none"]
 """Where a head's name comes from: the card of the bundled model, a result of ``patterns`` that was
 kept for this checkpoint, or enough events of the text at hand; ``none`` if it only describes the
@@ -380,6 +427,8 @@ class HeadsRecord:
     sink: whether the weights of ``record`` are whole; else rows are rescaled without the sink.
     ablated: (layer, head) whose outputs were zero. norm_weighted: whether each weight of ``record``
         is multiplied by the norm of the value that it moves, rows rescaled.
+    regions: the shares of the model's own weights between the regions of the text; None if no
+        regions were given.
     """
 
     record: AttentionRecord
@@ -395,6 +444,7 @@ class HeadsRecord:
     sink: bool = True
     ablated: tuple[tuple[int, int], ...] = ()
     norm_weighted: bool = False
+    regions: RegionShares | None = None
 
     def rests(self, layer: int, head: int) -> bool:
         """Return whether a head's weight on the attention sink is above ``resting``."""

@@ -19,7 +19,10 @@ ROOT = Path(attnviz.__file__).parent
 GROUND = {"records", "errors", "reading", "options", "interrupts"}
 """What crosses the folders: plain data and the exceptions."""
 
-SHARED = {"measures", "attention", "models", "engine", "draw", "texts", "resume", "cli"} | GROUND
+SHARED = {
+    *("measures", "attention", "models", "engine", "draw", "texts", "regions", "resume", "cli"),
+    *GROUND,
+}
 
 GROUPS = ("inspect", "count", "learn")
 """The folders that only hold capabilities."""
@@ -40,8 +43,9 @@ MAY_IMPORT = {
     "engine": {"models", "attention", "measures"} | GROUND,
     "draw": GROUND,
     "texts": {"draw", "models"} | GROUND,
+    "regions": {"draw", "models", "texts"} | GROUND,
     "resume": {"draw"} | GROUND,
-    "cli": CAPABILITIES | {"draw", "engine", "models", "measures", "texts"} | GROUND,
+    "cli": CAPABILITIES | {"draw", "engine", "models", "measures", "texts", "regions"} | GROUND,
     **dict.fromkeys(CAPABILITIES, SHARED),
     "mechanism": {"heads"} | SHARED,
     "rollout": {"heads"} | SHARED,
@@ -70,6 +74,7 @@ LIBRARIES = {
 
 TRANSFORMERS = {
     "attnviz.models.attention_interface",
+    "attnviz.models.chats",
     "attnviz.models.huggingface",
     "attnviz.count.params.meta_count",
 }

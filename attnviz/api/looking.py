@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from attnviz.api.opening import AnyFiles, AnyHeads, AnyModel
+    from attnviz.api.opening import AnyChat, AnyFiles, AnyHeads, AnyModel, AnySpans
     from attnviz.engine.generation import Step
     from attnviz.inspect.generate.records import GenerateReport
     from attnviz.inspect.head.records import HeadCard
@@ -97,7 +97,7 @@ def capture(
 @in_own_modes
 def heads(
     model: AnyModel,
-    text: str,
+    text: str | None = None,
     *,
     tokenizer: Any = None,
     layer: str | int | None = None,
@@ -112,6 +112,9 @@ def heads(
     sink: bool | None = None,
     norm_weighted: bool = False,
     ablate: AnyHeads = None,
+    chat: AnyChat = None,
+    spans: AnySpans = None,
+    second: str | None = None,
     sort: Sorting | None = None,
     reverse: bool = False,
     compare_mask: bool = False,
@@ -122,6 +125,9 @@ def heads(
     """Show where each head of a model attends over a text; ``capture`` gives only the weights.
 
     model, tokenizer: see ``capture``. kind, score: one, or several with commas to compare them.
+    chat: a list of messages with role and content, or a file, in place of the text. spans: regions
+        of the text by name, each (start, end) in tokens or words, or a file. second: a text that
+        the tokenizer joins to the first, as ``--and`` does.
     sort: the name of a score. compare_mask, score: only for the model name ``mha``.
     The options are those of ``attnviz heads``; see ``HeadsRequest``.
 
@@ -132,9 +138,12 @@ def heads(
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.request import HeadsRequest
     from attnviz.models.resolve import LoadOptions, load, refuse_ignored
+    from attnviz.regions import given_text
 
     request = HeadsRequest.of(given)
-    read = one_text(text, 'attnviz.heads("tiny", "The cat sat.")')
+    opens = 'attnviz.heads("tiny", "The cat sat.")'
+    words = text_or_none(text) if request.chat is not None else one_text(text, opens)
+    read = given_text(request, words, None)
 
     def opening(changes: dict[str, Any]) -> Model:
         def named(name: str) -> Model:
@@ -195,6 +204,9 @@ def patterns(
     kind: Kind | None = None,
     target: str | None = None,
     truncate: bool = False,
+    chat: AnyChat = None,
+    spans: AnySpans = None,
+    second: str | None = None,
     probe: AnyFiles = (),
     raw: bool = False,
     without_first: bool = False,
@@ -210,6 +222,7 @@ def patterns(
     """Score what each head attends to: every measure with its chance level, and the head's label.
 
     model, tokenizer: see ``capture``. text: to score on, in place of the built-in probes.
+    chat, spans, second: see ``heads``.
     The options are those of ``attnviz patterns``; see ``PatternsRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
@@ -219,8 +232,10 @@ def patterns(
     from attnviz.inspect.patterns import patterns as question
     from attnviz.inspect.patterns.request import PatternsRequest
     from attnviz.models.resolve import LoadOptions, load
+    from attnviz.regions import text_if_given
 
-    request, read = PatternsRequest.of(given), text_or_none(text)
+    request = PatternsRequest.of(given)
+    read = text_if_given(request, text_or_none(text), None)
     sentences = question.read_sentences(request, read)
 
     def opening(name: str) -> Model:
@@ -307,7 +322,7 @@ def why(
 @in_own_modes
 def generate(
     model: AnyModel,
-    prompt: str,
+    prompt: str | None = None,
     *,
     tokenizer: Any = None,
     tokens: int = 40,
@@ -318,6 +333,9 @@ def generate(
     layer: str | int | None = None,
     head: AnyHeads = None,
     kind: Literal["decoder", "cross"] | None = None,
+    chat: AnyChat = None,
+    spans: AnySpans = None,
+    second: str | None = None,
     no_known_labels: bool = False,
     index_base: int = 0,
     seed: int = 0,
@@ -328,8 +346,9 @@ def generate(
     Iterating over the report gives the steps. Each step has ``text``, ``id``, ``probability``,
     ``likely``, ``entropy`` and ``rows``: by layer the weights (head, key) of the newest token.
 
-    model, tokenizer: see ``capture``. on_step: is called with each step as it is written. Ctrl-C
-        ends the text between two steps.
+    model, tokenizer: see ``capture``. chat, spans, second: see ``heads``; written tokens are the
+        region ``assistant``, or ``written``. on_step: is called with each step as it is written.
+        Ctrl-C ends the text between two steps.
     The options are those of ``attnviz generate``; see ``GenerateRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a prompt that do not fit, LoadError
@@ -339,9 +358,12 @@ def generate(
     from attnviz.inspect.generate.generate import WritingJob
     from attnviz.inspect.generate.request import GenerateRequest
     from attnviz.interrupts import between_steps
+    from attnviz.regions import given_text
 
     request = GenerateRequest.of(given)
-    text = one_text(prompt, 'attnviz.generate("tiny", "The cat sat on the")', "prompt")
+    opens = 'attnviz.generate("tiny", "The cat sat on the")'
+    words = text_or_none(prompt) if request.chat is not None else one_text(prompt, opens, "prompt")
+    text = given_text(request, words, None)
 
     def reported(step: Step) -> Step:
         on_step(step)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     AnyPairs = str | os.PathLike[str] | Iterable[Mapping[str, str]] | None
     AnyFiles = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     AnyHeads = HeadChoice | list[HeadChoice] | None
+    AnyChat = str | os.PathLike[str] | Sequence[Mapping[str, str]] | None
+    AnySpans = Mapping[str, tuple[int, int] | str] | str | os.PathLike[str] | None
 
 
 wait_passively()

@@ -52,6 +52,8 @@ class NumpyStack:
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.tensors = ConvertedTensors(tensors, dtype)
         self.finite = True
+        self.segments: tuple[NDArray[np.integer], NDArray[np.integer]] | None = None
+        """The ids of a pair of texts, and the text, 0 or 1, of each; others are one text."""
         self._removed: Mapping[int, tuple[int, ...]] = {}
         self._attentions: dict[int, NumpyAttention] = {}
 
@@ -280,7 +282,9 @@ class NumpyStack:
                 "positions.weight", _places(ids, start, self.shape.padding)
             )
         if "types.weight" in self.tensors:
-            residual = residual + self.tensors.rows("types.weight", slice(0, 1))
+            residual = residual + self.tensors.rows(
+                "types.weight", _segments(self.segments, ids, start)
+            )
         if "embedding_norm.weight" in self.tensors:
             residual = self._norm("embedding_norm", residual)
         if "embedding_projection.weight" in self.tensors:
@@ -419,3 +423,22 @@ def _unembedding_row(tensors: ConvertedTensors, token: int) -> tuple[Floats, flo
     row = tensors.rows(table, slice(token, token + 1))[0]
     bias = tensors.optional("unembedding.bias")
     return row, 0.0 if bias is None else float(bias[token])
+
+
+def has_segments(stack: NumpyStack) -> bool:
+    """Return whether the model has embeddings for the two texts of a pair."""
+    return "types.weight" in stack.tensors and len(stack.tensors.stored["types.weight"]) > 1
+
+
+def _segments(
+    pair: tuple[NDArray[np.integer], NDArray[np.integer]] | None,
+    ids: NDArray[np.integer],
+    start: int,
+) -> slice | NDArray[np.integer]:
+    """Return the embedding of segments that each token from ``start`` on gets: those of a pair
+    that begins with these ids, else the first.
+    """
+    count = ids.shape[-1]
+    if pair is not None and count <= len(pair[0]) and (ids == pair[0][:count]).all():
+        return pair[1][start:count]
+    return slice(0, 1)

@@ -67,11 +67,11 @@ def generate(
     from attnviz.inspect.generate.generate import WritingJob
     from attnviz.interrupts import between_steps
     from attnviz.models.resolve import reckoned_tokens
-    from attnviz.texts import read_text
+    from attnviz.regions import given_text
 
     options = shared.load_options(model.model, loading, model.seed)
     outlet = open_outlet(output)
-    text = read_text(prompt.text, prompt.file, "generate")
+    text = given_text(request, prompt.text, prompt.file, "generate")
     tokens = reckoned_tokens(text) + request.tokens
     loaded = outlet.load(model.model, replace(options, tokens=tokens))
     with between_steps() as asked:

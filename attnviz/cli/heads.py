@@ -32,6 +32,10 @@ attnviz heads --file story.txt --layer 0-1 --top 3
 
 attnviz heads "A text." --model ./my-checkpoint --token text --save heads.svg
 
+attnviz heads --chat chat.json --model ./my-chat-model
+
+attnviz heads "The cat sat on the mat because it was tired." --span who="The cat" --span it=7:8
+
 attnviz heads "나는 오늘 학교에 갔다 ." --model mha --d-model 64 --heads 8 --causal
 
 attnviz heads "the cat sat on the mat" --model mha --kind self,cross --target "four words of query"
@@ -74,7 +78,7 @@ def heads(
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.heads import heads as question
     from attnviz.inspect.heads.runs import requested_runs
-    from attnviz.texts import read_text
+    from attnviz.regions import given_text
 
     if request.compare_mask and own.causal is not None:
         raise UsageError("--compare-mask shows both: leave out --causal and --no-causal")
@@ -85,7 +89,7 @@ def heads(
     options = shared.load_options(model.model, loading, model.seed, own, *request.changed)
     variants = requested_runs(request)  # checks options before a file is read
     outlet = open_outlet(output)
-    content = read_text(text.text, text.file)
+    content = given_text(request, text.text, text.file)
     if cut.cut is not None:
         if len(variants) > 1:
             raise UsageError(
@@ -114,7 +118,7 @@ def _cut(
     from attnviz.inspect.heads.runs import requested_runs
 
     words = read_edge(edge)
-    unused = [*ViewOptions.of(vars(request)).given()]
+    unused = [*ViewOptions.of(vars(request)).given(), *request.regions_given]
     if unused:
         raise UsageError(f"--cut measures what an edge does, without maps: leave out {unused[0]}")
     ((_, choice),) = requested_runs(request)

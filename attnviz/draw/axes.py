@@ -38,6 +38,7 @@ class Axes:
     value: the columns that a value takes in its cell, with the blank behind it.
     rows, columns: the numbers of the queries and of the keys in their texts; empty if the axes are
         whole texts.
+    query_regions, key_regions: the region of each query and key; empty if there are none.
     """
 
     queries: Sequence[str]
@@ -46,6 +47,8 @@ class Axes:
     value: int = 4
     rows: Sequence[int] = ()
     columns: Sequence[int] = ()
+    query_regions: Sequence[str] = ()
+    key_regions: Sequence[str] = ()
 
     def row(self, query: int) -> int:
         """Return the number of a query in its text."""

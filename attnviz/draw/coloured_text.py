@@ -20,6 +20,7 @@ from attnviz.draw.labels import fit, token_labels, visible, whole_characters, wi
 from attnviz.draw.palette import STEPS, Tint
 from attnviz.draw.prose import wrapped
 from attnviz.draw.provenance import share
+from attnviz.draw.regions import band_line, region_marks
 from attnviz.draw.scale import signed_tint, weight_steps
 from attnviz.draw.theme import Theme, sign_glyph, strength
 from attnviz.records import Tokens
@@ -55,7 +56,7 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
     """
     pieces = pieces_of(shown, theme, room - _INDENT - 2)
     rows = rows_of(pieces, room - _INDENT - 2)
-    tall = 1 if theme.colour else 2
+    tall = (1 if theme.colour else 2) + bool(shown.keys.regions)
     most = max(lines // tall, 1) if lines else len(rows)
     captioned = most < len(rows) and lines > 2 * tall
     most = (lines - 1) // tall if captioned else most
@@ -77,6 +78,9 @@ def text_block(shown: Map, theme: Theme, room: int, lines: int = 0) -> Block:
         if not theme.colour:
             marks = " " * _INDENT + marks_line(row, shown, theme)
             drawn.append(text_line(marks.rstrip()))
+        if regions := shown.keys.regions:
+            cells = [(regions[piece.place], piece.width) for piece in row]
+            drawn.append([Segment(" " * _INDENT), *band_line(cells, region_marks(regions), theme)])
     if not lines:
         for said in extremes(shown, theme.encoding):
             for line in wrapped([(word, False) for word in said], room - _INDENT, theme):

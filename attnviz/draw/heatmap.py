@@ -16,6 +16,7 @@ from attnviz.draw.labels import at_blanks, fit, width
 from attnviz.draw.maps import MOST_LINES, Fit, cell_lines, cell_steps, fitted, pooling
 from attnviz.draw.numbers import NumberScale
 from attnviz.draw.provenance import share
+from attnviz.draw.regions import band_room, banded
 from attnviz.draw.theme import Theme
 
 _LEAST_NAME = 8  # columns for tokens behind a downsampled map
@@ -38,6 +39,7 @@ def heatmap(
     limit: the absolute value with the full colour, for values of either sign; 0 for weights.
     """
     theme = theme.signed if limit else theme
+    room -= band_room(axes)
     cells = _plan(axes, room, values, lines)
     if cells is None:
         return _dense(
@@ -59,7 +61,10 @@ def heatmap(
             label = row_label(axes, query, room_for_label, cells.header == "numbers", theme)
             drawn.append(without_trailing_blanks([Segment(label), *line]))
     note = [] if cells.values or not values else _room_for_values(axes, room)
-    drawn = [*_header(axes, cells, theme), *drawn, *note, *_key_names(axes, cells, theme, room)]
+    indent = 0 if axes.diagonal else axes.label_width
+    indent += axes.digits + 1 if cells.header == "numbers" else 0
+    drawn = banded(_header(axes, cells, theme), drawn, axes, plan, indent, theme)
+    drawn = [*drawn, *note, *_key_names(axes, cells, theme, room)]
     return Block(tuple(drawn), widest(drawn))
 
 
@@ -71,12 +76,13 @@ def _plan(axes: Axes, room: int, values: bool, lines: int) -> KeyCells | None:
 
 def values_fit(axes: Axes, room: int) -> bool:
     """Return True if a map in ``room`` columns has cells wide enough for every weight."""
-    cells = axes.cells(room, True)
+    cells = axes.cells(room - band_room(axes), True)
     return cells is not None and cells.values
 
 
 def quality(axes: Axes, theme: Theme, room: int, values: bool, lines: int) -> tuple[int, ...]:
     """Return the quality of a map in ``room`` columns, as a tuple to compare: larger is better."""
+    room -= band_room(axes)
     cells = _plan(axes, room, values, lines)
     if cells is None:
         return (-max(_dense_fit(axes, theme, room, lines).factors), 0, 0)
@@ -178,9 +184,10 @@ def _dense(
     queries = plan.factors[0] * plan.rows
     indent = 0 if axes.diagonal else _dense_labels(axes, room)
     drawn: list[Line] = []
+    above: list[Line] = []
     if not axes.diagonal:
         starts = list(map(axes.column, range(0, len(axes.keys), plan.factors[1])))
-        drawn.append(tick_line(starts, indent, plan.wide))
+        above.append(tick_line(starts, indent, plan.wide))
     for place, cells in enumerate(cell_lines(steps, plan, theme)):
         first = place * queries
         named = queries if axes.diagonal and plan.factors == (1, 1) else 1
@@ -193,6 +200,7 @@ def _dense(
         else:
             label = fit(name, indent - 1, theme.ellipsis)
             drawn.append([Segment(f"{label} ", DIM), *without_trailing_blanks(cells)])
+    drawn = banded(above, drawn, axes, plan, indent, theme)
     caption = theme.spell(pooling(plan.factors, limit > 0))
     drawn += [
         text_line((line, DIM)) for line in at_blanks(caption, room, "", theme.ellipsis) if line

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from rich.segment import Segment
+from rich.style import Style
 
 from attnviz.draw.axes import Axes
 from attnviz.draw.blocks import BOLD, DIM, Line, text_line
@@ -18,6 +19,7 @@ from attnviz.draw.heatmap import row_label
 from attnviz.draw.labels import fit, width
 from attnviz.draw.maps import Fit, Place, cell_lines, cell_steps
 from attnviz.draw.provenance import share
+from attnviz.draw.regions import region_marks
 from attnviz.draw.scale import coarse_steps
 from attnviz.draw.theme import Theme
 
@@ -175,11 +177,18 @@ def _name_at_left(part: MapPart, query: int, plan: Fit, gutter: int, theme: Them
     here = query <= part.cursor.query < query + plan.rows * plan.factors[0]
     shown = part.cursor.query if here else query
     label = row_label(part.axes, shown, gutter - part.axes.digits - 2, True, theme)
-    return Segment(fit(label, gutter), theme.accent() if here else DIM)
+    return Segment(fit(label, gutter), theme.accent() if here else _ink(part, shown, theme))
+
+
+def _ink(part: MapPart, query: int, theme: Theme) -> Style:
+    """Return the style of a query's name: the colour of its region, if there are regions."""
+    regions = part.axes.query_regions
+    tint = region_marks(regions)[regions[query]].tint if regions else None
+    return (theme.ink(tint) if tint is not None else None) or DIM
 
 
 def _name_at_end(part: MapPart, query: int, theme: Theme) -> Line:
     """Return a token at the end of its row, on the diagonal."""
-    style = BOLD if query == part.cursor.key else DIM
+    style = BOLD if query == part.cursor.key else _ink(part, query, theme)
     style = theme.accent() if query == part.cursor.query else style
     return text_line(" ", (part.axes.queries[query], style))

@@ -67,6 +67,8 @@ def map_axes(shown: Map, theme: Theme) -> Axes:
         value=NumberScale(shown.limit).room + 1 if shown.limit else Axes.value,
         rows=shown.queries.kept,
         columns=shown.keys.kept,
+        query_regions=shown.queries.regions,
+        key_regions=shown.keys.regions,
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from attnviz.engine.backend import backend_of
 from attnviz.engine.observer import KeepWeights, no_numbers
+from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
@@ -17,6 +18,9 @@ from attnviz.records import AttentionRecord, Input, Kind, LayerWeights, Tokens
 
 _ROUNDING = 0.02
 """How far the sum of a row of 16-bit weights may be from one by rounding alone."""
+
+Encode = Callable[[str, int | None], Tokens]
+"""Returns the tokens of a text, at most so many."""
 
 _DECODER_KINDS = ("decoder", "cross")
 _TARGET_TOKENS = 64
@@ -32,6 +36,7 @@ class Choice:
         None takes the model's default.
     truncate: True cuts a text that is longer than the model's context; otherwise it is refused.
     no_known_labels: True leaves out labels of heads that were measured before.
+    encode: reads the text in place of the model's ``encode``, with its regions; None without any.
     """
 
     layers: str | None = None
@@ -41,6 +46,7 @@ class Choice:
     target: str | None = None
     truncate: bool = False
     no_known_labels: bool = False
+    encode: Encode | None = None
 
 
 @dataclass(frozen=True)
@@ -64,8 +70,9 @@ def asked(model: Model, text: str, choice: Choice) -> Asked:
     kind = attention_kind(model, choice, across=True)
     info = model.info
     heads = choose_heads(choice.layers, choice.heads, info.layers, info.heads, choice.index_base)
-    tokens = encoded(model, text, choice.truncate)
+    tokens = encoded(model, text, choice.truncate, choice.encode)
     target = None
+    check_regions(kind, tokens)
     if isinstance(model, TwoTextModel) and kind == "cross":
         target = _looking_tokens(model, tokens, choice)
     elif isinstance(model, TwoStackModel) and kind in _DECODER_KINDS:
@@ -76,6 +83,12 @@ def asked(model: Model, text: str, choice: Choice) -> Asked:
     advice = f"choose {choose}, or shorten the text"
     require_maps(kept, len(given.queries(kind)), len(given.keys(kind)), advice)
     return Asked(given, kind, heads)
+
+
+def check_regions(kind: Kind, tokens: Tokens) -> None:
+    """Raise UsageError for regions of a text that this kind of attention does not see."""
+    if kind == "decoder" and tokens.regions:
+        raise UsageError("regions are those of the text, not of the decoder's: add --kind cross")
 
 
 def capture_text(model: Model, text: str, choice: Choice) -> tuple[AttentionRecord, bool]:
@@ -112,19 +125,21 @@ def attention_kind(model: Model, choice: Choice, *, across: bool = False) -> Kin
     return kind
 
 
-def encoded(model: Model, text: str, truncate: bool | None) -> Tokens:
+def encoded(model: Model, text: str, truncate: bool | None, encode: Encode | None = None) -> Tokens:
     """Return the tokens of ``text``.
 
     truncate: True cuts the text at the model's context; None is for callers without that option.
+    encode: see ``Choice``.
     Raises UsageError if there are no tokens or, without truncation, more than the context holds.
     """
-    tokens = model.encode(text)
+    read = encode or model.encode
+    tokens = read(text, None)
     if not len(tokens):
         raise UsageError("the text has no tokens: expected at least one word")
     if model.context is None or len(tokens) <= model.context:
         return tokens
     if truncate:
-        return model.encode(text, model.context)
+        return read(text, model.context)
     raise UsageError(
         f"the text has {len(tokens):,} tokens, {model.info.name!r} takes at most "
         f"{model.context:,}: shorten it"
@@ -210,7 +225,8 @@ def capture(
     chosen layer has a chosen head.
     """
     keep = KeepWeights(kind, heads)
-    backend_of(model).observe(keep, [Input(tokens, target)], cells=None)
+    with reading_segments(model, tokens):
+        backend_of(model).observe(keep, [Input(tokens, target)], cells=None)
     if not keep.layers:
         raise no_such_head()
     return record_of(model, Input(tokens, target), kind, keep.layers)

@@ -163,12 +163,16 @@ def begun(model: Model, tokens: Tokens, kind: Kind) -> Tokens:
     return tokens
 
 
-def written(prompt: Tokens, steps: Sequence[Step]) -> Tokens:
-    """Return the tokens of the prompt followed by those of the steps."""
+def written(prompt: Tokens, steps: Sequence[Step], region: str = "written") -> Tokens:
+    """Return the tokens of the prompt followed by those of the steps.
+
+    region: that of the steps, if the prompt has regions.
+    """
     return Tokens(
         (*prompt.ids, *(step.id for step in steps)),
         (*prompt.texts, *(step.text for step in steps)),
         (*prompt.special, *(step.ended for step in steps)),
+        regions=(*prompt.regions, *(region for _ in steps if prompt.regions)),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from attnviz.engine.backend import backend_of
 from attnviz.engine.capture import capture
 from attnviz.engine.observer import Observer
+from attnviz.engine.segments import reading_segments
 from attnviz.errors import UsageError
 from attnviz.models.model import Model, TwoStackModel, random_copies
 from attnviz.models.resolve import random_twin
@@ -91,7 +92,8 @@ class Probing:
 
     def run(self, observer: Observer, inputs: Sequence[Input]) -> None:
         """Run the model over inputs of one length under the observer."""
-        backend_of(self.model).observe(observer, inputs)
+        with reading_segments(self.model, inputs[0].text):
+            backend_of(self.model).observe(observer, inputs)
 
     def twin(self, seed: int) -> Probing:
         """Return the model with random weights, opened for the same kind of attention."""

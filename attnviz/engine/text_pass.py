@@ -16,6 +16,7 @@ from attnviz.engine.capture import Asked, no_such_head, record_of
 from attnviz.engine.head_run import Head, HeadRun, Run
 from attnviz.engine.observer import BlockFacts, KeepWeights
 from attnviz.engine.probing import open_probing
+from attnviz.engine.segments import reading_segments
 from attnviz.engine.selection import check_heads
 from attnviz.models.model import Model
 from attnviz.records import AttentionRecord, Kind
@@ -78,7 +79,8 @@ class TextReader:
         given, kind = wanted.given, wanted.kind
         if kind not in self._runs:
             self._runs[kind], _ = self._backend.open_heads(kind, given, self._predicts(kind))
-        return self._runs[kind](given, removed, norms)
+        with reading_segments(self.model, given.text):
+            return self._runs[kind](given, removed, norms)
 
 
 def token_losses(logits: Floats, ids: Sequence[int]) -> NDArray[np.float64]:

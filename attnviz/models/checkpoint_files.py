@@ -21,7 +21,7 @@ _VOCABULARY = (
     *("tokenizer.json", "*vocab*", "merges.txt", "tekken.json"),
     *("*.model", "*.spm", "*.tiktoken", "*.bpe", "*.codes"),
 )
-_SIDE = ("generation_config.json", "*token*.json", *_VOCABULARY)
+_SIDE = ("generation_config.json", "*token*.json", "chat_template.jinja", *_VOCABULARY)
 _LONGEST_NAME = 255
 _HEADER_BYTES = 2**25
 """The longest header of a safetensors file: 32 MiB, enough for 300,000 tensors."""

@@ -64,7 +64,7 @@ _USUAL_FILES = (
     *("pytorch_model.bin", "pytorch_model.bin.index.json"),
     *("generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model"),
     *("special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt"),
-    *("spiece.model", "sentencepiece.bpe.model"),
+    *("spiece.model", "sentencepiece.bpe.model", "chat_template.jinja"),
 )
 """The files to try if a server does not list its files, as plain mirrors do not."""
 

@@ -8,7 +8,7 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,46 @@ class Model(Protocol):
 
     def vocabulary(self) -> Vocabulary:
         """Return the model's plain tokens, and the special tokens around every text."""
+
+
+class Placed(NamedTuple):
+    """The tokens of one text or of a pair of texts, and where they stand.
+
+    places: the characters of its text that each token stands for, (start, end); an empty range for
+        a token that stands for none. sides: the text of each token, 0 or 1; None for tokens that
+        the tokenizer added.
+    """
+
+    tokens: Tokens
+    places: Sequence[tuple[int, int]]
+    sides: Sequence[int | None]
+
+
+class ChatTemplate(NamedTuple):
+    """A model's own template of chats, in Jinja; special: the tokens that it names, by name."""
+
+    source: str
+    special: Mapping[str, str]
+
+
+@runtime_checkable
+class PlacingModel(Model, Protocol):
+    """A model that knows which characters of a text each token stands for.
+
+    chat_template: of its tokenizer, or None.
+    """
+
+    @property
+    def chat_template(self) -> ChatTemplate | None: ...
+
+    def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
+        """Return the tokens of a text, or of a pair of texts as its tokenizer joins them.
+
+        bare: leave out the special tokens that are added to every text, and mark those that the
+            text itself spells as special.
+        Raises UnsupportedError if the tokenizer does not know places or joins no texts.
+        """
+        ...
 
 
 @runtime_checkable
@@ -280,6 +320,14 @@ def split_words(text: str, limit: int | None = None) -> list[str]:
 def word_tokens(words: Sequence[str], numbers: Mapping[str, int]) -> Tokens:
     """Return the words as tokens with the given ids."""
     return replace(Tokens.bare([numbers[word] for word in words]), texts=tuple(words))
+
+
+def placed_words(info: ModelInfo, tokens: Tokens, text: str, second: str | None) -> Placed:
+    """Return words, split at white space, with their places; UnsupportedError for two texts."""
+    if second is not None:
+        raise UnsupportedError(f"{info.name!r} has no tokenizer that joins two texts: give one")
+    places = [found.span() for found in re.finditer(r"\S+", text)]
+    return Placed(tokens, places, [0] * len(tokens))
 
 
 # Random texts --------------------------------------------------------------------------------

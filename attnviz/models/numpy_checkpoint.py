@@ -86,6 +86,8 @@ class NumpyCheckpoint(StackModel):
             mask_id=opened.mask,
         )
         self.stored = stored
+        self.chat_template = opened.chat
+        self.paired = opened.paired
         self._broken: tuple[str, ...] | None = None
 
     @property

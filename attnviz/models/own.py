@@ -16,12 +16,15 @@ from attnviz.attention.numpy_attention import NumpyAttention
 from attnviz.errors import UsageError
 from attnviz.models.memory import require_room
 from attnviz.models.model import (
+    ChatTemplate,
     ObserveBlock,
     ObserveOutputs,
     ObserveQueriesKeys,
+    Placed,
     Vocabulary,
     Wants,
     model_repr,
+    placed_words,
     split_words,
     word_tokens,
 )
@@ -112,6 +115,11 @@ class OwnAttention:
         Raises UsageError if there is no word.
         """
         return _numbered(split_words(text, limit), {})
+
+    chat_template: ChatTemplate | None = None
+
+    def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
+        return placed_words(self.info, self.encode(text), text, second)
 
     def encode_queries(self, text: str, keys: Tokens) -> Tokens:
         """Return the words of a query text; words that ``keys`` has too get the same ids."""

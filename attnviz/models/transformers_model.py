@@ -12,19 +12,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.models.growth import Growth
 from attnviz.models.model import (
+    ChatTemplate,
+    Placed,
     Vocabulary,
     frame_of,
     known_ids,
     model_repr,
+    placed_words,
     split_words,
     text_notes,
     word_tokens,
 )
 from attnviz.models.operations import ModelSizes
-from attnviz.models.pieces import check_ids, check_limit, token_texts
+from attnviz.models.pieces import check_ids, check_limit, special_ids, token_texts
 from attnviz.models.stored_tensors import StoredTensors
 from attnviz.models.third_party import third_party, tokenizing
 from attnviz.records import Kind, ModelInfo, Tokens
@@ -99,6 +102,38 @@ class TransformersModel:
             )
             tokens = self._tokens(encoding["input_ids"])
             return replace(tokens, special=tuple(map(bool, encoding["special_tokens_mask"])))
+
+    @property
+    def chat_template(self) -> ChatTemplate | None:
+        """Return the tokenizer's template of chats; of several that named ``default``."""
+        source = getattr(self.tokenizer, "chat_template", None)
+        source = source.get("default") if isinstance(source, dict) else source
+        if not isinstance(source, str):
+            return None
+        named = self.tokenizer.special_tokens_map.items()
+        return ChatTemplate(source, {name: one for name, one in named if isinstance(one, str)})
+
+    def placed(self, text: str, second: str | None = None, *, bare: bool = False) -> Placed:
+        """Return the tokens of one text or of two, and where they stand; see ``PlacingModel``."""
+        if self.tokenizer is None:
+            return placed_words(self.info, self._words(text), text, second)
+        with tokenizing(self.info.name):
+            self._growth.check(text + (second or ""))
+            read = self.tokenizer(text, second, add_special_tokens=not bare, verbose=False)
+            (found,) = read.encodings or (None,)
+            if found is None:
+                raise UnsupportedError(
+                    f"the tokenizer of {self.info.name!r} is written in Python and does not know "
+                    "where its tokens stand"
+                )
+            known = special_ids(self.tokenizer.backend_tokenizer) if bare else ()
+            special = zip(found.special_tokens_mask, found.ids, strict=True)
+            tokens = replace(
+                self._tokens(found.ids),
+                special=tuple(bool(one) or number in known for one, number in special),
+                segments=tuple(types) if any(types := read.get("token_type_ids", ())) else (),
+            )
+            return Placed(tokens, found.offsets, found.sequence_ids)
 
     def notes_for(self, tokens: Tokens) -> tuple[str, ...]:
         """Return notes for the reader about a run over these tokens."""

@@ -25,6 +25,8 @@ def command_line(scene: Scene, text: str, options: Sequence[str] = ()) -> str:
     if scene.index_base:
         words += ["--index-base", str(scene.index_base)]
     line = " ".join(map(shell_word, words))
+    if "--chat" in options:  # which gives the text
+        return line
     if text == "-":  # alone it means standard input
         return f"printf %s - | {line} -"
     return f"{line} {'-- ' if text.startswith('-') else ''}{shell_word(text)}"

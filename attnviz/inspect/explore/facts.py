@@ -109,6 +109,8 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
         Segment(f"  {number}", BOLD),
         Segment(f"  {MODES[scene.mode]}", DIM),
     ]
+    if regions := view.record.keys.regions:
+        cell += _regions(view, regions, theme, room - Segment.get_line_length(cell))
     lead = max(width(f"from {queries[query]}"), width(f"to {keys[key]}"), width("next token")) + 2
     lead = min(lead, room // 2)
     row, column = weights[query], weights[:, key]
@@ -138,6 +140,22 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
         words = [(likely_words(each), False) for each in likely]
         lines.append([_lead("next token", lead, theme), *one_line(words, theme, room - lead)])
     return lines[:rows]
+
+
+def _regions(view: View, regions: Sequence[str], theme: Theme, room: int) -> Line:
+    """Return the key's region, and how much the query gives each region, next to uniform."""
+    query = view.scene.query
+    seen = slice(query + 1) if view.record.causal else slice(len(regions))
+    row, of_keys = np.nan_to_num(view.weights[query][seen]), np.asarray(regions[seen])
+    words: list[tuple[str, Tone | bool]] = [(f"in {regions[view.scene.key]}", "faint")]
+    to = "" if view.limit else "to each (uniform): "
+    for name in dict.fromkeys(regions[seen]):
+        there = of_keys == name
+        even = "" if view.limit else f" ({share(float(there.mean()))})"
+        given = f"{name} {_weight(float(row[there].sum()), view.limit > 0)}{even}"
+        words.append((to + given, False))
+        to = ""
+    return one_line(words, theme, room)
 
 
 def _written_lines(view: View, written: Written, theme: Theme, room: int) -> list[Line]:

@@ -31,7 +31,9 @@ from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import sink_of, without_sink
 from attnviz.models.model import Model
 from attnviz.models.resolve import LoadOptions, load, reckoned_tokens
+from attnviz.options import RegionOptions
 from attnviz.records import HeadsRecord, ModelInfo
+from attnviz.regions import region_reader
 
 Floats = NDArray[np.floating]
 
@@ -193,7 +195,7 @@ class LiveSession:
     def __init__(self, model: Model, choice: Choice | None = None, text: str = "") -> None:
         self.model = model
         self._choice = choice or Choice()
-        self.texts = (text,) if text else ()
+        self.texts: tuple[str, ...] = (text,) if text else ()
         self._reader = TextReader(model)
         self._labels: dict[str, KnownLabels | None] = {}
 
@@ -261,17 +263,26 @@ class LiveSession:
                 f"the decoder of {self.info.name!r} begins a text of its own, which does not go on "
                 "from here: attnviz generate shows it"
             )
-        tokens = encoded(self.model, text, self._choice.truncate)
+        tokens = encoded(self.model, text, self._choice.truncate, self._choice.encode)
         return generate(self.model, tokens, sampling, kind=self._choice.kind, removed=removed)
 
 
 def open_session(
-    name: str, options: LoadOptions | None = None, choice: Choice | None = None, text: str = ""
+    name: str,
+    options: LoadOptions | None = None,
+    choice: Choice | None = None,
+    text: str = "",
+    regions: RegionOptions | None = None,
 ) -> LiveSession:
     """Load the model that ``--model NAME`` stands for, and return its session.
 
     text: the first text; its length decides whether NumPy or torch is faster.
-    Raises what ``models.resolve.load`` raises.
+    regions: those of the text; a chat's text is then what the model's template makes of it.
+    Raises what ``models.resolve.load`` and ``region_reader`` raise.
     """
     options = replace(options or LoadOptions(), tokens=reckoned_tokens(text))
-    return LiveSession(load(name, options), choice, text)
+    model = load(name, options)
+    reader = region_reader(model, text, regions or RegionOptions())
+    if reader is not None:
+        choice, text = replace(choice or Choice(), encode=reader.encode), reader.text
+    return LiveSession(model, choice, text)

@@ -175,7 +175,8 @@ class View:
 def _axes(record: AttentionRecord, encoding: str) -> Axes:
     queries = token_labels(record.queries, encoding)
     keys = queries if record.kind != "cross" else token_labels(record.keys, encoding)
-    return Axes(queries, keys, record.causal)
+    regions = record.queries.regions, record.keys.regions
+    return Axes(queries, keys, record.causal, query_regions=regions[0], key_regions=regions[1])
 
 
 def _names(record: AttentionRecord, encoding: str) -> tuple[list[str], list[str]]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from attnviz.draw.regions import region_facts, share_facts
 from attnviz.draw.values import json_number, known_label_facts, model_facts, model_of
 from attnviz.engine.generation import Sampling, Step
 from attnviz.engine.head_run import Head
@@ -27,6 +28,7 @@ from attnviz.engine.likely import Likely
 from attnviz.errors import LoadError
 from attnviz.inspect.generate.records import Ending, Floats, GenerateReport, WrittenRun
 from attnviz.measures.labels import KnownLabels
+from attnviz.measures.regions import regions_of
 from attnviz.reading import damaged, finite, one_of, parse_json, typed
 from attnviz.records import Kind, LayerWeights, Tokens
 
@@ -111,12 +113,15 @@ def run_data(report: GenerateReport) -> dict[str, Any]:
             "steps": one.steps,
             "label": None if one.label is None else known_label_facts(one.label),
         }
+        if run.regions is not None:
+            entry["regions"] = share_facts(run.regions, (layer, head))
         if (layer, head) in shown:
             entry["weights"] = _rounded(weights[layer][head])
         heads.append(entry)
     return {
         **_header(run),
         "written": run.text_written,
+        **({"regions": region_facts(run.keys)} if run.keys.regions else {}),
         "shown": {"layer": shown[0][0], "head": shown[0][1]},
         "steps": [_told(run, shown[0], place) for place in range(len(run.steps))],
         "heads": heads,
@@ -136,16 +141,22 @@ def _told(run: WrittenRun, head: Head, place: int) -> dict[str, Any]:
 
 def run_rows(run: WrittenRun, shown: Sequence[Head]) -> Iterator[tuple[object, ...]]:
     """Yield the header, then a row for each step and each shown head."""
+    regions = [*regions_of(run.keys)] if run.keys.regions else []
+    of_keys = np.asarray(run.keys.regions)
     yield (
         *("step", "token", "id", "probability", "entropy", "layer", "head"),
         *("source_index", "source_token", "weight", "sink_weight"),
+        *(f"region_{name}" for name in regions),
     )
     for place, step in enumerate(run.steps):
         for head in shown:
             at, weight = next(iter(run.sources(head, place, 1)), (None, None))
             source = None if at is None else run.keys.texts[at]
             told = (place, step.text, step.id, step.probability, step.entropy)
-            yield (*told, *head, at, source, weight, run.sink_weight(head, place))
+            row = step.rows[head[0]][head[1]]
+            there = of_keys[: len(row)]
+            sums = [float(row[there == name].sum()) for name in regions]
+            yield (*told, *head, at, source, weight, run.sink_weight(head, place), *sums)
 
 
 # Line by line --------------------------------------------------------------------------------

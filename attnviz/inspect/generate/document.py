@@ -23,11 +23,12 @@ from attnviz.draw.provenance import (
     notes_group,
     share,
 )
+from attnviz.draw.regions import region_heads, region_table
 from attnviz.engine.generation import Sampling
 from attnviz.engine.head_run import Head
 from attnviz.inspect.generate.records import GenerateReport, HeadActivity, WrittenRun
 from attnviz.measures.registry import label_named
-from attnviz.records import SINKS, Tokens
+from attnviz.records import SINKS, RegionShares, Tokens
 
 _SOURCES = 3
 _LONGEST_TOKEN, _SHORT_TOKEN = 14, 10
@@ -68,6 +69,7 @@ def run_document(
             doc.Group(about),
             notes_group(info.notes, run.tokens),
             doc.Group([texts(run, report.head, whole=True)]),
+            *([] if run.regions is None else [doc.Group([_regions(report, run.regions)])]),
             *([] if report.chosen else [doc.Group([_grid(report)])]),
             doc.Group([_steps(report)]),
             doc.Group([_maps(report)]),
@@ -102,23 +104,28 @@ def _first(report: GenerateReport, columns: int, lines: int) -> Sequence[doc.Gro
     run, grids = report.run, [] if report.chosen else [_grid(report)]
     written = [doc.Quote("written", run.text_written, 8)] if run.kind == "cross" else []
     text = doc.Group([*written, texts(run, report.head, max(lines // 2, lines - _OTHERS))])
+    top, last = [text], 0
+    if run.regions is not None:
+        top, last = [text, doc.Group([_regions(report, run.regions, 1)])], 1
+        lines -= 5
     room, heads = columns - _GAP - _STEPS, max((len(grid.columns) for grid in grids), default=0)
     wide = _INDENT + _NUMBERED * heads
     if wide > room:
         grids, wide = [_lettered(grid) for grid in grids], _INDENT + _CELL * heads
     if wide > room or columns < _LEAST_BESIDE:
-        return [text, doc.Group(grids), doc.Group([_steps(report, columns)], yields=1)]
+        return [*top, doc.Group(grids), doc.Group([_steps(report, columns)], yields=1)]
     letters = sum(map(len, run.tokens.texts))
     rest = lines - 2 * (letters // columns) - sum(len(grid.rows) for grid in grids) - _BETWEEN
     maps = [_maps(report, 1, rest)] if rest >= _LEAST_MAP and room >= _LEAST_WIDE else []
     if not grids and not maps:
-        return [text, doc.Group([_steps(report, columns)])]
+        return [*top, doc.Group([_steps(report, columns)], yields=last)]
     half = (columns - _GAP) // 2
     halved = half >= max(wide, _STEPS)
     left = half if halved else wide
     parts = [doc.Group([*grids, *maps], spaced=True)]
     parts.append(doc.Group([_steps(report, columns - _GAP - left)]))
-    return [text, doc.Group(parts, beside=doc.Beside(left, _GAP, 2, yields=not halved))]
+    beside = doc.Beside(left, _GAP, 2, yields=not halved)
+    return [*top, doc.Group(parts, beside=beside, yields=last)]
 
 
 # Words ---------------------------------------------------------------------------------------
@@ -218,6 +225,20 @@ def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -
     each = max(lines - 1 - len(maps), 1) if lines else 0
     title = [(f"shade: largest weight from {run.name(head)} in any step", True)]
     return doc.Maps(maps, title, texts=True, lines=each, scale=None)
+
+
+def _regions(report: GenerateReport, shares: RegionShares, most: int = 0) -> doc.Table:
+    """Return how much the steps attended to each region: all heads, and single ones.
+
+    most: how many single heads, the shown ones first; 0 for all.
+    """
+    run = report.run
+    named = region_heads(shares, run.name)
+    shown = {run.name(head) for head in report.heads}
+    rows = sorted(named.rows, key=lambda row: row.cells[0] not in shown)
+    mean = doc.Row([f"mean of {len(shares.heads)}", *region_table(shares).rows[0].cells[2:]])
+    title = [(f"attention of the {counted(len(run.steps), 'step')} to regions (uniform)", True)]
+    return named._replace(rows=[mean, *rows[: most or len(rows)]], title=title, least=0)
 
 
 def _grid(report: GenerateReport) -> doc.HeadGrid:

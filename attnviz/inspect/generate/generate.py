@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from attnviz.engine.capture import Asked, encoded, require_maps
+from attnviz.engine.capture import Asked, check_regions, encoded, require_maps
 from attnviz.engine.generation import Sampling, Step, begun, generate, written_context, written_kind
 from attnviz.engine.head_run import Head
 from attnviz.engine.known_labels import known_labels
@@ -20,6 +20,7 @@ from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.models.model import Model
 from attnviz.models.third_party import ErrorsAs
 from attnviz.records import AttentionRecord, Input, Kind
+from attnviz.regions import region_reader
 
 Advance = Callable[[float, Callable[[], WrittenRun]], None]
 """Called after each step with the share that is done and a function that returns the run."""
@@ -63,7 +64,12 @@ class WritingJob:
             )
 
         kind = written_kind(model, request.kind)
-        tokens, removed = encoded(model, text, None), named(None, request.ablate)
+        reader = region_reader(model, text, request, answering=True)
+        text = text if reader is None else reader.shown
+        encode = None if reader is None else reader.encode
+        tokens = encoded(model, text if reader is None else reader.text, None, encode)
+        check_regions(kind, tokens)
+        removed = named(None, request.ablate)
         steps = generate(model, tokens, sampling, kind=kind, removed=removed, cancelled=cancelled)
         start = begun(model, tokens, kind)
         given = Input(tokens, None if kind == "self" else start)
@@ -85,6 +91,7 @@ class WritingJob:
             removed=removed,
             index_base=index_base,
             known=known,
+            region="assistant" if request.chat is not None else WrittenRun.region,
         )
         shown = chosen or (_distinctive(record, known),)
         return cls(model, steps, so_far, shown, bool(chosen))

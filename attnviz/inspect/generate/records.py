@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -15,11 +15,12 @@ from attnviz.draw.report import Report
 from attnviz.engine.generation import Sampling, Step, written
 from attnviz.engine.head_run import Head
 from attnviz.measures.labels import KnownLabels, best_label, strength
+from attnviz.measures.regions import RegionSums, shares
 from attnviz.measures.registry import label_named
 from attnviz.measures.rows import Conditions, TextFacts, base_rates, whole_scores
 from attnviz.measures.sinks import sink_keys
 from attnviz.measures.words import text_of
-from attnviz.records import HeadLabel, Kind, LayerWeights, ModelInfo, Tokens
+from attnviz.records import HeadLabel, Kind, LayerWeights, ModelInfo, RegionShares, Tokens
 
 if TYPE_CHECKING:
     from attnviz.draw.document import Document
@@ -76,6 +77,7 @@ class WrittenRun:
     prompt: the weights over these, all heads; empty if they were not kept.
     removed: heads whose outputs were set to zero. steps: the written tokens, in order.
     known: labels of the model's heads that were measured before it wrote.
+    region: that of the written tokens, if the prompt has regions.
     Raises ValueError if the rows do not fit the tokens.
     """
 
@@ -91,6 +93,7 @@ class WrittenRun:
     ending: Ending
     index_base: int = 0
     known: KnownLabels | None = None
+    region: str = "written"
 
     def __post_init__(self) -> None:
         if not self.steps:
@@ -105,7 +108,25 @@ class WrittenRun:
     @cached_property
     def tokens(self) -> Tokens:
         """Return the tokens of ``begun``, followed by the written ones."""
-        return written(self.begun, self.steps)
+        return written(self.begun, self.steps, self.region)
+
+    @cached_property
+    def regions(self) -> RegionShares | None:
+        """Return how much the steps attended to each region; None if the keys have no regions."""
+        if not self.keys.regions:
+            return None
+        asking = self.queries.taken(range(self.start, len(self.queries)))
+        asking = replace(asking, regions=tuple(self.region for _ in self.steps))
+        count = len(self.keys)
+        ends = np.full(len(self.steps), count) if self.kind == "cross" else None
+        ends = np.arange(self.start + 1, self.start + 1 + len(self.steps)) if ends is None else ends
+        seen = np.arange(count) < ends[:, None]
+        layers = {}
+        for layer, row in self.steps[0].rows.items():
+            sums = RegionSums(asking, self.keys, self.sink)
+            sums.add(self.weights(layer), 0, seen)
+            layers[layer, tuple(range(len(row)))] = sums.sums()
+        return shares(self.model, asking, self.keys, layers)
 
     @property
     def text_written(self) -> str:

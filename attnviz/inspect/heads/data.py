@@ -7,16 +7,18 @@ with the weights are written and read in ``files``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.draw.files import CsvTable, csv_text
+from attnviz.draw.regions import region_facts, share_facts
 from attnviz.draw.values import json_number, label_facts, model_facts, shortest
 from attnviz.inspect.heads.links import word_links
 from attnviz.inspect.heads.report import HeadsReport, HeadsView
+from attnviz.measures.regions import regions_of
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.words import WordPlaces
 from attnviz.records import HeadScores, HeadsRecord
@@ -34,6 +36,7 @@ _LINKS = 5
 
 _LINKED = ("layer", "head", "query", "key", "weight", "chance", "reached_by", "draws")
 _COLUMNS = ("layer", "head", "query_index", "query_token", "key_index", "key_token", "weight")
+_REGIONS = ("query_region", "key_region")
 
 
 # JSON ----------------------------------------------------------------------------------------
@@ -77,6 +80,8 @@ def run_facts(report: HeadsRecord, target: str | None = None) -> dict[str, Any]:
         "heads_resting": sum(report.rests(each.layer, each.head) for each in report.heads),
         "left_out": not report.sink,
     }
+    if record.keys.regions:
+        facts["regions"] = region_facts(record.keys)
     if report.ablated:
         facts["ablated"] = [list(head) for head in report.ablated]
     if report.norm_weighted:
@@ -111,14 +116,16 @@ def head_entries(found: HeadsReport) -> Iterator[tuple[dict[str, Any], HeadsReco
 def _head_entry(report: HeadsRecord, scores: HeadScores) -> dict[str, Any]:
     """Return a head's place, its scores (None: not measured) and its label."""
     group = report.record.model.group(scores.head)
+    found, place = report.regions, (scores.layer, scores.head)
     return {
         "layer": scores.layer,
         "head": scores.head,
         "kv_head": scores.head if group is None else group,
-        "sink_weight": json_number(report.sinks.get((scores.layer, scores.head))),
+        "sink_weight": json_number(report.sinks.get(place)),
         "entropy": scores.scores.get("entropy"),
         **{name: value for name, value in scores.scores.items() if name != "entropy"},
         "trait": label_facts(scores.label),
+        **({} if found is None else {"regions": share_facts(found, place)}),
     }
 
 
@@ -201,7 +208,9 @@ def heads_rows(found: HeadsReport, view: HeadsView | None = None) -> Iterator[tu
                 place = (*([index] if several else []), link.layer, link.head)
                 yield (*place, *words, link.weight, link.chance, link.reached, pair.draws)
         return
-    yield ("variant", *_VARIED, *_COLUMNS) if several else _COLUMNS
+    regions = _regions(found.first)
+    columns = (*_COLUMNS, *_REGIONS) if regions else _COLUMNS
+    yield ("variant", *_VARIED, *columns) if several else columns
     for entry, report, scores in head_entries(found):
         record = report.record
         names = ("variant", *_VARIED, "layer", "head") if several else ("layer", "head")
@@ -214,7 +223,16 @@ def heads_rows(found: HeadsReport, view: HeadsView | None = None) -> Iterator[tu
             asking = record.queries.texts[query]
             for key, weight in enumerate(row[: query + 1] if record.causal else row):
                 if chosen[query, key] and (report.sink or weight == weight):
-                    yield (*start, query, asking, key, record.keys.texts[key], weight)
+                    more = (regions[0][query], regions[1][key]) if regions else ()
+                    yield (*start, query, asking, key, record.keys.texts[key], weight, *more)
+
+
+def _regions(report: HeadsRecord) -> tuple[Sequence[str], Sequence[str]] | None:
+    """Return the regions of the queries and of the keys; None if the text has none."""
+    queries, keys = report.record.queries, report.record.keys
+    if not keys.regions:
+        return None
+    return queries.regions or [*regions_of(queries)] * len(queries), keys.regions
 
 
 def _cells(report: HeadsRecord, word: WordPlaces | None) -> NDArray[np.bool_]:
@@ -231,7 +249,7 @@ def write_heads_csv(
 ) -> None:
     """Write ``heads_rows`` as CSV; a single run in half the time, with every token quoted."""
     asked = view is not None and (view.pairs or view.words)
-    if len(found.reports) > 1 or not found.first.sink or asked:
+    if len(found.reports) > 1 or not found.first.sink or asked or found.first.regions:
         CsvTable(stream).writerows(heads_rows(found, view))
         return
     report, record = found.first, found.first.record

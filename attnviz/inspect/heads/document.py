@@ -17,6 +17,7 @@ from attnviz.draw.provenance import (
     share,
     size_words,
 )
+from attnviz.draw.regions import region_group
 from attnviz.draw.values import json_number
 from attnviz.inspect.heads.examples import distinctive, first_arcs
 from attnviz.inspect.heads.finding import finding, heading, overview_words
@@ -61,6 +62,8 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
     elif len(records) > 1:
         groups += [*_compared(found, names, view), doc.Group([doc.Maps((), scale=_SCALE)])]
     else:
+        if found.first.regions is not None:
+            groups.append(region_group(found.first.regions, lambda head: found.first.name(*head)))
         groups += _single(found, view)
     groups.append(doc.Group([_scores(found, names)], full=True))
     name = info.name if info.is_array else f"attention heads of {info.name}"

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from attnviz.draw import document as doc
 from attnviz.draw.arcs import arcs_lines, text_columns
-from attnviz.draw.labels import token_labels, width
+from attnviz.draw.labels import token_labels, visible, width
 from attnviz.draw.provenance import share
+from attnviz.draw.regions import clearest
 from attnviz.inspect.heads.finding import counts, described, said_links, scored
 from attnviz.inspect.heads.links import (
     above_usual,
@@ -54,10 +55,11 @@ def examples(found: HeadsReport, view: HeadsView, room: int, lines: int) -> list
     places = distinctive(found)
     if max(queries, keys) <= _SHORT_TEXT and places:
         labels = min(max(map(width, token_labels(record.keys))), _LONGEST_LABEL) + 1
+        labels += 2 * bool(record.keys.regions)  # their bands
         cell = 4 if view.values and 4 * keys + labels <= room else 2
         least = cell * keys + labels
         wide = least if record.causal else labels + keys * min(labels, _HEADED)
-        tall = queries + (1 if record.causal else 2)
+        tall = queries + (1 if record.causal else 2) + bool(record.keys.regions)
         beside = max((room + _BETWEEN) // (wide + _BETWEEN), 1)
         tall += room // beside < _WIDE_TITLE  # the title takes two lines
         down = min((lines + 1) // (tall + 1), max(_MOST_MAPS // beside, 1))
@@ -84,6 +86,8 @@ def distinctive(found: HeadsReport) -> list[tuple[int, int]]:
     shown.sort(key=lambda each: (report.rests(*each.place), each.what.short == "self"))
     linking = [(link.layer, link.head) for link in above_usual(found.agreed_links)]
     lead = [(link.layer, link.head) for link in said_links(found)]
+    if report.regions is not None:
+        lead = [report.regions.heads[clearest(report.regions)[0]]]
     places = lead, [each.place for each in shown], linking, [each.place for each in named], order
     return [*dict.fromkeys(place for each in places for place in each)]
 
@@ -109,20 +113,27 @@ def text_maps(
     """Return the text coloured by attention from one word: mean of heads, and clearest head."""
     if lines < LEAST_TEXT:
         return []
-    word = chosen or _last_word(report)
-    weights = attention_from(report, word.span)
+    queries, regions = report.record.queries, report.regions
+    if regions is not None and chosen is None and queries.regions:
+        best, region, _ = clearest(regions)
+        token = visible([*regions.queries][region])
+        asking = [at for at, name in enumerate(queries.regions) if visible(name) == token]
+    else:
+        word = chosen or _last_word(report)
+        asking, token = [*word.span], named_word(queries, word)
+    weights = attention_from(report, asking)
     weights[:, sink_of(report.record)[1] & (not view.sink)] = np.nan
     if report.record.causal:
-        weights[:, word.span.stop :] = np.nan
-    if report.record.kind != "cross":
-        weights[:, list(word.span)] = np.nan
+        weights[:, asking[-1] + 1 :] = np.nan
+    if report.record.kind != "cross" and (regions is None or chosen):
+        weights[:, asking] = np.nan
     if np.isnan(weights).all():
         return []
-    far = np.nan_to_num(weights)
-    far[:, max(word.span.start - 1, 0) : word.span.stop + 1] = 0  # neighbours are always linked
-    best = int(far.max(1).argmax())
+    if regions is None or chosen:
+        far = np.nan_to_num(weights)
+        far[:, max(asking[0] - 1, 0) : asking[-1] + 2] = 0  # neighbours are always linked
+        best = int(far.max(1).argmax())
     names = [report.name(layer, head) for layer, head, _ in report.record]
-    token = named_word(report.record.queries, word)
     mean = np.where(np.isnan(weights).all(0), np.nan, np.nan_to_num(weights).mean(0))
     rows = [(f"mean of {len(names)} heads", mean)] if len(names) > 1 else []
     letters = sum(map(len, report.record.keys.texts))

@@ -17,6 +17,7 @@ from attnviz.draw.provenance import (
     size_words,
     spoken_date,
 )
+from attnviz.draw.regions import region_finding
 from attnviz.inspect.heads.links import (
     LONGEST,
     NO_MORE,
@@ -33,9 +34,10 @@ from attnviz.measures.registry import said_name
 from attnviz.measures.sinks import sink_of
 from attnviz.measures.word_links import WordLink, WordLinks, agreed_links
 from attnviz.measures.words import word_ranges, word_text
-from attnviz.records import HeadScores, HeadsRecord, LayerWeights, Tokens
+from attnviz.records import HeadScores, HeadsRecord, LayerWeights, RegionShares, Tokens
 
 _NAMED = 4
+_ARBITRARY = "Untrained random weights: where these heads attend is arbitrary"
 _SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text": "of this text"}
 
 
@@ -115,6 +117,8 @@ def finding(found: HeadsReport, view: HeadsView) -> str:
         return _of_links(report, strongest_links(report, _NAMED, view.sink))
     if report.sorted_by is not None:
         return _of_order(report, report.sorted_by)
+    if report.regions is not None:
+        return _of_regions(report, report.regions)
     if report.selected:
         return _of_heads(found, view)
     return _of_text(found)
@@ -145,6 +149,12 @@ def sink_name(report: HeadsRecord) -> str:
     return " and ".join(names) if len(names) <= 2 else "special tokens"
 
 
+def _of_regions(report: HeadsRecord, regions: RegionShares) -> str:
+    if report.record.model.weights == "random":
+        return f"{_ARBITRARY}, regions say nothing of the model."
+    return region_finding(regions, lambda head: report.name(*head))
+
+
 # The links of this text ----------------------------------------------------------------------
 
 
@@ -152,9 +162,7 @@ def _of_text(found: HeadsReport) -> str:
     """Return which words attend to which others beyond chance; if none do, that is the answer."""
     report, links = found.first, found.agreed_links
     if report.record.model.weights == "random":
-        return (
-            "Untrained random weights: where these heads attend is arbitrary, no link beats chance."
-        )
+        return f"{_ARBITRARY}, no link beats chance."
     if links is None:
         return f"Too long a text to test each link. {_of_links(report, strongest_links(report, 2))}"
     if not links.links:

@@ -15,6 +15,7 @@ from attnviz.draw.labels import token_labels, width
 from attnviz.draw.maps import thumbnails_fit
 from attnviz.draw.palette import STEPS, Tint, shades
 from attnviz.draw.provenance import label_source, share
+from attnviz.draw.regions import region_group
 from attnviz.inspect.heads.examples import (
     LEAST_MAP,
     LEAST_TEXT,
@@ -77,7 +78,15 @@ def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) 
         return [doc.Group([table]) for table in tables]
     if len(found.reports) > 1:
         return _runs(found, view, lines)
+    if report.regions is not None:
+        shares = region_group(report.regions, lambda head: report.name(*head), columns, lines // 3)
+        return [shares, *_overview(found, view, columns, lines - _tall(shares))]
     return _overview(found, view, columns, lines)
+
+
+def _tall(group: doc.Group) -> int:
+    """Return the lines of tables side by side, with the empty line below them."""
+    return max(len(part.rows) for part in group.parts if isinstance(part, doc.Table)) + 3
 
 
 def _halves(
@@ -148,7 +157,8 @@ def _overview(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> 
     small = _thumbnails(report, half, lines)
     if small:
         return [_halves(columns, [small], [*right, *_lists(found, view, _MOST_LINKS)])]
-    left = [grid, *_lists(found, view, rest)]
+    few = report.regions is not None and rest < _LEAST_LINKS
+    left = [grid, *([] if few else _lists(found, view, rest))]
     return [_halves(columns, left, right, _INDENT + len(heads) * _FULL_CELL)]
 
 

@@ -19,6 +19,7 @@ from attnviz.measures.words import find_word
 from attnviz.models.model import Model
 from attnviz.models.resolve import reckoned_tokens
 from attnviz.records import AttentionRecord, HeadsRecord
+from attnviz.regions import region_reader
 
 Opening = Callable[[dict[str, Any]], Model]
 """Opens the model, with changes to the library's own attention: its mask, its score."""
@@ -29,7 +30,7 @@ def reckoned_length(text: str, request: HeadsRequest) -> int:
     return reckoned_tokens(text) * (1 if request.pair is None else 1 + DRAWS)
 
 
-def heads(opening: Opening, text: str, request: HeadsRequest) -> HeadsReport:
+def heads(opening: Opening, given: str, request: HeadsRequest) -> HeadsReport:
     """Return where each head attends over one text, in one run or in several side by side.
 
     Raises UsageError if a choice, a word or the text does not fit the model, or if two runs are
@@ -37,18 +38,24 @@ def heads(opening: Opening, text: str, request: HeadsRequest) -> HeadsReport:
     """
     reports: list[HeadsRecord] = []
     pairs: list[PairLinks] = []
-    model, opened = None, None
+    model, opened, text = None, None, given
     for changes, choice in requested_runs(request):
         if model is None or opened != changes:
             model, opened = opening(changes), changes
+        if (reader := region_reader(model, given, request)) is not None:
+            text, choice = reader.text, replace(choice, encode=reader.encode)
         record, selected, changed = _captured(model, text, choice, request)
+        shown = text
+        if reader is not None:
+            shown, notes = reader.shown, record.model.notes + reader.notes(record.keys)
+            record = replace(record, model=replace(record.model, notes=notes))
         if request.pair is not None:
             pairs.append(_pair(model, record, text, choice, request.pair))
         report = heads_report(
             record,
             selected,
             *(choice.index_base, request.sort, request.reverse),
-            text=text,
+            text=shown,
             target=choice.target,
             sink=request.sink is not False,
             known=known_labels(model, record.kind, ignored=choice.no_known_labels),
@@ -83,4 +90,5 @@ def _pair(
     model: Model, record: AttentionRecord, text: str, choice: Choice, words: tuple[str, str]
 ) -> PairLinks:
     first, second = (find_word(record, word) for word in words)
-    return pair_links(model, record, (first, second), encoded(model, text, choice.truncate))
+    tokens = encoded(model, text, choice.truncate, choice.encode)
+    return pair_links(model, record, (first, second), tokens)

@@ -128,7 +128,7 @@ def head_links(report: HeadsRecord, layer: int, head: int, count: int, sink: boo
 # One word ------------------------------------------------------------------------------------
 
 
-def attention_from(report: HeadsRecord, span: range) -> NDArray[np.floating]:
+def attention_from(report: HeadsRecord, span: Sequence[int]) -> NDArray[np.floating]:
     """Return the weights (head, key) from a word: the mean over its tokens (Clark et al. 2019)."""
     return np.stack([weights[list(span)].mean(0) for _, _, weights in report.record])
 

@@ -17,6 +17,7 @@ from attnviz.errors import UsageError
 from attnviz.inspect.heads.pair import PairLinks
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
+from attnviz.measures.regions import region_shares
 from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, without_sink
 from attnviz.measures.word_links import WordLinks, agreed_links
@@ -59,7 +60,7 @@ def heads_report(
 
     Raises UsageError if this text or model has no such measure, or no sink to leave out.
     """
-    heads = head_scores(record, known)
+    heads, regions = head_scores(record, known), region_shares(record)
     sinks = _sinks(record)
     if sort is not None:
         heads = _sorted(heads, sort, smallest_first)
@@ -88,6 +89,7 @@ def heads_report(
         sink=sink,
         ablated=tuple(sorted(ablated)),
         norm_weighted=norms is not None,
+        regions=regions,
     )
 
 

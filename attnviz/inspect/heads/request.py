@@ -11,6 +11,7 @@ from attnviz.options import (
     IndexBase,
     Known,
     Options,
+    RegionOptions,
     Truncation,
     flag,
     option,
@@ -105,5 +106,7 @@ class Compared(Options, panel="The library's own attention (--model mha)"):
 
 
 @dataclass(frozen=True)
-class HeadsRequest(HeadChoice, Kinds, Truncation, ViewOptions, Compared, Known, IndexBase):
+class HeadsRequest(
+    HeadChoice, Kinds, Truncation, RegionOptions, ViewOptions, Compared, Known, IndexBase
+):
     """All options of ``heads``."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from attnviz.draw import document as doc
 from attnviz.draw.numbers import counted
 from attnviz.draw.provenance import model_words
+from attnviz.draw.regions import region_finding, region_group
 from attnviz.inspect.patterns.data import patterns_rows
 from attnviz.inspect.patterns.grids import label_grid, label_tint, score_grid
 from attnviz.inspect.patterns.records import Example, PatternReport, PatternScores
@@ -45,6 +47,8 @@ def patterns_document(
     advice = [*_hints(report, explain)] if hints else []
     notes = [doc.Note(note) for note in (*report.model.notes, *report.notes)]
     groups = [doc.Group(_about(report)), doc.Group(notes)]
+    if report.regions is not None:
+        groups.append(region_group(report.regions, report.head_name))
     if watch is None:
         named = found_labels(report)
         best = [_best_heads(report, name, top or _LISTED) for name in named]
@@ -66,9 +70,15 @@ def patterns_document(
         [doc.Facts([(hint, False) for hint in advice])] if advice else (),
         heading=[(model, True), *((words, False) for words in sizes)],
         quoted=report.text,
-        finding=finding(report, watch),
+        finding=_finding(report, watch),
         first=partial(_first, report, watch, maps),
     )
+
+
+def _finding(report: PatternReport, watch: str | None) -> str:
+    if report.regions is None or report.model.weights == "random":
+        return finding(report, watch)
+    return region_finding(report.regions, report.head_name)
 
 
 def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
@@ -145,6 +155,11 @@ def _first(
 
     They stand next to each other if there is room; maps stand below if there are lines left.
     """
+    if report.regions is not None:
+        shares = region_group(report.regions, report.head_name, room, len(report.regions.queries))
+        rest = lines - len(report.regions.queries) - 3
+        below = _first(replace(report, regions=None), watch, maps, room, rest)
+        return [shares, *(group._replace(yields=1) for group in below)]
     if watch is not None and not report.ranked(watch):
         return []
     grid = label_grid(report) if watch is None else score_grid(report, watch)

@@ -8,7 +8,13 @@ from dataclasses import replace
 from datetime import date
 
 from attnviz.draw.whole_file import whole_file
-from attnviz.engine.capture import Choice, attention_kind, encoded, target_tokens
+from attnviz.engine.capture import (
+    Choice,
+    attention_kind,
+    check_regions,
+    encoded,
+    target_tokens,
+)
 from attnviz.engine.known_labels import label_file, labels_json
 from attnviz.engine.selection import choose_heads
 from attnviz.errors import AttnvizError, UsageError
@@ -21,6 +27,7 @@ from attnviz.measures.registry import LABELS, find_label
 from attnviz.measures.words import joined
 from attnviz.models.model import Model, TwoStackModel
 from attnviz.records import Advance, Tokens
+from attnviz.regions import region_reader
 
 Sentences = Sequence[AnnotatedSentence] | None
 """The sentences that a person annotated; None for those that ship with attnviz."""
@@ -70,7 +77,11 @@ def patterns(
     info, base = model.info, request.index_base
     choice = Choice(kind=request.kind, target=request.target, truncate=request.truncate)
     attention = attention_kind(model, choice)
-    tokens = None if text is None else encoded(model, text, request.truncate)
+    reader = None if text is None else region_reader(model, text, request)
+    encode = None if reader is None else reader.encode
+    read = text if reader is None else reader.text
+    tokens = None if read is None else encoded(model, read, request.truncate, encode)
+    check_regions(attention, tokens or Tokens.bare(()))
     targets: tuple[Tokens, ...] = ()
     if tokens and isinstance(model, TwoStackModel) and attention in ("decoder", "cross"):
         targets = (target_tokens(model, tokens, choice),)
@@ -89,6 +100,8 @@ def patterns(
         no_known_labels=request.no_known_labels,
     )
     notes = report.notes
+    if reader is not None and tokens is not None:
+        text, notes = reader.shown, notes + reader.notes(tokens)
     if text is None and request.is_usual:
         notes += tuple(keep_labels(model, report))
     watch = request.watch

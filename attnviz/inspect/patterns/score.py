@@ -28,7 +28,7 @@ from attnviz.inspect.patterns.records import (
     Probe,
 )
 from attnviz.inspect.patterns.summary import ON_TEXT, SCORES_OF, HeadSummary, summaries
-from attnviz.inspect.patterns.sums import cells_of, measure
+from attnviz.inspect.patterns.sums import TextScores, cells_of, measure
 from attnviz.measures.labels import (
     THRESHOLD,
     KnownLabels,
@@ -38,10 +38,11 @@ from attnviz.measures.labels import (
     testable,
 )
 from attnviz.measures.one_text import head_scores
+from attnviz.measures.regions import shares
 from attnviz.measures.registry import LABELS, MEASURES, NEEDS, View, label_named
 from attnviz.measures.rows import Conditions
 from attnviz.models.model import Model
-from attnviz.records import SINKS, HeadLabel, Kind, Source, Tokens
+from attnviz.records import SINKS, HeadLabel, Kind, ModelInfo, RegionShares, Source, Tokens
 
 Place = tuple[int, int]
 
@@ -145,10 +146,19 @@ def score_patterns(
         seconds=time.monotonic() - began,
         notes=_notes(probing, probes, relations, lost=bool(lost)),
         index_base=index_base,
+        regions=_regions(model.info, results),
         labels_from=_source(said),
         labels_date=max((label.date for label in (said or {}).values()), default=""),
     )
     return examples_of(probing, probes, report) if examples else report
+
+
+def _regions(info: ModelInfo, results: Sequence[TextScores]) -> RegionShares | None:
+    """Return the shares between the regions of a person's own text, which stands first."""
+    passage, layers = results[0].text.passage, results[0].layers
+    sums = {(at, one.heads): one.regions for at, one in layers.items() if one.regions is not None}
+    kind: Kind = "self" if passage.target is None else "cross"
+    return shares(info, passage.queries(kind), passage.keys(kind), sums) if sums else None
 
 
 class _Rule(NamedTuple):

@@ -12,6 +12,7 @@ from attnviz.engine.observer import BlockFacts
 from attnviz.engine.probing import Probing
 from attnviz.inspect.patterns.probes import ProbeText, batches
 from attnviz.inspect.patterns.relations import FoundPair
+from attnviz.measures.regions import RegionSums
 from attnviz.measures.registry import View, of_family
 from attnviz.measures.rows import (
     FORMULAS,
@@ -24,6 +25,7 @@ from attnviz.measures.rows import (
     norm_weighted,
     rescaled,
 )
+from attnviz.measures.sinks import sink_keys
 from attnviz.records import Kind
 
 Weights = NDArray[np.floating]
@@ -152,6 +154,10 @@ class LayerSums:
         self._evens = {} if evens is None else evens
         self._found = ScoreSums(text)
         self._even = ScoreSums(text, set(FORMULAS).difference(of_family("identity")))
+        self._regions = None
+        if text.keys.regions:
+            sink = sink_keys(text.keys, text.attention.causal)
+            self._regions = RegionSums(text.queries, text.keys, sink)
         self._marks = np.flatnonzero(text.delimiters)
         self._on_marks: NDArray[np.float64] = np.zeros((1, len(self._marks)))
         self._evenly_on_marks = np.zeros(len(self._marks))
@@ -159,6 +165,8 @@ class LayerSums:
     def add(self, weights: Weights, start: int, mask: Bools | None = None) -> None:
         """Add a block of rows; see ``ScoreSums.add``."""
         block = self._found.add(weights, start, mask)
+        if self._regions is not None:
+            self._regions.add(weights, start, block.seen)
         there = self._marks < weights.shape[-1]
         marks = self._marks[there]
         key = (start, *weights.shape[-2:])
@@ -185,6 +193,7 @@ class LayerSums:
             uniform,
             self._even.reach(),
             delimiters=self._delimiters(),
+            regions=None if self._regions is None else self._regions.sums(),
         )
 
     def _delimiters(self) -> dict[int, NDArray[np.float64]]:
@@ -228,6 +237,7 @@ class LayerScores:
     delimiters: by token, (head,) how much more attention of the mean query it gets than by even
         attention.
     found: the pairs of an annotated sentence.
+    regions: the sums of ``RegionSums``, if the text has regions.
     """
 
     heads: tuple[int, ...]
@@ -237,6 +247,7 @@ class LayerScores:
     reach: Mapping[str, float] = field(default_factory=dict)
     delimiters: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
     found: Sequence[FoundPair] = ()
+    regions: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
