@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from attnviz.cli import options as shared
 from attnviz.cli.groups import command
 from attnviz.errors import UsageError
-from attnviz.inspect.head.request import HeadRequest
-from attnviz.options import argument
+from attnviz.inspect.head.request import CardRequest, HeadRequest
+from attnviz.options import Options, argument
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -31,8 +31,8 @@ class _Texts(shared.TextOrTexts):
 
 
 @dataclass(frozen=True)
-class _Request(HeadRequest):
-    """The options of the question, with heads that the shell completes."""
+class _Which(Options):
+    """The head, which the shell completes."""
 
     head: str = argument(
         "HEAD", "The head, such as L1H2.", ..., autocompletion=shared.complete_head
@@ -41,23 +41,25 @@ class _Request(HeadRequest):
 
 @command(EXAMPLES)
 def head(
-    request: _Request,
+    which: _Which,
     texts: _Texts,
+    view: CardRequest,
     model: shared.SeededModel,
     own: shared.OwnShape,
     loading: shared.Loading,
     output: shared.Output,
 ) -> None:
-    """Show one head's card: label, map, what it costs to ablate, reads, writes, weighs."""
+    """Show one head's card: label, map, loss without it, what it reads and writes, its cost."""
     from attnviz.cli.outlet import open_outlet
     from attnviz.inspect.head import head as question
     from attnviz.texts import read_text, read_texts
 
-    if not question.names_a_head(request.head):
+    if not question.names_a_head(which.head):
         raise UsageError(
-            f"expected a head such as L1H2, got {request.head!r:.60}: attnviz heads shows every "
+            f"expected a head such as L1H2, got {which.head!r:.60}: attnviz heads shows every "
             "head over a text"
         )
+    request = HeadRequest.of(vars(view) | vars(which))
     options = shared.load_options(model.model, loading, model.seed, own)
     outlet = open_outlet(output)
     given = texts.text is not None or texts.file is not None

@@ -70,10 +70,19 @@ def _lost(card: HeadCard, most: bool) -> str:
     said = without_words(report, effect, "it")
     if not ends:
         return f"{said} ({counted(len(report.texts), 'text')})."
-    if found.unclear:
+    if not _matters(card):
         return f"{said}, not clearly: 95% interval {ends}."
     hurts = f", most at {_quoted(card.hurts[0])}" if most and card.hurts else ""
     return f"{said}, 95% interval {ends}{hurts}."
+
+
+def _matters(card: HeadCard) -> bool:
+    """Return whether the loss clearly changes, given how many heads were tried."""
+    report, effect = card.ablation, card.effect
+    if report is None or effect is None:
+        return False
+    found = effect.shown(report.metric)
+    return found.significant if found.signed and len(report.effects) > 1 else not found.unclear
 
 
 def word_at(tokens: Tokens, place: int) -> str:
@@ -149,7 +158,7 @@ def _hurts(card: HeadCard) -> list[str]:
     effect = card.effect
     if not card.hurts or effect is None or card.ablation is None:
         return []
-    if effect.shown(card.ablation.metric).unclear:
+    if not _matters(card):
         return []
     words = [f"{_quoted(one)} {one.change:+.1f}" for one in card.hurts[:_NAMED]]
     return [f"{listed(words)} nats, of {counted(card.predictions, 'token')}"]
