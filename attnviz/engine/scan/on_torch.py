@@ -199,6 +199,8 @@ class TorchRunner:
         return Ends(answer.hidden, answer.projected)
 
     def held(self, given: Input, what: frozenset[What]) -> Held:
+        if given not in self._plain:
+            self.plain(given)
         way = self._way(what)
         keep = Keep(self.kind, way.heads)
         try:

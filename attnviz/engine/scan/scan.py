@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
@@ -48,6 +49,12 @@ class Scan:
         self._references = references
         self._mean: Held | None = None
         self.notes = runner.notes
+
+    def changed(self, *, control: bool = False, token_losses: bool = False) -> Scan:
+        """Return the same scan with these options; both share the runs of the unchanged texts."""
+        other = copy(self)
+        other._options = replace(self._options, control=control, token_losses=token_losses)
+        return other
 
     @property
     def heads(self) -> Mapping[int, int]:

@@ -154,7 +154,9 @@ class AblationStudy(Study):
         add = progress((len(wanted) + controls) * sum(job.operations), watch)
         self.ablations.cover(wanted, texts, add)
         if controls:
-            self.control = AblationSeries(_CONTROL, job, job.scan(control=True), self.file)
+            self.control = AblationSeries(
+                _CONTROL, job, self.ablations.scan.changed(control=True), self.file
+            )
             self.control.cover(self._ranked(), texts, add)
 
     def _spend(self, seconds: float, advance: Advance) -> None:
@@ -265,7 +267,7 @@ class AblationStudy(Study):
         if report.by_token or "loss" not in report.baseline or not shown or not self.complete:
             return report
         wanted = [job.variants.index(variant) for variant in shown]
-        scan = replace(job, options=replace(job.options, token_losses=True)).scan()
+        scan = self.ablations.scan.changed(token_losses=True)
         losses = {
             job.variants[index]: (row,)
             for piece in scan.scan(0, job.variants, wanted)
