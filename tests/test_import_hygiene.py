@@ -77,6 +77,7 @@ def test_the_built_in_models_need_no_torch(arguments: list[str]) -> None:
         ["heads", WORDS, "--cut", "mat->cat", "--model"],
         ["heads", WORDS, "--ablate", "L1H0", "--model"],
         ["path", "L0H1", "the cat sat", "the mat sat", "--model"],
+        ["prune", "--fraction", "0.2", "--texts", "texts.txt", "--json", "--model"],
         ["diff", "--dtype-b", "float32", "--importance", "--texts", "texts.txt", "-q"],
     ],
     ids=lambda arguments: " ".join(arguments[:3:2]),

@@ -174,8 +174,10 @@ def reckoned(texts: Texts, request: PruneRequest) -> tuple[int | None, int]:
 
 
 def needs_torch(model: Model) -> bool:
-    """Return whether a model that NumPy has opened is planned by transformers alone."""
-    return isinstance(model, NumpyCheckpoint) and not is_planned(model)
+    """Return whether transformers alone knows the plan or the mask token of an opened model."""
+    if not isinstance(model, NumpyCheckpoint):
+        return False
+    return not is_planned(model) or not (model.causal or model.mask_id is not None)
 
 
 def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> StackPlan | PruneStore:
