@@ -17,7 +17,7 @@ from attnviz.engine.patching import WHOLE_LAYER, What
 from attnviz.engine.replacing import Change, Held, Point, Replace
 from attnviz.engine.scan.forks import forks
 from attnviz.engine.scan.room import Room, room_for
-from attnviz.engine.scan.runner import Ends, Replacing
+from attnviz.engine.scan.runner import ChangedRuns, Ends
 from attnviz.engine.scan.unembedding_numpy import NumpyUnembedding
 from attnviz.models.memory import free_memory
 from attnviz.models.pool import spread
@@ -123,19 +123,13 @@ class NumpyRunner:
     def outputs(self, given: Input) -> Held:
         return self.held(given, frozenset({"output"}))
 
-    def ends(
-        self,
-        given: Input,
-        changes: Sequence[Change],
-        replaced: Replacing,
-        *,
-        last: int | None = None,
-        starts: Sequence[int] = (),
-    ) -> Ends:
+    def ends(self, runs: ChangedRuns) -> Ends:
+        given, changes, replaced = runs.given, runs.changes, runs.replaced
         tokens = len(given.ids)
-        first = starts if self.causal and last and any(starts) else [0] * len(changes)
+        later = self.causal and runs.last and any(runs.starts)
+        first = runs.starts if later else [0] * len(changes)
         run = self._run(given, _PAST if any(first) else frozenset())
-        last = None if last is None else min(last, tokens)
+        last = None if runs.last is None else min(runs.last, tokens)
         ends = np.empty((1 + len(changes), *run.end[0, -(last or 0) :].shape), run.end.dtype)
         ends[0] = run.end[0, -(last or 0) :]
 
@@ -173,7 +167,9 @@ class NumpyRunner:
         probe = Input.of_ids(range(min(_PROBE, shape.context, shape.vocabulary)))
         held = self.outputs(probe).items()
         unlike = {place: np.full((1, *values.shape[1:]), _UNLIKE) for place, values in held}
-        ends = self.ends(probe, [variant], lambda rows: Replace(self.kind, rows, unlike))
+        ends = self.ends(
+            ChangedRuns(probe, [variant], lambda rows: Replace(self.kind, rows, unlike))
+        )
         return bool(np.array_equal(*ends.hidden))
 
     def sites(self, what: frozenset[What]) -> Mapping[What, Mapping[int, int]]:

@@ -26,7 +26,7 @@ from attnviz.engine.patching import (
     What,
 )
 from attnviz.engine.replacing import Held, Replace, head_of
-from attnviz.engine.scan.runner import ReadOut, SiteRunner
+from attnviz.engine.scan.runner import ChangedRuns, ReadOut, SiteRunner
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input
 
@@ -350,7 +350,7 @@ def _measured(
     base, read_out = work.base, _read_out(runner)
     back = base.position - len(base.given.predicted)  # counted from the end
     replaced = partial(Replace, runner.kind, values=work.held)
-    ends = runner.ends(base.given, patches, replaced, last=-back, starts=starts)
+    ends = runner.ends(ChangedRuns(base.given, patches, replaced, -back, starts))
     assert ends.read is not None
     rows, wanted = ends.read[:, back], [work.answer]
     compared = read_out.compare(rows[:1], rows[1:, None], wanted)
