@@ -30,6 +30,12 @@ class Watch:
     def __call__(self, share: float) -> None:
         """Show which share of all operations is done, from 0 to 1."""
 
+    def found(self, words: Callable[[], str]) -> None:
+        """Show, where there is room, a result that is complete before the run ends.
+
+        words: returns one line; called only if it is shown.
+        """
+
 
 UNWATCHED = Watch()
 

@@ -81,6 +81,7 @@ def test_the_built_in_models_need_no_torch(arguments: list[str]) -> None:
         ["path", "L0H1", "the cat sat", "the mat sat", "--model"],
         ["head", "L0H1", WORDS, "--texts", "texts.txt", "--model"],
         ["report", "--texts", "texts.txt", "--cards", "1", "--model"],
+        ["prune", "--fraction", "0.2", "--texts", "texts.txt", "--json", "--model"],
         ["diff", "--dtype-b", "float32", "--importance", "--texts", "texts.txt", "-q"],
     ],
     ids=lambda arguments: " ".join(arguments[:3:2]),

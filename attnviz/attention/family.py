@@ -93,6 +93,8 @@ class Family:
     settings: further fields and their supported values; a missing field has the first of them.
     silent: further fields that do not affect the attention.
     unused: a regular expression for names of other stored tensors: other heads, old buffers.
+    cut: whether the config can say that there are fewer heads of the same width; None if that
+        depends on more than their number.
     """
 
     model_types: tuple[str, ...]
@@ -125,6 +127,7 @@ class Family:
     by_head: bool = False
     settings: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     silent: tuple[str, ...] = ()
+    cut: bool | None = False
 
 
 LINEAR = ("query", "key", "value", "output", "gate", "up", "down")

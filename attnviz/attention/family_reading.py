@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -23,18 +23,32 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.reading import repeated
 
 
+class Parameters(NamedTuple):
+    """The parameters of a model.
+
+    number: how many they are, with tied ones once.
+    fewer: whether its config can say that there are fewer heads of the same width.
+    """
+
+    number: int
+    fewer: bool
+
+
 @dataclass(frozen=True)
 class CheckpointLayout:
     """What a checkpoint computes.
 
     parts: where the tensor of each role is stored. architecture: the class of the model.
     predicts: whether the model has an unembedding.
+    parameters: of the model; None if the files hold something else, or only transformers knows
+        whether it can have fewer heads.
     """
 
     shape: StackShape
     parts: Mapping[str, TensorPart]
     architecture: str
     predicts: bool
+    parameters: Parameters | None
 
 
 def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLayout:
@@ -81,11 +95,20 @@ def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLa
     architecture = str((fields.get("architectures") or [None])[0])
     head = head_tensors(family, architecture, fields, sizes, shapes, prefix)
     every = {**parts, **head}
+    known = {part.name for part in every.values()}
+    known |= {start + name for name in family.heads[architecture] for start in ("", prefix)}
+    twice = fields.get("tie_word_embeddings", family.tied) and (
+        head.get("unembedding.weight", parts["tokens.weight"]).name != parts["tokens.weight"].name
+    )
+    parameters = None
+    if family.cut is not None and known >= shapes.keys() and not twice:
+        parameters = Parameters(sum(map(math.prod, shapes.values())), family.cut)
     return CheckpointLayout(
         shape,
         {role: replace(part, name=names[part.name]) for role, part in every.items()},
         architecture,
         "unembedding.weight" in head,
+        parameters,
     )
 
 

@@ -54,8 +54,10 @@ class Outlet:
     def opened(self, name: str, options: LoadOptions) -> Iterator[Model]:
         """Yield the model, loaded under a spinner that turns to the end of the block."""
         from attnviz.cli.progress import loading
+        from attnviz.models.memory import keep_freed
         from attnviz.models.resolve import load
 
+        keep_freed()
         with loading(name, self.notices) as progress:
             with self.of(name):
                 loaded = load(name, replace(options, progress=progress))
@@ -71,16 +73,16 @@ class Outlet:
     def loading(self, name: str, options: LoadOptions) -> Iterator[LoadOptions]:
         """Show a spinner; yield loading options that also show downloads."""
         from attnviz.cli.progress import loading
+        from attnviz.models.memory import keep_freed
 
+        keep_freed()
         with self.of(name), loading(name, self.notices) as progress:
             yield replace(options, progress=progress)
 
     def load(self, name: str, options: LoadOptions) -> Model:
         """Return the model, loaded under a spinner."""
-        from attnviz.models.resolve import load
-
-        with self.loading(name, options) as watched:
-            return load(name, watched)
+        with self.opened(name, options) as model:
+            return model
 
     @contextmanager
     def resumable(self, resume: Path | None) -> Iterator[None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from attnviz.records import UNWATCHED, Watch
 
 if TYPE_CHECKING:
     from rich import progress as bars
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from attnviz.models.download import Progress
 
@@ -27,6 +28,12 @@ _PATIENCE = 10.0
 """Seconds between two lines if no terminal shows a bar."""
 
 _LEAST_SHARE = 0.001
+
+_RESULTS = 8
+"""The most results of single texts under a bar."""
+
+_OTHER_LINES = 6
+"""The lines of a terminal that are left to the bar and to what was there before."""
 
 _BAR = 20
 """Columns of a bar next to words about what is done."""
@@ -93,8 +100,16 @@ def scanning(what: str, console: Console) -> Iterator[Watch]:
         yield _Lines(what, console)
         return
     from rich import progress as bars
+    from rich.text import Text
 
-    with bars.Progress(
+    latest: deque[str] = deque(maxlen=max(0, min(_RESULTS, console.height - _OTHER_LINES)))
+
+    class Progress(bars.Progress):
+        def get_renderables(self) -> Iterator[RenderableType]:
+            yield from super().get_renderables()
+            yield from (Text(line, no_wrap=True, overflow="ellipsis") for line in latest)
+
+    with Progress(
         bars.SpinnerColumn(),
         bars.TextColumn("{task.description}", markup=False),
         bars.BarColumn(bar_width=_BAR),
@@ -102,7 +117,7 @@ def scanning(what: str, console: Console) -> Iterator[Watch]:
         console=console,
         transient=True,
     ) as shown:
-        yield _Bar(what, shown, shown.add_task(what, total=None))
+        yield _Bar(what, shown, shown.add_task(what, total=None), latest)
 
 
 class _Shown(Watch):
@@ -127,9 +142,20 @@ class _Shown(Watch):
 
 
 class _Bar(_Shown):
-    def __init__(self, what: str, shown: bars.Progress, task: bars.TaskID) -> None:
+    """Draws a bar, and the latest results under it.
+
+    latest: the lines of these results, shared with what draws them.
+    """
+
+    def __init__(
+        self, what: str, shown: bars.Progress, task: bars.TaskID, latest: deque[str]
+    ) -> None:
         super().__init__(what)
-        self._shown, self._task = shown, task
+        self._shown, self._task, self._latest = shown, task, latest
+
+    def found(self, words: Callable[[], str]) -> None:
+        if self._latest.maxlen:
+            self._latest.append(visible(words()))
 
     def __call__(self, share: float) -> None:
         left = self.left(share)

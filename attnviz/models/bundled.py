@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.family_reading import llama_stack
+from attnviz.attention.family_reading import Parameters, llama_stack
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.model import trained_tokens
 from attnviz.models.stack_model import StackModel
@@ -53,6 +55,7 @@ class Bundled(StackModel):
             _open_tokenizer,
             ends=lambda: [config.eos],
             trained=trained_tokens(checkpoint.metadata),
+            parameters=Parameters(sum(map(math.prod, config.tensor_shapes().values())), True),
         )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attnviz.attention.family import NotUnderstoodError
-from attnviz.attention.family_reading import checkpoint_layout
+from attnviz.attention.family_reading import Parameters, checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.checkpoint_files import (
@@ -74,6 +74,7 @@ class NumpyCheckpoint(StackModel):
         stored: StoredTensors,
         ends: Callable[[], Iterable[object]],
         trained: int | None,
+        parameters: Parameters | None,
     ) -> None:
         super().__init__(
             info,
@@ -84,6 +85,7 @@ class NumpyCheckpoint(StackModel):
             ends=ends,
             trained=trained,
             mask_id=opened.mask,
+            parameters=parameters,
         )
         self.stored = stored
         self.chat_template = opened.chat
@@ -176,7 +178,14 @@ def _opened(name: str, directory: Path, commit: str | None, work: Work | None) -
         return [each.get("eos_token_id") for each in stated]
 
     return NumpyCheckpoint(
-        info, stack, sizes, opened=opened, stored=stored, ends=ends, trained=trained_tokens(said)
+        info,
+        stack,
+        sizes,
+        opened=opened,
+        stored=stored,
+        ends=ends,
+        trained=trained_tokens(said),
+        parameters=read.parameters,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from attnviz.attention.family_reading import Parameters
 from attnviz.attention.functional import causal_mask
 from attnviz.attention.narrow_stack import NarrowStack
 from attnviz.attention.numpy_stack import NumpyStack, has_segments
@@ -48,6 +49,7 @@ class StackModel:
     sizes: what its operations are counted from; None to ask the tensors, which reads them.
     trained: tokens of the longest sequence of its training, if its files state it.
     mask_id: the id of the token that hides a word from a masked model, None if there is none.
+    parameters: of the whole model; None if only transformers knows.
     """
 
     def __init__(
@@ -61,8 +63,10 @@ class StackModel:
         sizes: ModelSizes | None = None,
         trained: int | None = None,
         mask_id: int | None = None,
+        parameters: Parameters | None = None,
     ) -> None:
         self._info = info
+        self.parameters = parameters
         self.mask_id = mask_id
         self.stack = stack
         self._sizes = sizes
@@ -99,8 +103,12 @@ class StackModel:
         """Return the sizes that its operations are counted from."""
         if self._sizes is not None:
             return self._sizes
-        roles = {role: tensor.shape for role, tensor in self.stack.tensors.stored.items()}
-        return sizes_of_stack(self.stack.shape, roles, self.has_head)
+        return sizes_of_stack(self.stack.shape, self.shapes, self.has_head)
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the shape of the tensor of each role."""
+        return {role: tensor.shape for role, tensor in self.stack.tensors.stored.items()}
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -30,7 +30,7 @@ from attnviz.engine.scan.plan import (
     require_own,
 )
 from attnviz.engine.scan.room import Room, room_for
-from attnviz.engine.scan.runner import ENDING, Ends, Replacing
+from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends
 from attnviz.engine.scan.sites import Way, find_way, run_alone, run_changed
 from attnviz.engine.scan.unembedding import Unembedding
 from attnviz.errors import UsageError
@@ -156,15 +156,8 @@ class TorchRunner:
         run_pass(self.model, given, keep)
         return {place: to_numpy(held) for place, held in keep.held.items()}
 
-    def ends(
-        self,
-        given: Input,
-        changes: Sequence[Change],
-        replaced: Replacing,
-        *,
-        last: int | None = None,
-        starts: Sequence[int] = (),
-    ) -> Ends:
+    def ends(self, runs: ChangedRuns) -> Ends:
+        given, changes, last = runs.given, runs.changes, runs.last
         way = self._way(frozenset(site.what for change in changes for site in change.sites))
         short = way.ends_short and last is not None and last <= ENDING < len(given.predicted)
         known = class_of(given)
@@ -176,7 +169,7 @@ class TorchRunner:
             way,
             given,
             changes,
-            replaced,
+            runs.replaced,
             at_once=self.plan.at_once(given),
             kept=ENDING if short else None,
         )
@@ -199,6 +192,8 @@ class TorchRunner:
         return Ends(answer.hidden, answer.projected)
 
     def held(self, given: Input, what: frozenset[What]) -> Held:
+        if given not in self._plain:
+            self.plain(given)
         way = self._way(what)
         keep = Keep(self.kind, way.heads)
         try:

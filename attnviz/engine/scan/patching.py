@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.attention.functional import Array
+from attnviz.attention.functional import Array, namespace
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.patching import (
     WHOLE_LAYER,
@@ -26,11 +26,14 @@ from attnviz.engine.patching import (
     What,
 )
 from attnviz.engine.replacing import Held, Replace, head_of
-from attnviz.engine.scan.runner import ReadOut, SiteRunner
+from attnviz.engine.scan.runner import ChangedRuns, ReadOut, SiteRunner
 from attnviz.errors import UnsupportedError, UsageError
 from attnviz.records import Input
 
 Measured = dict[PatchMetric, NDArray[np.float64]]
+
+_KNOWN = 1 << 25
+"""The bytes of the logits of other pairs that are kept."""
 
 _BY_PLACE: frozenset[What] = frozenset({"query", "key", "pattern"})
 """The sorts that depend on a token's position, and mean something else at another position."""
@@ -126,7 +129,7 @@ class Patching:
         self._estimate = estimate
         self._pairs = pairs
         self._options = options
-        self._plain: tuple[int, tuple[PlainRun, PlainRun]] | None = None
+        self._plain: dict[int, tuple[PlainRun, PlainRun]] = {}
         self.notes = runner.notes
 
     @property
@@ -280,10 +283,14 @@ class Patching:
         return work, tuple(at for at, place in enumerate(places) if place >= 0)
 
     def _plainly(self, pair: int) -> tuple[PlainRun, PlainRun]:
-        if self._plain is None or self._plain[0] != pair:
+        """Return the plain runs of a pair; those of the latest pairs are reused."""
+        if pair not in self._plain:
             clean, corrupt = self._prompts(self._pairs[pair])
-            self._plain = pair, (self._run(*clean), self._run(*corrupt))
-        return self._plain[1]
+            runs = self._plain[pair] = self._run(*clean), self._run(*corrupt)
+            size = sum(run.logits.nbytes for run in runs)
+            for other in list(self._plain)[: -max(1, _KNOWN // size)]:
+                del self._plain[other]
+        return self._plain[pair]
 
     def _prompts(self, pair: Pair) -> list[tuple[Input, int]]:
         """Return both prompts and where each predicts; masked models mask that token."""
@@ -318,7 +325,7 @@ class Patching:
     def _run(self, given: Input, position: int) -> PlainRun:
         ends = self._runner.plain(given)
         assert ends.read is not None
-        row = ends.read[:, position]
+        row = namespace(ends.read).asarray(ends.read[:, position], copy=True)  # outlives the rest
         logits = to_numpy(_read_out(self._runner).logits(row)[0]).astype(np.float64)
         return PlainRun(given, position, row, logits)
 
@@ -343,7 +350,7 @@ def _measured(
     base, read_out = work.base, _read_out(runner)
     back = base.position - len(base.given.predicted)  # counted from the end
     replaced = partial(Replace, runner.kind, values=work.held)
-    ends = runner.ends(base.given, patches, replaced, last=-back, starts=starts)
+    ends = runner.ends(ChangedRuns(base.given, patches, replaced, -back, starts))
     assert ends.read is not None
     rows, wanted = ends.read[:, back], [work.answer]
     compared = read_out.compare(rows[:1], rows[1:, None], wanted)

@@ -31,6 +31,23 @@ Replacing = Callable[[Mapping[int | None, Change]], Replace]
 _Found = TypeVar("_Found")
 
 
+@dataclass(frozen=True)
+class ChangedRuns:
+    """A text that is run unchanged and with changes.
+
+    changes: in the order of ``Runner.ordered``.
+    replaced: makes the intervention from the changes by row.
+    last: how many of the last tokens are read; None means all.
+    starts: the first token that each change changes, in a causal model; empty if not known.
+    """
+
+    given: Input
+    changes: Sequence[Change]
+    replaced: Replacing
+    last: int | None = None
+    starts: Sequence[int] = ()
+
+
 class Ends(NamedTuple):
     """The final states of a text, unchanged in row 0 and with one change in each further row.
 
@@ -145,21 +162,8 @@ class Runner(Protocol):
         """Return the heads' outputs over one text, by layer, as NumPy arrays."""
         ...
 
-    def ends(
-        self,
-        given: Input,
-        changes: Sequence[Change],
-        replaced: Replacing,
-        *,
-        last: int | None = None,
-        starts: Sequence[int] = (),
-    ) -> Ends:
-        """Return the final states of a text, without and with each of the ``ordered`` changes.
-
-        replaced: makes the intervention from the changes by row.
-        last: how many of the last tokens are read; None means all.
-        starts: the first token that each change changes, in a causal model; empty if not known.
-        """
+    def ends(self, runs: ChangedRuns) -> Ends:
+        """Return the final states of a text, without and with each of its changes."""
         ...
 
     def is_no_op(self, variant: Variant) -> bool:

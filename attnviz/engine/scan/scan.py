@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
@@ -21,7 +22,7 @@ from attnviz.engine.effects import Metric, Positions, ScanOptions, Scores, Varia
 from attnviz.engine.observer import to_numpy
 from attnviz.engine.predicted import require_two, words_to_mask
 from attnviz.engine.replacing import Held, Replace
-from attnviz.engine.scan.runner import ENDING, Ends, Runner
+from attnviz.engine.scan.runner import ENDING, ChangedRuns, Ends, Runner
 from attnviz.engine.selection import check_heads
 from attnviz.models.pool import in_turn
 from attnviz.records import Input
@@ -48,6 +49,12 @@ class Scan:
         self._references = references
         self._mean: Held | None = None
         self.notes = runner.notes
+
+    def changed(self, *, control: bool = False, token_losses: bool = False) -> Scan:
+        """Return the same scan with these options; both share the runs of the unchanged texts."""
+        other = copy(self)
+        other._options = replace(self._options, control=control, token_losses=token_losses)
+        return other
 
     @property
     def heads(self) -> Mapping[int, int]:
@@ -217,7 +224,7 @@ def _scored(
     directions = options.seed if options.control else None
     replaced = partial(Replace, runner.kind, values=values, directions=directions)
     last = ENDING if options.positions == "last" and runner.causal else None
-    plain = answer = runner.ends(given, variants, replaced, last=last)
+    plain = answer = runner.ends(ChangedRuns(given, variants, replaced, last))
     metrics, near = _output_metrics(plain.hidden, options.positions)
     no_op = [at for at in near if runner.is_no_op(variants[at])]
     asked, read_out = _asked(runner, given, options.positions), runner.read_out
@@ -228,7 +235,7 @@ def _scored(
         found = []
         for each in asked:
             if each.given != given:
-                answer = runner.ends(each.given, variants, replaced)
+                answer = runner.ends(ChangedRuns(each.given, variants, replaced))
             rows = _read(answer)[:, list(each.at)]
             one = read_out.compare(rows[0], rows[1:], each.wanted)
             known, counted = np.array(each.wanted) >= 0, np.array(each.counted)

@@ -76,11 +76,16 @@ class Series(ABC, Generic[S]):
         return {index for piece in self.pieces.get(text, ()) for index in self.changes(piece)}
 
     def cover(
-        self, wanted: Sequence[int], texts: Iterable[int], add: Callable[[float], None]
+        self,
+        wanted: Sequence[int],
+        texts: Iterable[int],
+        add: Callable[[float], None],
+        finished: Callable[[int], None] = lambda text: None,
     ) -> int:
         """Measure the wanted changes over the texts, except those that are already done.
 
         add: called with the cost of the changes that have just been finished.
+        finished: called with the index of a text as soon as all wanted changes are measured.
         Returns the number of changes that were measured, over all texts.
         """
         measured = 0
@@ -100,6 +105,8 @@ class Series(ABC, Generic[S]):
             self._add(text, piece)
             measured += len(changes)
             add(len(changes) * self.cost(text))
+            if self.done(text).issuperset(missing[text]):
+                finished(text)
         return measured
 
     def _add(self, text: int, piece: S) -> None:

@@ -69,11 +69,27 @@ def summaries(
             for head in scores.heads
         }
     )
-    return {place: _summary(results, relations, *place) for place in places}
+    pairs = _pairs(results)
+    return {place: _summary(results, relations, pairs, *place) for place in places}
+
+
+_Pairs = Mapping[tuple[str, int], Sequence[tuple[int, Sequence[int], FoundPair]]]
+"""By relation and layer the fold of a sentence, the heads that were scored, and a pair in it."""
+
+
+def _pairs(results: Sequence[TextScores]) -> _Pairs:
+    pairs: dict[tuple[str, int], list[tuple[int, Sequence[int], FoundPair]]] = {}
+    sentences = (result for result in results if result.text.words is not None)
+    for number, result in enumerate(sentences):
+        for layer, scores in result.layers.items():
+            for found in scores.found:
+                entry = number % _FOLDS, scores.heads, found
+                pairs.setdefault((found.relation, layer), []).append(entry)
+    return pairs
 
 
 def _summary(
-    results: Sequence[TextScores], relations: Sequence[str], layer: int, head: int
+    results: Sequence[TextScores], relations: Sequence[str], pairs: _Pairs, layer: int, head: int
 ) -> HeadSummary:
     summary = HeadSummary()
     values: dict[str, list[tuple[float, float]]] = {}
@@ -101,7 +117,7 @@ def _summary(
         for name in SCORES_OF.get(probe, {}).values():
             _enter(summary, name, values.get(name, []))
     for relation in relations:
-        _enter_relation(summary, relation, results, layer, head)
+        _enter_relation(summary, relation, pairs.get((relation, layer), ()), head)
     summary.reach = {name: math.fsum(shares) / len(shares) for name, shares in reach.items()}
     every = sum(delimiters.values())
     if every > 0:
@@ -137,20 +153,18 @@ def _enter(summary: HeadSummary, name: str, values: Sequence[tuple[float, float]
 
 
 def _enter_relation(
-    summary: HeadSummary, relation: str, results: Sequence[TextScores], layer: int, head: int
+    summary: HeadSummary,
+    relation: str,
+    found: Sequence[tuple[int, Sequence[int], FoundPair]],
+    head: int,
 ) -> None:
     by_fold: dict[int, list[float]] = {}
     pairs: list[FoundPair] = []
-    sentences = (result for result in results if result.text.words is not None)
-    for number, result in enumerate(sentences):
-        scores = result.layers.get(layer)
-        if scores is None or head not in scores.heads:
-            continue
-        place = scores.heads.index(head)
-        for found in scores.found:
-            if found.relation == relation and not math.isnan(found.hits[place]):
-                pairs.append(found)
-                by_fold.setdefault(number % _FOLDS, []).append(float(found.hits[place]))
+    for fold, heads, pair in found:
+        hit = float(pair.hits[heads.index(head)]) if head in heads else math.nan
+        if not math.isnan(hit):
+            pairs.append(pair)
+            by_fold.setdefault(fold, []).append(hit)
     hits = [hit for fold in by_fold.values() for hit in fold]
     base = relation_base_rate(pairs)
     summary.scores[relation] = _mean(hits)

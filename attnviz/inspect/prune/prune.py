@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from attnviz.engine.capture import written_targets
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.scan.run import inputs_of, open_scan
-from attnviz.errors import UsageError
+from attnviz.errors import UnsupportedError, UsageError
 from attnviz.inspect.prune.order import (
     Goal,
     RemovalBounds,
@@ -22,14 +22,16 @@ from attnviz.inspect.prune.order import (
     random_losses,
     removal_order,
 )
-from attnviz.inspect.prune.plan import BundledPlan
+from attnviz.inspect.prune.plan import StackPlan, is_planned
 from attnviz.inspect.prune.records import Half, PruneReport, PruneStep
 from attnviz.inspect.prune.request import PruneRequest
-from attnviz.models.bundled import Bundled
 from attnviz.models.model import Model, frame_of, require_number
+from attnviz.models.numpy_checkpoint import NumpyCheckpoint
 from attnviz.models.operations import sizes_of
 from attnviz.models.own import OwnAttention
 from attnviz.models.pace import seconds
+from attnviz.models.resolve import reckoned_tokens
+from attnviz.models.stack_model import StackModel
 from attnviz.records import UNWATCHED, Advance, Tokens, Watch
 from attnviz.texts import Texts, encode_texts
 
@@ -77,7 +79,7 @@ def prune(
     scans = [
         open_scan(model, inputs_of(half, written_targets(model, half)), options) for half in halves
     ]
-    probe = bounds.all_heads()[0]
+    probe = bounds.all_heads()[-1]  # the cheapest
     ranking, held_out = (
         ScanMeter(scan, len(half), probe, work.add)
         for scan, half in zip(scans, halves, strict=True)
@@ -159,10 +161,30 @@ def _kept(text: Tokens, places: Sequence[int]) -> Tokens:
     )
 
 
-def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> BundledPlan | PruneStore:
+def reckoned(texts: Texts, request: PruneRequest) -> tuple[int | None, int]:
+    """Return about how many tokens a model reads, and in how many texts; None if torch runs it."""
+    if request.out is not None or request.method == "gradient":
+        return None, 1
+    rounds = 3 + request.draws // 2  # ranking, the losses of both halves, random orders
+    return rounds * sum(map(reckoned_tokens, texts.texts)), rounds * len(texts.texts)
+
+
+def needs_torch(model: Model) -> bool:
+    """Return whether transformers alone knows the plan or the mask token of an opened model."""
+    if not isinstance(model, NumpyCheckpoint):
+        return False
+    return not is_planned(model) or not (model.causal or model.mask_id is not None)
+
+
+def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> StackPlan | PruneStore:
     """Return the store of ``model``; the bundled one is loaded again only to be written."""
-    if isinstance(model, Bundled) and out is None:
-        return BundledPlan(model)
+    if out is None and isinstance(model, StackModel) and is_planned(model):
+        return StackPlan(model)
+    if isinstance(model, NumpyCheckpoint):
+        raise UnsupportedError(
+            f"{model.info.name!r} runs in NumPy, and torch stores or plans it without heads: load "
+            "it with the backend torch"
+        )
     from attnviz.inspect.prune.store import PruneStore  # brings transformers
 
     return PruneStore(model, out, ids)

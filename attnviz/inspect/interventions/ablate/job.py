@@ -159,17 +159,15 @@ class AblationJob:
             lambda: seconds(self.model, total, texts if texts > 1 else len(self.variants)),
         )
 
-    def scan(self, control: bool = False) -> Scan:
+    def scan(self) -> Scan:
         """Return the model and its texts, ready to be scanned.
 
-        control: take off random directions instead of heads.
         Raises UnsupportedError if the heads of the architecture cannot be removed.
         """
-        losses = self.options.token_losses and not control
         return open_scan(
             self.model,
             inputs_of(self.texts, self.targets),
-            replace(self.options, control=control, token_losses=losses),
+            self.options,
             kind=self.kind,
             references=inputs_of(self.references, self.reference_targets),
         )

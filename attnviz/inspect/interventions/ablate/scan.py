@@ -17,6 +17,7 @@ from attnviz.errors import UsageError
 from attnviz.inspect.interventions.ablate.effects import ablation_effects, mean_baseline
 from attnviz.inspect.interventions.ablate.job import AblationJob
 from attnviz.inspect.interventions.ablate.records import AblationReport, Effect
+from attnviz.inspect.interventions.ablate.words import one_text
 from attnviz.inspect.interventions.study import Metrics, Series, Study, progress
 from attnviz.measures.bootstrap import few_note, spearman
 from attnviz.reading import damaged, finite, typed
@@ -152,9 +153,15 @@ class AblationStudy(Study):
         if how == "exact":
             job.expected(watch, len(wanted) / (len(wanted) + controls))
         add = progress((len(wanted) + controls) * sum(job.operations), watch)
-        self.ablations.cover(wanted, texts, add)
+
+        def finished(text: int) -> None:
+            watch.found(lambda: one_text(self.report([text]), text, len(texts)))
+
+        self.ablations.cover(wanted, texts, add, finished if len(texts) > 1 else lambda text: None)
         if controls:
-            self.control = AblationSeries(_CONTROL, job, job.scan(control=True), self.file)
+            self.control = AblationSeries(
+                _CONTROL, job, self.ablations.scan.changed(control=True), self.file
+            )
             self.control.cover(self._ranked(), texts, add)
 
     def _spend(self, seconds: float, advance: Advance) -> None:
@@ -210,13 +217,14 @@ class AblationStudy(Study):
 
     # What was found ----------------------------------------------------------------------------
 
-    def report(self) -> AblationReport:
-        """Return the report of the finished texts, or of a part of one if none is finished.
+    def report(self, texts: Sequence[int] | None = None) -> AblationReport:
+        """Return the report of these texts, by default of those over which all is measured.
 
+        If there is none yet, it is that of a part of one text.
         Raises UsageError for a metric that the model does not have.
         """
         job, request, options = self.job, self.job.request, self.job.options
-        texts = self._texts()
+        texts = self._texts() if texts is None else texts
         pieces = self._pieces(self.ablations, texts)
         control = self._pieces(self.control, texts)
         effects = ablation_effects(pieces, job.variants, options.seed, control)
@@ -265,7 +273,7 @@ class AblationStudy(Study):
         if report.by_token or "loss" not in report.baseline or not shown or not self.complete:
             return report
         wanted = [job.variants.index(variant) for variant in shown]
-        scan = replace(job, options=replace(job.options, token_losses=True)).scan()
+        scan = self.ablations.scan.changed(token_losses=True)
         losses = {
             job.variants[index]: (row,)
             for piece in scan.scan(0, job.variants, wanted)

@@ -66,6 +66,14 @@ def _finding(report: AblationReport) -> str:
     return f"{without_words(report, best)}{most}.{end}"
 
 
+def one_text(report: AblationReport, text: int, texts: int) -> str:
+    """Return in one line which ablations changed most over one of several texts."""
+    ranking = report.ranking(_NAMED)
+    best = ((*ranking.matter, *ranking.harm) or report.effects)[:_NAMED]
+    found = ", ".join(f"{report.name(each.variant)} {effect_words(report, each)}" for each in best)
+    return f"text {text + 1:,} of {texts:,}: {found}"
+
+
 def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
     """Return what happens without a head in numbers: by how much, from where to where.
 
