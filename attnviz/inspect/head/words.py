@@ -66,7 +66,7 @@ def _lost(card: HeadCard, most: bool) -> str:
     report, effect = card.ablation, card.effect
     if report is None or effect is None:
         return ""
-    found, ends = effect.shown(report.metric), interval_words(report, effect)
+    ends = interval_words(report, effect)
     said = without_words(report, effect, "it")
     if not ends:
         return f"{said} ({counted(len(report.texts), 'text')})."
