@@ -36,7 +36,8 @@ def said_about(
     yield Say(measured)
     for words, meaning in (*manual_terms(explanation.page), *explanation.terms):
         there = [word for word in words if _stands(spell(word), screen)]
-        said = f"{', '.join(there)}: {meaning}"
+        longest = [word for word in there if not any(word in one for one in {*there} - {word})]
+        said = f"{', '.join(longest)}: {meaning}"
         if there and (size := _lines(said, spell)) <= room:
             room -= size
             yield Say(said)
