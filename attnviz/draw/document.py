@@ -65,7 +65,7 @@ class Say(NamedTuple):
     longest: int = 0
 
 
-class Term(NamedTuple):
+class Meaning(NamedTuple):
     """What words of a screen mean; they are other forms of one thing."""
 
     words: Sequence[str]
@@ -82,7 +82,7 @@ class Explanation(NamedTuple):
 
     page: str
     measured: str
-    terms: Sequence[Term] = ()
+    terms: Sequence[Meaning] = ()
 
 
 # Tables --------------------------------------------------------------------------------------

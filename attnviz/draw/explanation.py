@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from attnviz.draw.document import Explanation, Say, Term
+from attnviz.draw.document import Explanation, Meaning, Say
 from attnviz.draw.labels import at_blanks
 
 LINES = 15
@@ -36,7 +36,8 @@ def said_about(
     yield Say(measured)
     for words, meaning in (*manual_terms(explanation.page), *explanation.terms):
         there = [word for word in words if _stands(spell(word), screen)]
-        said = f"{', '.join(there)}: {meaning}"
+        longest = [word for word in there if not any(word in one for one in {*there} - {word})]
+        said = f"{', '.join(longest)}: {meaning}"
         if there and (size := _lines(said, spell)) <= room:
             room -= size
             yield Say(said)
@@ -44,14 +45,14 @@ def said_about(
 
 
 @cache
-def manual_terms(page: str) -> Sequence[Term]:
+def manual_terms(page: str) -> Sequence[Meaning]:
     """Return the words of a page of the manual, and what each means there."""
     text = (_MANUAL / f"{page}.md").read_text(encoding="utf-8")
     section = text.partition(_SECTION)[2].partition("\n## ")[0]
     found = []
     for entry in re.split(r"^- ", section, flags=re.MULTILINE)[1:]:
         words, _, meaning = " ".join(entry.split()).partition("**: ")
-        found.append(Term(words.strip("*").split("**, **"), meaning.replace("**", "")))
+        found.append(Meaning(words.strip("*").split("**, **"), meaning.replace("**", "")))
     return found
 
 

@@ -125,6 +125,13 @@ def test_one_head_alone_does_not() -> None:
     assert not any(link.beats_chance for link in found.links)
 
 
+@pytest.mark.parametrize("mark", [".", "\u200b", "\u202e\u2069", "\x1b", "+", "—"])
+def test_marks_and_what_is_invisible_have_no_links(mark: str) -> None:
+    found = agreed_links(record([random_maps(8, 4, seed=2)], ["<s>", " a", mark, " b"]))
+    assert found is not None
+    assert found.pairs == 1
+
+
 @pytest.mark.parametrize("offset", [1, 2])
 def test_a_habit_is_no_news(offset: int) -> None:
     """All heads attend a fixed number of tokens back, and always to the same word."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from attnviz.draw.document import Explanation, Term, Words
+from attnviz.draw.document import Explanation, Meaning, Words
 from attnviz.draw.provenance import entropy_words, label_words, share, size_words
 from attnviz.inspect.heads.report import HeadsReport
 from attnviz.measures.registry import label_named, said_name
@@ -97,5 +97,5 @@ def explanation(found: HeadsReport) -> Explanation:
     labels = [entry.label for report in found.reports for entry in report.heads]
     counted = Counter(label.name for label in labels if label is not NO_LABEL)
     named = [label_named(name) for name, _ in counted.most_common() if name not in SINKS]
-    terms = [Term((label.short, label.said), f"{label.meaning}.") for label in named]
+    terms = [Meaning((label.short, label.said), f"{label.meaning}.") for label in named]
     return Explanation("heads", measured, terms)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from attnviz.draw.document import Explanation, Term
+from attnviz.draw.document import Explanation, Meaning
 from attnviz.draw.numbers import counted, whole_percent
 from attnviz.draw.provenance import LONGEST_FINDING, spoken_date
 from attnviz.inspect.patterns.records import PatternReport, PatternScores, Probe
@@ -269,7 +269,7 @@ def explanation(report: PatternReport, names: Sequence[str]) -> Explanation:
     labels = [name for name in found_labels(report) if name in names]
     labels += [name for name in names if name not in labels]
     named = map(label_named, labels)
-    terms = [Term((label.short, label.said), f"{label.meaning}.") for label in named]
+    terms = [Meaning((label.short, label.said), f"{label.meaning}.") for label in named]
     if report.text:
         size = counted(report.probes[0].longest, "token")
         return Explanation("patterns", f"scores are of this text alone, {size}.", terms)
