@@ -196,7 +196,8 @@ class _Cards:
         return heads(lambda changes: self._model, text, asked)
 
     def scored(self, watch: Watch) -> PatternReport:
-        return patterns(self._model, None, self._asked(PatternsRequest), advance=watch)
+        asked = self._asked(PatternsRequest)
+        return patterns(self._model, None, asked, examples=False, advance=watch)
 
     def firings(self, watch: Watch) -> Mapping[Place, tuple[Firing, ...]]:
         """Return for each head its strongest link of each text, the strongest first."""

@@ -66,12 +66,12 @@ def _lost(card: HeadCard, most: bool) -> str:
     report, effect = card.ablation, card.effect
     if report is None or effect is None:
         return ""
-    ends = interval_words(report, effect)
-    said = without_words(report, effect, "it")
+    ends, said = interval_words(report, effect), without_words(report, effect, "it")
     if not ends:
         return f"{said} ({counted(len(report.texts), 'text')})."
     if not _matters(card):
-        return f"{said}, not clearly: 95% interval {ends}."
+        change = effect_words(report, effect)
+        return f"Without it: {change}, which is not clear (95% interval {ends})."
     hurts = f", most at {_quoted(card.hurts[0])}" if most and card.hurts else ""
     return f"{said}, 95% interval {ends}{hurts}."
 

@@ -63,12 +63,14 @@ def patterns(
     *,
     sentences: Sentences = None,
     file: str = "",
+    examples: bool = True,
     advance: Advance = lambda done: None,
 ) -> PatternReport:
     """Score what every head does over a text, or over the built-in probes, and label it.
 
     sentences: see ``read_sentences``. file: where the text comes from, if a person did not type it.
-    advance: called with the share of the work that is done.
+    examples: also keep small maps over short texts. advance: called with the share of the work
+        that is done.
 
     Labels from the usual probes are stored for later runs; see ``engine.known_labels``.
     Raises UsageError if a text is too short or a choice does not fit the model, UnsupportedError if
@@ -98,6 +100,7 @@ def patterns(
         progress=lambda done, total: advance(done / max(total, 1)),
         index_base=base,
         no_known_labels=request.no_known_labels,
+        examples=examples,
     )
     notes = report.notes
     if reader is not None and tokens is not None:

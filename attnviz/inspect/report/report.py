@@ -90,7 +90,7 @@ def report(
 
 def _scored(model: Model, request: ReportRequest, watch: Watch) -> PatternReport:
     asked = PatternsRequest.of(vars(request) | {"target": None, "raw": True, "top": None})
-    return patterns(model, None, asked, advance=watch)
+    return patterns(model, None, asked, examples=False, advance=watch)
 
 
 def _ablated(model: Model, texts: Texts, request: ReportRequest, watch: Watch) -> AblationReport:

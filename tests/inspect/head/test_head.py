@@ -173,7 +173,7 @@ def test_first_screens_fit(run: Any, columns: int, lines: int) -> None:
 
 def test_the_finding_is_about_this_head(run: Any) -> None:
     shown = run("head", "L1H2", "--no-full").lines
-    assert shown[1].startswith("L1H2: induction .87 (chance .02, 9 texts). Without it the loss")
+    assert shown[1].startswith("L1H2: induction .87 (chance .02, 95% .85–.90, 9 texts). Without it")
     assert "has no label" in run("head", "L3H2", "--no-full").lines[1]
 
 
@@ -208,7 +208,7 @@ def test_what_a_model_does_not_have_is_said(
     arguments = ("head", "L1H1", WORDS, "--texts", words, *model, *options, "-q")
     found = run(*arguments, "--json").document
     assert set(found["missing"]) == missing
-    lines = [line for line in run(*arguments).lines if " not measured: " in line]
+    lines = [line for line in run(*arguments).lines if " not measured:" in line]
     assert {line.split()[0] for line in lines} >= {"copies", "reads"} & missing
 
 
