@@ -52,6 +52,11 @@ class ConvertedTensors:
         self._copied = 0
         self._most = _MOST_COPIED
 
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the shape of each tensor by its name."""
+        return {name: tensor.shape for name, tensor in self.stored.items()}
+
     def __contains__(self, name: str) -> bool:
         return name in self._names
 

@@ -23,7 +23,7 @@ from attnviz.errors import LoadError, UsageError
 from attnviz.reading import repeated
 
 
-class Parameters(NamedTuple):
+class StoredParameters(NamedTuple):
     """The parameters of a model.
 
     number: how many they are, with tied ones once.
@@ -48,7 +48,7 @@ class CheckpointLayout:
     parts: Mapping[str, TensorPart]
     architecture: str
     predicts: bool
-    parameters: Parameters | None
+    parameters: StoredParameters | None
 
 
 def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLayout:
@@ -102,7 +102,7 @@ def checkpoint_layout(fields: Mapping[str, Any], stored: Shapes) -> CheckpointLa
     )
     parameters = None
     if family.cut is not None and known >= shapes.keys() and not twice:
-        parameters = Parameters(sum(map(math.prod, shapes.values())), family.cut)
+        parameters = StoredParameters(sum(map(math.prod, shapes.values())), family.cut)
     return CheckpointLayout(
         shape,
         {role: replace(part, name=names[part.name]) for role, part in every.items()},

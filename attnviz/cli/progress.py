@@ -104,12 +104,12 @@ def scanning(what: str, console: Console) -> Iterator[Watch]:
 
     latest: deque[str] = deque(maxlen=max(0, min(_RESULTS, console.height - _OTHER_LINES)))
 
-    class Progress(bars.Progress):
+    class _Progress(bars.Progress):
         def get_renderables(self) -> Iterator[RenderableType]:
             yield from super().get_renderables()
             yield from (Text(line, no_wrap=True, overflow="ellipsis") for line in latest)
 
-    with Progress(
+    with _Progress(
         bars.SpinnerColumn(),
         bars.TextColumn("{task.description}", markup=False),
         bars.BarColumn(bar_width=_BAR),

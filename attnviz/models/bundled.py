@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from attnviz.attention.checkpoint import open_checkpoint
 from attnviz.attention.decoder_config import DecoderConfig
-from attnviz.attention.family_reading import Parameters, llama_stack
+from attnviz.attention.family_reading import StoredParameters, llama_stack
 from attnviz.errors import LoadError, UsageError
 from attnviz.models.model import trained_tokens
 from attnviz.models.stack_model import StackModel
@@ -55,7 +55,7 @@ class Bundled(StackModel):
             _open_tokenizer,
             ends=lambda: [config.eos],
             trained=trained_tokens(checkpoint.metadata),
-            parameters=Parameters(sum(map(math.prod, config.tensor_shapes().values())), True),
+            parameters=StoredParameters(sum(map(math.prod, config.tensor_shapes().values())), True),
         )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attnviz.attention.family import NotUnderstoodError
-from attnviz.attention.family_reading import Parameters, checkpoint_layout
+from attnviz.attention.family_reading import StoredParameters, checkpoint_layout
 from attnviz.attention.family_tensors import by_role
 from attnviz.attention.numpy_stack import NumpyStack
 from attnviz.models.checkpoint_files import (
@@ -74,7 +74,7 @@ class NumpyCheckpoint(StackModel):
         stored: StoredTensors,
         ends: Callable[[], Iterable[object]],
         trained: int | None,
-        parameters: Parameters | None,
+        parameters: StoredParameters | None,
     ) -> None:
         super().__init__(
             info,

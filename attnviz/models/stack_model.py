@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from attnviz.attention.family_reading import Parameters
+from attnviz.attention.family_reading import StoredParameters
 from attnviz.attention.functional import causal_mask
 from attnviz.attention.narrow_stack import NarrowStack
 from attnviz.attention.numpy_stack import NumpyStack, has_segments
@@ -63,7 +63,7 @@ class StackModel:
         sizes: ModelSizes | None = None,
         trained: int | None = None,
         mask_id: int | None = None,
-        parameters: Parameters | None = None,
+        parameters: StoredParameters | None = None,
     ) -> None:
         self._info = info
         self.parameters = parameters
@@ -103,12 +103,7 @@ class StackModel:
         """Return the sizes that its operations are counted from."""
         if self._sizes is not None:
             return self._sizes
-        return sizes_of_stack(self.stack.shape, self.shapes, self.has_head)
-
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the shape of the tensor of each role."""
-        return {role: tensor.shape for role, tensor in self.stack.tensors.stored.items()}
+        return sizes_of_stack(self.stack.shape, self.stack.tensors.shapes, self.has_head)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

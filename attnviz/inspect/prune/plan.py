@@ -27,7 +27,7 @@ def is_planned(model: Model) -> bool:
         return False
     # Mistral, which stands in for Llama, has no biases.
     relative = model.info.architecture.startswith(RELATIVE[0])
-    return not (relative and any(role.endswith(".bias") for role in model.shapes))
+    return not (relative and any(role.endswith(".bias") for role in model.stack.tensors.shapes))
 
 
 class StackPlan:
@@ -35,7 +35,7 @@ class StackPlan:
 
     def __init__(self, model: StackModel) -> None:
         assert model.parameters is not None
-        self._info, self._shapes = model.info, model.shapes
+        self._info, self._shapes = model.info, model.stack.tensors.shapes
         self.parameters, self._fewer = model.parameters
         self.layers = tuple(range(self._info.layers))
 

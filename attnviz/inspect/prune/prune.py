@@ -10,6 +10,7 @@ from itertools import chain, compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnviz.draw.provenance import counted
 from attnviz.engine.capture import written_targets
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.scan.run import inputs_of, open_scan
@@ -72,7 +73,7 @@ def prune(
     if not request.until_loss:  # refused before anything is measured
         work.total = _estimate(bounds, goal_of(request, bounds, info, 0.0), request)
         advance.expect(
-            f"ranking {bounds.total:,} heads on {len(tokens):,} texts",
+            f"ranking {counted(bounds.total, 'head')} on {counted(len(tokens), 'text')}",
             partial(_seconds, model, halves, work.total),
         )
     options = ScanOptions(max_memory=request.memory)
