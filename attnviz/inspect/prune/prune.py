@@ -10,7 +10,7 @@ from itertools import chain, compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attnviz.draw.provenance import counted
+from attnviz.draw.numbers import counted
 from attnviz.engine.capture import written_targets
 from attnviz.engine.effects import ScanOptions
 from attnviz.engine.scan.run import inputs_of, open_scan
