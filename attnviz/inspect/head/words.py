@@ -68,7 +68,7 @@ def _lost(card: HeadCard, most: bool) -> str:
         return ""
     ends, said = interval_words(report, effect), without_words(report, effect, "it")
     if not ends:
-        return f"{said} ({counted(len(report.texts), 'text')})."
+        return f"{said}; {counted(len(report.texts), 'text')}, no interval."
     if not _matters(card):
         change = effect_words(report, effect)
         return f"Without it: {change}, which is not clear (95% interval {ends})."

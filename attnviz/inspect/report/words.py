@@ -60,7 +60,7 @@ def _losses(report: ModelReport, others: int) -> str:
     best = ablation.ranking(1).matter
     clear = [effect for effect in best if effect.shown(ablation.metric).significant]
     if not clear:
-        few = "" if ablation.ranks else f" {counted(len(ablation.texts), 'text')} are too few."
+        few = f" {counted(len(ablation.texts), 'text')}: too few." if not ablation.ranks else ""
         return f"No head clearly matters.{few}"
     names = [ablation.name(effect.variant) for effect in ablation.ranking(1 + others).matter[1:]]
     then = f", then without {listed(names)}" if names else ""
