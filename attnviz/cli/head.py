@@ -39,7 +39,7 @@ class _Which(Options):
     )
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--texts --file --top --kind")
 def head(
     which: _Which,
     texts: _Texts,

@@ -14,7 +14,9 @@ from attnviz.options import Options, argument, option
 EXAMPLES = """
 [bold]Examples[/bold]
 
-attnviz report tiny
+attnviz report
+
+attnviz report tiny --cards 1 --save report.html
 
 attnviz report ./my-checkpoint --texts stories.txt --save report.html
 
@@ -42,7 +44,7 @@ class _Named(Options):
     )
 
 
-@command(EXAMPLES)
+@command(EXAMPLES, "--texts --text --cards --budget")
 def report(
     named: _Named,
     request: ReportRequest,

@@ -120,7 +120,7 @@ SAME: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
 def test_every_command_is_compared() -> None:
     """What takes a minute, and what makes no report, is left out."""
     compared = {arguments[0] for _, arguments in SAME}
-    assert compared == set(COMMANDS) - {"docs", "explore", "sweep", "train"}
+    assert compared == set(COMMANDS) - {"docs", "explore", "sweep", "train", "use"}
 
 
 @pytest.mark.parametrize(("found", "arguments"), SAME)

@@ -35,7 +35,7 @@ def choices(kind: object) -> frozenset[object]:
     return frozenset().union(*map(choices, get_args(kind)))
 
 
-@pytest.mark.parametrize("name", sorted({*COMMANDS} - {"docs", "explore"}))
+@pytest.mark.parametrize("name", sorted({*COMMANDS} - {"docs", "explore", "use"}))
 def test_the_choices_of_an_option_are_those_of_its_keyword(name: str) -> None:
     command = getattr(import_module(f"attnviz.cli.{name}"), name)
     options = command.registered_commands[0].callback.__annotations__

@@ -40,6 +40,8 @@ SCREENS: dict[str, tuple[str, ...]] = {
     "params of models": ("params", "gpt2", "bert-base"),
     "params compared": ("params", "--d-model", "64", "--compare", "heads=1,2,4"),
     "params on cards": ("params", "llama-2-7b", "--gpu", "all"),
+    "head": ("head", "L1H2"),
+    "report": ("report", "--cards", "1"),
     "scaling": ("scaling", "--samples", "10"),
     "scaling of a model": ("scaling", "--from-model"),
     "verify": ("verify", "--no-keras"),

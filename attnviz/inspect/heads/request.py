@@ -69,6 +69,7 @@ class ViewOptions(Options, panel="View"):
     sort: str | None = option(
         "MEASURE",
         f"Order the heads by {', '.join(_SAID[:-1])} or {_SAID[-1]}; largest first.",
+        autocompletion=lambda incomplete: [name for name in _SAID if name.startswith(incomplete)],
     )
     reverse: bool = flag("Order the smallest first.")
 
