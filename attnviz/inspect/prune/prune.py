@@ -85,6 +85,7 @@ def prune(
         ScanMeter(scan, len(half), probe, work.add)
         for scan, half in zip(scans, halves, strict=True)
     )
+    info = model.info  # which knows by now of weights that are not finite
     for meter in (ranking, held_out):
         require_number("loss", meter.baseline, info)
     goal = goal_of(request, bounds, info, held_out.baseline)

@@ -249,7 +249,7 @@ def all_paths(
         found.append(measured)
         advance(done / len(encoded))
     return AllPaths(
-        model=info,
+        model=model.info,  # which knows by now of weights that are not finite
         kind=kind,
         pairs=tuple(encoded.values()),
         effects=tuple(found),
