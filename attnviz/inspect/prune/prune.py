@@ -85,9 +85,9 @@ def prune(
         ScanMeter(scan, len(half), probe, work.add)
         for scan, half in zip(scans, halves, strict=True)
     )
-    info = model.info  # which knows by now of weights that are not finite
     for meter in (ranking, held_out):
-        require_number("loss", meter.baseline, info)
+        require_number("loss", meter.baseline, model.info)  # which then knows of broken weights
+    info = model.info
     goal = goal_of(request, bounds, info, held_out.baseline)
     work.total = _estimate(bounds, goal, request)
     steps = removal_order(ranking, held_out, bounds, goal, request.method, rerank=request.rerank)
