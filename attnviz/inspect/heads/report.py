@@ -135,8 +135,8 @@ def _sorted(
     measured = [entry for entry in heads if entry.scores[measure] is not None]
     if not measured:
         raise UsageError(
-            f"{said_name(measure)} cannot be measured here: the text repeats no token, or this kind of "
-            "attention has none; choose another --sort"
+            f"{said_name(measure)} cannot be measured here: the text repeats no token, or this "
+            "kind of attention has none; choose another --sort"
         )
     measured.sort(key=lambda entry: entry.scores[measure] or 0.0, reverse=not smallest_first)
     return (*measured, *(entry for entry in heads if entry.scores[measure] is None))
