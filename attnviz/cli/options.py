@@ -36,9 +36,9 @@ def complete_shape(incomplete: str) -> list[str]:
 
 def complete_label(incomplete: str) -> list[str]:
     """Return the labels of heads that begin with ``incomplete``."""
-    from attnviz.measures.registry import LABELS
+    from attnviz.measures.registry import LABELS, complete_measure
 
-    return [each.said for each in LABELS.values() if each.said.startswith(incomplete)]
+    return complete_measure(incomplete, LABELS)
 
 
 _MOST_HEADS = 200

@@ -285,6 +285,12 @@ def find_label(name: str, known: Iterable[str] = tuple(LABELS), what: str = "lab
     raise UsageError(f"no {what} {name!r}: {hint}{what}s are {listed}")
 
 
+def complete_measure(incomplete: str, known: Iterable[str]) -> list[str]:
+    """Return the names of measures that begin so, with hyphens: a shell would part them."""
+    names = (said_name(name).replace(" ", "-") for name in known)
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def typed_names(known: Iterable[str]) -> dict[str, str]:
     """Return the names of measures by what a person may type for each, in small letters.
 

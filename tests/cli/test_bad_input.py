@@ -56,7 +56,10 @@ Refused = Callable[..., str]
         (["a", "--dtype", "int8"], "'int8' is not one of 'auto', 'float32'"),
         (["a", "--dtype", "float16"], "computes in float32 or float64, got float16"),
         (["a", "--sort", "size"], "no measure 'size': measures are previous token, sink"),
-        (["a", "--sort", "duplicate"], "duplicate cannot be measured here: the text repeats no"),
+        (
+            ["a", "--sort", "duplicate"],
+            "duplicate token cannot be measured here: the text repeats no",
+        ),
         (["a", "--reverse"], "add --sort MEASURE"),
         (
             ["a", "--token", "zebra"],

@@ -109,7 +109,7 @@ def js_grid(report: DiffReport) -> doc.HeadGrid | None:
 
     Changed heads are shaded; None for fewer than two heads.
     """
-    what, shaded = "Attention, JS divergence 0-1 bit", tested(report, output=False)
+    what, shaded = "JS divergence, bits", tested(report, output=False)
     values = {change.place: change.js for change in report.changes}
     if report.saved:
         what = "Δ loss increase" if report.importance else "Δ score"

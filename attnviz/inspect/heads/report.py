@@ -18,6 +18,7 @@ from attnviz.inspect.heads.pair import PairLinks
 from attnviz.measures.labels import KnownLabels
 from attnviz.measures.one_text import head_scores, notable_heads
 from attnviz.measures.regions import region_shares
+from attnviz.measures.registry import said_name
 from attnviz.measures.rows import norm_weighted
 from attnviz.measures.sinks import resting_weight, sink_of, sink_weights, without_sink
 from attnviz.measures.word_links import WordLinks, agreed_links
@@ -136,8 +137,8 @@ def _sorted(
     measured = [entry for entry in heads if entry.scores[measure] is not None]
     if not measured:
         raise UsageError(
-            f"{measure} cannot be measured here: the text repeats no token, or this kind of "
-            "attention has none; choose another --sort"
+            f"{said_name(measure)} cannot be measured here: the text repeats no token, or this "
+            "kind of attention has none; choose another --sort"
         )
     measured.sort(key=lambda entry: entry.scores[measure] or 0.0, reverse=not smallest_first)
     return (*measured, *(entry for entry in heads if entry.scores[measure] is None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attnviz.errors import UsageError
-from attnviz.measures.registry import OF_ONE_TEXT, find_label, said_name
+from attnviz.measures.registry import OF_ONE_TEXT, complete_measure, find_label, said_name
 from attnviz.options import (
     HeadChoice,
     IndexBase,
@@ -19,6 +19,10 @@ from attnviz.options import (
 )
 
 _SAID = [said_name(name) for name in OF_ONE_TEXT]
+
+
+def _complete(incomplete: str) -> list[str]:
+    return complete_measure(incomplete, OF_ONE_TEXT)
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class ViewOptions(Options, panel="View"):
     sort: str | None = option(
         "MEASURE",
         f"Order the heads by {', '.join(_SAID[:-1])} or {_SAID[-1]}; largest first.",
-        autocompletion=lambda incomplete: [name for name in _SAID if name.startswith(incomplete)],
+        autocompletion=_complete,
     )
     reverse: bool = flag("Order the smallest first.")
 
