@@ -31,7 +31,10 @@ Place = tuple[int, int]
 def examples_of(
     probing: Probing, texts: Sequence[ProbeText], report: PatternReport
 ) -> PatternReport:
-    """Return the report with a small map for the best heads of each label."""
+    """Return the report with a small map for the best heads of each label.
+
+    probing: runs the model. texts: those that heads were scored on.
+    """
     maps: dict[Place, Example] = {}
     for label in report.labels:
         heads = _best(report, label, maps)
@@ -54,7 +57,10 @@ def _best(report: PatternReport, label: str, taken: dict[Place, Example]) -> lis
 
 
 def _passage(probing: Probing, texts: Sequence[ProbeText], label: str) -> Input | None:
-    """Return a short text on which the label can be seen, or None."""
+    """Return a short text on which the label can be seen, or None.
+
+    probing: prepares texts for the model. texts: those that heads were scored on.
+    """
     own = [text for text in texts if text.probe == OWN]
     if label_named(label).family == "relation":
         fitting = [
