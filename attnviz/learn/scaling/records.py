@@ -86,7 +86,7 @@ class ScaledSoftmax:
             )
 
     def shares(self) -> tuple[float, ...]:
-        """Return the histogram as shares of all weights."""
+        """Return the share of all weights in each bin of ``BIN_EDGES``."""
         total = sum(self.histogram)
         return tuple(count / total for count in self.histogram)
 

@@ -64,7 +64,10 @@ class DecoderShape(FieldTable):
         self.decoder(vocabulary=1, beginning=0)  # raises UsageError if sizes conflict
 
     def decoder(self, vocabulary: int, beginning: int) -> DecoderConfig:
-        """Return the decoder with a tied embedding; raise UsageError if its sizes conflict."""
+        """Return the decoder with a tied embedding; raise UsageError if its sizes conflict.
+
+        vocabulary: how many tokens it has. beginning: the id that begins and ends a text.
+        """
         return DecoderConfig(
             vocabulary=vocabulary, tied=True, bos=beginning, eos=beginning, **asdict(self)
         )
@@ -139,7 +142,7 @@ class Phase(FieldTable):
         )
 
     def optimiser(self, common: Optimiser) -> Optimiser:
-        """Return the common optimiser with this phase's own values."""
+        """Return the settings ``common`` to all phases, with this phase's own values."""
         return replace(common, **_given(beta2=self.beta2, weight_decay=self.weight_decay))
 
     @property
@@ -163,6 +166,7 @@ class TrainingBudget(FieldTable):
     def used(self, tokens: int, seconds: float, reserve: float = 0.0) -> float:
         """Return the share that is used up, from 0; 1 or more ends the run.
 
+        tokens, seconds: how many were used so far.
         reserve: seconds of a budget in minutes kept for the work after the last step.
         """
         if self.tokens is not None:
@@ -178,8 +182,9 @@ class TrainingBudget(FieldTable):
 
 @dataclass(frozen=True)
 class Validation(FieldTable):
-    """How often validation text is read, as a share of the budget, and how many tokens of it.
+    """How often validation text is read, and how much of it.
 
+    every: the time between two readings, as a share of the budget. tokens: how many are read.
     length: of the windows for the curve and for the scores of the heads, None for the length of the
         last phase's sequences.
     The whole text is read once at the end, in windows as long as the last phase's sequences. With a
@@ -281,14 +286,14 @@ class Recipe(FieldTable):
         return self.validation.length or self.phases[-1].length
 
     def shape(self, phase: int) -> DecoderShape:
-        """Return the shape of the model in a phase."""
+        """Return the shape of the model in a phase. phase: its index."""
         wanted = self.phases[phase]
         return replace(self.model, **_given(**{name: getattr(wanted, name) for name in GROWING}))
 
     def phase(self, used: float, index: int = 0, read: int = 0) -> int:
         """Return the index of the phase at this share of the budget.
 
-        index: phase of the step before. read: tokens read in that phase.
+        used: the share. index: phase of the step before. read: tokens read in that phase.
         """
         while index < len(self.phases) - 1:
             phase = self.phases[index]

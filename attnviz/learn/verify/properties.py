@@ -35,16 +35,19 @@ _HIDDEN = "masked means none at all"
 
 
 def exact(name: str, difference: float, where: str = "", reason: str = "") -> ComparedNumber:
-    """Return a compared number whose difference must be exactly 0."""
+    """Return a compared number whose difference must be exactly 0.
+
+    name: what was measured. where: the place of the difference. reason: why it must be 0, in words.
+    """
     words = reason or "bit for bit: the same operations on the same numbers"
     return ComparedNumber(name, difference, Tolerance(0.0, 0, 0.0), words, where)
 
 
 @dataclass(frozen=True)
 class Rounding:
-    """The tolerances of a model's numbers over texts of at most ``keys`` tokens.
+    """Derive the tolerances of a model's numbers over texts of at most ``keys`` tokens.
 
-    dtype: of its least exact steps.
+    info: the facts of the model. dtype: of its least exact steps.
     stacks: 2 for an encoder–decoder, whose output went through both.
 
     Half-precision types sum in float32, so only stored results are rounded to them; in the wider
@@ -61,13 +64,19 @@ class Rounding:
         return self.dtype in ("float16", "bfloat16")
 
     def of_sum(self, terms: int, largest: float) -> tuple[Tolerance, str]:
-        """Return the tolerance of one sum of products, and its reason."""
+        """Return the tolerance of one sum of products, and the reason for it in words.
+
+        terms: how many products. largest: the largest absolute number that is rounded.
+        """
         if self._half:
             return self._bound(2, largest, "2 results stored, sums in float32")
         return self._bound(terms, largest, f"a sum of {terms:,} terms")
 
     def of_model(self, largest: float) -> tuple[Tolerance, str]:
-        """Return the tolerance of a number that went through all layers, and its reason."""
+        """Return the tolerance of a number that went through all layers, and the reason in words.
+
+        largest: the largest absolute number that is rounded.
+        """
         layers, width = self.info.layers * self.stacks, self.info.heads * self.info.head_dim
         per_layer = _STORED
         if not self._half:
@@ -77,12 +86,15 @@ class Rounding:
         return self._bound(layers * per_layer, largest, words)
 
     def of_weights(self, maps: Maps) -> tuple[Tolerance, str]:
-        """Return the tolerance of the weights of a whole run, and its reason."""
+        """Return the tolerance of the weights of a whole run, and the reason in words.
+
+        maps: these weights.
+        """
         tolerance, words = self.of_model(score_spread(maps))
         return tolerance, f"{words}; scores {tolerance.largest:.3g} apart"
 
     def of_outputs(self, outputs: NDArray[np.float64]) -> tuple[Tolerance, str]:
-        """Return the tolerance of the outputs of a whole run, and its reason."""
+        """Return the tolerance of the outputs of a whole run, and the reason in words."""
         tolerance, words = self.of_model(max(1.0, float(np.abs(np.nan_to_num(outputs)).max())))
         return tolerance, f"{words}; outputs up to {tolerance.largest:.3g}"
 
@@ -94,7 +106,8 @@ class Rounding:
 class ObservedRun:
     """The first observed run of a model.
 
-    maps, outputs: its results. state: digests of the model before the run.
+    examinee: the model. maps, outputs: the results. rounding: the tolerances. state: digests of the
+    model before the run.
     """
 
     examinee: Examinee
@@ -198,7 +211,7 @@ def _causality(run: ObservedRun) -> _Found | str:
         return "one token has no later one"
 
     def until(maps: Maps, place: int) -> Maps:
-        """Return the rows of the queries before ``place``."""
+        """Return the rows of the queries before the position ``place``."""
         return {key: weights[:, :place] for key, weights in maps.items() if key[0] in kinds}
 
     causal = until(run.maps, length)
@@ -225,7 +238,7 @@ def _number(value: float) -> float:
 
 
 def _changed(examinee: Examinee, place: int) -> Input:
-    """Return the input with other tokens from ``place`` on in the predicted text."""
+    """Return the input with other tokens in the predicted text, from the position ``place`` on."""
     passage = examinee.passage
     text = passage.predicted.ids
     offered = examinee.other_ids(2 * len(text))
