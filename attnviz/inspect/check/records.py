@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The interval that a value must lie in, ends included; at least one end is given.
+    """The interval that a value must lie in, ends included.
 
+    at_least, at_most: its ends; one may be None, for no bound on that side.
     Raises ValueError for no end, for one that is not finite, and if no value could pass.
     """
 
@@ -134,6 +135,7 @@ class RowsRule(Rule):
 class RuleFile:
     """All rules of a file.
 
+    rules: in the order of the file.
     path: of the file. model: the name of the one they are about, None if the file names none.
     """
 

@@ -126,9 +126,9 @@ def _largest(values: Values) -> float:
 
 
 class MeansOverTexts(NamedTuple):
-    """Means over texts and the ends of their 95 % intervals, each (column,).
+    """Means over texts with 95 % intervals, each (column,).
 
-    low and high are None for fewer than five texts.
+    mean: the means. low, high: the ends of their intervals; None for fewer than five texts.
     """
 
     mean: Values
@@ -156,6 +156,7 @@ class MeansOverTexts(NamedTuple):
 def over_texts(values: Values, seed: int, *, positive: bool = True) -> MeansOverTexts:
     """Return the means of (text, column) over texts with their bootstrap intervals.
 
+    values: (text, column).
     seed: of the bootstrap. positive: no value is below zero, so no end of an interval is.
     """
     mean = values.mean(axis=0)
@@ -172,8 +173,8 @@ class Predictions(NamedTuple):
     """How far two models' next-token predictions differ, as in llama.cpp's ``--kl-divergence``.
 
     kl: KL(A ‖ B), nats, mean over positions. same_top: the share of positions with the same
-    likeliest token. Errors are standard errors over positions: s / √n, and √(p(1 − p) / (n − 1)).
-    positions: how many. largest: the highest KL of one position.
+    likeliest token. kl_error, same_top_error: their standard errors over positions, s / √n and
+    √(p(1 − p) / (n − 1)). positions: how many. largest: the highest KL of one position.
     """
 
     kl: float

@@ -221,7 +221,7 @@ def head_table(
 def example_maps(report: DiffReport, example: ChangedMaps, lines: int = 0) -> list[doc.Part]:
     """Return one head's map in A, in B, and B minus A over the same text.
 
-    example: that head. lines: the most lines of a map; 0 for no limit.
+    example: that head. lines: the most lines of a map; 0 for the default of ``doc.Maps``.
     """
     change = example.change
     named, other = report.name(change.place), report.name(change.other)

@@ -202,7 +202,10 @@ def _noise(request: DiffRequest, name: str, side: MeasuredSide, model: Model) ->
 
 
 def _comparable(first: MeasuredSide, second: MeasuredSide) -> Predictions | None:
-    """Return how far the predictions of the same token ids differ; None if the ids differ."""
+    """Return how far the predictions of the same token ids differ; None if the ids differ.
+
+    first, second: sides A and B.
+    """
     ids = [[given.predicted.ids for given in each.inputs] for each in (first, second)]
     return predictions(first.maps, second.maps) if ids[0] == ids[1] else None
 

@@ -83,6 +83,7 @@ def model_maps(
 ) -> ModelMaps:
     """Run a model over every input and return its maps.
 
+    probing: the model. inputs: what it reads, one for each text.
     stride: keep every ``stride``-th query, as for the other side; None decides by memory.
     progress: is called with the share that is done.
     Raises UnsupportedError if its attention cannot be observed, and as ``require_number`` if an
@@ -135,7 +136,8 @@ def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:
 def _stride(inputs: Sequence[Input], kind: Kind, seen: HeadRun) -> int:
     """Return the stride with which all texts fit ``MOST_BYTES``.
 
-    seen: the run over the first text, from whose sizes it is computed.
+    inputs: all texts. kind: of attention. seen: the run over the first text, from whose sizes it is
+    computed.
     """
     heads = sum(map(len, seen.weights.values()))
     always = sum(4 * len(rows) * rows.shape[-1] for rows in seen.outputs.values())

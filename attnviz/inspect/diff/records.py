@@ -47,8 +47,9 @@ class HeadState:
 class Move(NamedTuple):
     """The change of one number of a head from A to B, over paired texts.
 
-    name: of the score, or ``loss_delta``. p: of a two-sided sign-flip test over ``texts``.
-    significant: among all that were tested, at a false-discovery rate of 5 %.
+    name: of the score, or ``loss_delta``. change: the mean of B minus A. p: of a two-sided
+    sign-flip test over ``texts`` texts. significant: whether it is so among all numbers that were
+    tested, at a false-discovery rate of 5 %.
     """
 
     name: str

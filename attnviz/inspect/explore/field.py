@@ -23,7 +23,7 @@ _SEEN = 4
 
 @dataclass(frozen=True)
 class Field:
-    """The text in an input line, before and behind its cursor."""
+    """The text in an input line. before, behind: its parts before and behind the cursor."""
 
     before: str = ""
     behind: str = ""

@@ -93,7 +93,10 @@ class Heads(NamedTuple):
 
 
 class Thumbnail(NamedTuple):
-    """The size of a small map without the line of its name: one cell for each weight."""
+    """The size of a small map, without the line of its name.
+
+    lines: each has two rows of weights. columns: one for each key, or more for the name.
+    """
 
     lines: int
     columns: int

@@ -71,11 +71,13 @@ class HeadActivity(NamedTuple):
 class WrittenRun:
     """A text that a model wrote.
 
-    kind: the attention that is shown. text: the prompt, as it was given.
+    model: its facts. kind: the attention that is shown. text: the prompt, as it was given.
     source: the tokens that an encoder read; None if the model has none.
     begun: the tokens before the written ones: the prompt, or a decoder's start.
     prompt: the weights over these, all heads; empty if they were not kept.
-    removed: heads whose outputs were set to zero. steps: the written tokens, in order.
+    sampling: how tokens were chosen. ending: why the text ended.
+    removed: (layer, head) whose outputs were set to zero. steps: the written tokens, in order.
+    index_base: 0 or 1, the first number in names of layers and heads.
     known: labels of the model's heads that were measured before it wrote.
     region: that of the written tokens, if the prompt has regions.
     Raises ValueError if the rows do not fit the tokens.

@@ -247,7 +247,7 @@ def _causal(weights: NDArray[np.floating], claimed: bool | None) -> bool:
 def _origin(weights: NDArray[np.floating], title: str, notes: tuple[str, ...]) -> ModelInfo:
     """Return the model facts of an array of weights, for which no model is known.
 
-    weights: (head, query, key). title: stands for the model's name.
+    weights: (head, query, key). title: stands for the model's name. notes: for the reader.
     """
     return ModelInfo(
         name=title,

@@ -35,7 +35,10 @@ _A_HEAD = 2
 
 
 class Link(NamedTuple):
-    """The attention weight of a head from a query to a key, with their indices."""
+    """The attention weight of one head from a query to a key.
+
+    layer, head: of the head. query, key: the positions of the tokens.
+    """
 
     layer: int
     head: int
@@ -264,7 +267,8 @@ def links_table(
 ) -> Table:
     """Return a table of links: query → key, weight, head.
 
-    sink: whether links with the sink are listed. least: how many rows a short screen must show.
+    title: over the table. sink: whether links with the sink are listed. least: how many rows a
+    short screen must show.
     """
     queries, keys = link_names(report.record, LONGEST)
     rows = [

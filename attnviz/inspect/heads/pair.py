@@ -33,7 +33,10 @@ _ROUNDING = 1e-6
 
 
 class Direction(NamedTuple):
-    """The places of one word's tokens as queries, and of the other word's as keys."""
+    """One direction between two words.
+
+    queries: the positions of one word's tokens. keys: the positions of the other's.
+    """
 
     queries: range
     keys: range
@@ -242,7 +245,7 @@ def _of_record(
 def _given(weights: NDArray[np.floating], directions: Sequence[Direction]) -> NDArray[np.floating]:
     """Return the weight in each direction: the sum over the keys, the mean over the queries.
 
-    weights: (query, key) of one head.
+    weights: (query, key) of one head. directions: the positions of the words.
     """
     return np.array(
         [weights[np.ix_(each.queries, each.keys)].sum(1).mean() for each in directions], float

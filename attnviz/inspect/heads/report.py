@@ -50,6 +50,7 @@ def heads_report(
 ) -> HeadsRecord:
     """Return the report of the record's heads, sorted by the measure ``sort`` if it is given.
 
+    smallest_first: sort the other way.
     selected: whether the heads were chosen. index_base: 0 or 1, of their names.
     text, target: the texts as given; the target that a model wrote is taken from the record.
     sink: False leaves the attention sink out of the kept weights; scores are always computed on

@@ -104,7 +104,7 @@ def encode_pair(
 
 
 def _shared(clean: Tokens, corrupt: Tokens) -> tuple[int, int]:
-    """Return the number of tokens that two prompts share at their start, and at their end."""
+    """Return how many tokens both prompts share at their start, and how many at their end."""
     least = min(len(clean), len(corrupt))
     begin = 0
     while begin < least and clean.ids[begin] == corrupt.ids[begin]:
@@ -118,6 +118,7 @@ def _shared(clean: Tokens, corrupt: Tokens) -> tuple[int, int]:
 def _places(clean: int, corrupt: int, begin: int, end: int, align: Align) -> tuple[int, ...]:
     """Return the place in ``clean`` of each token of ``corrupt``, -1 for none.
 
+    align: where the tokens between are aligned, at their start or end.
     clean, corrupt: the numbers of tokens; begin, end: how many both share at their ends.
     """
     within = [length - begin - end for length in (clean, corrupt)]
@@ -232,6 +233,8 @@ def _with_source(pair: TokenPair, source: Tokens, direction: Direction) -> Token
 
 def _replaces(pair: TokenPair, other: TokenPair, direction: Direction) -> bool:
     """Return whether another pair's source can serve as a control of this pair.
+
+    direction: which of the two prompts is the source.
 
     It can if it has other tokens wherever this pair's prompts differ.
     """

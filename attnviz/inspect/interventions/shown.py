@@ -67,9 +67,9 @@ def effect_table(
 ) -> doc.Table:
     """Return a row for each effect: a bar, its value, its interval or standard error, the rest.
 
-    names, found: the name and the effect of each row. scale: of the numbers. columns: the value as
-    it is written, then the columns after the interval; a column without any filled cell is left
-    out. Rows whose interval includes zero are grey.
+    title: over the table. names, found: the name and the effect of each row. scale: of the numbers.
+    columns: the value as it is written, then the columns after the interval; a column without any
+    filled cell is left out. Rows whose interval includes zero are grey.
     """
     doubt: Cells = ("95% interval", [interval_text(one.interval, scale) for one in found])
     if not any(doubt[1]):
@@ -80,7 +80,7 @@ def effect_table(
 
 
 def number(value: float | None, scale: NumberScale) -> str:
-    """Return a number as text; empty if it was not measured."""
+    """Return a number as text on a scale; empty if it is None or NaN, so not measured."""
     return "" if value is None or math.isnan(value) else scale.text(value)
 
 

@@ -22,7 +22,7 @@ SCHEMA = "attnviz.patterns/1"
 def score_entry(entry: PatternScores, regions: RegionShares | None = None) -> dict[str, Any]:
     """Return the JSON object of one head; a value that was not measured is ``null``.
 
-    regions: how much the heads attend between regions; None if the text has no regions.
+    entry: its scores. regions: how much heads attend between regions; None if the text has none.
     """
     found: dict[str, Any] = {
         "layer": entry.layer,

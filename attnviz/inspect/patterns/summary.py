@@ -35,7 +35,11 @@ _FOLDS = 10
 
 @dataclass
 class HeadSummary:
-    """The summary of one head over all texts; names as in ``PatternScores``."""
+    """The summary of one head over all texts, by the name of the score.
+
+    scores, base_rate, intervals, measured, statistics: as in ``PatternScores``. single: (score,
+    base rate) of each text, of a relation of each fold of its sentences.
+    """
 
     scores: dict[str, float | None] = field(default_factory=dict)
     base_rate: dict[str, float | None] = field(default_factory=dict)

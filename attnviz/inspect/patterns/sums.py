@@ -166,7 +166,7 @@ class LayerSums:
         self._evenly_on_marks = np.zeros(len(self._marks))
 
     def add(self, weights: Weights, start: int, mask: Bools | None = None) -> None:
-        """Add a block of rows; see ``ScoreSums.add``."""
+        """Add a block of rows; the arguments are those of ``ScoreSums.add``."""
         block = self._found.add(weights, start, mask)
         if self._regions is not None:
             self._regions.add(weights, start, block.seen)
@@ -257,7 +257,7 @@ class LayerScores:
 class TextScores:
     """The scores over one text.
 
-    layers: by index.
+    text: the one that was scored. layers: the scores by the index of the layer.
     lost: the heads (layer, head) with weights that are NaN.
     """
 

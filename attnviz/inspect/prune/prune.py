@@ -257,7 +257,10 @@ def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float
 
 
 def _seconds(model: Model, halves: Sequence[Sequence[Tokens]], removals: float) -> float:
-    """Return about how long this many removals take, each over one half of the texts."""
+    """Return about how long this many removals take, each over one half of the texts.
+
+    halves: the texts of both.
+    """
     sizes = sizes_of(model)
     text = sum(map(len, chain.from_iterable(halves))) // sum(map(len, halves))
     one = sizes.changed(text, sizes.every_head()) / (sizes.layers * sizes.heads)

@@ -117,7 +117,10 @@ def difference_from_masked(
 
 
 def _answer(output: Any) -> Tensor:
-    """Return the logits, or the final hidden states of a model without a head, in float64."""
+    """Return the logits in float64, or for a model without logits the final hidden states.
+
+    output: what transformers returned.
+    """
     logits = getattr(output, "logits", None)
     answer: Tensor = logits if logits is not None else output[0]
     return answer.double()

@@ -23,8 +23,8 @@ Matrix = NDArray[np.float64]
 class RolloutReport(Report):
     """Attention followed through all layers (Abnar & Zuidema 2020).
 
-    kind: the attention that was followed; never cross attention.
-    tokens: of both axes.
+    model: its facts. kind: the attention that was followed; never cross attention. causal: whether
+    a query sees no later key. tokens: of both axes.
     matrix: float64 (query, key): the share of each output that comes from each input token; rows
         sum to one.
     raw: float64 (query, key): the mean over the heads of the last layer's weights.

@@ -48,7 +48,7 @@ edge is in the bin above it, 1 in the last bin."""
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean, and its standard error if there are independent samples."""
+    """A mean. value: the mean. error: its standard error; None without independent samples."""
 
     value: float
     error: float | None = None

@@ -97,7 +97,7 @@ class SweepModel:
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over seeds. deviation: the sample's standard deviation; None for one seed."""
+    """A mean over seeds and the sample's standard deviation, which is None for one seed."""
 
     mean: float
     deviation: float | None

@@ -192,7 +192,10 @@ class Induction(Task):
         )
 
     def draw(self, count: int, random: np.random.Generator) -> Samples:
-        """Return ``count`` sequences; a prediction counts once its strand repeats."""
+        """Return ``count`` sequences; a prediction counts once its strand repeats.
+
+        random: draws them.
+        """
         turns = -(-self.length // self._strands)
         low, high = self._period
         rows = (count, self._strands, 1)

@@ -280,7 +280,7 @@ class _KeepAll:
 
 
 def _divisors(d_model: int) -> str:
-    """Return in words the numbers of heads that a width allows."""
+    """Return in words the numbers of heads that the width ``d_model`` allows."""
     found = [str(heads) for heads in range(1, d_model + 1) if d_model % (2 * heads) == 0]
     if not found:
         return "an even --d-model"

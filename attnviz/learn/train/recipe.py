@@ -46,6 +46,9 @@ def _given(**values: float | None) -> dict[str, Any]:
 class DecoderShape(FieldTable):
     """The shape of the decoder: Llama's architecture, as ``DecoderConfig`` describes it.
 
+    layers, heads, kv_heads: how many layers, and query heads and key/value heads in each.
+    head_dim, d_model, d_ff: the width of a head, of the model and of the feed-forward block.
+    context: the longest text in tokens.
     initializer_range: standard deviation of fresh weights. Llama's 0.02 suits widths of thousands;
     1/√d_model keeps what narrow layers write as large as what they read.
     """
@@ -235,8 +238,11 @@ class Recipe(FieldTable):
     """All settings of a training except the texts, and the words for the model card.
 
     vocabulary: tokens of the byte-level BPE; None for 4,096, or fewer if the text is short.
+    seed: of weights and of the order of the text.
     autocast: ``bfloat16`` or ``float32`` for matrix products, ``auto`` for the faster of the two.
     stored: the type of the finished model's tensors, ``float16`` or ``float32``.
+    model: its final shape. optimiser, phases, budget, validation: how it is trained, in which
+    stretches, how long, and how often validated. card: the words.
 
     Raises UsageError that names the field if a value is not valid.
     """

@@ -53,7 +53,7 @@ class CorpusFacts:
 
 @dataclass(frozen=True)
 class SequenceMean:
-    """A mean over sequences. error: its standard error; None for a single sequence."""
+    """A mean over sequences, and its standard ``error``, which is None for a single sequence."""
 
     mean: float
     error: float | None

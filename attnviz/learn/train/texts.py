@@ -40,9 +40,10 @@ _HELD_OUT = 0.1
 
 @dataclass(frozen=True)
 class Corpus:
-    """The texts of some files, in the order of the files.
+    """The texts of some files.
 
-    names: of the files. digest: the first 12 hexadecimal digits of a SHA-256 over the contents.
+    names: of the files. texts: their contents, in the same order. digest: the first 12 hexadecimal
+    digits of a SHA-256 over the contents.
     files: for each whole file its name, its bytes and the first digits of its SHA-256.
     held_out: whether it was cut from the end of another corpus.
     """
@@ -87,7 +88,10 @@ def read_corpus(paths: Iterable[Path]) -> Corpus:
 
 
 def hold_out(corpus: Corpus) -> tuple[Corpus, Corpus]:
-    """Return the text without its last tenth, and that tenth, cut between lines if possible."""
+    """Return two texts: the corpus without its last tenth, and that tenth.
+
+    They are cut between lines if possible.
+    """
     left = sum(map(len, corpus.texts))
     left -= max(1, round(left * _HELD_OUT))
     index = 0

@@ -325,7 +325,7 @@ def _by_head(matrix: Matrix) -> list[Matrix]:
 
 
 def _texts(values: NDArray[np.floating]) -> list[list[str]]:
-    """Return a matrix as texts: whole numbers without decimals, all others with three."""
+    """Return a matrix as rows of texts: whole numbers without decimals, all others with three."""
     finite = values[np.isfinite(values)]
     decimals = 0 if (finite == np.round(finite)).all() else _DECIMALS
     return [[_number(float(value), decimals) for value in row] for row in values]

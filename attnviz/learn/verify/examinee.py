@@ -206,14 +206,20 @@ class Examinee(ABC):
         """Return the sums of each module's heads, and why other modules have none, or ""."""
 
     def padded(self) -> tuple[tuple[Padded, ...], str]:
-        """Return runs over the text with padding, and why a side is left out, or ""."""
+        """Return the runs over the text with padding on its left or right.
+
+        Also returns why a side has no run, or "".
+        """
         if self._context is not None and len(self.passage.ids) + PADDED > self._context:
             return (), "the text fills the context: there is no room for padding"
         sides, reason = self.sides()
         return tuple(self.run_padded(side) for side in sides), reason
 
     def sides(self) -> tuple[tuple[Side, ...], str]:
-        """Return the sides that padding can be on, and why not the other, or ""."""
+        """Return the sides, left and right, on which padding can be.
+
+        Also returns why the other side is left out, or "".
+        """
         return ("right", "left"), ""
 
     @abstractmethod

@@ -174,7 +174,7 @@ def model_checks(
 
 
 def _rows_sum(run: ObservedRun) -> _Found:
-    """Measure that no weight is negative and each row, with its learned sink, sums to one."""
+    """Measure how far rows, with a learned sink, are from a sum of one, and negative weights."""
     sinks = run.examinee.sinks()
     sums = {
         place: weights.sum(-1, dtype=np.float64)
@@ -202,7 +202,10 @@ def _rows_sum(run: ObservedRun) -> _Found:
 
 
 def _causality(run: ObservedRun) -> _Found | str:
-    """Measure that changing later tokens changes no earlier weight or output."""
+    """Measure how much other later tokens change earlier weights and outputs: nothing may.
+
+    A text is returned if the property does not apply, with the reason.
+    """
     examinee, kinds = run.examinee, run.examinee.causal
     if not kinds:
         return "bidirectional attention: no causal mask to test"
@@ -253,7 +256,10 @@ def _changed(examinee: Examinee, place: int) -> Input:
 
 
 def _heads_sum(run: ObservedRun) -> _Found | str:
-    """Measure that a module's output is the sum of its heads' parts through W_O, plus b_O."""
+    """Measure how far a module's output is from the sum of its heads through W_O, plus b_O.
+
+    A text is returned if that cannot be measured, with the reason.
+    """
     sums, reason = run.examinee.head_sums()
     if not sums:
         return reason
@@ -278,7 +284,7 @@ def _heads_sum(run: ObservedRun) -> _Found | str:
 
 
 def _eager_weights(run: ObservedRun) -> _Found:
-    """Measure that the captured weights equal those of the same model without capture."""
+    """Measure how far the captured weights are from those of the same model without capture."""
     return [
         _comparison(reference, *apart(run.maps, reference.found), run.of_weights)
         for reference in run.examinee.references()
@@ -286,7 +292,7 @@ def _eager_weights(run: ObservedRun) -> _Found:
 
 
 def _outputs_kept(run: ObservedRun) -> _Found:
-    """Measure that observing changes no output."""
+    """Measure how far the outputs change if the model is observed: they may not."""
     measures = []
     for reference in run.examinee.unobserved():
         shown = reference.found[-len(run.outputs) :]
@@ -308,7 +314,7 @@ def _comparison(
 
 
 def _dropout_off(run: ObservedRun) -> _Found:
-    """Measure that dropout is off while a model is observed, even in training mode."""
+    """Measure whether dropout is off while a model is observed, even in training mode."""
     examinee = run.examinee
     again = apart(run.maps, examinee.capture(examinee.passage))
     measures = [exact("captured twice", *again, "nothing is drawn: bit for bit")]
@@ -321,7 +327,10 @@ def _dropout_off(run: ObservedRun) -> _Found:
 
 
 def _padding_ignored(run: ObservedRun) -> _Found | str:
-    """Measure that padding gets no weight and does not change the real tokens."""
+    """Measure the weight on padding, and how far it changes the real tokens.
+
+    A text is returned if there is no run with padding, with the reason.
+    """
     runs, reason = run.examinee.padded()
     if not runs:
         return reason
@@ -340,7 +349,7 @@ def _padding_ignored(run: ObservedRun) -> _Found | str:
 
 
 def _unchanged(run: ObservedRun) -> _Found:
-    """Measure that all runs left the model as it was."""
+    """Measure how many parts of the model the runs have changed: none may be."""
     before, after = run.state, run.examinee.state()
     parts = dict.fromkeys((*before, *after))
     other = [part for part in parts if before.get(part) != after.get(part)]

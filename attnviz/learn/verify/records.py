@@ -150,7 +150,10 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A named array of a step; its last two axes are rows and columns."""
+    """A named array of a step.
+
+    symbol: its name, such as ``S``. values: the last two axes are rows and columns.
+    """
 
     symbol: str
     values: NDArray[Any]

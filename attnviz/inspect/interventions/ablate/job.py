@@ -39,11 +39,12 @@ _BARE = re.compile(r"[-\d,\s*]+")
 class AblationJob:
     """One ablation scan, ready to run.
 
+    model, request: what is scanned, and the options. kind: the attention whose heads are ablated.
     written: the texts that are measured, as they were given.
     texts, targets: the tokens of the texts; targets only for an encoder–decoder.
     references, reference_targets: the texts that replacement values come from; empty if the
         replacement is zero. reference_words: the same in words; None for zero.
-    variants: the ablations. pair: answer and foil as (id, text), or None.
+    variants: the ablations. pair: answer and foil as (id, text), or None. options: of the scan.
     notes: sentences on what was done to the texts.
     """
 

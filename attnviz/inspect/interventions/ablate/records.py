@@ -68,7 +68,10 @@ class Effect:
 
 
 class Ranking(NamedTuple):
-    """Both ends of the order by a metric: ablations that matter most, and heads that do harm."""
+    """Both ends of the order of ablations by a metric.
+
+    matter: those that matter most. harm: heads that do harm, so that the loss falls without them.
+    """
 
     matter: tuple[Effect, ...]
     harm: tuple[Effect, ...]
@@ -216,7 +219,7 @@ class AblationReport(Report, Provenance):
     def metrics_aside(self, effects: Sequence[Effect] | None = None) -> list[Metric]:
         """Return the metrics, besides the ranking one, that have a column for these effects.
 
-        effects: None for those of the ranking.
+        effects: None for all of the report.
         """
         shown = self.effects if effects is None else effects
         return [

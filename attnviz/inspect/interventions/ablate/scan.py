@@ -338,8 +338,9 @@ def _correlation(effects: Sequence[Effect], gradients: Mapping[Place, float]) ->
 
 
 def _metric(effects: Sequence[Effect], job: AblationJob) -> Metric:
-    """Return the metric that ranks: the one that was asked for, or a default that the model has.
+    """Return the metric that ranks: the one that was requested, or a default.
 
+    effects: the ablations, of which the first shows what the model has.
     Raises UsageError for a metric that the model does not have.
     """
     if not effects:

@@ -80,7 +80,7 @@ def one_text(report: AblationReport, text: int, texts: int) -> str:
 def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
     """Return what happens without a head in numbers: by how much, from where to where.
 
-    called: how the sentence calls the head; its name by default.
+    effect: of its ablation. called: how the sentence calls the head; its name by default.
     """
     name, value = called or report.name(effect.variant), effect.shown(report.metric).value
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric)

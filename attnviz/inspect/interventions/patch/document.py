@@ -109,7 +109,7 @@ def _hints(report: PatchReport, explained: bool) -> list[str]:
 def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
     """Return both prompts of the first pair; the tokens in which they differ are marked.
 
-    lines: the most lines of each prompt, 0 for all.
+    lines: the most lines of each prompt; 0 for the default of four.
     """
     pair, maps = report.pairs[0], []
     both, differ = pair.tokens, pair.tokens.changed

@@ -313,6 +313,7 @@ def _chosen(
 ) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
     """Return the places that are patched one by one, and those that are patched together.
 
+    patching: the model, which says what can be patched. Each place is (layer, head).
     A chosen head stands for the key/value head that it reads if keys or values are patched.
     Raises UsageError for a head that the model does not have.
     """
