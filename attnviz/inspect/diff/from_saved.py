@@ -42,7 +42,8 @@ def compared_saved(
 ) -> DiffReport:
     """Compare two sides, at least one of them a saved result.
 
-    open_model, scanning: see ``diff.diff``.
+    open_model: returns the model of a side. scanning: opens a progress bar, and gives the function
+    that reports the share that is done.
     Raises UsageError if they hold different things, or were measured over different texts.
     """
     began = time.monotonic()
@@ -98,7 +99,8 @@ def _of_model(
 ) -> _Known:
     """Measure the model of a side in the way in which a saved result was measured.
 
-    saved: that result. open_model, scanning: see ``diff.diff``.
+    saved: that result. open_model: returns the model of the side. scanning: opens a progress bar,
+    and gives the function that reports the share that is done.
     """
     if saved.command == "patterns" and saved.text is None and saved.source:
         raise UsageError(

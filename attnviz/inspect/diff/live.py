@@ -137,7 +137,8 @@ def compared(
 ) -> DiffReport:
     """Compare two models; each is loaded once, the second after the first is measured.
 
-    open_model, scanning: see ``diff.diff``.
+    open_model: returns the model of a side. scanning: opens a progress bar, and gives the function
+    that reports the share that is done.
     """
     began = time.monotonic()
     same = a.of_model(b) and a.options == b.options

@@ -241,7 +241,11 @@ class WhyReport(Report, Provenance):
 
     @property
     def best(self) -> HeadEffect | None:
-        """Return the largest effect of the requested or all heads, if possible a clear one."""
+        """Return the largest effect among the requested heads (by default all).
+
+        A head whose effect differs significantly from its base rate is preferred. None without
+        heads.
+        """
         asked = [one for one in self.ordered if one.head in self.shown] or self.ordered
         return next((one for one in asked if one.clear), asked[0] if asked else None)
 
