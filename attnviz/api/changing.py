@@ -61,7 +61,11 @@ def ablate(
     """Ablate each head and measure exactly how much the loss rises, over one text or many.
 
     model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default.
-    The options are those of ``attnviz ablate``: see ``AblateRequest``.
+    layer, head: the heads to ablate, see ``capture``; all by default. together: all at once.
+    mode: what takes the place of a head's output: ``zero``, ``mean`` or ``resample`` (the output
+        over another text), the last two from the texts in ``reference``.
+    metric: by what heads are ranked, the rise of the loss by default.
+    The other options are those of ``attnviz ablate``: see ``AblateRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
     a model or a file that cannot be read, UnsupportedError if the heads cannot be ablated.
@@ -99,7 +103,10 @@ def prune(
     """Remove the least important heads for good; compare the loss with as many removed at random.
 
     model, tokenizer: see ``capture``. texts: one or several; the built-in ones by default.
-    The options are those of ``attnviz prune``; see ``PruneRequest``.
+    fraction: the share of heads to remove. heads: these heads instead. until_loss: remove while the
+        held-out loss is below this multiple of the whole model's. out: the new directory for the
+        pruned model; None to write nothing.
+    The other options are those of ``attnviz prune``; see ``PruneRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or texts that do not fit, LoadError for
     what cannot be read or written, UnsupportedError if the heads cannot be removed for good.

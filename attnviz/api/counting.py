@@ -190,7 +190,10 @@ def sweep(
 ) -> SweepReport:
     """Train the same small decoder with several numbers of heads, and compare what they learn.
 
-    text: a file whose next characters are learned, in place of a task.
+    heads: the numbers, separated by commas. task: ``induction`` (the default), ``copy`` or
+        ``majority``. text: a file whose next characters are learned, in place of a task.
+    steps: of each training. seeds: how many models for each number of heads, from the random seed
+        ``seed`` on. layers, d_model: of every model.
     The options are those of ``attnviz sweep``; see ``SweepRequest``. Ctrl-C ends the training
     between two steps; the report then holds the models that are trained.
 

@@ -222,8 +222,12 @@ def patterns(
     """Score what each head attends to: every measure with its chance level, and the head's label.
 
     model, tokenizer: see ``capture``. text: to score on, in place of the built-in probes.
-    chat, spans, second: see ``heads``.
-    The options are those of ``attnviz patterns``; see ``PatternsRequest``.
+    layer, head: the heads to score, see ``capture``. chat, spans, second: see ``heads``.
+    probe: files of annotated sentences. raw, without_first, norm_weighted: score the weights as
+        they are (the default), without the first token, or times the norm of the moved values.
+    control: ``random-weights`` also scores the same architecture with random weights. watch: the
+        label by which heads are ranked.
+    The other options are those of ``attnviz patterns``; see ``PatternsRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or a text that do not fit, LoadError
     for a model or a file that cannot be read, UnsupportedError if its attention cannot be observed.
@@ -260,8 +264,9 @@ def rollout(
 ) -> RolloutReport:
     """Follow attention through all layers to the input (Abnar & Zuidema 2020), over one text.
 
-    model, tokenizer: see ``capture``.
-    The options are those of ``attnviz rollout``; see ``RolloutRequest``.
+    model, tokenizer: see ``capture``. kind: for an encoder–decoder, which self-attention is
+        followed. values: write the shares in the cells. sink: keep the attention sink in the maps.
+    The other options are those of ``attnviz rollout``; see ``RolloutRequest``.
 
     Raises UsageError (also a ValueError) for options or a text that do not fit, LoadError for a
     model that cannot be read, UnsupportedError if its attention cannot be observed.
@@ -299,7 +304,12 @@ def why(
     """Split a prediction exactly into what each head writes towards the predicted token.
 
     model, tokenizer: see ``capture``. prompts: one, or several for means with intervals.
-    The options are those of ``attnviz why``; see ``WhyRequest``.
+    answer: the token whose logit is explained, by default the model's top prediction. foil: explain
+        logit(answer) − logit(foil) instead. position: where it is predicted, a word or an index; by
+        default the last. controls: how many prompts with another token in the answer's earlier
+    places.
+    layer, head: the heads whose maps are kept. copying: also measure how often heads copy.
+    The other options are those of ``attnviz why``; see ``WhyRequest``.
 
     Raises UsageError (also a ValueError) for options, heads or prompts that do not fit, LoadError
     for a model that cannot be read, UnsupportedError if the parts do not sum to its logit.

@@ -97,7 +97,10 @@ def load(
 
 
 def text_or_none(text: str | None) -> str | None:
-    """Return a text or None; UsageError for an empty text or ``-``, which means standard input."""
+    """Return a text or None as it is.
+
+    Raises UsageError for an empty text, and for ``-``, which only means standard input when typed.
+    """
     if text is None:
         return None
     if not isinstance(text, str) or not text.strip() or text == "-":
@@ -106,9 +109,9 @@ def text_or_none(text: str | None) -> str | None:
 
 
 def one_text(text: str | None, example: str, name: str = "text") -> str:
-    """Return a text; raise UsageError that shows the ``example`` of a call if it is missing.
+    """Return a text; raise UsageError if it is missing.
 
-    name: what it is called there.
+    example: of a right call, for the message. name: of the argument in that call.
     """
     if (read := text_or_none(text)) is None:
         raise UsageError(f"expected a {name}: {example}")
@@ -123,7 +126,8 @@ def open_given(
 ) -> Model:
     """Return a model given by name, by the result of ``load`` or as a transformers model.
 
-    opening: loads a model by name; by default on torch. reads: whether the model must read texts.
+    tokenizer: of a transformers model, else None. opening: loads a model by name; by default on
+    torch. reads: whether the model must read texts.
     Raises UsageError for a tokenizer next to a name, and for a loaded model without a tokenizer.
     """
     if isinstance(tokenizer, str):
@@ -145,8 +149,9 @@ def open_given(
 
 
 def named_or_loaded(models: Sequence[AnyModel], tokenizer: Any) -> list[str | Model]:
-    """Return each model as its name, or loaded; the same model once.
+    """Return each model as its name, or loaded; one that is given twice is opened once.
 
+    tokenizer: of the transformers models among them, else None.
     Raises UsageError for a tokenizer next to nothing but names, and what ``open_given`` raises.
     """
     if tokenizer is not None and all(isinstance(each, str | os.PathLike) for each in models):
@@ -161,7 +166,10 @@ def named_or_loaded(models: Sequence[AnyModel], tokenizer: Any) -> list[str | Mo
 
 
 def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
-    """Return a function that loads a model by name to run a text and ``tokens`` more tokens."""
+    """Return a function that loads a model by name to run a text and ``tokens`` more tokens.
+
+    Their number decides whether NumPy or torch is faster.
+    """
     from attnviz.models.resolve import reckoned_tokens
 
     return for_tokens(reckoned_tokens(text) + tokens)
@@ -170,9 +178,9 @@ def for_one_pass(text: str, tokens: int = 0) -> Callable[[str], Model]:
 def for_tokens(
     tokens: int | None, *, texts: int = 1, changed: bool = False
 ) -> Callable[[str], Model]:
-    """Return a function that loads a named model to run about this many tokens.
+    """Return a function that loads a model by name, on NumPy or torch, whichever is faster.
 
-    tokens, texts, changed: see ``LoadOptions``.
+    tokens: about how many are run; None for torch. texts, changed: see ``LoadOptions``.
     """
     from attnviz.models.resolve import LoadOptions, load
 

@@ -60,7 +60,8 @@ _LEAST = 80
 def _lines(commands: Mapping[str, str], room: int) -> Iterator[str]:
     """Yield the lines of the help for some commands, in ``room`` columns.
 
-    A narrow terminal has no room for what those of short lines do: their names share a line.
+    commands: the line of each by its name. A narrow terminal has no room for the lines of commands
+    with short ones: their names share a line.
     """
     if room >= _LEAST:
         yield from _paired(commands)
@@ -73,7 +74,10 @@ def _lines(commands: Mapping[str, str], room: int) -> Iterator[str]:
 
 
 def _paired(commands: Mapping[str, str]) -> Iterator[str]:
-    """Yield a line for each command, or for two whose lines are short."""
+    """Yield a line for each command, or for two whose lines are short.
+
+    commands: the line of each by its name.
+    """
     waiting = ""  # a short one, until a second comes
     for name, line in commands.items():
         said, short = f"{name.ljust(10)}{line}", len(line) <= _SHORT

@@ -101,7 +101,10 @@ def _importing(error: BaseException) -> str | None:
 
 
 def _unusable(library: str, error: Exception) -> str:
-    """Return a message for a failed import, with the environment variables that may cause it."""
+    """Return a message for a failed import, with the environment variables that may cause it.
+
+    library: its name. error: what the import raised.
+    """
     reason = f"{library} cannot be imported: {' '.join(str(error).split())[:300]}"
     read = {
         name: text
@@ -152,7 +155,7 @@ def _reader_gone() -> int:
 
 
 def _say(message: str, code: int) -> int:
-    """Print one line of bounded length, unsafe characters escaped; return the exit code."""
+    """Print one line of bounded length, unsafe characters escaped; return ``code`` for the exit."""
     encoding = sys.stderr.encoding or "ascii"
     line = _QUOTED.sub(_cut, visible(" ".join(message.split())))
     line = visible(cut(line, _LONGEST_LINE), encoding)
@@ -161,7 +164,10 @@ def _say(message: str, code: int) -> int:
 
 
 def _cut(quoted: re.Match[str]) -> str:
-    """Return a quoted text cut to 80 columns, or a path cut to 255."""
+    """Return a quoted text cut to 80 columns, or a path cut to 255.
+
+    quoted: the match of a text with its quotes in a message.
+    """
     text = quoted[0]
     mark = text[0] if text[0] in "'\"" else ""
     longest = _LONGEST_PATH if "/" in text else _LONGEST_QUOTE

@@ -23,7 +23,7 @@ _LONGEST = 2**14
 class DefaultName(str):
     """The name of a model that was not typed for this run.
 
-    source: where it stands, ``ATTNVIZ_MODEL`` or ``attnviz use``.
+    source: where the name was found, ``ATTNVIZ_MODEL`` or ``attnviz use``.
     """
 
     source: str
@@ -48,7 +48,10 @@ def default_model() -> str:
 
 @contextmanager
 def blamed(name: str) -> Iterator[None]:
-    """Add to an error of the block where the model's name comes from, if it was not typed."""
+    """Add to an error of the block where the model's name comes from, if it was not typed.
+
+    name: of the model.
+    """
     try:
         yield
     except AttnvizError as error:
@@ -61,9 +64,9 @@ def blamed(name: str) -> Iterator[None]:
 
 
 def kept_file() -> Path:
-    """Return the path of the file with the name: ``$XDG_CONFIG_HOME`` or ``~/.config`` has it.
+    """Return the path of the file in which ``attnviz use`` keeps the name of a model.
 
-    Raises LoadError if there is no home directory.
+    It is in ``$XDG_CONFIG_HOME`` or ``~/.config``. Raises LoadError if there is no home directory.
     """
     given = os.environ.get("XDG_CONFIG_HOME", "")
     try:
@@ -94,7 +97,7 @@ def kept_model() -> str | None:
 
 
 def keep(name: str) -> Path:
-    """Keep the name of a model for later runs, a path as absolute; return the file.
+    """Keep the name of a model for later runs, a path as absolute; return the file's path.
 
     Raises LoadError if there is no such model here, or the file cannot be written.
     """
@@ -112,7 +115,7 @@ def keep(name: str) -> Path:
 
 
 def forget() -> bool:
-    """Remove the file; return whether there was one."""
+    """Remove the file of ``attnviz use``; return whether there was one."""
     path = kept_file()
     try:
         path.unlink()
@@ -124,7 +127,10 @@ def forget() -> bool:
 
 
 def _checked(name: str) -> str:
-    """Return the name of a model whose files are all here; a path becomes absolute."""
+    """Return the name of a model, a path as absolute.
+
+    Raises LoadError if its files are not all on this computer.
+    """
     from attnviz.models.resolve import resolve
 
     source = resolve(name)

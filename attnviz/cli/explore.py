@@ -158,13 +158,17 @@ def explore(
 
 
 def _is_saved(typed: str) -> bool:
-    """Return whether the argument names a saved file and is not a text."""
+    """Return whether what was typed names a saved file and is not a text."""
     path = Path(typed)
     return path.suffix.lower() in _SAVED and (path.is_file() or " " not in typed.strip())
 
 
 def _second(typed: str, first: SideSource, live: Callable[[str, str], LiveSession]) -> SideSource:
-    """Return the second side: a saved file, another model, or another text in the same model."""
+    """Return the second side: a saved file, another model, or another text in the same model.
+
+    typed: the value of ``--with``. first: the first side. live: opens a session, given the name of
+    a model and a text.
+    """
     from attnviz.inspect.explore.desk import SideSource
     from attnviz.inspect.explore.saved import open_saved
 
@@ -181,7 +185,10 @@ def _second(typed: str, first: SideSource, live: Callable[[str, str], LiveSessio
 
 
 def _require_terminal(opened: _Opened, typed: tuple[str, ...]) -> None:
-    """Raise UsageError if there is no usable terminal, UnsupportedError without textual."""
+    """Raise UsageError if there is no usable terminal, UnsupportedError without textual.
+
+    typed: the options that were given, for the command in the message.
+    """
     terminal = os.environ.get("TERM", "")
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         stream = "input" if not sys.stdin.isatty() else "output"

@@ -86,7 +86,10 @@ def generate(
 
 @contextmanager
 def _watched(outlet: Outlet, head: Head) -> Iterator[Advance]:
-    """Show the growing text in a terminal, or the progress elsewhere."""
+    """Show the growing text in a terminal, or the progress elsewhere.
+
+    head: the (layer, head) whose weights colour the text.
+    """
     console, output = outlet.console, outlet.output
     if console is None or not console.is_interactive or output.json or output.quiet:
         with outlet.advancing("writing") as advance:

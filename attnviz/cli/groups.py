@@ -46,7 +46,10 @@ def with_plain_values(parameters: list[Any]) -> list[Any]:
 
 
 def _processed(one: Any, context: Any, value: Any) -> Any:
-    """Return a typed value as the type of its parameter; Typer converts all but plain values."""
+    """Return a typed value as the type of its parameter; Typer converts all but plain values.
+
+    one: the parameter. context: Typer's own.
+    """
     missing = one.required and one.value_is_missing(value)
     converted = _NOT_PLAIN if missing else _converted(one, value)
     if converted is _NOT_PLAIN:
@@ -58,7 +61,10 @@ _NOT_PLAIN: Any = object()
 
 
 def _converted(one: Any, value: Any) -> Any:
-    """Return a typed value or a default as its type; ``_NOT_PLAIN`` if Typer must convert it."""
+    """Return a typed value or a default as its type; ``_NOT_PLAIN`` if Typer must convert it.
+
+    one: the parameter.
+    """
     kind, several = one.type_descriptor.annotation, one.multiple or one.nargs == -1
     if value is None:
         return () if several else None
@@ -130,7 +136,7 @@ def command(
 
 
 def _spread(call: Callable[..., None]) -> Callable[..., None]:
-    """Return ``call`` with a parameter for each field of its groups."""
+    """Return ``call`` with a parameter for each field of the groups that it takes."""
     groups = {name: kind for name, kind in get_type_hints(call).items() if name != "return"}
     one_each: dict[str, Declared] = {}
     for kind in groups.values():
@@ -154,7 +160,10 @@ def _spread(call: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameter(declared: Declared) -> inspect.Parameter:
-    """Return the parameter that declares an option or argument for Typer."""
+    """Return the parameter that declares an option or argument for Typer.
+
+    declared: the field of a group of options.
+    """
     one, kind = declared.field, declared.type
     given = {"rich_help_panel": declared.panel, **one.metadata}
     given.pop("words", None)
@@ -177,7 +186,10 @@ def _parameter(declared: Declared) -> inspect.Parameter:
 
 
 def _read(value: Any, declared: Declared) -> Any:
-    """Return a value from the command line, converted for its field."""
+    """Return a value from the command line, converted for its field.
+
+    declared: that field.
+    """
     one, kind = declared.field, declared.type
     if get_origin(kind) is tuple:
         return tuple(value or ())

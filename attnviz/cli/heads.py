@@ -113,7 +113,11 @@ def heads(
 def _cut(
     name: str, text: str, edge: str, request: HeadsRequest, options: LoadOptions, outlet: Outlet
 ) -> None:
-    """Cut the edge and show how prediction and loss change."""
+    """Cut the edge and show how prediction and loss change.
+
+    name: of the model. edge: two words of the text, as they were typed. options: how the model is
+    loaded.
+    """
     from attnviz.inspect.heads.cut import cut_report, read_edge, reckoned
     from attnviz.inspect.heads.runs import requested_runs
 

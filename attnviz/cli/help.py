@@ -49,7 +49,10 @@ def short_help(command: Any, often: Sequence[str]) -> str:
 
 
 def option_lines(rows: Sequence[tuple[str, Any]], room: int) -> Iterator[str]:
-    """Yield a line for each option: what is typed, and its help, cut to ``room`` columns."""
+    """Yield a line for each option: what is typed, and its help, cut to ``room`` columns.
+
+    rows: pairs of what is typed and the option.
+    """
     lead = max(len(typed) for typed, _ in rows)
     for typed, one in rows:
         yield f"  {typed.ljust(lead)}  {cut_help(one.help or '', room - lead - 4)}"
@@ -75,14 +78,14 @@ def _place(one: Any) -> str:
 
 
 def typed_option(one: Any) -> str:
-    """Return what is typed for an option, such as ``-m, --model NAME``."""
+    """Return what is typed for an option, such as ``-m, --model NAME``. one: Typer's option."""
     short = [name for name in one.opts if not name.startswith("--")]
     long = [name for name in one.opts if name.startswith("--")]
     return f"{', '.join([*short, *long[:1]])} {one.metavar or ''}".rstrip()
 
 
 def cut_help(text: str, room: int) -> str:
-    """Return a sentence in one line, ended early by three dots if it is longer."""
+    """Return a sentence in one line of ``room`` columns, ended early by three dots if longer."""
     if len(text) <= room:
         return text
     kept = text[: max(room, 12) - 4]

@@ -46,7 +46,10 @@ _MOST_HEADS = 200
 
 
 def complete_head(ctx: Any, incomplete: str) -> list[str]:
-    """Return the heads of the model that ``--model`` names so far, from its config alone."""
+    """Return the heads that begin with ``incomplete``, for the model that ``--model`` names.
+
+    ctx: Typer's context, with the options so far. Only the model's config is read.
+    """
     from attnviz.count.params.find_spec import find_spec  # only when the shell asks
 
     try:
@@ -141,7 +144,10 @@ class Loading(Device):
 
 
 def saved(endings: str) -> Any:
-    """Return the ``--save`` option of a command that writes files with these endings."""
+    """Return the ``--save`` option of a command that writes files with these endings.
+
+    endings: such as ``.csv .html``, with blanks between.
+    """
     help_text = f"Write a file by its ending: {endings}; may be repeated."
     return option("FILE", help_text, (), endings=tuple(endings.split()))
 
@@ -190,6 +196,7 @@ def load_options(
 ) -> LoadOptions:
     """Return the options for loading the model ``name``.
 
+    own: the shape of the library's own attention, if the command has such options.
     shaping: further given options that apply to ``mha`` only.
     Raises UsageError if an option does not apply to ``name``.
     """

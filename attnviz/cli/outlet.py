@@ -28,9 +28,9 @@ if TYPE_CHECKING:  # JSON output needs no drawing code
 
 @dataclass(frozen=True)
 class Outlet:
-    """The outputs of a command.
+    """The outputs of a command: the terminal, JSON and saved files.
 
-    console: to draw on, None if nothing is drawn.
+    output: the options. console: to draw on, None if nothing is drawn.
     """
 
     output: Output
@@ -40,19 +40,25 @@ class Outlet:
 
     @cached_property
     def notices(self) -> Console:
-        """Return the console for notices next to the result."""
+        """Return the console, on standard error, for progress and notices next to the result."""
         return messages(self.output.quiet or self.output.json)
 
     @contextmanager
     def of(self, name: str) -> Iterator[None]:
-        """Say of an error in the block, and below the result, where the model's name comes from."""
+        """Add to errors of the block, and below the result, where the model's name comes from.
+
+        name: of the model. Nothing is added if it was typed.
+        """
         self._taken.append(name)
         with blamed(name):
             yield
 
     @contextmanager
     def opened(self, name: str, options: LoadOptions) -> Iterator[Model]:
-        """Yield the model, loaded under a spinner that turns to the end of the block."""
+        """Yield the model, loaded under a spinner that turns to the end of the block.
+
+        name: of the model. options: how it is loaded.
+        """
         from attnviz.cli.progress import loading
         from attnviz.models.memory import keep_freed
         from attnviz.models.resolve import load
@@ -71,7 +77,10 @@ class Outlet:
 
     @contextmanager
     def loading(self, name: str, options: LoadOptions) -> Iterator[LoadOptions]:
-        """Show a spinner; yield loading options that also show downloads."""
+        """Show a spinner; yield loading options that also show downloads.
+
+        name: of the model. options: how it is loaded otherwise.
+        """
         from attnviz.cli.progress import loading
         from attnviz.models.memory import keep_freed
 
@@ -80,20 +89,29 @@ class Outlet:
             yield replace(options, progress=progress)
 
     def load(self, name: str, options: LoadOptions) -> Model:
-        """Return the model, loaded under a spinner."""
+        """Return the model, loaded under a spinner.
+
+        name: of the model. options: how it is loaded.
+        """
         with self.opened(name, options) as model:
             return model
 
     @contextmanager
     def resumable(self, resume: Path | None) -> Iterator[None]:
-        """Say, if Ctrl-C ends the block, that the same command resumes from ``resume``."""
+        """Say, if Ctrl-C ends the block, that the same command resumes from ``resume``.
+
+        resume: the resume file, or None.
+        """
         try:
             yield
         except KeyboardInterrupt:
             self.interrupted(resume)
 
     def interrupted(self, resume: Path | None) -> NoReturn:
-        """Raise KeyboardInterrupt after saying that the same command resumes from ``resume``."""
+        """Raise KeyboardInterrupt after saying that the same command resumes from ``resume``.
+
+        resume: the resume file; None if there is nothing to resume from.
+        """
         if resume is not None:
             self.notices.print("the same command goes on where this one ended")
         raise KeyboardInterrupt

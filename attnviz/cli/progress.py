@@ -43,6 +43,7 @@ _BAR = 20
 def loading(model: str, console: Console) -> Iterator[Progress | None]:
     """Show a spinner, and a bar for each file that is downloaded, until the block ends.
 
+    model: its name. console: where they are shown. Yields the function to call during downloads.
     Built-in models load at once and get none; without a terminal, each file gets a line.
     """
     if model in _BUILT_IN or console.quiet:
@@ -91,7 +92,8 @@ def _a_line_a_file(console: Console) -> Progress:
 def scanning(what: str, console: Console) -> Iterator[Watch]:
     """Show what is done and how long it takes; without a terminal, some lines.
 
-    what: is shown until the run says more.
+    what: is shown until the run says more. console: where it is shown. Yields what the run reports
+    to.
     """
     if console.quiet:
         yield UNWATCHED
@@ -121,7 +123,7 @@ def scanning(what: str, console: Console) -> Iterator[Watch]:
 
 
 class _Shown(Watch):
-    """Knows how long a run still takes: by the estimate at first, by its own pace after that."""
+    """Estimate how long a run still takes: first by its own forecast, then by its pace."""
 
     def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.what = what
@@ -135,14 +137,17 @@ class _Shown(Watch):
         self(0.0)
 
     def left(self, share: float) -> float | None:
-        """Return the seconds that are left, None as long as that is unknown."""
+        """Return the seconds that are left, None as long as that is unknown.
+
+        share: what is done, from 0 to 1.
+        """
         if share < _LEAST_SHARE:
             return self._whole
         return (self._clock() - self._start) * (1 - share) / share
 
 
 class _Bar(_Shown):
-    """Draws a bar, and the latest results under it.
+    """Draw a bar, and the latest results under it.
 
     latest: the lines of these results, shared with what draws them.
     """
@@ -169,7 +174,7 @@ class _Bar(_Shown):
 
 
 class _Lines(_Shown):
-    """Prints progress and time left, at most every ten seconds."""
+    """Print progress and time left, at most every ten seconds."""
 
     def __init__(
         self, what: str, console: Console, clock: Callable[[], float] = time.monotonic

@@ -66,7 +66,10 @@ def use(choice: _Choice) -> None:
 
 
 def _now(name: str) -> str:
-    """Return which model commands take now, which a variable may decide."""
+    """Return words: which model commands take now, and whether a variable takes precedence.
+
+    name: of that model.
+    """
     said = f"without --model: {name}"
     return (
         f"{said}, but {default.VARIABLE} comes first" if os.environ.get(default.VARIABLE) else said

@@ -31,7 +31,10 @@ _LEAD = 9
 def check_document(
     report: CheckReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return everything that one run shows."""
+    """Return everything that one run shows.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     advice = [*([written_words(report)] if report.written else []), "--explain"] if hints else []
     about: doc.Words = [(said(report.name), True)]
     if report.info is not None:
@@ -94,7 +97,10 @@ def _cells(outcome: Outcome, *, detailed: bool) -> list[str]:
 
 
 def _first(report: CheckReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: what the rules were measured on, then the rules."""
+    """Return the first screen: what the rules were measured on, then the rules.
+
+    columns, lines: the room on the screen.
+    """
     shared = [(f"{name}: {words}", False) for name, words in sources(report)]
     facts: list[doc.Part] = [doc.Facts(shared)] if shared else []
     return [doc.Group([*facts, rule_table(report, _LEAST_ROWS)])]

@@ -34,7 +34,7 @@ def said(text: str) -> str:
 
 
 def rule_name(rule: Rule) -> str:
-    """Return the name of a rule as on screens, where measures have the names that people say."""
+    """Return the name of a rule as it is shown, in which measures have their display names."""
     name = rule.name
     if isinstance(rule, ScoreRule) and name == f"{rule.head} {rule.score}":
         name = f"{rule.head} {said_name(rule.score)}"
@@ -51,7 +51,7 @@ def number_text(value: float) -> str:
 
 
 def value_text(outcome: Outcome) -> str:
-    """Return the value with at least three digits, enough to tell it from its bound."""
+    """Return an outcome's value with at least three digits, enough to tell it from its bound."""
     value, bounds = outcome.value, outcome.rule.bounds
     if not math.isfinite(value) or value == int(value):
         return number_text(value)
@@ -76,13 +76,16 @@ def bound_text(bounds: Bounds) -> str:
 
 
 def sources(report: CheckReport) -> list[tuple[str, str]]:
-    """Return the sources that the rules use, as name and words."""
+    """Return what the rules were measured on, as pairs of short name and explanation."""
     used = {outcome.over.partition(",")[0] for outcome in report.outcomes}
     return [(name, words) for name, words in report.sources.items() if name in used]
 
 
 def measured_on(outcome: Outcome, *, detailed: bool) -> str:
-    """Return what a value was measured on, and its unit; with detail also the heads beyond."""
+    """Return what a value was measured on, and its unit.
+
+    detailed: if the rule does not hold, add ``outcome.detail``, such as the heads beyond a bound.
+    """
     detail = outcome.detail if detailed and not outcome.passed else ""
     return ", ".join(word for word in (outcome.over, outcome.unit, detail) if word)
 
@@ -95,13 +98,13 @@ def sign(outcome: Outcome) -> str:
 
 
 def brief(outcome: Outcome) -> str:
-    """Return a rule, its value and its bound."""
+    """Return a rule's name, its value and its bounds in one line."""
     name = cut(rule_name(outcome.rule), _NAME)
     return f"{name} {value_text(outcome)} ({bound_text(outcome.rule.bounds)})"
 
 
 def finding(report: CheckReport) -> str:
-    """Return the verdict in a sentence."""
+    """Return in one sentence whether the rules hold."""
     total, failed, warned = len(report.outcomes), report.failed, report.warned
     more = f" {counted(len(warned), 'warning')}: {_some(warned)}." if warned else ""
     if failed and total == 1:
@@ -123,7 +126,7 @@ def _some(outcomes: Sequence[Outcome]) -> str:
 
 
 def heading(report: CheckReport) -> list[tuple[str, bool]]:
-    """Return the heading: the model, the file, how many rules."""
+    """Return the heading, as (words, whether they stand out): model, file, how many rules."""
     info = report.info
     name = [(said(short_name(report.name)), True)]
     revision = info.revision if info is not None else None

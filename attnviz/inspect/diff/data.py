@@ -102,7 +102,10 @@ def _head(report: DiffReport, change: HeadChange) -> dict[str, Any]:
 
 
 def diff_rows(report: DiffReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, and a row for each pair of heads; ``a.NAME`` and ``b.NAME`` are scores."""
+    """Yield the header, and a row for each pair of heads; ``a.NAME`` and ``b.NAME`` are scores.
+
+    The other columns begin with layer, head, layer_b, head_b and js_divergence.
+    """
     names = dict.fromkeys(
         name for change in report.changes for state in (change.a, change.b) for name in state.scores
     )

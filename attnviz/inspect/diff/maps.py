@@ -32,7 +32,8 @@ class TextMaps:
     """The attention, the outputs and the predictions of one model over one text.
 
     queries, keys: its tokens on the two axes.
-    kept: (row,) the queries that were kept, in order. sink: (key,) which keys are the sink.
+    kept: (row,) the positions of the queries that were kept. sink: (key,) whether a key is the
+    sink.
     rows: by layer, the weights (head, row, key). outputs: by layer, (head, row, dim) before the
         output projection; empty if they cannot be seen.
     predictions: (row, word) log-probabilities of the next token; None if there are none.
@@ -56,8 +57,9 @@ class TextMaps:
 class ModelMaps:
     """The maps of a model over all texts.
 
-    causal: whether a query sees no later key. stride: every ``stride``-th query was kept.
-    notes: sentences on what is not available.
+    info: the model's facts. kind: of attention. causal: whether a query sees no later key.
+    texts: the maps of each text. stride: every ``stride``-th query was kept. notes: sentences on
+    what is not available.
     """
 
     info: ModelInfo
@@ -69,7 +71,7 @@ class ModelMaps:
 
     @property
     def heads(self) -> dict[int, int]:
-        """Return how many heads each layer has."""
+        """Return for each layer how many heads it has."""
         return {layer: len(rows) for layer, rows in self.texts[0].rows.items()}
 
 
@@ -81,7 +83,9 @@ def model_maps(
 ) -> ModelMaps:
     """Run a model over every input and return its maps.
 
+    probing: the model. inputs: what it reads, one for each text.
     stride: keep every ``stride``-th query, as for the other side; None decides by memory.
+    progress: is called with the share that is done.
     Raises UnsupportedError if its attention cannot be observed, and as ``require_number`` if an
     attention weight or an output is not finite.
     """
@@ -112,7 +116,10 @@ def model_maps(
 
 
 def _require_numbers(info: ModelInfo, seen: HeadRun, text: int) -> None:
-    """Raise as ``require_number``, and name the head, if one has NaN or infinity."""
+    """Raise as ``require_number``, and name the head, if one has NaN or infinity.
+
+    seen: the run over one text. text: its index, from 0.
+    """
     for layer, rows in seen.weights.items():
         whole = np.isfinite(rows).all((1, 2))
         if layer in seen.outputs:
@@ -127,7 +134,11 @@ def _some(rows: Floats, kept: NDArray[np.int64]) -> Floats:
 
 
 def _stride(inputs: Sequence[Input], kind: Kind, seen: HeadRun) -> int:
-    """Return the stride with which all texts fit ``MOST_BYTES``, from the sizes of the first."""
+    """Return the stride with which all texts fit ``MOST_BYTES``.
+
+    inputs: all texts. kind: of attention. seen: the run over the first text, from whose sizes it is
+    computed.
+    """
     heads = sum(map(len, seen.weights.values()))
     always = sum(4 * len(rows) * rows.shape[-1] for rows in seen.outputs.values())
     always += 0 if seen.logits is None else 4 * seen.logits.shape[-1]

@@ -26,8 +26,9 @@ _SCHEMAS = {PATTERNS: "patterns", "attnviz.ablate/1": "ablate"}
 class SavedResult:
     """The result in one file.
 
-    command: that wrote it. heads: by (layer, head). text: the given text that was scored; None for
-    the probes. texts: the token ids that were ablated over. source: where they came from.
+    path: of the file. command: the one that wrote it. info: the model's facts. kind: of attention.
+    heads: by (layer, head). text: the given text that was scored; None for the probes.
+    texts: the token ids of each text that was ablated over. source: where these came from.
     """
 
     path: Path
@@ -47,6 +48,8 @@ def is_saved(name: str) -> bool:
 
 def read_saved(name: str) -> SavedResult:
     """Return the result in a file.
+
+    name: the path of the file.
 
     Raises LoadError for a file that cannot be read, is damaged, or holds something else.
     """

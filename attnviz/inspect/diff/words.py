@@ -30,7 +30,7 @@ EXACT = 1e-12
 
 
 def heading(report: DiffReport) -> list[tuple[str, bool]]:
-    """Return the heading: both models, their shape, how much text."""
+    """Return the heading: both models, their shape, how much text, as (words, strong or not)."""
     a, b = short_name(report.a.name), short_name(report.b.name)
     both = f"{a}: {report.condition}" if report.condition else f"{a} → {b}"
     random = [("random weights", False)] if report.a.weights == report.b.weights == "random" else []
@@ -47,7 +47,7 @@ def heading(report: DiffReport) -> list[tuple[str, bool]]:
 
 
 def finding(report: DiffReport) -> str:
-    """Return the verdict in a sentence."""
+    """Return in one sentence how many heads changed, and which one most."""
     if report.same:
         return f"{SAME}: nothing was measured."
     total, best = counted(len(report.changes), "head"), report.ranked[0]
@@ -142,7 +142,7 @@ def move_words(change: HeadChange) -> str:
 
 
 def effect_words(change: HeadChange) -> str:
-    """Return the loss increase without the head, in A and in B."""
+    """Return the loss increase when the head is ablated, in A and in B, such as ``+0.1 → +0.2``."""
     mark = _marked(change, "loss_delta")
     return f"{change.a.effect:+.3f} → {change.b.effect:+.3f}{mark}"
 
@@ -151,7 +151,7 @@ def effect_words(change: HeadChange) -> str:
 
 
 def bits(value: float) -> str:
-    """Return a number from zero on: ``.213``, or ``1.9e-05`` if that would round to zero."""
+    """Return a number ≥ 0 as text: ``.213``, or ``1.9e-05`` if that would round to zero."""
     if math.isnan(value):
         return "n/m"
     if value < EXACT:
@@ -162,7 +162,7 @@ def bits(value: float) -> str:
 
 
 def prediction_words(report: DiffReport) -> list[str]:
-    """Return KL and same top as llama.cpp prints them, and what rounding alone does."""
+    """Return words for the KL, the share of equal top tokens, and what rounding alone does."""
     found, floor = report.predictions, report.floor_predictions
     if found is None:
         return []
@@ -176,7 +176,10 @@ def prediction_words(report: DiffReport) -> list[str]:
 
 
 def tested(report: DiffReport, *, output: bool) -> str:
-    """Return which heads of a grid are shaded; output: whether the grid is that of outputs."""
+    """Return words for which heads of a grid are shaded.
+
+    output: whether the grid shows the changes of outputs; else those of attention.
+    """
     if report.saved:
         return "shaded: intervals do not meet"
     floor = math.nan if report.floor is None else report.floor[output]

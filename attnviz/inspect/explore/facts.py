@@ -32,7 +32,11 @@ _MOST_TOLD, _LEAST_TOLD = 7, 0.015
 
 
 def head_line(view: View, theme: Theme, room: int, strong: bool) -> Line:
-    """Return the chosen head's name, label, score and base rate, and the mode of its weights."""
+    """Return the chosen head's name, label, score and base rate, and the mode of its weights.
+
+    theme: colours and characters. room: the columns of the line. strong: whether the name stands
+    out, because the keys move in this pane.
+    """
     scene, report = view.scene, view.shown.report
     entry = report.scores(*scene.head)
     what = described(entry)
@@ -66,7 +70,10 @@ def _states(view: View) -> list[tuple[str, Tone | bool]]:
 
 
 def score_line(view: View, theme: Theme, room: int) -> Line:
-    """Return the scores of the head, and the effect of its removal if it is known."""
+    """Return the scores of the head, and the effect of its removal if it is known.
+
+    theme: colours and characters. room: the columns of the line.
+    """
     scene, report = view.scene, view.shown.report
     entry = report.scores(*scene.head)
     words: list[tuple[str, Tone | bool]] = []
@@ -91,7 +98,10 @@ def score_line(view: View, theme: Theme, room: int) -> Line:
 
 
 def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
-    """Return the cursor's cell, row and column in words, and the likeliest next tokens."""
+    """Return the cursor's cell, row and column in words, and the likeliest next tokens.
+
+    theme: colours and characters. room, rows: the most columns and lines.
+    """
     if view.written is not None and view.written.at:
         return _written_lines(view, view.written, theme, room)[:rows]
     scene = view.scene
@@ -143,7 +153,10 @@ def word_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
 
 
 def _regions(view: View, regions: Sequence[str], theme: Theme, room: int) -> Line:
-    """Return the key's region, and how much the query gives each region, next to uniform."""
+    """Return the key's region, and the weight that the query gives each region, next to uniform.
+
+    regions: the name of each key's region. theme: colours and characters. room: the columns.
+    """
     query = view.scene.query
     seen = slice(query + 1) if view.record.causal else slice(len(regions))
     row, of_keys = np.nan_to_num(view.weights[query][seen]), np.asarray(regions[seen])
@@ -159,7 +172,10 @@ def _regions(view: View, regions: Sequence[str], theme: Theme, room: int) -> Lin
 
 
 def _written_lines(view: View, written: Written, theme: Theme, room: int) -> list[Line]:
-    """Return the end of the text, shaded by weight, and the token that the model chose."""
+    """Return the end of the text, shaded by weight, and the token that the model chose.
+
+    written: the text that the model writes. theme: colours and characters. room: the columns.
+    """
     step = written.steps[written.at - 1]
     queries, keys = view.names(theme.encoding)
     layer, head = view.scene.head
@@ -186,7 +202,10 @@ def _written_lines(view: View, written: Written, theme: Theme, room: int) -> lis
 
 
 def _tail(view: View, row: Floats, theme: Theme, room: int) -> list[Line]:
-    """Return the last lines of the text, shaded by the weights of the newest token."""
+    """Return the last lines of the text, shaded by the weights of the newest token.
+
+    row: (key,) these weights. theme: colours and characters. room: the columns.
+    """
     keys = view.record.keys
     shown = Map("", row[None, :], keys, keys)
     lines = rows_of(pieces_of(shown, theme, room - 2), room - 2)
@@ -220,7 +239,12 @@ def _ranked(
     room: int,
     signed: bool,
 ) -> Line:
-    """Return the largest weights of a row or a column in words."""
+    """Return the largest weights of a row or a column in words.
+
+    title: stands before them. lead: the columns of the title. weights: of each token. names: of
+    each token. theme: colours and characters. room: the columns. signed: write the sign, for a
+    difference.
+    """
     sizes = np.abs(np.nan_to_num(weights))
     order = np.argsort(-sizes, kind="stable")[:_MOST_TOLD].tolist()
     words: list[tuple[str, Tone | bool]] = [
@@ -239,8 +263,9 @@ def _weight(value: float, signed: bool) -> str:
 
 
 def effect_lines(view: View, theme: Theme, room: int, rows: int) -> list[Line]:
-    """Return the effects of removing single heads in this many lines, the most important first.
+    """Return the effects of removing single heads, the most important first.
 
+    theme: colours and characters. room, rows: the most columns and lines.
     Each has a bar, as in ``attnviz ablate``; the chosen head stands out.
     """
     effects, name = view.effects, view.scene.name

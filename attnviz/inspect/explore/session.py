@@ -46,9 +46,9 @@ _LIKELY = 10
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The result of one pass over one text.
+    """The result of one pass over one text: all that a screen shows of it.
 
-    report: the raw weights of all heads, their scores, labels and sinks.
+    text: as it was read. report: the raw weights of all heads, their scores, labels and sinks.
     removed: (layer, head) whose outputs were zero.
     likely: the likeliest next tokens, the likeliest first; empty if nothing is predicted.
     loss: nats per token of the text; None if there is none.
@@ -76,6 +76,7 @@ class Frame:
     def weights(self, head: Head, mode: Mode = "raw") -> Floats:
         """Return the (query, key) weights of a head; rows sum to one, or are NaN if empty.
 
+        mode: ``raw``, ``no-sink`` (without the sink, rescaled) or weighted by the values' norms.
         Raises KeyError for an unknown head, UsageError if there is no sink or no norms are known.
         """
         weights = self.report.weights(*head)
@@ -95,9 +96,9 @@ class Frame:
 
 
 def weighed(frame: Frame | None, head: Head, mode: Mode) -> None:
-    """Compute what a mode of the weights needs, so that it is known later.
+    """Compute the weights of a head in a mode now, so that showing them later is fast.
 
-    Raises UsageError if the mode is not available.
+    frame: None if there is nothing to compute. Raises UsageError if the mode is not available.
     """
     if frame is not None and mode != "raw":
         frame.weights(head, mode)
@@ -144,12 +145,13 @@ def model_name(info: ModelInfo) -> str:
 
 
 class ExploreSession(Protocol):
-    """A model or a saved file, which gives the frames of texts.
+    """A model or a saved file, which gives for a text all that is shown of it (a ``Frame``).
 
     live: whether texts can be edited, heads removed and texts continued.
     context: the longest text in tokens, None if nothing limits it.
-    texts: those that can be seen before any is typed; a file brings its own, one per side.
-    sampling: that of a saved run; None if it can be chosen.
+    texts: those that can be seen before any is typed; a file brings its own, one for each of its
+        (at most two) sides.
+    sampling: how a saved run chose its tokens; None if it can be chosen.
     """
 
     @property
@@ -168,7 +170,11 @@ class ExploreSession(Protocol):
     def sampling(self) -> Sampling | None: ...
 
     def frame(self, text: str, removed: frozenset[Head] = frozenset()) -> Frame:
-        """Return the frame of one pass; slow. UsageError if the text or a head does not fit."""
+        """Return the frame of one pass over ``text``; it is slow.
+
+        removed: the (layer, head) whose outputs are zero. Raises UsageError if the text or a head
+        does not fit.
+        """
 
     def effects(self, text: str, advance: Callable[[float], None]) -> Effects:
         """Return the effect of every single removal; ``advance`` is given the share that is done.
@@ -181,8 +187,9 @@ class ExploreSession(Protocol):
     ) -> Iterator[Step]:
         """Return an iterator in which the model continues the text, a token a step; slow.
 
-        The rows continue the frame of ``text``. Raises UnsupportedError for a model that does not
-        continue a text, UsageError if there is no room.
+        sampling: how tokens are chosen, and how many. removed: the (layer, head) whose outputs are
+        zero. The rows continue the frame of ``text``. Raises UnsupportedError for a model that does
+        not continue a text, UsageError if there is no room.
         """
 
 
@@ -276,8 +283,9 @@ def open_session(
 ) -> LiveSession:
     """Load the model that ``--model NAME`` stands for, and return its session.
 
+    options: how it is loaded. choice: the kind of attention and the naming of heads.
     text: the first text; its length decides whether NumPy or torch is faster.
-    regions: those of the text; a chat's text is then what the model's template makes of it.
+    regions: how the text is parted; a chat's text is then what the model's template makes of it.
     Raises what ``models.resolve.load`` and ``region_reader`` raise.
     """
     options = replace(options or LoadOptions(), tokens=reckoned_tokens(text))

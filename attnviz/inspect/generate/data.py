@@ -51,7 +51,7 @@ _ROUNDING = 0.02
 
 
 def _header(run: WrittenRun) -> dict[str, Any]:
-    """Return the model, the prompt, and the sampling options."""
+    """Return the JSON object that opens a file: model, prompt, sampling options, ablated heads."""
     source = run.begun if run.source is None else run.source
     header = {
         "schema": SCHEMA,
@@ -129,7 +129,10 @@ def run_data(report: GenerateReport) -> dict[str, Any]:
 
 
 def _told(run: WrittenRun, head: Head, place: int) -> dict[str, Any]:
-    """Return a step, with the tokens that one head attended to most."""
+    """Return the JSON object of a step, with the tokens that one head attended to most.
+
+    head: (layer, head). place: the index of the step.
+    """
     keys = run.keys
     sources = [
         {"index": at, "token": keys.texts[at], "weight": weight}
@@ -140,7 +143,11 @@ def _told(run: WrittenRun, head: Head, place: int) -> dict[str, Any]:
 
 
 def run_rows(run: WrittenRun, shown: Sequence[Head]) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then a row for each step and each shown head."""
+    """Yield the header, then a row for each step and each shown head.
+
+    shown: the (layer, head) of each shown head. The columns begin with step, token, id,
+    probability, entropy, layer and head.
+    """
     regions = [*regions_of(run.keys)] if run.keys.regions else []
     of_keys = np.asarray(run.keys.regions)
     yield (
@@ -163,7 +170,10 @@ def run_rows(run: WrittenRun, shown: Sequence[Head]) -> Iterator[tuple[object, .
 
 
 def write_run_lines(run: WrittenRun, stream: SupportsWrite[str]) -> None:
-    """Write the file that ``read_run`` and ``attnviz explore`` read."""
+    """Write a run as JSON lines, which ``read_run`` and ``attnviz explore`` read.
+
+    stream: where it is written.
+    """
 
     def line(value: Mapping[str, Any]) -> None:
         stream.write(json.dumps(value, allow_nan=False) + "\n")
@@ -181,7 +191,10 @@ def _kept(run: WrittenRun) -> Sequence[LayerWeights]:
 
 
 def _prompt(run: WrittenRun, layer: LayerWeights) -> list[list[list[float | None]]]:
-    """Return a layer's weights over the prompt; in self-attention without later keys."""
+    """Return a layer's weights over the prompt as lists (head, query, key).
+
+    In self-attention each row ends at its query, because later keys have no weight.
+    """
     whole = _rounded(layer.weights)
     if run.kind == "cross":
         return whole
@@ -208,8 +221,9 @@ def _rounded(weights: Floats) -> list[Any]:
 
 
 def read_run(content: bytes, name: str) -> WrittenRun:
-    """Return the run in a file of ``attnviz generate --save NAME.jsonl``. name: for messages.
+    """Return the run in a file of ``attnviz generate --save NAME.jsonl``.
 
+    content: the whole file. name: of the file, for messages.
     Raises LoadError, in one line, if the file is damaged or holds something else.
     """
     lines = enumerate(io.BytesIO(content), start=1)
@@ -352,7 +366,11 @@ def _read_tokens(given: Mapping[str, Any]) -> Tokens:
 
 
 def _weights(rows: Any, keys: int) -> Floats:
-    """Return weights (row, key), NaN if null; raise ValueError if they cannot be shares of one."""
+    """Return weights (row, key) of a file as an array, NaN if null.
+
+    rows: the lists in the file. keys: how many numbers each row must have.
+    Raises ValueError if the weights cannot be shares of one.
+    """
     found = np.asarray(rows, np.float32)
     if found.ndim != 2 or found.shape[1] != keys:
         raise ValueError(f"rows of shape {found.shape} where each has {keys} keys")

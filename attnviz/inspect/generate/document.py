@@ -51,7 +51,10 @@ _OTHERS = 12
 def run_document(
     report: GenerateReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document of one run."""
+    """Return the document of one run.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     run, info = report.run, report.run.model
     about: list[doc.Part] = [
         doc.Facts([*model_words(info), *((word, False) for word in _how(run))]),
@@ -100,7 +103,10 @@ def _another(report: GenerateReport) -> Head:
 
 
 def _first(report: GenerateReport, columns: int, lines: int) -> Sequence[doc.Group]:
-    """Return the first screen: the text, then the heads and a map next to the steps."""
+    """Return the first screen: the text, then the heads and a map next to the steps.
+
+    columns, lines: the room on the screen.
+    """
     run, grids = report.run, [] if report.chosen else [_grid(report)]
     written = [doc.Quote("written", run.text_written, 8)] if run.kind == "cross" else []
     text = doc.Group([*written, texts(run, report.head, max(lines // 2, lines - _OTHERS))])
@@ -163,7 +169,10 @@ def _how(run: WrittenRun) -> list[str]:
 
 
 def finding(report: GenerateReport) -> str:
-    """Return the text that was written, then what the head did meanwhile next to uniform."""
+    """Return a sentence: the text that was written, then what the head did meanwhile.
+
+    What the head did is compared with uniform attention.
+    """
     run, one = report.run, report.found[report.head]
     over = f"over the {counted(len(run.steps), 'step')}"
     if one.steps < len(run.steps):
@@ -210,7 +219,8 @@ def _over_steps(one: HeadActivity) -> str:
 def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -> doc.Maps:
     """Return the text that was read and written, each token coloured by its largest weight.
 
-    whole: whether both are one text. lines: the most lines on a terminal for all, 0 for no limit.
+    head: the (layer, head) of the weights. whole: whether both texts are shown as one. lines: the
+    most lines on a terminal for all, 0 for no limit.
     """
     peaks, begun = run.peaks(head), len(run.begun)
     if run.kind == "cross":
@@ -228,9 +238,9 @@ def texts(run: WrittenRun, head: Head, lines: int = 0, *, whole: bool = False) -
 
 
 def _regions(report: GenerateReport, shares: RegionShares, most: int = 0) -> doc.Table:
-    """Return how much the steps attended to each region: all heads, and single ones.
+    """Return a table of the attention of the steps to each region: all heads, and single ones.
 
-    most: how many single heads, the shown ones first; 0 for all.
+    shares: the numbers. most: how many single heads, the shown ones first; 0 for all.
     """
     run = report.run
     named = region_heads(shares, run.name)

@@ -30,9 +30,9 @@ Advance = Callable[[float, Callable[[], WrittenRun]], None]
 class WritingJob:
     """A text to be written.
 
-    steps: yields the tokens. so_far: makes a run from some of them and the reason of its end.
-    heads: the shown heads, the first one in the text; chosen: whether a person chose them, or they
-    are the most distinctive ones of the prompt.
+    model: writes it. steps: yields the tokens. so_far: makes a run from some of them and the reason
+    of its end. heads: the (layer, head) of the shown heads, the first one in the text; chosen:
+    whether the user chose them, or they are the most distinctive ones of the prompt.
     """
 
     model: Model
@@ -51,7 +51,7 @@ class WritingJob:
     ) -> WritingJob:
         """Read the prompt and prepare the writing.
 
-        cancelled: returns whether a person asked to stop.
+        text: the prompt. cancelled: returns whether the user asked to stop.
         Raises UsageError if a head does not exist or the prompt leaves no room, UnsupportedError if
         the model does not write.
         """
@@ -99,10 +99,12 @@ class WritingJob:
     def write(
         self, asked: Callable[[], bool], advance: Advance = lambda share, run: None
     ) -> tuple[GenerateReport | None, BaseException | None]:
-        """Let the model write to its end, or until ``asked`` is true.
+        """Let the model write to its end, or until ``asked`` returns true.
 
-        Returns the report, None if nothing was written, and what ended the text early: the error of
-        a step, or KeyboardInterrupt. It is returned, not raised, to keep what was written.
+        asked: returns whether the user asked to stop. advance: is called with the share that is
+        done, and a function that returns the run so far. Returns the report, None if nothing was
+        written, and what ended the text early: the error of a step, or KeyboardInterrupt. It is
+        returned, not raised, to keep what was written.
         """
         steps: list[Step] = []
         early: BaseException | None = None
@@ -141,7 +143,11 @@ def _require_room(model: Model, given: Input, kind: Kind, sampling: Sampling) ->
 
 
 def _distinctive(record: AttentionRecord, known: KnownLabels | None) -> Head:
-    """Return the most distinctive head: by its label if the text shows one, else by weights."""
+    """Return the most distinctive (layer, head) over the prompt.
+
+    It is chosen by its label if the text shows one, else by its weights. known: labels that were
+    measured before.
+    """
     scores = head_scores(record, known)
     named = {
         label.score: (layer, head)

@@ -71,11 +71,13 @@ class HeadActivity(NamedTuple):
 class WrittenRun:
     """A text that a model wrote.
 
-    kind: the attention that is shown. text: the prompt, as it was given.
+    model: its facts. kind: the attention that is shown. text: the prompt, as it was given.
     source: the tokens that an encoder read; None if the model has none.
     begun: the tokens before the written ones: the prompt, or a decoder's start.
     prompt: the weights over these, all heads; empty if they were not kept.
-    removed: heads whose outputs were set to zero. steps: the written tokens, in order.
+    sampling: how tokens were chosen. ending: why the text ended.
+    removed: (layer, head) whose outputs were set to zero. steps: the written tokens, in order.
+    index_base: 0 or 1, the first number in names of layers and heads.
     known: labels of the model's heads that were measured before it wrote.
     region: that of the written tokens, if the prompt has regions.
     Raises ValueError if the rows do not fit the tokens.
@@ -145,7 +147,7 @@ class WrittenRun:
 
     @property
     def start(self) -> int:
-        """Return the index of the first query after which a token was written."""
+        """Return the index, among the queries, of the first one after which a token was written."""
         return self.steps[0].place
 
     @property
@@ -158,7 +160,7 @@ class WrittenRun:
         return f"L{head[0] + self.index_base}H{head[1] + self.index_base}"
 
     def weights(self, layer: int) -> Floats:
-        """Return the weights (head, step, key) of a layer, zero for keys that came after a step."""
+        """Return a layer's weights (head, step, key), zero for keys that came after a step."""
         rows = [step.rows[layer] for step in self.steps]
         whole = np.zeros((len(rows[0]), len(rows), len(self.keys)), rows[0].dtype)
         for place, row in enumerate(rows):
@@ -173,19 +175,26 @@ class WrittenRun:
     def peaks(self, head: Head) -> Floats:
         """Return the largest weight (key,) of each token in any step, in [0, 1]; NaN for the sink.
 
-        Means over steps would not be comparable: the last tokens are there for a few steps only.
+        head: (layer, head). Means over steps would not be comparable: the last tokens are there for
+        a few steps only.
         """
         return np.where(self.sink, np.nan, self.weights(head[0])[head[1]].max(0))
 
     def sources(self, head: Head, place: int, count: int) -> list[tuple[int, float]]:
-        """Return the keys with the largest weights in a step, without the sink: (index, weight)."""
+        """Return the ``count`` keys with the largest weights in a step: (index, weight).
+
+        head: (layer, head). place: the index of the step. The sink is left out.
+        """
         row = np.where(self.sink[: self.steps[place].rows[head[0]].shape[1]], 0.0, 1.0)
         row = row * self.steps[place].rows[head[0]][head[1]]
         order = np.argsort(-row, kind="stable")[:count].tolist()
         return [(at, float(row[at])) for at in order if row[at] > 0]
 
     def sink_weight(self, head: Head, place: int) -> float:
-        """Return the weight of a step on the attention sink."""
+        """Return the weight of a step on the attention sink.
+
+        head: (layer, head). place: the index of the step.
+        """
         row = self.steps[place].rows[head[0]][head[1]]
         return float(row[self.sink[: len(row)]].sum())
 
@@ -194,8 +203,8 @@ class WrittenRun:
 class GenerateReport(Report):
     """What a model wrote, and where its heads attended; iterating yields the steps.
 
-    found: what each head did. heads: those that are shown in full, the first one in the text.
-    chosen: whether a person chose them.
+    run: the written text. found: what each (layer, head) did. heads: those that are shown in full,
+    the first one in the text. chosen: whether the user chose them.
     """
 
     run: WrittenRun
@@ -211,7 +220,7 @@ class GenerateReport(Report):
 
     @property
     def head(self) -> Head:
-        """Return the head whose weights shade the text."""
+        """Return the (layer, head) whose weights colour the text."""
         return self.heads[0]
 
     def data(self) -> dict[str, Any]:
@@ -237,7 +246,7 @@ class GenerateReport(Report):
 
 
 def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
-    """Return what every head did while the model wrote, by measures of those steps alone.
+    """Return what every (layer, head) did while the model wrote, from the weights of those steps.
 
     A head is named by its known label, if the text can show it; else by the measure that gained
     most over uniform attention, as ``best_label`` decides. A query is taken to see each key to
@@ -267,7 +276,11 @@ def activities(run: WrittenRun) -> dict[Head, HeadActivity]:
 def _called(
     scores: Mapping[str, float], uniform: Mapping[str, float | None], known: str | None
 ) -> tuple[str, str]:
-    """Return a head's name and the measure behind it."""
+    """Return a head's name and the measure behind it.
+
+    scores, uniform: of the head and of uniform attention, by measure. known: the name of the head's
+    label, if it was measured before.
+    """
     if known is not None and not math.isnan(scores.get(known, math.nan)):
         return known, known
     gained = {

@@ -87,7 +87,10 @@ def _hurt(one: Hurt) -> dict[str, Any]:
 
 
 def _written(card: HeadCard) -> dict[str, Any] | None:
-    """Return what the head writes towards the prediction, as ``attnviz why`` says it."""
+    """Return what the head writes towards the prediction, as ``attnviz why`` says it.
+
+    None if that was not measured.
+    """
     if card.why is None or card.written is None:
         return None
     first, effect = card.why.first, card.written
@@ -104,7 +107,7 @@ def _written(card: HeadCard) -> dict[str, Any] | None:
 
 
 def _one_token(card: HeadCard) -> dict[str, Any] | None:
-    """Return what the head writes over texts of one token."""
+    """Return what the head writes over texts of one token; None if that was not measured."""
     if card.writes is None:
         return None
     found, words = card.writes
@@ -120,7 +123,10 @@ def _one_token(card: HeadCard) -> dict[str, Any] | None:
 
 
 def card_rows(card: HeadCard) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then a row for each number: its part, what it is of, its value."""
+    """Yield the header, then a row for each number of the card.
+
+    Columns: layer, head, part (such as ``label``), of (what in that part), value.
+    """
     return table_of(("layer", "head", "part", "of", "value"), _rows(card))
 
 

@@ -62,7 +62,10 @@ _PAGE = 100
 
 
 def card_document(card: HeadCard, *, explain: bool = False, hints: bool = False) -> doc.Document:
-    """Return the document of a card, with its first screen."""
+    """Return the document of a card, with its first screen.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     record = card.map.first.record
     shown = f"{card.name} of {card.model.name}"
     return doc.Document(
@@ -119,7 +122,7 @@ def _hints(card: HeadCard, explained: bool) -> list[str]:
 
 
 def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:
-    """Return a line for each part but some."""
+    """Return a line for each part of the card, except those named in ``without``."""
     lines = [each for each in part_lines(card) if each[0] not in without]
     return [doc.Facts([(word, False) for word in words], name, _LEAD) for name, words in lines]
 
@@ -128,7 +131,10 @@ def _lines(card: HeadCard, without: Collection[str] = ()) -> list[doc.Part]:
 
 
 def small_tables(card: HeadCard, rows: int) -> list[doc.Part]:
-    """Return tables of where the head fires, what it writes, reads, and who reads it."""
+    """Return tables of where the head fires, what it writes, reads, and who reads it.
+
+    rows: the most rows of each table.
+    """
     tables: list[doc.Part] = []
     if card.firings:
         tables.append(_firings(card, rows))
@@ -153,7 +159,7 @@ def _small(
 
 
 def _firings(card: HeadCard, most: int) -> doc.Table:
-    """Return the strongest link of each text, the strongest first."""
+    """Return a table of the strongest link of each text, the strongest first; ``most`` rows."""
     rows = []
     for one in card.firings[:most]:
         place = Hurt(one.text, one.queries, one.query, 0.0)
@@ -163,7 +169,7 @@ def _firings(card: HeadCard, most: int) -> doc.Table:
 
 
 def _hurts(card: HeadCard, most: int) -> doc.Table:
-    """Return the tokens whose loss rises most without the head."""
+    """Return a table of the ``most`` tokens whose loss rises most if the head is ablated."""
     rows = [
         doc.Row([word_at(one.tokens, one.place), f"{one.change:+.2f}", around(one)])
         for one in card.hurts[:most]
@@ -178,7 +184,10 @@ def _context() -> doc.Column:
 
 
 def _pairs(card: HeadCard, most: int) -> doc.Table:
-    """Return the token that each of some one-token texts raises most."""
+    """Return a table of one-token texts and the token that the head raises most after each.
+
+    most: the number of rows.
+    """
     assert card.writes is not None
     found, words = card.writes
     rows = [
@@ -196,7 +205,7 @@ def _word(text: str) -> str:
 
 
 def _sources(card: HeadCard, most: int) -> doc.Table:
-    """Return the earlier heads that write most of what the head reads."""
+    """Return a table of the ``most`` earlier heads that write most of what the head reads."""
     shown = card.sources[:most]
     names = [f"{card.head_name(each.sender)} {each.read.into}" for each in shown]
     title = [("reads from", True), ("share of its input", False)]
@@ -205,7 +214,10 @@ def _sources(card: HeadCard, most: int) -> doc.Table:
 
 
 def _texts(card: HeadCard, lines: int = 0) -> list[doc.Part]:
-    """Return the text that suffers most without the head, and the prompt by what it moves."""
+    """Return the text whose loss rises most without the head, and the prompt.
+
+    The prompt is coloured by what the head moves from each token to the answer.
+    """
     parts: list[doc.Part] = []
     if (alone := _hurt_text(card)) is not None and card.hurts:
         parts += where_it_hurts(alone)
@@ -247,7 +259,10 @@ def _full(card: HeadCard) -> list[doc.Part]:
 
 
 def _first(card: HeadCard, columns: int, lines: int) -> list[doc.Group]:
-    """Return lines next to the map, then as many tables and texts as there are lines for."""
+    """Return lines next to the map, then as many tables and texts as there are lines for.
+
+    columns, lines: the room on the screen.
+    """
     maps = examples(card.map, HeadsView(), _map_room(card, columns), lines)
     wide = columns - _map_columns(card, maps) - _GAP
     high = _map_lines(card, maps)
@@ -285,7 +300,7 @@ def _shown(table: doc.Part, rows: int) -> doc.Part:
 
 
 def lines_of(facts: Sequence[doc.Part], room: int) -> int:
-    """Return how many lines facts take in so many columns."""
+    """Return how many lines the given facts take in ``room`` columns."""
     said = [" · ".join(w for w, _ in each.words) for each in facts if isinstance(each, doc.Facts)]
     return sum(len(at_blanks(words, max(room, 10))) for words in said)
 
@@ -298,7 +313,10 @@ def _map_lines(card: HeadCard, maps: Sequence[doc.Part]) -> int:
 
 
 def _map_room(card: HeadCard, columns: int) -> int:
-    """Return the columns of the map, which has a short legend if it is small."""
+    """Return the columns that the map may have, which has a short legend if it is small.
+
+    columns: the width of the screen.
+    """
     room = columns - _FACTS - _GAP
     return min(room, _SMALL_MAP) if _width(card) <= _SMALL_MAP else room
 

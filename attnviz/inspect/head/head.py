@@ -25,12 +25,18 @@ def names_a_head(typed: str) -> bool:
 
 
 def reckoned(texts: Texts) -> int:
-    """Return about how many tokens a model reads for a card."""
+    """Return about how many tokens a model reads for a card.
+
+    texts: over which the head is ablated.
+    """
     return reckoned_probe_tokens(None, None) + sum(map(reckoned_tokens, texts.texts))
 
 
 def open_model(name: str, options: LoadOptions, texts: Texts) -> Model:
-    """Load the model with the faster of NumPy and torch that can make a card of its heads."""
+    """Load the model with the faster of NumPy and torch that can make a card of its heads.
+
+    texts: over which the head is ablated; their length decides which is faster.
+    """
     return load_apart(name, replace(options, tokens=reckoned(texts), changed=True))
 
 
@@ -45,7 +51,7 @@ def head(
     """Return the card of one head.
 
     text: of its map and of the prediction; None for a short one. texts: over which it is ablated,
-    and where it fires.
+    and in which its strongest links are searched. advance: is given the progress.
 
     The card of a run that Ctrl-C ended holds what was measured until then; ``complete`` is False.
     Raises UsageError for what is no single head, and for texts that do not fit the model,

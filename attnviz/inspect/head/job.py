@@ -49,9 +49,9 @@ T = TypeVar("T")
 
 
 class Steps:
-    """Runs the parts of a study one after another, and keeps why a part is missing.
+    """Run the parts of a study one after another, and store why a part is missing.
 
-    missing: by the part's name. complete: False after Ctrl-C, which ends the study.
+    missing: the reason by the name of the part. complete: False after Ctrl-C, which ends the study.
     """
 
     def __init__(self, watch: Watch) -> None:
@@ -60,9 +60,10 @@ class Steps:
         self._watch, self._done = watch, 0.0
 
     def take(self, name: str, share: float, measure: Callable[[Watch], T]) -> T | None:
-        """Return a part, or None if the model does not have it, or Ctrl-C has come.
+        """Return a part, or None if the model does not have it, or after Ctrl-C.
 
-        share: the part's share of all work, in [0, 1].
+        name: of the part. share: its share of all work, in [0, 1]. measure: measures it, given
+        something to report its progress to.
         """
         start, self._done = self._done, self._done + share
         if not self.complete:
@@ -105,7 +106,8 @@ def head_cards(
 ) -> list[HeadCard]:
     """Return a card for each of the heads (layer, head).
 
-    text: of the map and the prediction. texts: over which heads are ablated, and fire.
+    places: these heads. text: of the map and the prediction. texts: over which heads are ablated,
+    and in which their strongest links are searched.
     steps: runs the parts; those that are already missing are not measured.
     scored, ablation: of all heads, if they are known; else those of these heads are measured.
 
@@ -158,18 +160,18 @@ def head_cards(
 
 
 def require_fit(model: Model, texts: Texts, request: CardRequest) -> Kind:
-    """Return the kind of attention; UsageError if it or the texts do not fit the model."""
+    """Return the kind of attention; raise UsageError if it or the texts do not fit the model."""
     encode_texts(model, texts, request.truncate, _least(model))
     return attention_kind(model, Choice(kind=request.kind, target=request.target))
 
 
 def _least(model: Model) -> int:
-    """Return the fewest tokens of a text."""
+    """Return the fewest tokens that a text must have."""
     return 1 if "decoder" in model.kinds or isinstance(model, OwnAttention) else 2
 
 
 class _Cards:
-    """Measures the parts; each method asks the question of another command."""
+    """Measure the parts of cards; each method runs what another command runs."""
 
     def __init__(
         self, model: Model, places: Sequence[Place], texts: Texts, request: CardRequest
@@ -185,7 +187,10 @@ class _Cards:
         return [(self.kind, *place) for place in self._places]
 
     def _asked(self, question: type[T], /, **more: Any) -> T:
-        """Return the request of another question about these heads, with the card's options."""
+        """Return the request of another command for these heads, with the card's options.
+
+        question: the class of that request. more: further options of it.
+        """
         shared = vars(self._request) | {"target": None, "head": self._names}
         del shared["top"]
         made: T = question.of(shared | more)  # type: ignore[attr-defined]
@@ -200,7 +205,7 @@ class _Cards:
         return patterns(self._model, None, asked, examples=False, advance=watch)
 
     def firings(self, watch: Watch) -> Mapping[Place, tuple[Firing, ...]]:
-        """Return for each head its strongest link of each text, the strongest first."""
+        """Return for each (layer, head) its strongest link of each text, the strongest first."""
         model, kind = self._model, self.kind
         wanted: dict[int, set[int]] = {}
         for layer, head in self._places:
@@ -263,7 +268,11 @@ class _Cards:
     def readers(
         self, paths: AllPaths | None, place: Place, missing: dict[str, str]
     ) -> PathReport | None:
-        """Return what later heads read from a head, or None, with the reason in ``missing``."""
+        """Return what later heads read from a head, or None, with the reason in ``missing``.
+
+        paths: what was measured of all heads, or None. place: the (layer, head). missing: the
+        reasons by the name of the part, to which one may be added.
+        """
         if paths is None:
             return None
         if place[0] == self._model.info.layers - 1:
@@ -289,7 +298,10 @@ def _is_word(text: str) -> bool:
 def _hurts(
     ablation: AblationReport | None, place: Place, most: int
 ) -> tuple[tuple[Hurt, ...], int]:
-    """Return the tokens whose loss rises most without a head, and how many are predicted."""
+    """Return the ``most`` tokens whose loss rises most without a head.
+
+    Also returns how many tokens are predicted in all. place: the (layer, head).
+    """
     found = list(_changes(ablation, place))
     found.sort(key=lambda each: -each.change)
     return tuple(each for each in found[:most] if each.change > 0), len(found)

@@ -26,6 +26,7 @@ class Firing(NamedTuple):
     """The strongest link of a head over one text, the sink and a token's own place left out.
 
     text: the index of the text. queries, keys: its tokens. query, key: the places of the link.
+    weight: the attention weight from query to key.
     """
 
     text: int
@@ -37,9 +38,10 @@ class Firing(NamedTuple):
 
 
 class Hurt(NamedTuple):
-    """A token whose loss rises most without the head, by ``change`` nats.
+    """A token whose loss rises much if the head is ablated.
 
-    text: the index of the text. tokens: those that are predicted. place: of the token.
+    text: the index of the text. tokens: those that are predicted. place: the index of the token.
+    change: the rise of its loss in nats.
     """
 
     text: int
@@ -49,14 +51,20 @@ class Hurt(NamedTuple):
 
 
 class ReadFrom(NamedTuple):
-    """An earlier head, and its part in what the head of the card reads."""
+    """An earlier head, and its part in what the head of the card reads.
+
+    sender: the (layer, head) of the earlier one. read: its share in the queries, keys or values.
+    """
 
     sender: Place
     read: Listener
 
 
 class Writes(NamedTuple):
-    """What a head writes over texts of one token, and the words of the tokens in it."""
+    """What a head writes over texts of one token.
+
+    found: the numbers. words: the texts of the token ids in it.
+    """
 
     found: OneTokenWrites
     words: Mapping[int, str]
@@ -64,7 +72,7 @@ class Writes(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class HeadCard(Report, Provenance):
-    """Everything that is known of one head.
+    """Hold everything that is known of one head.
 
     head: (layer, head). kind: the attention that it is a head of.
     map: its weights over the text. scored: its label and scores on the probes.
@@ -122,13 +130,13 @@ class HeadCard(Report, Provenance):
 
     @property
     def pattern(self) -> PatternScores | None:
-        """Return the scores of the head on the probes, or None."""
+        """Return the head's label and scores on the probes, or None."""
         heads = self.scored.heads if self.scored is not None else ()
         return next((one for one in heads if (one.layer, one.head) == self.head), None)
 
     @property
     def effect(self) -> Effect | None:
-        """Return what it costs to ablate the head, or None."""
+        """Return how the loss changes if the head is ablated, or None."""
         effects: Sequence[Effect] = self.ablation.effects if self.ablation is not None else ()
         return next((one for one in effects if one.head == self.head), None)
 

@@ -33,7 +33,7 @@ Line = tuple[str, list[str]]
 
 
 def finding(card: HeadCard) -> str:
-    """Return what the head is and what it costs to ablate it, in at most two lines."""
+    """Return what the head is and how much loss its ablation costs, in at most two lines."""
     lead = "" if card.complete else "Incomplete. "
     if card.model.weights == "random":
         return f"{lead}Random weights: {card.name} has learnt nothing; its numbers are arbitrary."
@@ -46,7 +46,10 @@ def finding(card: HeadCard) -> str:
 
 
 def _label_sentences(card: HeadCard) -> list[str]:
-    """Return what the head is, in a long and in a short sentence."""
+    """Return two sentences on what the head is, a long one and a short one.
+
+    There is only one if the head has no label.
+    """
     pattern, name = card.pattern, card.name
     if pattern is None:
         return [f"{name}."]
@@ -62,7 +65,7 @@ def _label_sentences(card: HeadCard) -> list[str]:
 
 
 def _lost(card: HeadCard, most: bool) -> str:
-    """Return what happens without the head; most: also where it hurts most."""
+    """Return what happens without the head. most: add the token whose loss rises most."""
     report, effect = card.ablation, card.effect
     if report is None or effect is None:
         return ""
@@ -77,7 +80,7 @@ def _lost(card: HeadCard, most: bool) -> str:
 
 
 def _matters(card: HeadCard) -> bool:
-    """Return whether the loss clearly changes, given how many heads were tried."""
+    """Return whether the loss changes significantly, corrected for how many heads were ablated."""
     report, effect = card.ablation, card.effect
     if report is None or effect is None:
         return False
@@ -86,7 +89,7 @@ def _matters(card: HeadCard) -> bool:
 
 
 def word_at(tokens: Tokens, place: int) -> str:
-    """Return the word that a token is part of."""
+    """Return the word that a token is part of. place: the index of the token."""
     words = (word for word in word_ranges(tokens) if place in word)
     word = next(words, range(place, place + 1))
     return cut(word_label(tokens.texts[word.start : word.stop]), _LONGEST)
@@ -104,7 +107,7 @@ _PARTS = {"without": "loss", "reads": "paths", "read by": "readers"}
 
 
 def part_lines(card: HeadCard) -> list[Line]:
-    """Return a line for each part of the card that has something to say, or says why it has not."""
+    """Return a line (name, words) for each part of the card, or for why the part is missing."""
     lines = {
         "label": _label(card),
         "without": _without(card),
@@ -169,7 +172,7 @@ def _fires(card: HeadCard) -> list[str]:
 
 
 def link_words(one: Firing) -> str:
-    """Return a link, such as ``Tom → saw``; within a word, of its tokens."""
+    """Return the words of a link, such as ``Tom → saw``; within one word, its two tokens."""
     ends = (one.queries, one.query), (one.keys, one.key)
     query, key = (word_at(*end) for end in ends)
     if query == key:
@@ -276,7 +279,7 @@ def _cost(card: HeadCard) -> list[str]:
 
 
 def around(one: Hurt, longest: int = 60) -> str:
-    """Return a token with its neighbours, in one line."""
+    """Return a token with its neighbours, in one line of at most ``longest`` columns."""
     tokens, at = one.tokens, one.place
     first, last = max(at - _AROUND[0], 0), min(at + _AROUND[1], len(tokens))
     near = tokens.taken(range(first, last))
@@ -285,7 +288,7 @@ def around(one: Hurt, longest: int = 60) -> str:
 
 
 def measured(card: HeadCard) -> str:
-    """Return on what the parts of a card were measured, in a sentence."""
+    """Return a sentence: on what the parts of a card were measured."""
     said = ["map and prediction on this text"]
     if card.ablation is not None:
         texts = card.ablation.texts

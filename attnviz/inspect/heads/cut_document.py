@@ -77,7 +77,10 @@ def cut_document(found: CutReport, *, explain: bool = False, hints: bool = False
 
 
 def _first(found: CutReport, columns: int) -> Sequence[doc.Group]:
-    """Return the first screen: predictions, single heads and text; in two columns if it is wide."""
+    """Return the first screen: predictions, single heads and text; in two columns if it is wide.
+
+    columns: the width of the screen.
+    """
     wide = columns >= 2 * _HALF + _GAP
     half = (columns - _GAP) // 2 if wide else columns
     fit = max((half + _GAP) // (_TABLE + _GAP), 1)
@@ -109,7 +112,10 @@ def _where(found: CutReport) -> str:
 
 
 def _finding(found: CutReport) -> str:
-    """Return a sentence on the likeliest token before and after the cut, the KL and the loss."""
+    """Return a sentence on the likeliest token before and after the cut, the KL and the loss.
+
+    The token is that of the first compared position.
+    """
     asked = found.predictions[0]
     old, new = asked.before[0], asked.after[0]
     before = probability(old.probability)
@@ -155,7 +161,10 @@ def _change(value: float) -> str:
 
 
 def _predicted(found: CutReport, asked: CutPrediction) -> doc.Table:
-    """Return a table of the likeliest tokens before the cut and after it."""
+    """Return a table of the likeliest tokens before the cut and after it.
+
+    asked: the predictions at one position.
+    """
     rows = [
         doc.Row(
             [
@@ -179,7 +188,10 @@ def _predicted(found: CutReport, asked: CutPrediction) -> doc.Table:
 
 
 def _alone(found: CutReport, least: int = 0) -> doc.Table:
-    """Return a table of the heads or layers in which the edge was cut alone, by KL."""
+    """Return a table of the heads or layers in which the edge was cut alone, by KL.
+
+    least: how many rows a short screen must show; 0 for all.
+    """
     unit = "layer" if found.by_layer else "head"
     measured = not found.masked
     columns = [
@@ -207,7 +219,10 @@ def _alone(found: CutReport, least: int = 0) -> doc.Table:
 
 
 def _text(found: CutReport, lines: int = 0) -> doc.Maps:
-    """Return the text, each token coloured by the change of its loss."""
+    """Return the text, each token coloured by how much the cut changes its loss.
+
+    lines: the most lines that the text may take; 0 for any number.
+    """
     deltas, tokens = found.loss_deltas, found.predicted
     limit = float(np.nanmax(np.abs(deltas), initial=0.0)) or 1.0
     asking = Tokens.bare((0,))

@@ -96,8 +96,9 @@ def _varied(report: HeadsRecord) -> dict[str, Any]:
 
 
 def head_entries(found: HeadsReport) -> Iterator[tuple[dict[str, Any], HeadsRecord, HeadScores]]:
-    """Yield each head of the first run, once for each run that kept it, without its weights.
+    """Yield each head of the first run, once for each run that kept it.
 
+    Each item is the JSON object of the head without its weights, the run, and the head's scores.
     If runs are compared, ``variant`` is the index in ``variants``, ``moved`` the share of
     attention on other keys than in variant 0.
     """
@@ -130,7 +131,10 @@ def _head_entry(report: HeadsRecord, scores: HeadScores) -> dict[str, Any]:
 
 
 def asked_facts(found: HeadsReport, view: HeadsView) -> dict[str, Any]:
-    """Return the facts on a requested word or pair; with several runs, a list of them by run."""
+    """Return the facts on a requested word or pair; with several runs, a list of them by run.
+
+    view: the request; the result is empty if it asks for no word and no pair.
+    """
     asked: dict[str, list[Any]] = {}
     runs = zip(found.reports, view.words, strict=False)
     if view.words:
@@ -142,7 +146,10 @@ def asked_facts(found: HeadsReport, view: HeadsView) -> dict[str, Any]:
 
 
 def link_facts(found: HeadsReport) -> dict[str, Any]:
-    """Return the links between words behind the finding; empty if several runs are compared."""
+    """Return the links between words with their chance; empty if several runs are compared.
+
+    ``links`` is None if the text has too many pairs of words to test.
+    """
     if len(found.reports) > 1:
         return {}
     agreed = found.agreed_links
@@ -162,7 +169,10 @@ def link_facts(found: HeadsReport) -> dict[str, Any]:
 
 
 def _word_facts(report: HeadsRecord, word: WordPlaces, sink: bool) -> dict[str, Any]:
-    """Return each head's strongest link from the word and to it, largest weight first."""
+    """Return each head's strongest link from the word and to it, largest weight first.
+
+    word: its places among the queries and the keys. sink: also list links with the sink.
+    """
     spans = {
         name: None if place is None else list(place.span)
         for name, place in zip(("queries", "keys"), word, strict=True)
@@ -194,6 +204,8 @@ def _pair_facts(pair: PairLinks) -> dict[str, Any]:
 
 def heads_rows(found: HeadsReport, view: HeadsView | None = None) -> Iterator[tuple[object, ...]]:
     """Yield the header, then a row for each head, query and key, and for each run if several.
+
+    view: what is requested; None for all cells.
 
     Cells that a causal query cannot see are left out, and so is the sink if it is not shown. For a
     requested word, only its rows and columns are listed; for two, a row for each head and
@@ -236,7 +248,10 @@ def _regions(report: HeadsRecord) -> tuple[Sequence[str], Sequence[str]] | None:
 
 
 def _cells(report: HeadsRecord, word: WordPlaces | None) -> NDArray[np.bool_]:
-    """Return which cells (query, key) are listed: all, or the rows and columns of a word."""
+    """Return which cells (query, key) are listed: all, or the rows and columns of a word.
+
+    word: its places among the queries and the keys; None for all cells.
+    """
     chosen = np.full((len(report.record.queries), len(report.record.keys)), word is None)
     for axis, place in enumerate(word or ()):
         if place is not None:
@@ -265,6 +280,9 @@ def write_heads_csv(
 
 
 def _numbered(texts: tuple[str, ...]) -> list[str]:
-    """Return each token as two CSV fields, index and text, with control characters escaped."""
+    """Return each token as two CSV fields, index and text, with control characters escaped.
+
+    texts: the tokens. Such as ``3,"the"``.
+    """
     quoted = [csv_text(text).replace('"', '""') for text in texts]
     return [f'{index},"{text}"' for index, text in enumerate(quoted)]

@@ -47,7 +47,8 @@ _CAPTION = 14  # the letters below a small map in a picture
 def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
     """Return the document of one run, or of several with each head's maps next to each other.
 
-    Tables, words and the small maps of all heads stand below each other, a group for each run.
+    view: what is shown. With several runs, tables, words and the small maps of all heads stand
+    below each other, a group for each run.
     """
     records = [report.record for report in found.reports]
     shared, names = variant_names(records)
@@ -81,7 +82,10 @@ def heads_document(found: HeadsReport, view: HeadsView) -> doc.Document:
 
 
 def _hints(found: HeadsReport, view: HeadsView) -> doc.Words:
-    """Return the options to try next."""
+    """Return the options to try next.
+
+    view: what is shown now.
+    """
     report = found.first
     place = distinctive(found)[0]
     if view.pairs:
@@ -98,7 +102,11 @@ def _hints(found: HeadsReport, view: HeadsView) -> doc.Words:
 
 
 def _provenance(found: HeadsReport, shared: list[str], names: list[list[str]]) -> list[doc.Part]:
-    """Return the model, the weights and the text: what a reader needs to repeat the run."""
+    """Return the model, the weights and the text: what a reader needs to repeat the run.
+
+    shared: words that hold for all runs. names: for each run the words in which it differs. Both
+    are those of ``variant_names``.
+    """
     info = found.first.record.model
     sizes = [size_words(report.record) for report in found.reports]
     alike = len(set(sizes)) == 1
@@ -140,13 +148,19 @@ def _left_out(report: HeadsRecord) -> list[str]:
 
 
 def _headed(name: Sequence[str], parts: Sequence[doc.Part | doc.Group]) -> doc.Group:
-    """Return the parts of one run, under the words in which it differs from the others."""
+    """Return the parts of one run, under the words in which it differs from the others.
+
+    name: these words; empty for a single run.
+    """
     head = [doc.Facts([(word, True) for word in name])] if name else []
     return doc.Group([*head, *parts], spaced=True)
 
 
 def _listed(found: HeadsReport, view: HeadsView, index: int) -> list[doc.Part]:
-    """Return tables on the requested word or pair, or of each head's strongest pairs."""
+    """Return tables on the requested word or pair, or of each head's strongest pairs.
+
+    view: the request. index: of the run in ``found.reports``.
+    """
     report = found.reports[index]
     if view.pairs:
         return [pair_table(report.name, view.pairs[index])]
@@ -192,7 +206,10 @@ def _full(maps: Sequence[doc.Map], report: HeadsRecord, view: HeadsView) -> doc.
 
 
 def _map(report: HeadsRecord, scores: HeadScores) -> doc.Map:
-    """Return the map of one head, with its name and scores as the title."""
+    """Return the map of one head, with its name and scores as the title.
+
+    scores: of that head.
+    """
     record, (label, *rest) = report.record, score_words(report, scores)
     title = [*name_words(report, scores), (label, True), *((word, False) for word in rest)]
     return doc.Map(
@@ -230,7 +247,10 @@ def _overview(report: HeadsRecord) -> Iterator[doc.Group]:
 
 
 def _compared(found: HeadsReport, names: list[list[str]], view: HeadsView) -> Iterator[doc.Group]:
-    """Yield each head's maps side by side, after an overview if there are many heads."""
+    """Yield each head's maps side by side, after an overview if there are many heads.
+
+    names: for each run the words in which it differs. view: what is shown.
+    """
     if not _whole(found):
         for report, name in zip(found.reports, names, strict=True):
             yield _headed(name, [*_overview(report)])
@@ -253,7 +273,11 @@ def _whole(found: HeadsReport) -> bool:
 def _side_by_side(
     found: HeadsReport, place: tuple[int, int], names: list[list[str]], view: HeadsView
 ) -> doc.Group:
-    """Return one head's maps in all runs, each with the share of attention it moved."""
+    """Return one head's maps in all runs, each with the share of attention it moved.
+
+    place: the (layer, head). names: for each run the words in which it differs. view: what is
+    shown.
+    """
     maps = []
     for index in found.kept_by(*place):
         report, moved = found.reports[index], found.moved[index]
@@ -276,7 +300,10 @@ def _side_by_side(
 
 
 def _scores(found: HeadsReport, names: list[list[str]]) -> doc.Table:
-    """Return a table of all scores of each kept head in each run; a dash means not measured."""
+    """Return a table of all scores of each kept head in each run; a dash means not measured.
+
+    names: for each run the words in which it differs.
+    """
     grouped, several = found.first.record.model.group(0) is not None, len(names) > 1
     measures = list(found.first.heads[0].scores)
     columns = [

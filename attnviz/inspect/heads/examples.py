@@ -49,7 +49,10 @@ _HEADED = 6
 
 
 def examples(found: HeadsReport, view: HeadsView, room: int, lines: int) -> list[doc.Part]:
-    """Return maps of the most distinctive heads that fit; for a long text the coloured text."""
+    """Return maps of the most distinctive heads that fit; for a long text the coloured text.
+
+    view: what is shown. room, lines: the columns and lines of the screen that are free.
+    """
     report, record = found.first, found.first.record
     queries, keys = len(record.queries), len(record.keys)
     places = distinctive(found)
@@ -73,9 +76,10 @@ def examples(found: HeadsReport, view: HeadsView, room: int, lines: int) -> list
 
 
 def distinctive(found: HeadsReport) -> list[tuple[int, int]]:
-    """Return the heads: those of the finding, labelled ones, then strongest links.
+    """Return the (layer, head) of all heads, the most distinctive first.
 
-    Chosen or sorted heads keep their order.
+    First come the heads that ``finding`` names, then the best one of each label, then those with
+    links above their usual weight, then all others. Chosen or sorted heads keep their order.
     """
     report = found.first
     order = [(entry.layer, entry.head) for entry in report.heads]
@@ -110,7 +114,11 @@ def labelled_maps(
 def text_maps(
     report: HeadsRecord, view: HeadsView, room: int, lines: int, chosen: Word | None = None
 ) -> list[doc.Part]:
-    """Return the text coloured by attention from one word: mean of heads, and clearest head."""
+    """Return the text coloured by attention from one word: mean of heads, and clearest head.
+
+    view: what is shown. room, lines: the free columns and lines. chosen: the word; None for the
+    last one.
+    """
     if lines < LEAST_TEXT:
         return []
     queries, regions = report.record.queries, report.regions
@@ -149,7 +157,10 @@ def text_maps(
 
 
 def _text(report: HeadsRecord, name: str, values: NDArray[np.floating]) -> doc.Map:
-    """Return a map with one row of weights over the text."""
+    """Return a map with one row of weights over the text, under a name.
+
+    values: (key,) the weights.
+    """
     full = float(np.nanmax(values, initial=0.0)) or 1.0
     one = Tokens((0,), (name,), (False,))
     words = [(name, True), (f"full colour {share(full)}", False)]
@@ -169,7 +180,10 @@ def _last_word(report: HeadsRecord) -> Word:
 def examples_with_arcs(
     found: HeadsReport, view: HeadsView, room: int, lines: int
 ) -> list[doc.Part]:
-    """Return examples, and arcs of the first head below them if that leaves room for a map."""
+    """Return examples, and arcs of the first head below them if that leaves room for a map.
+
+    view: what is shown. room, lines: the columns and lines of the screen that are free.
+    """
     arcs = first_arcs(found, view, room)
     rest = lines - 1 - arcs_lines(arcs[0]) if arcs else 0
     fewer = examples(found, view, room, rest) if rest > 0 else []
@@ -179,13 +193,16 @@ def examples_with_arcs(
 
 
 def drawn_alike(some: Sequence[doc.Part], others: Sequence[doc.Part]) -> bool:
-    """Return whether both show maps, or both coloured texts."""
+    """Return whether both lists of parts show maps, or both show coloured texts."""
     texts = {part.texts for part in (*some, *others) if isinstance(part, doc.Maps)}
     return len(texts) == 1
 
 
 def first_arcs(found: HeadsReport, view: HeadsView, room: int = _ARCS_ROOM) -> list[doc.Arcs]:
-    """Return the arcs of the first distinctive head if the text fits into one line."""
+    """Return the arcs of the most distinctive head if the text fits into one line; else none.
+
+    view: what is shown. room: the columns of that line.
+    """
     if text_columns(found.first.record.keys) > room:
         return []
     arcs = head_arcs(found, *distinctive(found)[0], view.sink)

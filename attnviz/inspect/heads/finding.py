@@ -42,10 +42,10 @@ _SOURCES = {"card": "model card", "patterns": "attnviz patterns, {date}", "text"
 
 
 class HeadWords(NamedTuple):
-    """The words for a head on a first screen: its label, or a description.
+    """Hold the words for a head on a first screen: its label, or a description.
 
-    said, short: in full, and short for a table cell. score: see ``HeadLabel``. finding: whether it
-    is a label with evidence, not only a description of this text.
+    said, short: the words in full, and short for a table cell. score: see ``HeadLabel``. finding:
+    whether it is a label with evidence, not only a description of this text.
     """
 
     said: str
@@ -61,7 +61,10 @@ def described(entry: HeadScores) -> HeadWords:
 
 
 class LabelCount(NamedTuple):
-    """How many heads have the same words, and the one of them with the highest score."""
+    """Hold how many heads have the same words, and the one of them with the highest score.
+
+    what: the words. heads: how many. place: the (layer, head) with the highest score.
+    """
 
     what: HeadWords
     heads: int
@@ -74,7 +77,10 @@ def scored(name: str, score: float) -> str:
 
 
 def best_of(report: HeadsRecord, count: LabelCount) -> str:
-    """Return the head with the highest score, and that score; empty if the score is NaN."""
+    """Return the name of the head with the highest score, and that score; empty if it is NaN.
+
+    count: the heads that have the same words.
+    """
     score = count.what.score
     return "" if math.isnan(score) else scored(report.name(*count.place), score)
 
@@ -96,6 +102,7 @@ def heading(found: HeadsReport, changed: Sequence[str], names: Sequence[str]) ->
     """Return the name of the model, its attention and the length of the text, in one line.
 
     changed: what differs from the model itself; even a narrow line must keep it.
+    names: the words for the runs that are compared.
     """
     info = found.first.record.model
     words: list[tuple[str, bool]] = [(info.name, True), *((word, False) for word in changed)]
@@ -105,7 +112,10 @@ def heading(found: HeadsReport, changed: Sequence[str], names: Sequence[str]) ->
 
 
 def finding(found: HeadsReport, view: HeadsView) -> str:
-    """Return the answer in one sentence or two, at most two lines of 80 columns."""
+    """Return the most important result in one sentence or two, at most two lines of 80 columns.
+
+    view: what is shown; a requested word or pair is what the sentences are about.
+    """
     report = found.first
     if view.pairs:
         return _of_pair(report, view.pairs[0])
@@ -125,7 +135,7 @@ def finding(found: HeadsReport, view: HeadsView) -> str:
 
 
 def overview_words(report: HeadsRecord) -> list[str]:
-    """Return how many heads rest on the sink, and where the labels come from."""
+    """Return how many heads attend mostly to the sink, and where the labels come from."""
     total = len(report.heads)
     resting = sum(report.rests(entry.layer, entry.head) for entry in report.heads)
     words = [f"{resting} of {total}: sink on {sink_name(report)}"] if resting else []
@@ -185,9 +195,10 @@ def _of_text(found: HeadsReport) -> str:
 
 
 def said_links(found: HeadsReport) -> list[WordLink]:
-    """Return the links of the finding: at most two beyond chance, or the one that comes nearest.
+    """Return the links that the text of ``finding`` names.
 
-    Empty if the finding is about something else: chosen heads, several runs, random weights.
+    They are at most two that beat chance, or the one that comes nearest. The list is empty if
+    ``finding`` is about something else: chosen heads, several runs, random weights.
     """
     report = found.first
     about_text = len(found.reports) == 1 and not report.selected and report.sorted_by is None
@@ -203,7 +214,10 @@ def said_links(found: HeadsReport) -> list[WordLink]:
 
 
 def _nearest(report: HeadsRecord, links: WordLinks) -> str:
-    """Return that no link beats chance, and the one that comes nearest."""
+    """Return a sentence: no link beats chance, and which one comes nearest.
+
+    links: all that were tested, the nearest first.
+    """
     link = links.links[0]
     pair = " → ".join(_quoted_ends(report, link))
     best = _best(report, link)
@@ -232,7 +246,10 @@ def _quoted_ends(report: HeadsRecord, link: WordLink) -> list[str]:
 
 
 def _quoted(tokens: Tokens, word: range) -> str:
-    """Return a word in quotes, with the place of its first token if the text has it twice."""
+    """Return a word in quotes, with the place of its first token if the text has it twice.
+
+    word: the places of its tokens.
+    """
     text = word_text(tokens, word)
     again = any(word_text(tokens, other) == text for other in word_ranges(tokens) if other != word)
     label = word_label([text])
@@ -249,7 +266,7 @@ def _best(report: HeadsRecord, link: WordLink) -> str:
 
 
 def _chance(chance: float) -> str:
-    """Return in how many texts chance brings a link that is as far above usual."""
+    """Return words for a probability: in how many texts chance alone brings such a link."""
     for texts in (10_000, 1_000, 100):
         if chance < 1 / texts:
             return f"under 1 of {texts:,} texts"
@@ -305,7 +322,10 @@ def _of_heads(found: HeadsReport, view: HeadsView) -> str:
 
 
 def _furthest(found: HeadsReport, view: HeadsView) -> str:
-    """Return the first head's link that is furthest above its habit, as the end of a sentence."""
+    """Return words on the first head's link that exceeds its usual weight most, to end a sentence.
+
+    view: what is shown.
+    """
     report = found.first
     first = report.heads[0]
     weights = report.weights(first.layer, first.head)

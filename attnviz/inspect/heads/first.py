@@ -63,7 +63,10 @@ Groups = list[doc.Group]
 
 
 def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return the groups below the finding, fitted to this many columns and lines."""
+    """Return the groups below the finding, fitted to this many columns and lines.
+
+    view: what is shown. columns, lines: the room on the screen.
+    """
     report = found.first
     if view.pairs:
         pair = view.pairs[0]
@@ -85,7 +88,7 @@ def first_groups(found: HeadsReport, view: HeadsView, columns: int, lines: int) 
 
 
 def _tall(group: doc.Group) -> int:
-    """Return the lines of tables side by side, with the empty line below them."""
+    """Return how many lines a group of tables side by side takes, with the empty line below it."""
     return max(len(part.rows) for part in group.parts if isinstance(part, doc.Table)) + 3
 
 
@@ -94,6 +97,7 @@ def _halves(
 ) -> doc.Group:
     """Return the parts in two columns of one width, or below each other if that is too narrow.
 
+    columns: the width of the screen. left, right: the parts of each column.
     wanted: the width of the left, which may exceed half if a single map at the right needs less.
     """
     if columns < _LEAST_BESIDE:
@@ -165,7 +169,8 @@ def _overview(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> 
 def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Groups:
     """Return all heads, maps of some with arcs of the first, and lists next to each other.
 
-    Maps stand below if the grid is too wide. Empty if all that does not fit.
+    view: what is shown. columns, lines: the room. Maps stand below if the grid of heads is too
+    wide. Empty if all that does not fit.
     """
     report = found.first
     heads = {entry.head for entry in report.heads}
@@ -200,7 +205,8 @@ def _wide(found: HeadsReport, view: HeadsView, columns: int, lines: int) -> Grou
 def _thumbnails(report: HeadsRecord, room: int, lines: int, brief: bool = False) -> doc.Maps | None:
     """Return a small map of each head, a row for each layer; None if they do not fit.
 
-    brief: whether the title only says where labels come from.
+    room, lines: the free columns and lines. brief: whether the title only says where labels come
+    from.
     """
     record = report.record
     queries, keys = len(record.queries), len(record.keys)
@@ -236,7 +242,10 @@ def label_grid(report: HeadsRecord) -> doc.HeadGrid:
 
 
 def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
-    """Return the grid of labels with what it shows: sinks, where labels come from, the colours."""
+    """Return the grid of labels with what it shows: sinks, where labels come from, the colours.
+
+    room, lines: the free columns and lines.
+    """
     title = _overview_title(report, shaded=True)
     grid = label_grid(report)._replace(title=title)
     shorts = {entry.label.short for entry in report.heads}
@@ -250,14 +259,14 @@ def _grid(report: HeadsRecord, room: int, lines: int) -> doc.HeadGrid:
 
 
 def _overview_title(report: HeadsRecord, shaded: bool) -> doc.Words:
-    """Return the title of all heads. shaded: whether labels stand on a ground."""
+    """Return the title over all heads. shaded: whether labels have a coloured background."""
     source, *words = overview_words(report)
     shade = ["shade: score"] * (shaded and any(each.label.is_finding for each in report.heads))
     return [("labels", True), *((word, False) for word in (source, *shade, *words))]
 
 
 def _lines(words: doc.Words, room: int) -> int:
-    """Return about how many lines the words of a title take."""
+    """Return about how many lines the words of a title take in ``room`` columns."""
     return -(-width(" · ".join(text for text, _ in words)) // room)
 
 
@@ -274,7 +283,10 @@ def _cell(report: HeadsRecord, entry: HeadScores) -> doc.Cell:
 
 
 def _lists(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
-    """Return a table of heads by label, and the links, in at most ``lines`` lines."""
+    """Return a table of heads by label, and the links, in at most ``lines`` lines.
+
+    view: what is shown.
+    """
     report = found.first
     rows = [
         doc.Row(
@@ -302,7 +314,10 @@ def _repeats(report: HeadsRecord) -> bool:
 
 
 def _links(found: HeadsReport, view: HeadsView, lines: int) -> list[doc.Part]:
-    """Return the links between words in at most ``lines`` lines, those that beat chance first."""
+    """Return the links between words in at most ``lines`` lines, those that beat chance first.
+
+    view: what is shown.
+    """
     report = found.first
     note = "" if _repeats(report) else "induction: not testable (no repeats)"
     count = min(max(lines - 2 - bool(note), 2), _MOST_LINKS)
@@ -336,7 +351,10 @@ def _ranking(report: HeadsRecord, measure: str, most: int) -> doc.Table:
 
 
 def _word(report: HeadsRecord, view: HeadsView, columns: int, lines: int) -> Groups:
-    """Return tables of the strongest links from and to the word, then the text it attends to."""
+    """Return tables of the strongest links from and to the word, then the text it attends to.
+
+    view: what is requested, a word. columns, lines: the room on the screen.
+    """
     word = view.words[0]
     tables = [
         links_table(report, links[:_LISTED], f"attention {way}", view.sink, least=3)
@@ -351,7 +369,10 @@ def _word(report: HeadsRecord, view: HeadsView, columns: int, lines: int) -> Gro
 
 
 def _runs(found: HeadsReport, view: HeadsView, lines: int) -> Groups:
-    """Return the maps of the heads that differ most between the runs, side by side."""
+    """Return the maps of the heads that differ most between the runs, side by side.
+
+    view: what is shown. lines: the free lines.
+    """
     moved = [each for each in found.moved if each is not None]
 
     def distance(place: tuple[int, int]) -> float:
@@ -373,7 +394,10 @@ def _runs(found: HeadsReport, view: HeadsView, lines: int) -> Groups:
 
 
 def _run_words(found: HeadsReport, index: int, place: tuple[int, int]) -> doc.Words:
-    """Return how a run differs from the others, and how much attention the head moved."""
+    """Return how a run differs from the others, and how much attention the head moved.
+
+    index: of the run in ``found.reports``. place: the (layer, head).
+    """
     names = variant_names([report.record for report in found.reports])[1]
     moved = found.moved[index]
     words = [*names[index], *([] if moved is None else [f"moved {share(moved[place])}"])]

@@ -77,7 +77,10 @@ class HeadMaps(Report):
         )
 
     def __getitem__(self, head: HeadChoice) -> NDArray[np.floating]:
-        """Return the weights (query, key) of the one head chosen, or raise UsageError."""
+        """Return the weights (query, key) of the one head chosen, or raise UsageError.
+
+        head: such as ``"L1H2"``, ``"1.2"`` or ``(1, 2)``.
+        """
         return self.report.weights(*one_head(self.report, head))
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
@@ -89,14 +92,20 @@ class HeadMaps(Report):
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> NDArray[np.floating]:
-        """Return all weights as one array (head, query, key), layer by layer."""
+        """Return all weights as one array (head, query, key), layer by layer.
+
+        dtype, copy: as NumPy's protocol has them; copy=False raises ValueError.
+        """
         if copy is False:
             raise ValueError("the weights of several layers are not one array without a copy")
         stacked = np.stack([weights for _, _, weights in self.report.record])
         return stacked if dtype is None else stacked.astype(dtype)
 
     def scores(self, head: HeadChoice) -> HeadScores:
-        """Return the label and scores of the one head chosen, or raise UsageError."""
+        """Return the label and scores of the one head chosen, or raise UsageError.
+
+        head: as in ``maps[head]``.
+        """
         return self.report.scores(*one_head(self.report, head))
 
     def heads(self, *head: HeadChoice, layer: str | int | None = None) -> HeadMaps:

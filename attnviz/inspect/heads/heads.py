@@ -26,13 +26,14 @@ Opening = Callable[[dict[str, Any]], Model]
 
 
 def reckoned_length(text: str, request: HeadsRequest) -> int:
-    """Return about how many tokens are run, by which a checkpoint's backend is chosen."""
+    """Return about how many tokens are run, by which the backend (NumPy or torch) is chosen."""
     return reckoned_tokens(text) * (1 if request.pair is None else 1 + DRAWS)
 
 
 def heads(opening: Opening, given: str, request: HeadsRequest) -> HeadsReport:
     """Return where each head attends over one text, in one run or in several side by side.
 
+    opening: a function that opens the model of a run, given the changes to it. given: the text.
     Raises UsageError if a choice, a word or the text does not fit the model, or if two runs are
     the same; UnsupportedError if the attention cannot be observed.
     """
@@ -74,7 +75,10 @@ def heads(opening: Opening, given: str, request: HeadsRequest) -> HeadsReport:
 def _captured(
     model: Model, text: str, choice: Choice, request: HeadsRequest
 ) -> tuple[AttentionRecord, bool, dict[str, Any]]:
-    """Return the record, whether heads were chosen, and further arguments for ``heads_report``."""
+    """Return the record, whether heads were chosen, and further arguments for ``heads_report``.
+
+    choice: the heads and the kind of attention of this run.
+    """
     if not (request.ablate or request.norm_weighted):
         return *capture_text(model, text, choice), {}
     info = model.info

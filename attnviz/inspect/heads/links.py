@@ -35,7 +35,10 @@ _A_HEAD = 2
 
 
 class Link(NamedTuple):
-    """The attention weight of a head from a query to a key, with their indices."""
+    """The attention weight of one head from a query to a key.
+
+    layer, head: of the head. query, key: the positions of the tokens.
+    """
 
     layer: int
     head: int
@@ -70,6 +73,8 @@ def strongest_links(
 ) -> list[Link]:
     """Return the ``count`` strongest links of all heads, strongest first.
 
+    sink: also list links with the sink.
+
     Each pair of tokens is listed once, with the head that links it most; at most ``each`` of a
     head. Links within a word are left out: they say how it was split.
     """
@@ -93,7 +98,10 @@ def strongest_links(
 
 
 def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, float]]:
-    """Return the ``count`` largest positive weights as (query, key, weight), largest first."""
+    """Return the ``count`` largest positive weights as (query, key, weight), largest first.
+
+    weights: (query, key).
+    """
     flat = np.nan_to_num(weights).ravel()
     order = np.argsort(-flat, kind="stable")[:count] if flat.size < 2**14 else _ends(flat, count)
     keys = weights.shape[1]
@@ -105,7 +113,10 @@ def _largest(weights: NDArray[np.floating], count: int) -> list[tuple[int, int, 
 
 
 def _ends(flat: NDArray[np.floating], count: int) -> NDArray[np.intp]:
-    """Return the indices of the ``count`` largest numbers, without sorting the others: too slow."""
+    """Return the indices of the ``count`` largest numbers of a vector, the largest first.
+
+    The others are not sorted, which would be too slow.
+    """
     places = np.argpartition(flat, -count)[-count:] if count < len(flat) else np.arange(len(flat))
     return np.asarray(places[np.argsort(-flat[places], kind="stable")])
 
@@ -129,18 +140,25 @@ def head_links(report: HeadsRecord, layer: int, head: int, count: int, sink: boo
 
 
 def attention_from(report: HeadsRecord, span: Sequence[int]) -> NDArray[np.floating]:
-    """Return the weights (head, key) from a word: the mean over its tokens (Clark et al. 2019)."""
+    """Return the weights (head, key) from a word: the mean over its tokens (Clark et al. 2019).
+
+    span: the places of its tokens among the queries.
+    """
     return np.stack([weights[list(span)].mean(0) for _, _, weights in report.record])
 
 
 def attention_to(report: HeadsRecord, span: range) -> NDArray[np.floating]:
-    """Return the weights (head, query) to a word: the sum over its tokens (Clark et al. 2019)."""
+    """Return the weights (head, query) to a word: the sum over its tokens (Clark et al. 2019).
+
+    span: the places of its tokens among the keys.
+    """
     return np.stack([weights[:, list(span)].sum(1) for _, _, weights in report.record])
 
 
 def word_links(report: HeadsRecord, word: WordPlaces, sink: bool = False) -> list[list[Link]]:
     """Return two lists of each head's strongest link, from the word and to it, strongest first.
 
+    word: its places among the queries and the keys. sink: also count links with the sink.
     The word stands in a link as its first token. A list is empty if the word is not on that axis.
     """
     record = report.record
@@ -167,9 +185,9 @@ def word_links(report: HeadsRecord, word: WordPlaces, sink: bool = False) -> lis
 
 
 def head_arcs(report: HeadsReport, layer: int, head: int, sink: bool = False) -> Arcs | None:
-    """Return arcs from each word to the one that a head attends to most; None of two texts.
+    """Return arcs from each word to the one that a head attends to most; None for cross attention.
 
-    sink: whether words attend to the sink too.
+    layer, head: of the head. sink: whether words attend to the sink too.
     """
     record = report.first.record
     if record.kind == "cross":
@@ -191,7 +209,10 @@ def head_arcs(report: HeadsReport, layer: int, head: int, sink: bool = False) ->
 
 
 def named_word(tokens: Tokens, word: Word) -> str:
-    """Return the word in quotes, its place, and the other places where it occurs."""
+    """Return the word in quotes, its place, and the other places where it occurs.
+
+    tokens: of the text.
+    """
     text = word_label([word_text(tokens, word.span)])
     first, last = word.span.start, word.span.stop - 1
     place = f"token {first}" if first == last else f"tokens {first}-{last}"
@@ -203,6 +224,7 @@ def named_word(tokens: Tokens, word: Word) -> str:
 def word_maps(report: HeadsRecord, word: WordPlaces, values: bool) -> Maps:
     """Return two maps with a row for each head: the word as a query, and the word as a key.
 
+    word: its places among the queries and the keys. values: write the weights into the cells.
     In cross attention a word may be on one axis only; the other map is left out.
     """
     record = report.record
@@ -229,7 +251,10 @@ def word_maps(report: HeadsRecord, word: WordPlaces, values: bool) -> Maps:
 
 
 def sink_words(report: HeadsRecord, sink: bool) -> str:
-    """Return words on the weights of a list of links: norm-weighted, with or without the sink."""
+    """Return words on the weights of a list of links: norm-weighted, with or without the sink.
+
+    sink: whether links with the sink are listed.
+    """
     words = ["norm-weighted"] * report.norm_weighted
     if sink_of(report.record)[1].any():
         kept = "sink included" if sink else "sink left out"
@@ -240,7 +265,11 @@ def sink_words(report: HeadsRecord, sink: bool) -> str:
 def links_table(
     report: HeadsRecord, links: Sequence[Link], title: str, sink: bool, least: int = 1
 ) -> Table:
-    """Return a table of links: query → key, weight, head. least: the rows of a short screen."""
+    """Return a table of links: query → key, weight, head.
+
+    title: over the table. sink: whether links with the sink are listed. least: how many rows a
+    short screen must show.
+    """
     queries, keys = link_names(report.record, LONGEST)
     rows = [
         Row(
@@ -298,6 +327,8 @@ def agreed_table(report: HeadsRecord, links: Sequence[WordLink], heads: int) -> 
 def links_of(found: HeadsReport, sink: bool, count: int) -> Table | None:
     """Return the links between words furthest beyond chance; None if there is none.
 
+    sink: list links with the sink, too. count: how many links.
+
     The strongest links with the sink, of a text too long to test, and of chosen heads without a
     link above their usual.
     """
@@ -314,6 +345,7 @@ def links_of(found: HeadsReport, sink: bool, count: int) -> Table | None:
 def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
     """Return a table of each head's strongest pairs, query → key and weight; see ``head_links``.
 
+    count: how many pairs for each head. sink: include the sink's keys.
     A token that occurs several times is shown with its place.
     """
     queries, keys = (
@@ -336,7 +368,7 @@ def pairs_table(report: HeadsRecord, count: int, sink: bool = False) -> Table:
 
 
 def link_names(record: AttentionRecord, longest: int) -> tuple[list[str], list[str]]:
-    """Return the word of each token on both axes, in at most ``longest`` columns.
+    """Return the word of each query and of each key, in at most ``longest`` columns.
 
     A word that repeats has the place of its first token.
     """

@@ -51,6 +51,7 @@ def heads_report(
 ) -> HeadsRecord:
     """Return the report of the record's heads, sorted by the measure ``sort`` if it is given.
 
+    smallest_first: sort the other way.
     selected: whether the heads were chosen. index_base: 0 or 1, of their names.
     text, target: the texts as given; the target that a model wrote is taken from the record.
     sink: False leaves the attention sink out of the kept weights; scores are always computed on
@@ -133,7 +134,10 @@ def _without_sink(record: AttentionRecord) -> AttentionRecord:
 def _sorted(
     heads: tuple[HeadScores, ...], measure: str, smallest_first: bool
 ) -> tuple[HeadScores, ...]:
-    """Return the heads sorted by a measure; heads without a value come last."""
+    """Return the heads sorted by a measure; heads without a value come last.
+
+    measure: its name in ``HeadScores.scores``. smallest_first: else the largest comes first.
+    """
     measured = [entry for entry in heads if entry.scores[measure] is not None]
     if not measured:
         raise UsageError(
@@ -225,7 +229,7 @@ class HeadsReport(Report):
 
     @property
     def first(self) -> HeadsRecord:
-        """Return the first report, which gives the shared facts and the order of heads."""
+        """Return the report of the first run: it gives the shared facts and the order of heads."""
         return self.reports[0]
 
     @property
@@ -245,9 +249,10 @@ class HeadsReport(Report):
 def total_variation(
     weights: NDArray[np.floating], other: NDArray[np.floating]
 ) -> NDArray[np.floating]:
-    """Return the mean over queries of ½ Σⱼ |A[i, j] − B[i, j]| for weights (..., query, key).
+    """Return the mean over queries of ½ Σⱼ |A[i, j] − B[i, j]|, one number for each head.
 
-    The total variation distance, in [0, 1]: the share of attention that moves to other keys.
+    weights, other: A and B, (..., query, key). It is the total variation distance, in [0, 1]: the
+    share of attention that moves to other keys.
     """
     moved: NDArray[np.floating] = np.abs(weights - other).sum(-1).mean(-1) / 2
     return moved

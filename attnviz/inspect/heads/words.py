@@ -41,7 +41,7 @@ def _score(record: AttentionRecord, score: Score) -> str:
 
 
 def variant_names(records: Sequence[AttentionRecord]) -> tuple[list[str], list[list[str]]]:
-    """Return the words that all records share, and for each the words in which it differs.
+    """Return the words that all records share, and for each record the words in which it differs.
 
     A single record shares all its words: kind, mask and score if they can be chosen, else only an
     unusual kind.
@@ -64,14 +64,20 @@ def variant_names(records: Sequence[AttentionRecord]) -> tuple[list[str], list[l
 
 
 def name_words(report: HeadsRecord, scores: HeadScores) -> Words:
-    """Return a head's name, and its key/value head if heads share one."""
+    """Return a head's name, and its key/value head if heads share one.
+
+    scores: of that head.
+    """
     group = report.record.model.group(scores.head)
     shared = [] if group is None else [(f"key/value head {group + report.index_base}", False)]
     return [(report.name(scores.layer, scores.head), True), *shared]
 
 
 def score_words(report: HeadsRecord, scores: HeadScores) -> list[str]:
-    """Return a head's label, its sink weight, its entropy, and the measure of the sort order."""
+    """Return a head's label, its sink weight, its entropy, and the measure of the sort order.
+
+    scores: of that head.
+    """
     words, measure = label_words(scores.label), report.sorted_by
     sink = report.sinks.get((scores.layer, scores.head))
     if sink is not None and scores.label.name not in SINKS and scores.label is not NO_LABEL:

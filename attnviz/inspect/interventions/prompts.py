@@ -18,7 +18,11 @@ _NEEDED, _ALLOWED = ("clean", "corrupt"), ("answer", "foil")
 
 
 class Prompts(NamedTuple):
-    """Two prompts as they were given, and the words that are expected after each."""
+    """Two prompts as they were given, and the expected words.
+
+    answer, foil: the right and the wrong next word; None for what the model predicts after
+    ``clean`` and after ``corrupt``.
+    """
 
     clean: str
     corrupt: str
@@ -77,8 +81,9 @@ class PromptPair(Options):
 def read_pairs(
     clean: str | None, corrupt: str | None, file: Path | PromptPairs | None
 ) -> PromptPairs:
-    """Return the pair of CLEAN and CORRUPT, those of ``--pairs``, or the built-in ones.
+    """Return the pairs: ``clean`` and ``corrupt`` alone, those in ``file``, or the built-in ones.
 
+    clean, corrupt: the prompts that were typed, None if not. file: the value of ``--pairs``.
     Raises UsageError if two sources are given or a prompt is missing, LoadError as ``read_rows``.
     """
     if file is not None:
@@ -103,7 +108,10 @@ def read_pairs(
 
 
 def given_pairs(rows: Iterable[Mapping[str, str]]) -> PromptPairs:
-    """Return the pairs that Python code gave; UsageError for anything else."""
+    """Return the pairs that Python code gave; raise UsageError for anything else.
+
+    rows: a mapping for each pair, with ``clean``, ``corrupt`` and, if wanted, ``answer``, ``foil``.
+    """
     made = []
     for row in rows:
         if not isinstance(row, Mapping) or not {*_NEEDED} <= {*row} <= {*_NEEDED, *_ALLOWED}:

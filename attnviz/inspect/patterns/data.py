@@ -20,7 +20,10 @@ SCHEMA = "attnviz.patterns/1"
 
 
 def score_entry(entry: PatternScores, regions: RegionShares | None = None) -> dict[str, Any]:
-    """Return the facts on one head; a value that was not measured is ``null``."""
+    """Return the JSON object of one head; a value that was not measured is ``null``.
+
+    entry: its scores. regions: how much heads attend between regions; None if the text has none.
+    """
     found: dict[str, Any] = {
         "layer": entry.layer,
         "head": entry.head,
@@ -44,8 +47,9 @@ def score_entry(entry: PatternScores, regions: RegionShares | None = None) -> di
 
 
 def read_scores(facts: Mapping[str, Any]) -> PatternScores:
-    """Return the label, the scores and the intervals of a head that ``patterns_data`` wrote.
+    """Return the label, the scores and the intervals of one head.
 
+    facts: its object as ``patterns_data`` wrote it.
     Raises KeyError, TypeError or ValueError for anything else.
     """
     ends = {
@@ -127,6 +131,7 @@ def patterns_data(report: PatternReport) -> dict[str, Any]:
 def patterns_rows(report: PatternReport, watch: str | None) -> Iterator[tuple[object, ...]]:
     """Yield a row for each head, ranked if one label is watched; indices start at 0.
 
+    watch: that label, or None.
     The columns ``score.NAME``, ``base.NAME``, ``strength.NAME`` and, with a control,
     ``random.NAME`` belong to the score NAME; statistics have their own names.
     A cell is empty if it was not measured. With regions, ``share.A>B`` and ``uniform.A>B`` are

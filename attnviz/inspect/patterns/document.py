@@ -42,7 +42,10 @@ _MOST_ROWS = 4096
 def patterns_document(
     report: PatternReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document: labels and the best heads of each, or a ranking by one label."""
+    """Return the document: labels and the best heads of each, or a ranking by one label.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     model, watch, top = report.model.name, report.watch, report.top
     advice = [*_hints(report, explain)] if hints else []
     notes = [doc.Note(note) for note in (*report.model.notes, *report.notes)]
@@ -82,7 +85,10 @@ def _finding(report: PatternReport, watch: str | None) -> str:
 
 
 def _hints(report: PatternReport, explained: bool) -> Iterator[str]:
-    """Yield the options to try next on the command line."""
+    """Yield the options to try next on the command line.
+
+    explained: whether the explanation is shown already, so that it needs no hint.
+    """
     named = [name for name in report.labels if report.labelled(name)]
     if report.watch is None and named:
         known = "induction" if "induction" in named else named[0]
@@ -153,7 +159,8 @@ def _first(
 ) -> list[doc.Group]:
     """Return the overview and the best head of each label, or all heads by the watched label.
 
-    They stand next to each other if there is room; maps stand below if there are lines left.
+    watch: that label, or None. maps: examples. room, lines: the columns and lines of the screen.
+    Both stand next to each other if there is room; maps stand below if there are lines left.
     """
     if report.regions is not None:
         shares = region_group(report.regions, report.head_name, room, len(report.regions.queries))
@@ -218,6 +225,7 @@ def score_table(
 ) -> doc.Table:
     """Return a table with a row for each head: its score as a bar, the base rate, statistics.
 
+    name: of the score. heads: the rows.
     everyone: whether heads without the label are listed too; then each one's label is shown.
     """
     columns = {
@@ -278,7 +286,10 @@ def _head_table(
 
 
 def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
-    """Return a table of the best heads of a label, with scores and base rates."""
+    """Return a table of the ``top`` best heads of a label, with scores and base rates.
+
+    name: of the label.
+    """
     heads = report.labelled(name)
     listed = heads[:top]
     rest = len(heads) - len(listed)
@@ -293,7 +304,10 @@ def _best_heads(report: PatternReport, name: str, top: int) -> doc.Table:
 
 
 def _watched(report: PatternReport, name: str, top: int) -> Iterator[doc.Part]:
-    """Yield the grid of one score and the ranking of all heads; nothing if no head has it."""
+    """Yield the grid of one score and the ranking of all heads; nothing if no head has it.
+
+    name: of the score. top: how many heads are listed.
+    """
     ranked = report.ranked(name)
     if not ranked:
         return
@@ -314,7 +328,10 @@ _STATISTICS = "Statistics of every head; the bar is its normalised entropy (1 = 
 
 
 def _statistics(report: PatternReport) -> doc.Table:
-    """Return a table of each head's evenness, entropy, distance, confidence and sink weight."""
+    """Return a table of each head's evenness, entropy, distance, confidence and sink weight.
+
+    Evenness is the entropy as a share of that of uniform attention.
+    """
     heads = report.heads
     evenness = [entry.statistics.get("normalised_entropy") for entry in heads]
     columns = {
@@ -347,7 +364,10 @@ _MAPPED = 2
 
 
 def _map(report: PatternReport, entry: PatternScores, name: str, example: Example) -> doc.Map:
-    """Return the map of a head over a text on which its label can be seen."""
+    """Return the map of a head over a text on which its label can be seen.
+
+    entry: the scores of the head. name: of the score to show. example: the map's numbers.
+    """
     head = report.name(entry.layer, entry.head)
     value = entry.score if name == entry.label else entry.scores.get(name)
     words = [(head, True), (f"{label_named(name).said} {score(value)}", False)]

@@ -50,7 +50,11 @@ def read_sentences(request: PatternsRequest, text: str | None) -> Sentences:
 def reckoned_size(
     name: str, text: str | None, request: PatternsRequest, sentences: Sentences
 ) -> int | None:
-    """Return about how many tokens are run, to choose the backend; None if it must be torch."""
+    """Return about how many tokens are run, to choose the backend; None if it must be torch.
+
+    name: of the model. text: what is scored in place of the built-in probes, or None.
+    sentences: what ``read_sentences`` returned.
+    """
     if request.control and name not in ("tiny", "mha"):
         return None  # torch draws the random twin
     return reckoned_probe_tokens(text, sentences)
@@ -68,7 +72,8 @@ def patterns(
 ) -> PatternReport:
     """Score what every head does over a text, or over the built-in probes, and label it.
 
-    sentences: see ``read_sentences``. file: where the text comes from, if a person did not type it.
+    text: what is scored in place of the built-in probes, or None. sentences: see
+        ``read_sentences``. file: where the text comes from, if it was not typed.
     examples: also keep small maps over short texts. advance: called with the share of the work
         that is done.
 
@@ -150,12 +155,18 @@ def keep_labels(model: Model, report: PatternReport) -> list[str]:
 
 
 def _labels(sentences: Sequence[AnnotatedSentence]) -> list[str]:
-    """Return the labels that can be watched: the known ones, and the annotated relations."""
+    """Return the labels that can be watched: the known ones, and the annotated relations.
+
+    sentences: those that are annotated.
+    """
     return [*LABELS, *(pair.relation for sentence in sentences for pair in sentence.pairs)]
 
 
 def _control_seed(request: PatternsRequest, drawn: int | None) -> int | None:
-    """Return the seed of the control, which differs from that of a model with random weights."""
+    """Return the seed of the control, or None without a control.
+
+    drawn: the seed of the model's own weights if they are random: the control must differ from it.
+    """
     if request.control is None:
         return None
     return request.seed + 1 if drawn == request.seed else request.seed

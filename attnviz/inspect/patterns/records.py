@@ -111,6 +111,7 @@ class Example:
 class PatternScores:
     """The scores of one head.
 
+    layer, head: of the head, from 0.
     label: the name of the score that stands out most, or None if no score reaches its threshold.
     scores: by name, in [0, 1], but ``rare`` and ``monotone`` in [-1, 1]; None if not measured, for
         the reason in ``PatternReport.not_measured``.

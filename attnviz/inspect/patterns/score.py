@@ -154,7 +154,10 @@ def score_patterns(
 
 
 def _regions(info: ModelInfo, results: Sequence[TextScores]) -> RegionShares | None:
-    """Return the shares between the regions of a person's own text, which stands first."""
+    """Return the shares between the regions of the user's own text; None if it has no regions.
+
+    results: the scores of each text, the user's own first.
+    """
     passage, layers = results[0].text.passage, results[0].layers
     sums = {(at, one.heads): one.regions for at, one in layers.items() if one.regions is not None}
     kind: Kind = "self" if passage.target is None else "cross"
@@ -174,7 +177,10 @@ class _Rule(NamedTuple):
     said: Mapping[Place, HeadLabel] | None = None
 
     def label(self, place: Place, summary: HeadSummary, found: Mapping[str, float]) -> str | None:
-        """Return the head's label, or None. found: the strength of each score."""
+        """Return the name of the head's label, or None.
+
+        place: (layer, head). summary: of its scores. found: the strength of each score.
+        """
         found = {
             name: value
             for name, value in found.items()
@@ -207,7 +213,11 @@ def _said(
     heads: Mapping[int, Container[int]] | None,
     known: KnownLabels | None,
 ) -> dict[Place, HeadLabel]:
-    """Return each head's label in ``heads`` over the beginning of the text, sinks included."""
+    """Return the label of each (layer, head) over the beginning of the text, sinks included.
+
+    targets: the decoder's text, if there is one. heads: by layer, those to label. known: labels
+    that were measured before.
+    """
     target = targets[0].cut(_READ) if targets else None
     record = capture(probing.model, text.cut(_READ), kind=probing.kind, target=target, heads=heads)
     found = head_scores(record, known)
@@ -244,7 +254,10 @@ def _notes(
 
 
 def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
-    """Return the relations of the annotated sentences, the usual ones first."""
+    """Return the relations of the annotated sentences, the usual ones first.
+
+    probes: all texts, of which some are annotated.
+    """
     found = {
         relation
         for text in probes
@@ -256,13 +269,19 @@ def _relations(probes: Sequence[ProbeText]) -> tuple[str, ...]:
 
 
 def _unscored(sentences: Sequence[AnnotatedSentence], found: Sequence[str]) -> tuple[str, ...]:
-    """Return the relations that are annotated but could not be scored in any sentence."""
+    """Return the relations that are annotated but could not be scored in any sentence.
+
+    found: the names of those that could.
+    """
     annotated = [pair.relation for sentence in sentences for pair in sentence.pairs]
     return tuple(dict.fromkeys(name for name in annotated if name not in found))
 
 
 def _source(said: Mapping[Place, HeadLabel] | None) -> Source:
-    """Return where the labels of a person's own text come from; ``none`` for probes."""
+    """Return where the labels of the user's own text come from; ``none`` for probes.
+
+    said: these labels by (layer, head); None for probes.
+    """
     if said is None:
         return "none"
     return next((label.source for label in said.values() if label.is_known), "text")
@@ -271,7 +290,10 @@ def _source(said: Mapping[Place, HeadLabel] | None) -> Source:
 def _untestable(
     found: Mapping[Place, HeadSummary], relations: Sequence[str], deviations: float
 ) -> dict[str, float]:
-    """Return the base rates of the relations that even a perfect head could not get as a label."""
+    """Return by name the base rates of relations that even a perfect head could not get as a label.
+
+    found: the scores by (layer, head). deviations: how many standard deviations a label needs.
+    """
     rates = {}
     for name in relations:
         bases = {
@@ -283,7 +305,10 @@ def _untestable(
 
 
 def _labels(found: Mapping[Place, HeadSummary], relations: Sequence[str]) -> tuple[str, ...]:
-    """Return the names for which some head has both a score and a base rate."""
+    """Return the names for which some head has both a score and a base rate.
+
+    found: the scores by (layer, head). relations: the names of the annotated ones.
+    """
     names = (*LABELS, *(relation for relation in relations if relation not in LABELS))
     return tuple(
         name
@@ -330,7 +355,10 @@ def _head(
 
 
 def _unknown(entry: PatternScores) -> PatternScores:
-    """Return a head without scores: the texts on which it did not overflow are no fair sample."""
+    """Return the head's entry without any score, for a head that overflowed on some text.
+
+    The texts on which it did not overflow are no fair sample.
+    """
     return PatternScores(
         entry.layer,
         entry.head,
@@ -346,7 +374,8 @@ def _unknown(entry: PatternScores) -> PatternScores:
 def _floors(twin: Mapping[Place, HeadSummary]) -> dict[int, dict[str, float]]:
     """Return the highest score, by layer and name, of any head of the random twin.
 
-    Its heads are drawn alike: it does not matter which of them reaches it.
+    twin: its scores by (layer, head). Its heads are drawn alike: it does not matter which of them
+    reaches it.
     """
     floors: dict[int, dict[str, float]] = {}
     for (layer, _), summary in twin.items():
@@ -371,9 +400,10 @@ def _control(
 def _not_measured(
     attention: Conditions, heads: Sequence[PatternScores], *, own: bool, relations: Sequence[str]
 ) -> dict[str, str]:
-    """Return the reason for each score that no head has.
+    """Return the reason for each score that no head has, by name.
 
-    own: whether a person's own text was scored.
+    attention: its kind, and whether it is causal. heads: the scores of all heads. own: whether the
+    user's own text was scored.
     relations: annotated relations of which no pair could be scored.
     """
     names = dict.fromkeys(name for head in heads for name in head.scores)

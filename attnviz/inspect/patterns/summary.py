@@ -35,7 +35,11 @@ _FOLDS = 10
 
 @dataclass
 class HeadSummary:
-    """The summary of one head over all texts; names as in ``PatternScores``."""
+    """The summary of one head over all texts, by the name of the score.
+
+    scores, base_rate, intervals, measured, statistics: as in ``PatternScores``. single: (score,
+    base rate) of each text, of a relation of each fold of its sentences.
+    """
 
     scores: dict[str, float | None] = field(default_factory=dict)
     base_rate: dict[str, float | None] = field(default_factory=dict)
@@ -60,7 +64,10 @@ class HeadSummary:
 def summaries(
     results: Sequence[TextScores], relations: Sequence[str]
 ) -> dict[tuple[int, int], HeadSummary]:
-    """Return the summary of each head by (layer, head), in that order."""
+    """Return the summary of each head by (layer, head), in that order.
+
+    results: the scores over each text. relations: the names of the annotated ones.
+    """
     places = sorted(
         {
             (layer, head)
@@ -127,7 +134,10 @@ def _summary(
 
 
 def _measures(result: TextScores, layer: int, head: int) -> Iterator[tuple[str, float, float]]:
-    """Yield (name, score, base rate) of each measure that this text could show."""
+    """Yield (name, score, base rate) of each measure that this text could show.
+
+    result: the scores over the text. layer, head: of the head.
+    """
     scores = result.layers.get(layer)
     if scores is None or head not in scores.heads:
         return

@@ -67,7 +67,7 @@ _Measured = tuple[
 
 
 class ScoreSums:
-    """Takes blocks of rows of one text, in any order, and gives the scores of each head.
+    """Take blocks of rows of one text, in any order, and give the scores of each head.
 
     In the end they equal the measures of the whole matrix, but only one block is in memory.
     names: of the measures; None for all.
@@ -89,7 +89,7 @@ class ScoreSums:
         return block
 
     def measured(self, block: RowBlock) -> _Measured:
-        """Return what a block of rows adds."""
+        """Return what a block of rows adds, without adding it."""
         weights, raw = block.weights, self._text.attention.view == "raw"
         # Without key 0, a row that attended to key 0 alone has no weight left to score.
         alive = None if raw else weights.sum(-1) != 0
@@ -105,7 +105,7 @@ class ScoreSums:
         return sums, _moments(centre_rows(weights), block.queries)
 
     def take(self, measured: _Measured) -> None:
-        """Add what a block of rows adds."""
+        """Add what a block of rows adds, as ``measured`` returned it."""
         sums, moments = measured
         for name, (total, number) in sums.items():
             before = self._sums.get(name, (0.0, 0))
@@ -129,7 +129,10 @@ class ScoreSums:
         return {name: float(number.flat[0]) / queries for name, (_, number) in self._sums.items()}
 
     def shuffled(self) -> Scores:
-        """Return (head,), by name, the scores of equal tokens, as means over shuffled orders."""
+        """Return by name the scores (head,) that the tokens would get in a random order.
+
+        They are means over several orders.
+        """
         return {
             name: _divided(total[:, 1:].sum(-1), number[:, 1:].sum(-1))
             for name in of_family("identity")
@@ -143,7 +146,7 @@ Evens = dict[tuple[int, ...], tuple[NDArray[np.float64], _Measured]]
 
 
 class LayerSums:
-    """Takes blocks of rows of one layer, and gives its scores and those of uniform attention.
+    """Take blocks of rows of one layer, and give its scores and those of uniform attention.
 
     Uniform attention is even over the keys that the layer lets each query see.
     evens: shared by the layers of one text, which then measure uniform attention once.
@@ -163,7 +166,7 @@ class LayerSums:
         self._evenly_on_marks = np.zeros(len(self._marks))
 
     def add(self, weights: Weights, start: int, mask: Bools | None = None) -> None:
-        """Add a block of rows; see ``ScoreSums.add``."""
+        """Add a block of rows; the arguments are those of ``ScoreSums.add``."""
         block = self._found.add(weights, start, mask)
         if self._regions is not None:
             self._regions.add(weights, start, block.seen)
@@ -254,7 +257,7 @@ class LayerScores:
 class TextScores:
     """The scores over one text.
 
-    layers: by index.
+    text: the one that was scored. layers: the scores by the index of the layer.
     lost: the heads (layer, head) with weights that are NaN.
     """
 
@@ -272,7 +275,8 @@ def measure(
 ) -> tuple[TextScores, ...]:
     """Return the scores of every text, in the order of ``texts``.
 
-    heads: the heads to score in each layer; None scores all.
+    probing: runs the model. attention: its kind, and whether it is causal. heads: those to score in
+    each layer; None scores all. work: counts what is done.
     """
     found: dict[int, TextScores] = {}
     for batch in batches(texts):
@@ -285,7 +289,7 @@ def measure(
 
 
 def cells_of(text: ProbeText, kind: Kind) -> int:
-    """Return the work for a text: its number of (query, key) pairs."""
+    """Return the work for a text: its number of (query, key) pairs. kind: of attention."""
     return len(text.passage.queries(kind)) * len(text.passage.keys(kind))
 
 
@@ -353,7 +357,11 @@ class _Scoring:
     def _collect(
         self, text: int, layer: int, start: int, weights: NDArray[np.floating], mask: Bools | None
     ) -> None:
-        """Collect the matrix of a sentence, which is short, and score its words at the last row."""
+        """Collect the matrix of a sentence, which is short, and score its words at the last row.
+
+        text: its index in the batch. start: the query of the first row. weights: (head, row, key).
+        mask: which keys each row sees, or None.
+        """
         facts, words = self._facts[text], self._texts[text].words
         shape = len(facts.queries), len(facts.keys)
         nothing = np.zeros((len(weights), *shape), weights.dtype), np.zeros(shape, bool)

@@ -51,13 +51,16 @@ def share_of_texts(value: float | None) -> str:
 
 
 def interval(entry: PatternScores, name: str) -> str:
-    """Return the ends of the 95% interval of a head's score, such as ``.79–.90``."""
+    """Return the ends of the 95% interval of a head's score, such as ``.79–.90``.
+
+    name: of the score. Empty if it has none.
+    """
     ends = entry.intervals.get(name)
     return "" if ends is None else "–".join(map(short, ends))
 
 
 def behind(entry: PatternScores, name: str) -> str:
-    """Return the size of the sample of a head's score, such as ``81 pairs``."""
+    """Return the size of the sample of a head's score, such as ``81 pairs``. name: of the score."""
     if entry.events is not None and name == entry.label:
         return counted(entry.events, "place")
     relation = label_named(name).family == "relation"
@@ -164,7 +167,7 @@ def size_words(report: PatternReport) -> list[str]:
 
 
 def finding(report: PatternReport, watch: str | None) -> str:
-    """Return the answer in a sentence: how many heads have each label, or the watched one."""
+    """Return in a sentence how many heads have each label, or the watched one. watch: its name."""
     if watch is not None:
         return _watched_finding(report, watch)
     if report.model.weights == "random":
@@ -232,7 +235,7 @@ def _reason(report: PatternReport, name: str) -> str:
 def gaps(report: PatternReport, watch: str | None = None, *, brief: bool = False) -> list[str]:
     """Return sentences on what cannot be tested or has no number, and why.
 
-    brief: only what a first screen needs.
+    watch: the one label that is shown, or None. brief: only what a first screen needs.
     """
     if watch is not None:
         if not report.ranked(watch):

@@ -22,7 +22,10 @@ has all the room that it needs."""
 def prune_document(
     report: PruneReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document: the held-out losses step by step, the removed heads, the result."""
+    """Return the document: the held-out losses step by step, the removed heads, the result.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     title = f"{report.model.name} without {counted(len(report.steps), 'head')}: held-out loss"
     advice = _hints(report) if hints else []
     groups = [
@@ -75,7 +78,7 @@ def _halves(report: PruneReport) -> str:
 
 
 def _finding(report: PruneReport) -> str:
-    """Return how much the held-out loss rose, and whether less than in random orders."""
+    """Return a sentence: how much the held-out loss rose, and whether less than in random order."""
     if not report.steps:
         return f"No head removed: {report.notes[-1]}." if report.notes else "No head removed."
     gone, last = len(report.steps), report.steps[-1].loss
@@ -128,7 +131,10 @@ def _about(report: PruneReport) -> list[doc.Part]:
 
 
 def _first(report: PruneReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: curve, grid and, if there is room, the steps."""
+    """Return the first screen: curve, grid and, if there is room, the steps.
+
+    columns, lines: the room on the screen.
+    """
     result = doc.Group([doc.Say(text) for text in _result(report)], yields=2)
     if not report.steps:
         return [doc.Group([doc.Note(note) for note in report.model.notes], yields=1), result]
@@ -171,7 +177,11 @@ def _curve(report: PruneReport, rows: int = 12) -> doc.Plot:
 
 
 def _finite(points: list[tuple[float, float]], total: int) -> list[tuple[float, float]]:
-    """Return the points with a finite loss; in half precision a loss may overflow."""
+    """Return the points with a finite loss; in half precision a loss may overflow.
+
+    points: (heads left, loss) of a curve. total: how many heads the whole model has; if no loss is
+    finite, the result is the single point (total, 0).
+    """
     return [(left, loss) for left, loss in points if math.isfinite(loss)] or [(float(total), 0.0)]
 
 
@@ -260,7 +270,7 @@ def _steps(report: PruneReport) -> doc.Table:
 
 
 def _spread(report: PruneReport) -> list[int]:
-    """Return the places of all steps if they are few, else of those with a random order."""
+    """Return the indices of all steps if they are few, else of those with a random order."""
     places = range(len(report.steps))
     if len(places) <= _ROWS:
         return list(places)

@@ -48,8 +48,9 @@ def prune(
 ) -> PruneReport:
     """Remove the least important heads; return the losses next to those of random removals.
 
-    Raises LoadError if the pruned model cannot be written, UnsupportedError if its heads cannot be
-    removed for good, UsageError if heads, texts or memory do not fit the model.
+    texts: half of them rank the heads, the other half measures the losses. advance: is given the
+    progress. Raises LoadError if the pruned model cannot be written, UnsupportedError if its heads
+    cannot be removed for good, UsageError if heads, texts or memory do not fit the model.
     """
     if isinstance(model, OwnAttention):
         raise UsageError(
@@ -123,7 +124,7 @@ def prune(
 
 
 def split_texts(texts: Sequence[Tokens]) -> tuple[tuple[Tokens, ...], tuple[Tokens, ...]]:
-    """Return the half that heads are ranked on, and the held-out one.
+    """Return two halves of the texts: the one that heads are ranked on, and the held-out one.
 
     Several texts are dealt out in turn, each with its copies: what was ranked on is not held out.
     A single text is cut in the middle; each part keeps the special tokens at its ends.
@@ -164,7 +165,10 @@ def _kept(text: Tokens, places: Sequence[int]) -> Tokens:
 
 
 def reckoned(texts: Texts, request: PruneRequest) -> tuple[int | None, int]:
-    """Return about how many tokens a model reads, and in how many texts; None if torch runs it."""
+    """Return about how many tokens a model reads, and in how many texts.
+
+    The first number is None if torch must run the model.
+    """
     if request.out is not None or request.method == "gradient":
         return None, 1
     rounds = 3 + request.draws // 2  # ranking, the losses of both halves, random orders
@@ -172,14 +176,18 @@ def reckoned(texts: Texts, request: PruneRequest) -> tuple[int | None, int]:
 
 
 def needs_torch(model: Model) -> bool:
-    """Return whether transformers alone knows the plan or the mask token of an opened model."""
+    """Return whether only transformers knows how to cut an opened model, or its mask token."""
     if not isinstance(model, NumpyCheckpoint):
         return False
     return not is_planned(model) or not (model.causal or model.mask_id is not None)
 
 
 def _open_store(model: Model, out: Path | None, ids: tuple[int, ...]) -> StackPlan | PruneStore:
-    """Return the store of ``model``; the bundled one is loaded again only to be written."""
+    """Return what plans or writes ``model``; the bundled one is loaded again only to be written.
+
+    out: the directory to write to; None to plan only. ids: a text, over which the written model is
+    compared.
+    """
     if out is None and isinstance(model, StackModel) and is_planned(model):
         return StackPlan(model)
     if isinstance(model, NumpyCheckpoint):
@@ -220,7 +228,11 @@ def _notes(
 
 
 class _Work:
-    """The progress of measuring, in removals over one half; ``total`` is an estimate."""
+    """Count the measuring that is done, and report its share.
+
+    The unit is one removal measured over one of the two halves of the texts. ``total``, an
+    estimate, is set when it is known.
+    """
 
     def __init__(self, advance: Advance) -> None:
         self._advance = advance
@@ -234,7 +246,10 @@ class _Work:
 
 
 def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float:
-    """Return about how many removals will be measured, each over one half."""
+    """Return about how many removals will be measured, each over one half of the texts.
+
+    bounds: what must be left in the model. goal: when to stop.
+    """
     candidates = len(goal.among) if goal.among is not None else bounds.total
     ranked = candidates if request.method == "exact" else 0
     if request.rerank:
@@ -243,7 +258,10 @@ def _estimate(bounds: RemovalBounds, goal: Goal, request: PruneRequest) -> float
 
 
 def _seconds(model: Model, halves: Sequence[Sequence[Tokens]], removals: float) -> float:
-    """Return about how long this many removals take, each over one half of the texts."""
+    """Return about how long this many removals take, each over one half of the texts.
+
+    halves: the texts of both.
+    """
     sizes = sizes_of(model)
     text = sum(map(len, chain.from_iterable(halves))) // sum(map(len, halves))
     one = sizes.changed(text, sizes.every_head()) / (sizes.layers * sizes.heads)
@@ -251,7 +269,10 @@ def _seconds(model: Model, halves: Sequence[Sequence[Tokens]], removals: float) 
 
 
 def _spread(count: int, together: int) -> list[int]:
-    """Return at most 12 evenly spaced numbers of removals up to ``count``, in whole rounds."""
+    """Return at most 12 evenly spaced numbers of removals up to ``count``, in whole rounds.
+
+    together: how many removals make a round.
+    """
     rounds = count // together
     points = min(rounds, _POINTS)
     return sorted({round(rounds * place / points) * together for place in range(1, points + 1)})

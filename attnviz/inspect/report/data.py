@@ -50,7 +50,7 @@ def report_data(report: ModelReport) -> dict[str, Any]:
 
 
 def report_rows(report: ModelReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then a row for each head: its label, its score, what it costs to ablate."""
+    """Yield the header, then a row for each head: its label, its score, its ablation effect."""
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for entry in report.scored.heads if report.scored is not None else ():
         score = json_number(entry.score)

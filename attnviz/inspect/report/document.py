@@ -38,7 +38,10 @@ _MAP_LINES = 3
 def report_document(
     report: ModelReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document of a report, with its first screen."""
+    """Return the document of a report, with its first screen.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     return doc.Document(
         name=f"report on {report.model.name}",
         title=f"Report on {report.model.name}",
@@ -84,7 +87,7 @@ def _lines(report: ModelReport) -> list[doc.Part]:
 
 
 def _groups(report: ModelReport) -> list[doc.Group]:
-    """Return what the model is, its heads, those that matter, and their cards."""
+    """Return the facts of the model, its heads, those that matter, and their cards."""
     groups, cost = [doc.Group(_lines(report))], cost_of(report)
     if cost is not None:
         groups.append(doc.Group([brief_parameter_table(cost)], full=True))
@@ -106,7 +109,10 @@ def _groups(report: ModelReport) -> list[doc.Group]:
 
 
 def _first(report: ModelReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return what the model is, its heads as grids, tables and maps, as far as there is room."""
+    """Return the facts of the model, and its heads as grids, tables and maps that fit.
+
+    columns, lines: the room on the screen.
+    """
     said = _lines(report)
     groups = [doc.Group(said)]
     left = lines - lines_of(said, columns - _LEAD) - 1
@@ -139,7 +145,7 @@ def _first(report: ModelReport, columns: int, lines: int) -> list[doc.Group]:
 
 
 def _tables(report: ModelReport) -> list[doc.Table]:
-    """Return the heads that matter most, and the best head of each label."""
+    """Return a table of the heads that matter most, and one of the best head of each label."""
     tables = []
     if report.ablation is not None:
         ranked = [part for part in ranking_tables(report.ablation) if isinstance(part, doc.Table)]
@@ -160,7 +166,10 @@ def _grids(report: ModelReport) -> list[doc.HeadGrid]:
 
 
 def _maps(report: ModelReport, columns: int, lines: int) -> doc.Maps | None:
-    """Return the maps of the cards' heads that fit next to each other, or None."""
+    """Return the maps of the cards' heads that fit next to each other, or None.
+
+    columns, lines: the room for them.
+    """
     if not report.cards:
         return None
     record = report.cards[0].map.first.record

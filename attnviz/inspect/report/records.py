@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class ModelReport(Report, Provenance):
-    """What a model is, what its heads do, and which of them matter.
+    """What a model is, what its heads do, and which of them matter; a part is None if missing.
 
     counted: its parameters and cache. vocabulary: how many plain tokens it has, or None.
     context: the longest text in tokens; None for no limit.

@@ -28,7 +28,10 @@ _LOSSES = 2**23
 
 
 def open_model(name: str, options: LoadOptions, texts: Texts, request: ReportRequest) -> Model:
-    """Load the model with the faster of NumPy and torch that can make the report."""
+    """Load the model with the faster of NumPy and torch that can make the report.
+
+    options: how it is loaded. texts: over which heads are ablated; they decide which is faster.
+    """
     tokens = reckoned(texts) if request.budget is None else None  # gradients are torch's
     return load_apart(name, replace(options, tokens=tokens, changed=True))
 
@@ -44,7 +47,8 @@ def report(
     """Return the report on a model.
 
     text: of the maps and the prediction of the cards; None for a short one. texts: over which
-    heads are ablated, and fire.
+    heads are ablated, and in which their strongest links are searched. advance: is given the
+    progress.
 
     The report of a run that Ctrl-C ended holds what was measured until then; ``complete`` is False.
     Raises UsageError for texts that do not fit the model, KeyboardInterrupt if nothing was
@@ -103,7 +107,7 @@ def _ablated(model: Model, texts: Texts, request: ReportRequest, watch: Watch) -
 
 
 def _places(ablation: AblationReport | None, most: int) -> list[Place]:
-    """Return the heads whose ablation costs most, the most costly first."""
+    """Return the (layer, head) of the ``most`` heads whose ablation costs most, in that order."""
     if ablation is None or not most:
         return []
     matter = ablation.ranking(most).matter

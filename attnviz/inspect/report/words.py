@@ -71,7 +71,7 @@ def _losses(report: ModelReport, others: int) -> str:
 
 
 def model_lines(report: ModelReport) -> list[Line]:
-    """Return what the model is: its shape, size, attention by layer, tokenizer and numbers."""
+    """Return lines (name, words) on the model: shape, size, attention, tokenizer and numbers."""
     info, cost = report.model, cost_of(report)
     lines: dict[str, list[str]] = {"shape": [info.architecture]}
     if cost is None:
@@ -92,7 +92,7 @@ def model_lines(report: ModelReport) -> list[Line]:
 
 
 def cost_of(report: ModelReport) -> CostReport | None:
-    """Return what the model costs; None if the arithmetic does not know its class."""
+    """Return the parameters and the cache of the model; None if its class cannot be counted."""
     cases = report.counted.counted.cases if report.counted is not None else ()
     return cases[0].cost if cases else None
 
@@ -108,7 +108,7 @@ def _size(cost: CostReport) -> list[str]:
 
 
 def _kinds(cost: CostReport) -> list[str]:
-    """Return the attention of each kind of layer, and which layers have it."""
+    """Return words on the attention of each kind of layer, and which layers have it."""
     found = []
     for stack in cost.parameters.stacks:
         name = f"{stack.spec.name} " if len(cost.parameters.stacks) > 1 else ""
@@ -134,7 +134,7 @@ def _tokens(report: ModelReport) -> list[str]:
 
 
 def caveats(report: ModelReport) -> list[str]:
-    """Return what the numbers cannot say, what was left out, and what is missing."""
+    """Return sentences: what the numbers cannot say, what was left out, and what is missing."""
     found = []
     if report.scored is not None:
         found.append(
@@ -152,7 +152,7 @@ def caveats(report: ModelReport) -> list[str]:
 
 
 def left_out(report: ModelReport) -> str:
-    """Return how many heads the budget left out, or an empty string."""
+    """Return in words how many heads the budget left out, or an empty string."""
     ablation = report.ablation
     if ablation is None or ablation.method != "budget":
         return ""
@@ -161,7 +161,7 @@ def left_out(report: ModelReport) -> str:
 
 
 def measured(report: ModelReport) -> str:
-    """Return on what the parts of a report were measured, in a sentence."""
+    """Return a sentence: on what the parts of a report were measured."""
     said = ["the shape counted"]
     if report.scored is not None:
         said.append("labels on the probes of attnviz patterns")

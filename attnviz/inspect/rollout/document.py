@@ -36,7 +36,11 @@ _CHROME = 3
 
 
 class _Kept(NamedTuple):
-    """Rollout and last layer (query, key) as drawn, NaN if left out; indices of shown tokens."""
+    """The matrices as they are drawn.
+
+    rollout, layer: the rollout and the last layer's weights, (query, key), NaN if left out. places:
+    the positions of the tokens that are shown.
+    """
 
     rollout: NDArray[np.floating]
     layer: NDArray[np.floating]
@@ -46,7 +50,10 @@ class _Kept(NamedTuple):
 def rollout_document(
     found: RolloutReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document: the rollout through all layers next to the last layer's attention."""
+    """Return the document: the rollout through all layers next to the last layer's attention.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     info, text, target = found.model, found.text, found.target
     kept = _kept(found)
     words = [] if found.kind == "self" else [f"{found.kind} attention"]
@@ -97,7 +104,7 @@ def _kept(found: RolloutReport) -> _Kept:
 
 
 def _finding(found: RolloutReport) -> str:
-    """Return a sentence on the origin of the last token: the sink's share, then the largest."""
+    """Return a sentence on where the last token comes from: the sink's share, then the largest."""
     name = f"“{_label(found, found.last)}”, the last token,"
     row, at_sink = found.matrix[found.last], found.at_sink
     if at_sink.all():
@@ -172,7 +179,10 @@ def _texts(found: RolloutReport, kept: _Kept, lines: int = 0) -> doc.Maps:
 
 
 def _first(found: RolloutReport, kept: _Kept, columns: int, lines: int) -> Sequence[doc.Group]:
-    """Return the coloured text, next to as many maps as can be read there."""
+    """Return the coloured text, next to as many maps as can be read there.
+
+    kept: the matrices as they are drawn. columns, lines: the room on the screen.
+    """
     count = len(kept.places)
     drawn = [doc.Maps([one], values=found.values, scale=None) for one in _maps(found, kept)]
     key = doc.Group([doc.Maps(())], yields=2)

@@ -41,7 +41,10 @@ _MLP = "MLP"
 
 
 def why_document(report: WhyReport, *, explain: bool = False, hints: bool = False) -> doc.Document:
-    """Return the document of one run."""
+    """Return the document of one run.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     advice = _hints(report, explain) if hints else []
     tokens = report.first.given.predicted
     groups = [
@@ -74,7 +77,10 @@ def why_document(report: WhyReport, *, explain: bool = False, hints: bool = Fals
 
 
 def _hints(report: WhyReport, explained: bool) -> list[str]:
-    """Return the options to try next on the command line."""
+    """Return the options to try next on the command line.
+
+    explained: whether the explanation is shown already, so that it needs no hint.
+    """
     if not report.tallies or not report.effects:
         return []
     first, hints = report.first, list[str]()
@@ -159,7 +165,10 @@ def head_grid(report: WhyReport, scaled: bool = True) -> doc.HeadGrid:
 
 
 def _has_row(report: WhyReport, layer: int, kind: str) -> bool:
-    """Return whether a layer has a row for this attention; without heads it has only one."""
+    """Return whether the grid has a row for a layer and a kind of attention.
+
+    A layer without heads has only one row.
+    """
     there = [effect.head[0] for effect in report.effects if effect.head[1] == layer]
     return kind in there or (not there and kind == report.kinds[0])
 
@@ -178,12 +187,18 @@ def rankings(report: WhyReport) -> list[doc.Part]:
 
 
 def ranking_table(report: WhyReport, least: int) -> doc.Table:
-    """Return one table of all heads, largest effect first. least: rows that always stay."""
+    """Return one table of all heads, largest effect first.
+
+    least: how many rows a short screen must show.
+    """
     return _table(report, report.ordered, "")._replace(least=least)
 
 
 def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.Table:
-    """Return a ranking with a row for each head: its effect, base rate, label and source token."""
+    """Return a ranking with a row for each head: its effect, base rate, label and source token.
+
+    effects: in the order of the rows. title: of the table.
+    """
     scale = NumberScale.over(effect.value for effect in effects)
     copies = {} if report.copying is None else report.copying.copying
     sources = [None if report.many else report.first.source(each.head) for each in effects]
@@ -210,7 +225,10 @@ def _table(report: WhyReport, effects: Sequence[HeadEffect], title: str) -> doc.
 
 
 def _of_whole(report: WhyReport, value: float) -> str:
-    """Return an effect as a share of the logit; empty if tiny or if an effect exceeds it."""
+    """Return an effect as a percentage of the logit; empty if tiny or if an effect exceeds it.
+
+    value: the effect in logits.
+    """
     largest = max(abs(effect.value) for effect in report.effects)
     if report.logit <= largest or abs(value) < _LEAST_SHARE * report.logit:
         return ""
@@ -243,7 +261,10 @@ def mapped(report: WhyReport) -> list[HeadKey]:
 
 
 def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:
-    """Return the first prompt, each token coloured by what a head moves from it to the answer."""
+    """Return the first prompt, each token coloured by what a head moves from it to the answer.
+
+    lines: the most lines of it on a first screen, for one head; 0 for several heads, whole.
+    """
     first, maps = report.first, []
     largest = max(abs(effect.value) for effect in report.effects) if report.many else 0.0
     for head in mapped(report)[: 1 if lines else _MOST_MAPPED]:
@@ -265,7 +286,10 @@ def text_parts(report: WhyReport, lines: int = 0) -> list[doc.Part]:
 
 
 def write_maps(report: WhyReport, scaled: bool = True) -> list[doc.Maps]:
-    """Return maps of what the chosen heads move from key to query, towards the same answer."""
+    """Return maps of what the chosen heads move from key to query, towards the same answer.
+
+    scaled: with a colour bar.
+    """
     first = report.first
     found = [(head, first.found.maps[head]) for head in report.shown if head in first.found.maps]
     limit = max((float(np.abs(weights).max(initial=0.0)) for _, weights in found), default=0.0)
@@ -340,14 +364,20 @@ def first_groups(report: WhyReport, columns: int, lines: int) -> list[doc.Group]
 
 
 def _example(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
-    """Return the requested write maps if they fit, else the coloured text."""
+    """Return the requested write maps if they fit, else the coloured text.
+
+    columns, lines: the room for them.
+    """
     if maps := _maps(report, columns, lines):
         return maps
     return text_parts(report, lines - 1) if lines >= _LEAST_TEXT else []
 
 
 def _maps(report: WhyReport, columns: int, lines: int) -> list[doc.Part]:
-    """Return as many of the requested write maps as fit, with the number of hidden ones."""
+    """Return as many of the requested write maps as fit, with the number of hidden ones.
+
+    columns, lines: the room for them.
+    """
     for part in write_maps(report, scaled=False):
         lines -= len(part.maps) > 1
         queries, keys = part.maps[0].weights.shape

@@ -39,7 +39,10 @@ def quoted(text: str) -> str:
 
 
 def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
-    """Return a token and its place, such as ``“Tom” (4)``; of a piece the whole word."""
+    """Return a token and its place, such as ``“Tom” (4)``; of a piece the whole word.
+
+    place: the index of the token. quotes: put it in quotes.
+    """
     word = words_of_tokens(tokens)[place]
     label = token_label(word_text(tokens, word)) if word[1:] else token_labels(tokens)[place]
     label = cut(label, _LONGEST_TOKEN)
@@ -48,6 +51,8 @@ def placed(tokens: Tokens, place: int, quotes: bool = True) -> str:
 
 def next_word(tokens: Tokens, position: int, piece: str) -> str:
     """Return the token predicted behind a position in quotes, with the word that it is part of.
+
+    tokens: of the prompt. piece: the text of the predicted token.
 
     A piece that ends a word is ``“sail·or”``; one that begins a word of the text ``“sail” of
     “sailor”``.
@@ -104,7 +109,7 @@ def heading(report: WhyReport) -> Words:
 
 
 def finding(report: WhyReport) -> str:
-    """Return the finding in a sentence that claims no more than the prompts can support."""
+    """Return the main result in a sentence that claims no more than the prompts can support."""
     if not report.tallies:
         return (
             f"The parts sum to {report.sum:.6g}, the model's own value is {report.logit:.6g}: they "
@@ -132,7 +137,11 @@ def finding(report: WhyReport) -> str:
 
 
 def _of_one(report: WhyReport, best: HeadEffect, most: HeadEffect, little: bool) -> str:
-    """Return what one prompt predicts and with what probability, then which head writes it."""
+    """Return what one prompt predicts and with what probability, then which head writes it.
+
+    best: the head to name. most: the head with the largest effect. little: whether ``best`` writes
+    less than a tenth of the logit, so that it is not worth naming.
+    """
     lead, whole = _predicted(report), f"{report.logit:.2f} logits"
     if little:
         largest = f"the largest, {report.name(most.head)}, writes {logits(most.value)}"
@@ -169,7 +178,10 @@ def _predicted(report: WhyReport) -> str:
 
 
 def _writes(report: WhyReport, best: HeadEffect) -> str:
-    """Return what the best head writes over many prompts, with its interval."""
+    """Return what the best head writes over many prompts, with its interval.
+
+    best: the effect of that head.
+    """
     ends = ""
     if best.interval is not None:
         ends = " [{}, {}]".format(*map(logits, best.interval))
@@ -182,7 +194,10 @@ def _writes(report: WhyReport, best: HeadEffect) -> str:
 
 
 def _one_base(report: WhyReport, best: HeadEffect) -> str:
-    """Return what the head writes if another token stands where the answer stood."""
+    """Return what the head writes with another token in the answer's place, to end a sentence.
+
+    best: the effect of the head.
+    """
     if best.base is None:
         return "; no control, the answer is not in it"
     return f"; with another word in its place {logits(best.base)}"

@@ -26,7 +26,10 @@ _MOST_DECIMALS = 4
 
 
 def measured(name: str, estimate: Estimate) -> str:
-    """Return a measure with its standard error, such as ``64.0 ± 0.2`` or ``16.2 ± 0.5%``."""
+    """Return a measure with its standard error, such as ``64.0 ± 0.2`` or ``16.2 ± 0.5%``.
+
+    name: of the measure, which decides whether it is written in percent.
+    """
     factor, unit = (100, "%") if name in PERCENTS else (1, "")
     value, error = factor * estimate.value, estimate.error
     if error is None:
@@ -39,7 +42,7 @@ def measured(name: str, estimate: Estimate) -> str:
 
 
 def both_ways(name: str, case: ScalingCase) -> str:
-    """Return a measure without → with the scale, such as ``64.0 → 1.00``."""
+    """Return a measure without → with the scale, such as ``64.0 → 1.00``. name: of the measure."""
     show = percent if name in PERCENTS else plain
     before, after = (side.measures[name].value for side in (case.plain, case.scaled))
     return f"{show(before)} → {show(after)}"
@@ -90,14 +93,17 @@ _CERTAIN = 2.0
 
 
 def seen(report: ScalingReport) -> list[str]:
-    """Return sentences on the score variance; each begins with a word and a colon."""
+    """Return sentences on the variance of the scores; each begins with a word and a colon."""
     if report.model is not None:
         return [_of_model(report)]
     return [*([_variance(report)] if len(report.cases) > 1 else []), _theory(report)]
 
 
 def _change_words(report: ScalingReport, first: Estimate, last: Estimate) -> str:
-    """Return ``rises from A at d_k 8 to B at d_k 512``, or ``is A and B`` if not significant."""
+    """Return ``rises from A at d_k 8 to B at d_k 512``, or ``is A and B`` if not significant.
+
+    first, last: the same measure at the smallest and at the largest d_k.
+    """
     start = f"{plain(first.value)} at d_k {report.cases[0].d_k}"
     end = f"{plain(last.value)} at d_k {report.cases[-1].d_k}"
     difference = last.value - first.value

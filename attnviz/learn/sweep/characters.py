@@ -55,12 +55,15 @@ class Characters(Task):
         )
 
     def draw(self, count: int, random: np.random.Generator) -> Samples:
-        """Return windows that begin at random places; every prediction counts."""
+        """Return ``count`` windows that begin at random places; every prediction counts."""
         starts = random.integers(0, len(self._learned) - self.length, count, endpoint=True)
         return self._windows(self._learned, starts)
 
     def held_out(self, count: int, random: np.random.Generator) -> Samples:
-        """Return adjacent windows of the last tenth; they do not depend on the random numbers."""
+        """Return at most ``count`` adjacent windows of the last tenth of the text.
+
+        They do not depend on the random numbers.
+        """
         most = len(self._held) // self.length
         return self._windows(self._held, np.arange(min(count, most)) * self.length)
 
@@ -68,7 +71,10 @@ class Characters(Task):
         """Return None, since the least possible loss on a text is unknown."""
 
     def between(self, samples: Samples) -> tuple[Reference, ...]:
-        """Return two rules: by the frequency of characters and by that of character pairs."""
+        """Return the results of two rules: by the frequency of characters, and of character pairs.
+
+        samples: on which they are measured.
+        """
         return self._alone(samples), self._behind(samples)
 
     def _alone(self, samples: Samples) -> Reference:

@@ -82,7 +82,10 @@ _BESIDE = 78
 
 
 def _first(report: SweepReport, room: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: curves and losses, then the heads and sentences if they fit."""
+    """Return the first screen: curves and losses, then the heads and sentences if they fit.
+
+    room, lines: the columns and lines of the screen.
+    """
     table = _results(report)._replace(title=[])
     if lines < _FEW_LINES:  # of the rules only chance is kept
         first = 1 + len(report.task.between)
@@ -165,7 +168,10 @@ def _curves(report: SweepReport) -> CurvesByHeads:
 
 
 def curves_plot(curves: CurvesByHeads, rows: int = 12) -> doc.Plot:
-    """Return a plot with one line per number of heads, the mean over the seeds at each step."""
+    """Return a plot with one line per number of heads, the mean over the seeds at each step.
+
+    curves: by the number of heads, the points of each seed. rows: the height of the plot.
+    """
     drawn = [
         doc.Curve(counted(heads, "head"), _mean(seeds))
         for heads, seeds in sorted(curves.items())
@@ -222,13 +228,13 @@ def _results(report: SweepReport) -> doc.Table:
 
 
 def _rule(rule: Reference) -> tuple[list[str], float]:
-    """Return the table cells of a rule without training, and its loss."""
+    """Return the table cells of a rule that needs no training, and the loss of that rule."""
     cells = [rule.name, nats(rule.loss), "", f"{rule.accuracy:.1%}", "", "", "", "", ""]
     return cells, rule.loss
 
 
 def _trained(report: SweepReport, heads: int) -> tuple[list[str], float]:
-    """Return the table cells of one number of heads, and its mean loss."""
+    """Return the table cells of one number of heads, and the mean loss over its seeds."""
 
     def both(measure: Callable[[SweepModel], float], show: Callable[[float], str]) -> Iterator[str]:
         spread = report.spread(heads, measure)
@@ -275,7 +281,10 @@ def _patterns(report: SweepReport) -> doc.HeadGrid:
 
 
 def _best(report: SweepReport, heads: int, pattern: PatternScore) -> doc.Cell:
-    """Return a cell with the mean score of the best heads and the name of the first seed's head."""
+    """Return a cell with the mean score of the best heads and the name of the first seed's head.
+
+    heads: the number of heads of the models. pattern: by which heads are scored.
+    """
     best = [model.pattern(pattern.name) for model in report.of(heads)]
     score = sum(one.score for one in best) / len(best)
     return _cell(score, f"L{best[0].layer}H{best[0].head}")

@@ -42,7 +42,10 @@ _BEST = (
 def train_document(
     result: TrainReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document of a run; HTML pages show the scores of every head as well."""
+    """Return the document of a run; HTML pages show the scores of every head as well.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     last = result.points[-1]
     return doc.Document(
         f"training of {result.model.name}",
@@ -114,7 +117,10 @@ _BESIDE = 76
 
 
 def _first(result: TrainReport, room: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: curve and best heads, side by side if they fit, then the facts."""
+    """Return the first screen: curve and best heads, side by side if they fit, then the facts.
+
+    room, lines: the columns and lines of the screen.
+    """
     heads = _heads(result.scores)
     facts = doc.Group(_facts(result), yields=1)
     tall = len(_BEST) + 1

@@ -48,7 +48,10 @@ class _Trained(Options, panel="What is trained"):
     )
 
     def check_kept(self, saves: Sequence[Path]) -> None:
-        """Raise UsageError if a file to be written is one that is read."""
+        """Raise UsageError if a file to be written is one that is read.
+
+        saves: the files to be written.
+        """
         read = [*self.files, *self.valid, *([self.config] if self.config else [])]
         files = [file for one in read for file in (one.glob("*.txt") if one.is_dir() else [one])]
         for path in filter(Path.exists, saves):

@@ -72,7 +72,7 @@ def _metrics(values: Mapping[Any, float | None]) -> dict[str, float | None]:
 
 
 def effect_entry(report: AblationReport, effect: Effect) -> dict[str, Any]:
-    """Return one ablation: its heads, and its metrics with what is known of each."""
+    """Return the JSON object of one ablation: its heads, and all that is known of its metrics."""
     variant, head, found = effect.variant, effect.head, effect.means
     entry: dict[str, Any] = {
         "layer": variant.layer if len(variant.layers) == 1 else None,
@@ -122,7 +122,8 @@ def _unmeasured(report: AblationReport) -> list[Place]:
 def ablation_rows(report: AblationReport) -> Iterator[tuple[object, ...]]:
     """Yield the header, a row for each ablation, and one for each head with only a gradient.
 
-    ``ci_low`` and ``ci_high`` bound the mean of the report's metric over several texts.
+    The columns are the keys of ``effect_entry``. ``ci_low`` and ``ci_high`` bound the mean of the
+    report's metric over several texts.
     """
     report = replace(report, index_base=0)
     rows = [

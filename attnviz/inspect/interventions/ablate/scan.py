@@ -51,7 +51,7 @@ class AblationSeries(Series[Scores]):
             yield scores.text, scores
 
     def cost(self, text: int) -> float:
-        """Return the operations of one ablation over a text."""
+        """Return about how many operations one ablation over a text takes. text: its index."""
         return self._job.operations[text]
 
     def details(self, piece: Scores) -> dict[str, Any]:
@@ -91,7 +91,8 @@ class AblationSeries(Series[Scores]):
 
         Half of the time goes to the first few ablations, over as many texts in the given order as
         it allows. The other half goes to further ablations over the same texts.
-        until: in seconds of the monotonic clock.
+        ranked: indices of the ablations. order: indices of the texts. until: in seconds of the
+        monotonic clock. add: is called with the cost of what has just been done.
         """
         start = time.monotonic()
         size, measured, texts = _FIRST_CHUNK, 0, list[int]()
@@ -115,7 +116,7 @@ class AblationSeries(Series[Scores]):
 
 
 class AblationStudy(Study):
-    """What was measured of an ablation job.
+    """Measure an ablation job, and hold what was measured.
 
     gradients: the importance of each head by gradient, if it was asked for.
     ranked_over: the number of texts for whose gradients a budget in seconds had time.
@@ -167,7 +168,8 @@ class AblationStudy(Study):
     def _spend(self, seconds: float, advance: Advance) -> None:
         """Rank and measure over as many texts as the time allows.
 
-        A run that continues another one takes its ranking, or it would measure other heads.
+        seconds: the budget. advance: is called with the share that is done. A run that continues
+        another one takes its ranking, or it would measure other heads.
         """
         job, order, start = self.job, self.job.drawn(), time.monotonic()
 
@@ -195,13 +197,17 @@ class AblationStudy(Study):
         self.ablations.spend(ranked, order, start + seconds, lambda count: advance(spent()))
 
     def _by_gradient(self) -> list[int]:
-        """Return the ablations of single heads, the most important by gradient first."""
+        """Return the indices of the ablations of single heads, the largest gradient first."""
         variants = self.job.variants
         singles = [index for index, variant in enumerate(variants) if len(variant.heads) == 1]
         return sorted(singles, key=lambda index: -self.gradients[variants[index].heads[0]])
 
     def _ranked(self) -> list[int]:
-        """Return the ablations that the ranking shows and that are not zero, and the named ones."""
+        """Return the indices of the ablations that need a control.
+
+        They are those that the ranking shows and that are not zero, and the ones with a name of
+        their own.
+        """
         report = self.report()
         order = report.ranking()
         shown = {
@@ -218,10 +224,10 @@ class AblationStudy(Study):
     # What was found ----------------------------------------------------------------------------
 
     def report(self, texts: Sequence[int] | None = None) -> AblationReport:
-        """Return the report of these texts, by default of those over which all is measured.
+        """Return the report over some texts.
 
-        If there is none yet, it is that of a part of one text.
-        Raises UsageError for a metric that the model does not have.
+        texts: their indices; by default those over which all is measured, or if there is none yet,
+        a part of one text. Raises UsageError for a metric that the model does not have.
         """
         job, request, options = self.job, self.job.request, self.job.options
         texts = self._texts() if texts is None else texts
@@ -264,7 +270,7 @@ class AblationStudy(Study):
         )
 
     def followed(self, report: AblationReport, most: int) -> AblationReport:
-        """Return the report with the token losses of its first heads over the first text.
+        """Return the report with the token losses of its first ``most`` heads over the first text.
 
         They are measured by a small scan of their own: those of all heads would fill the memory.
         """
@@ -284,9 +290,10 @@ class AblationStudy(Study):
         return replace(report, effects=tuple(effects))
 
     def _texts(self) -> list[int]:
-        """Return the texts that are finished: no ablation of another text is missing for them.
+        """Return the indices of the finished texts.
 
-        If no text is finished, the first text with any result is returned.
+        A text is finished if it has the result of every ablation that any text has. If none is
+        finished, the index of the first text with any result is returned.
         """
         count = len(self.job.texts)
         if not self.ablations.pieces:
@@ -302,7 +309,10 @@ class AblationStudy(Study):
         return list(chain.from_iterable(found.get(text, ()) for text in texts))
 
     def _budget_notes(self, measured: int) -> tuple[str, ...]:
-        """Return a note on the texts that a budget in seconds allowed; empty if it allowed all."""
+        """Return a note on how many texts a budget in seconds allowed; empty if it allowed all.
+
+        measured: over how many texts the effects were measured.
+        """
         wanted = len(self.job.texts)
         if self.ranked_over is None or self.ranked_over == measured == wanted:
             return ()
@@ -313,7 +323,10 @@ class AblationStudy(Study):
 
 
 def _correlation(effects: Sequence[Effect], gradients: Mapping[Place, float]) -> float | None:
-    """Return the rank correlation of gradients and loss deltas over the heads that have both."""
+    """Return the rank correlation of gradients and loss deltas over the heads that have both.
+
+    gradients: by (layer, head). None for fewer than two such heads.
+    """
     both = [
         (gradients[effect.head], effect.value("loss_delta"))
         for effect in effects
@@ -325,8 +338,9 @@ def _correlation(effects: Sequence[Effect], gradients: Mapping[Place, float]) ->
 
 
 def _metric(effects: Sequence[Effect], job: AblationJob) -> Metric:
-    """Return the metric that ranks: the one that was asked for, or a default that the model has.
+    """Return the metric that ranks: the one that was requested, or a default.
 
+    effects: the ablations, of which the first shows what the model has.
     Raises UsageError for a metric that the model does not have.
     """
     if not effects:

@@ -42,7 +42,7 @@ def _size(report: AblationReport) -> str:
 
 
 def finding(report: AblationReport) -> str:
-    """Return the answer in a sentence, with no more in it than the texts can carry."""
+    """Return the main result in a sentence, with no more in it than the texts can support."""
     if not report.complete:
         lead = incomplete(len(report.texts), report.texts_wanted, "text", "ablations")
         return lead + _finding(report)
@@ -67,7 +67,10 @@ def _finding(report: AblationReport) -> str:
 
 
 def one_text(report: AblationReport, text: int, texts: int) -> str:
-    """Return in one line which ablations changed most over one of several texts."""
+    """Return in one line which ablations changed most over one of several texts.
+
+    text: its index. texts: how many there are.
+    """
     ranking = report.ranking(_NAMED)
     best = ((*ranking.matter, *ranking.harm) or report.effects)[:_NAMED]
     found = ", ".join(f"{report.name(each.variant)} {effect_words(report, each)}" for each in best)
@@ -77,7 +80,7 @@ def one_text(report: AblationReport, text: int, texts: int) -> str:
 def without_words(report: AblationReport, effect: Effect, called: str = "") -> str:
     """Return what happens without a head in numbers: by how much, from where to where.
 
-    called: of the head; its name by default.
+    effect: of its ablation. called: how the sentence calls the head; its name by default.
     """
     name, value = called or report.name(effect.variant), effect.shown(report.metric).value
     before = {"loss_delta": "loss", "logit_diff": "logit_diff"}.get(report.metric)
@@ -128,9 +131,9 @@ def _ranking_words(report: AblationReport) -> str:
 
 
 def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
-    """Return the names of the first heads, and whether random directions do as much.
+    """Return the names of the first heads, and whether random directions change as much.
 
-    It is for metrics that are never below zero.
+    first: their effects. It is for metrics that are never below zero.
     """
     leader, *others = (report.name(effect.variant) for effect in first)
     amount = effect_words(report, first[0]).removeprefix(f"{report.ranked_by.label} ")
@@ -142,7 +145,7 @@ def _largest(report: AblationReport, first: Sequence[Effect]) -> str:
 
 
 def effect_words(report: AblationReport, effect: Effect) -> str:
-    """Write an effect such as ``+0.441 nats/token`` or ``KL 0.31 nats/token``."""
+    """Return an effect in words, such as ``+0.441 nats/token`` or ``KL 0.31 nats/token``."""
     metric = report.ranked_by
     value = _three_digits(effect.shown(report.metric).value, metric.signed)
     shown = f"{value}{' ' * (not metric.percent)}{metric.unit}".rstrip()
@@ -158,7 +161,10 @@ def interval_words(report: AblationReport, effect: Effect) -> str:
 
 
 def _three_digits(value: float, signed: bool) -> str:
-    """Write three digits with their trailing zeros, such as ``+0.470``; zero has no sign."""
+    """Return a number with three digits and their zeros, such as ``+0.470``; zero has no sign.
+
+    signed: write ``+`` before positive numbers.
+    """
     return f"{value or 0.0:{'+' * (signed and value != 0)}#.3g}".rstrip(".")
 
 
@@ -248,7 +254,7 @@ def map_title(report: AblationReport, brief: bool = False) -> str:
 
 
 def ranking_titles(report: AblationReport) -> tuple[str, str]:
-    """Return the titles of the tables of heads that matter and of heads that do harm."""
+    """Return two titles: of the table of heads that matter, and of that of heads that do harm."""
     if len(report.singles) == 1:
         return f"{report.ranked_by.title} without it", ""
     if not report.ranks:

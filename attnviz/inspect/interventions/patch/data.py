@@ -113,7 +113,7 @@ def _effect(report: PatchReport, effect: PatchEffect) -> dict[str, Any]:
 
 
 def patch_rows(report: PatchReport) -> Iterator[tuple[object, ...]]:
-    """Yield the header, then a row for each patch."""
+    """Yield the header, then a row for each patch: name, layer, head, effect and more numbers."""
     names = ("effect", "metric", "change", "ci_low", "ci_high", "base_rate", "q", "gradient")
     data = patch_data(report)
     entries = [*data["heads"], *[data["together"]] * (data["together"] is not None)]

@@ -52,7 +52,10 @@ _AROUND_TOKENS = 10
 def patch_document(
     report: PatchReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document of a report, with its first screen."""
+    """Return the document of a report, with its first screen.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     advice = _hints(report, explain) if hints else []
     tokens = report.pairs[0].tokens.clean
     every = ranking_table(report, report.ranking(len(report.effects)), "Every patch")
@@ -81,7 +84,10 @@ def patch_document(
 
 
 def _hints(report: PatchReport, explained: bool) -> list[str]:
-    """Return what to try next on the command line."""
+    """Return what to try next on the command line.
+
+    explained: whether the explanation is shown already, so that it needs no hint.
+    """
     hints = []
     if report.source.endswith("built-in pairs"):
         hints.append('"CLEAN" "CORRUPT" your own')
@@ -101,7 +107,10 @@ def _hints(report: PatchReport, explained: bool) -> list[str]:
 
 
 def prompts(report: PatchReport, lines: int = 0) -> doc.Maps:
-    """Return both prompts of the first pair; the tokens in which they differ are marked."""
+    """Return both prompts of the first pair; the tokens in which they differ are marked.
+
+    lines: the most lines of each prompt; 0 for the default of four.
+    """
     pair, maps = report.pairs[0], []
     both, differ = pair.tokens, pair.tokens.changed
     many = ", pair 1" * (len(report.pairs) > 1)
@@ -188,7 +197,10 @@ def _ranking_title(report: PatchReport) -> str:
 
 
 def ranking_table(report: PatchReport, shown: Sequence[PatchEffect], title: str = "") -> doc.Table:
-    """Return a row for each patch: effect, interval, control, label and other columns."""
+    """Return a row for each patch: effect, interval, control, label and other columns.
+
+    shown: the patches, in this order. title: of the table.
+    """
     found = [report.mean(effect) for effect in shown]
     scale = NumberScale.over([report.shown(effect) for effect in report.effects])
     estimated = report.method == "gradient"
@@ -229,7 +241,7 @@ def together(report: PatchReport) -> list[doc.Part]:
 
 
 def first_groups(report: PatchReport, columns: int, lines: int) -> list[doc.Group]:
-    """Return the first screen: the metric of both runs, prompts, grid and ranking.
+    """Return the first screen for this many columns and lines: metric, prompts, grid and ranking.
 
     The prompts or the ranking stand next to the grid if there is room.
     """

@@ -52,7 +52,7 @@ _ROUNDINGS = 4
 
 @dataclass(frozen=True)
 class AskedPair:
-    """A pair of prompts to measure, or one that serves as its control.
+    """A pair of prompts that is measured, or one that serves as the control of another.
 
     index: the engine's index of the pair. of: for a control, the index of the measured pair.
     tokens: both prompts. position: of the token in the base run that predicts.
@@ -97,7 +97,7 @@ class PatchJob:
 
     @property
     def base(self) -> Tokens:
-        """Return the prompt of the first pair's base run, which the patches change."""
+        """Return the prompt of the first pair whose run the patches change: clean or corrupt."""
         tokens = self.asked[0].tokens
         return tokens.clean if self._side == 0 else tokens.corrupt
 
@@ -113,7 +113,7 @@ class PatchJob:
         return max(len(self.patching.served(site)), 1)
 
     def patches(self, asked: AskedPair) -> list[Patch]:
-        """Return the patches of one pair: one for each place, then one for ``together``."""
+        """Return the patches of one pair: one for each place, then one for ``together``, if any."""
         tokens = self._tokens(asked, self.request.where)
         singles = [Patch((self._site(place, tokens),)) for place in self.places]
         if not self.together:
@@ -121,9 +121,10 @@ class PatchJob:
         return [*singles, Patch(tuple(self._site(place, tokens) for place in self.together))]
 
     def by_token(self, places: Sequence[Place]) -> tuple[list[int], list[Patch]]:
-        """Return the tokens of the first pair to patch, and a patch for each token and place.
+        """Return the positions of the tokens to patch in the first pair, and the patches.
 
-        In a causal model nothing differs before the first token that differs; it is left out.
+        places: (layer, head) of each. There is a patch for each token and place, token by token. In
+        a causal model nothing differs before the first token that differs; it is left out.
         """
         pair, side = self.asked[0].tokens, self._side
         tokens = sorted(match[side] for match in pair.matches)
@@ -179,7 +180,7 @@ def prepare(
 ) -> PatchJob:
     """Return the job for a request, with everything encoded and checked.
 
-    watch: is given what will be done, before any prompt is run.
+    given: the pairs. watch: is given what will be done, before any prompt is run.
 
     A pair of a file that does not fit the model's tokens is left out, with a note. Raises
     UsageError if no pair is left, UnsupportedError for a model that predicts nothing.
@@ -252,7 +253,10 @@ def _announce(
     *,
     places: Sequence[Place],
 ) -> None:
-    """Show in ``watch`` what is patched, and about how long that takes."""
+    """Show in ``watch`` what is patched, and about how long that takes.
+
+    pairs, controls: the measured pairs, and how many controls there are. places: where is patched.
+    """
     units = counted(len(places), "layer" if request.what in WHOLE_LAYER else "head")
     many = f" × {len(pairs):,} pairs" if len(pairs) > 1 else ""
 
@@ -309,6 +313,7 @@ def _chosen(
 ) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
     """Return the places that are patched one by one, and those that are patched together.
 
+    patching: the model, which says what can be patched. Each place is (layer, head).
     A chosen head stands for the key/value head that it reads if keys or values are patched.
     Raises UsageError for a head that the model does not have.
     """
@@ -340,7 +345,10 @@ def _chosen(
 
 
 def _threshold(model: Model, patching: Patching, request: PatchRequest) -> float:
-    """Return the least difference of the metric between two runs for which shares are shown."""
+    """Return the least difference of the metric between two runs for which shares are shown.
+
+    patching: the model with its pairs, whose logits show how large rounding errors are.
+    """
     least = _LEAST_DIFFERENCE[request.metric]
     if request.metric == "kl":
         return least

@@ -36,7 +36,7 @@ def heading(report: PatchReport) -> Words:
 
 
 def pair_count(report: PatchReport) -> str:
-    """Write the number of pairs that were measured."""
+    """Return the number of pairs that were measured, in words."""
     return counted(len(report.pairs), "pair")
 
 
@@ -58,7 +58,7 @@ def _unit(report: PatchReport) -> str:
 
 
 def finding(report: PatchReport) -> str:
-    """Return the answer in a sentence, with no more in it than the pairs can carry."""
+    """Return the main result in a sentence, with no more in it than the pairs can support."""
     lead = ""
     if not report.complete:
         lead = incomplete(len(report.pairs), report.pairs_wanted, "pair", "patches")
@@ -134,7 +134,10 @@ def _base(effect: PatchEffect, named: bool = False) -> str:
 
 
 def _at_token(report: PatchReport, best: PatchEffect) -> str:
-    """Return what the strongest patch carries at its strongest token alone."""
+    """Return what the strongest patch carries at its strongest token alone, to end a sentence.
+
+    best: the strongest patch.
+    """
     found = report.by_token
     if found is None or best.places[0] not in found.places:
         return _base(best, True)
@@ -144,7 +147,10 @@ def _at_token(report: PatchReport, best: PatchEffect) -> str:
 
 
 def _moves(report: PatchReport, found: TokenEffects) -> str:
-    """Return the first layer in which the token that predicts carries most of the difference."""
+    """Return a sentence: in which layer the token that predicts first carries half the difference.
+
+    found: the effects by token and layer.
+    """
     values = found.values[found.tokens.index(found.predicts)].tolist()
     reached = next((at for at, value in enumerate(values) if value >= _MOST), None)
     name = f"{token_name(report, found.predicts)}, which predicts,"
@@ -155,7 +161,7 @@ def _moves(report: PatchReport, found: TokenEffects) -> str:
 
 
 def token_name(report: PatchReport, token: int) -> str:
-    """Write a token of the base run's prompt and its position."""
+    """Return a token of the base run's prompt and its position, in words. token: the position."""
     return f"“{token_label(base_tokens(report).texts[token])}” ({token})"
 
 
@@ -222,7 +228,7 @@ def quoted(word: AskedToken) -> str:
 
 
 def grid_title(report: PatchReport, brief: bool = False) -> str:
-    """Return the title of the grid of all patches."""
+    """Return the title of the grid of all patches. brief: for a first screen."""
     metric = METRICS[report.metric]
     if report.method == "gradient":
         return "Estimated effect" + " of patching each head (gradient)" * (not brief)
@@ -248,7 +254,10 @@ def token_title(report: PatchReport) -> str:
 
 
 def joint_words(report: PatchReport, joint: PatchEffect) -> str:
-    """Write what heads carry together, and the sum of what each carries alone."""
+    """Return what heads carry together, and the sum of what each carries alone, in words.
+
+    joint: the patch of these heads together.
+    """
     total, found = sum(_alone(report, joint)), report.shown(joint)
     if not report.ratio:
         unit = METRICS[report.metric].unit

@@ -31,7 +31,10 @@ _METHOD = (
 def path_document(
     report: PathReport, *, explain: bool = False, hints: bool = False
 ) -> doc.Document:
-    """Return the document of a report, with its first screen."""
+    """Return the document of a report, with its first screen.
+
+    explain: add how to read it. hints: add what to try next on the command line.
+    """
     info, tokens = report.model, report.pairs[0].clean
     facts = [counted(len(report.pairs), "pair"), *[report.source] * bool(report.source)]
     about: list[doc.Part] = [
@@ -100,7 +103,7 @@ def _hints(report: PathReport, explained: bool) -> list[str]:
 
 
 def finding(report: PathReport) -> str:
-    """Return which heads read most from the sender, with what, and the base rate."""
+    """Return a sentence: which heads read most from the sender, with what, and the base rate."""
     sender = report.name(report.sender)
     lead, end = "", " One pair." * (len(report.pairs) == 1)
     if report.model.weights == "random":
@@ -134,7 +137,10 @@ def _scale(listeners: Sequence[Listener]) -> NumberScale:
 
 
 def path_grid(report: PathReport, into: Into) -> doc.HeadGrid:
-    """Return a grid of the sender's share in one input of every later head; all have one scale."""
+    """Return a grid of the sender's share in one input of every later head; all have one scale.
+
+    into: the input: queries, keys or values.
+    """
     found = _of(report, into)
     grid = effect_grid(
         {one.place: one.share for one in found},
@@ -147,9 +153,9 @@ def path_grid(report: PathReport, into: Into) -> doc.HeadGrid:
 
 
 def path_table(report: PathReport, most: int, brief: bool = False) -> doc.Table:
-    """Return a row for each listener: share, interval, share of other heads, explained, differs.
+    """Return a row for each later head: share, interval, share of other heads, explained, differs.
 
-    brief: leave out the last two.
+    most: the number of rows. brief: leave out the last two columns.
     """
     shown = report.listeners[:most]
     names = [f"{report.name(one.place, one.into)} {one.into}" for one in shown]
@@ -163,9 +169,11 @@ def share_table(
     *,
     brief: bool = False,
 ) -> doc.Table:
-    """Return a row for each share, see ``path_table``.
+    """Return a table of shares with a row for each, see ``path_table``.
 
-    scale: by default that of the shares that are shown.
+    names: of the rows. shown: what each row shows. scale: of the numbers; by default one for the
+    shares that are shown.
+    brief: leave out the last two columns.
     """
     scale, found = scale or _scale(shown), [one.share for one in shown]
     more = [

@@ -44,12 +44,13 @@ _MEMORY = 2**28
 
 
 class Listener(NamedTuple):
-    """What one later head takes straight from the sender, mean over pairs.
+    """What one later head reads directly from the sender, mean over pairs.
 
     into: its queries, keys or values. place: (layer, head), or (layer, key/value head).
     share: the sender's share of the difference between the prompts there. Its base rate is the mean
     share of the other heads of the sender's layer. explained: the share of everything that writes
-    before the later head. moved: ‖Δ‖ over the norm in the clean run.
+    before the later head. moved: the norm of this difference as a share of the norm in the clean
+    run.
     """
 
     into: Into
@@ -63,8 +64,9 @@ class Listener(NamedTuple):
 class PathReport(Report, Provenance):
     """What later heads read from one head.
 
-    sender: the head. pairs: the prompts. listeners: the later heads, the largest share first.
-    into: the only input that was looked at, None for all.
+    model: the facts of the model. sender: (layer, head). pairs: the prompts. listeners: the later
+    heads, the largest share first. into: the only input that was looked at, None for all.
+    top: heads in the ranking.
     """
 
     model: ModelInfo
@@ -93,11 +95,17 @@ class PathReport(Report, Provenance):
         return path_document(self, explain=explain, hints=hints)
 
     def name(self, place: Place, into: Into | None = None) -> str:
-        """Return a name such as ``L2H5``, or ``L2KV1`` for keys and values that heads share."""
+        """Return a name such as ``L2H5``, or ``L2KV1`` for keys and values that heads share.
+
+        place: (layer, head). into: the input that is named; None for the head itself.
+        """
         return place_name(place, self.letter(into), self.index_base)
 
     def letter(self, into: Into | None) -> str:
-        """Return the letters before a head's number; into: an input, None for the head itself."""
+        """Return the letters before a head's number, ``H`` or ``KV``.
+
+        into: the input that is named; None for the head itself.
+        """
         shared = into and SITES[into].shared and self.model.kv_heads < self.model.heads
         return "KV" if shared else "H"
 
@@ -120,8 +128,9 @@ class AllPaths:
     seed: int
 
     def report(self, sender: Place, into: Into | None = None) -> PathReport:
-        """Return what later heads read from one head; into: only this input, or None for all.
+        """Return what later heads read from one head.
 
+        sender: its (layer, head). into: only this input, or None for all.
         Raises UsageError if no later head differs between the prompts.
         """
         found = self._beside(sender)
@@ -149,9 +158,9 @@ class AllPaths:
         )
 
     def sources(self, reader: Place) -> list[tuple[Place, Listener]]:
-        """Return each earlier head with its share in what a head reads, the largest first.
+        """Return each earlier (layer, head) with its share in what a head reads, the largest first.
 
-        Keys and values are those of its key/value head.
+        reader: the (layer, head) that reads; keys and values are those of its key/value head.
         """
         layer, head = reader
         shared = head * self.model.kv_heads // self.model.heads
@@ -168,7 +177,10 @@ class AllPaths:
         return sorted(made, key=lambda one: -abs(one[1].share.value))
 
     def _beside(self, sender: Place) -> list[list[PathEffects]]:
-        """Return for each pair the effects of a head, then those of the others of its layer."""
+        """Return for each pair the effects of a head, then those of the others of its layer.
+
+        sender: the (layer, head).
+        """
         own = (self.kind, *sender)
         return [
             [each[own], *(each[key] for key in each if key[1] == sender[0] and key != own)]
@@ -187,7 +199,7 @@ def path(
 ) -> PathReport:
     """Measure what later heads read from one head over the pairs.
 
-    pairs: what ``pairs.read_pairs`` returns for the request.
+    pairs: what ``pairs.read_pairs`` returns for the request. advance: is given the progress.
 
     Raises UsageError if the sender is not exactly one head, or is in the last layer.
     """
@@ -200,7 +212,10 @@ def path(
 
 
 def alone(info: ModelInfo) -> UnsupportedError:
-    """Return the error for attention that has no later head."""
+    """Return the error to raise for attention alone, in which no later head reads.
+
+    info: the facts of the model.
+    """
     return UnsupportedError(
         f"{info.name!r} is attention alone, of one layer: no later head reads from it"
     )
@@ -216,6 +231,7 @@ def all_paths(
 ) -> AllPaths:
     """Measure what later heads read from every head of some layers over the pairs.
 
+    layers: their indices. seed: of the bootstrap. advance: is given the progress.
     Raises UsageError if no pair fits the model.
     """
     target = decoder_text(model, None)
