@@ -107,7 +107,7 @@ def resampled(
 
 
 def _length(kind: Kind, given: Input) -> int:
-    """Return the number of queries in attention of this kind."""
+    """Return how many queries the text ``given`` has in attention of this kind."""
     return len(given.predicted if kind in ("decoder", "cross") else given.text)
 
 

@@ -62,7 +62,7 @@ class TextReader:
         return TextPass(record_of(self.model, wanted.given, kind, keep.layers), seen.logits)
 
     def _predicts(self, kind: Kind) -> bool:
-        """Return True if a torch model's logits predict the next token."""
+        """Return True if the model's logits predict the next token of the queries' text."""
         if kind != "self" or self._backend.in_order:
             return kind != "encoder"
         return open_probing(self.model, kind).causal

@@ -79,7 +79,8 @@ def one_token_writes(
 ) -> dict[HeadKey, OneTokenWrites]:
     """Return what each of the heads writes over texts of one token.
 
-    tokens, seed: of the sample, see ``tried_tokens``. most: the length of ``strongest``.
+    tokens: the largest number of tokens to try. seed: of the random sample, if there are more.
+    most: the length of ``strongest``.
     Raises UsageError for a model that does not predict the next token, UnsupportedError if what its
     heads write cannot be followed to the logits.
     """
