@@ -74,7 +74,10 @@ def _writes(cost: CostReport) -> bool:
 
 
 def _attention(cost: CostReport, layer: int, kind: Kind) -> AttentionCount | None:
-    """Return the attention of a layer and a kind, or None if it is not counted."""
+    """Return the parameters of the attention of a kind in a layer; None if it is not counted.
+
+    layer: its index.
+    """
     stacks = cost.parameters.stacks
     named = [stack for stack in stacks if (stack.spec.name == "encoder") == (kind == "encoder")]
     for stack in [main_stack(cost)] if kind == "self" else named:
