@@ -92,6 +92,7 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
     """Yield the tokens with the largest values, one list of words for each sign.
 
     For example ``largest increase: Mary (27) +1.20``, then ``A[ld]er (20) +0.31``.
+    shown: a map of one query. encoding: of the output; characters that it lacks are escaped.
     """
     values, labels = shown.weights[0], token_labels(shown.keys, encoding)
     order = np.argsort(-np.nan_to_num(values), kind="stable").tolist()
@@ -189,7 +190,7 @@ def _last_rows(pieces: Sequence[TextPiece], room: int, most: int) -> list[list[T
 
 
 def _strongest_window(rows: Sequence[Sequence[TextPiece]], most: int) -> int:
-    """Return the first of ``most`` consecutive rows with the largest values."""
+    """Return the index of the first of ``most`` consecutive rows with the largest sum of sizes."""
     if most >= len(rows):
         return 0
     sizes = [np.nansum([abs(piece.value) for piece in row]) for row in rows]
@@ -246,7 +247,11 @@ def _number(value: float, shown: Map) -> str:
 
 
 def _name(tokens: Tokens, label: str, place: int, encoding: str) -> str:
-    """Return a token and its index, such as ``Mary (27)``, or ``A[ld]er (20)`` within a word."""
+    """Return a token and its index, such as ``Mary (27)``, or ``A[ld]er (20)`` within a word.
+
+    label: the token as it is printed. place: its index.
+    encoding: of the output; characters that it lacks are escaped.
+    """
     before, after = _rest_of_word(tokens, place)
     if before or after:
         piece = tokens.texts[place].removeprefix("##").strip()

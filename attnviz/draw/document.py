@@ -290,7 +290,10 @@ LEAST_ARC, STRONG_ARC = 0.1, 0.5
 
 
 class Arc(NamedTuple):
-    """The attention weight of a head from one word to another. query, key: their tokens."""
+    """The attention weight of a head from one word to another.
+
+    query, key: the indices of the tokens of the word that attends, and of the other word.
+    """
 
     query: range
     key: range
@@ -319,7 +322,7 @@ class Curve(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A place on the axis where something begins. name: what begins, for the legend."""
+    """A place on the horizontal axis where something begins. name: what begins, for the legend."""
 
     at: float
     name: str

@@ -99,7 +99,10 @@ class Drawing:
 
 
 def flow(name: str, drawings: Iterable[Drawing], room: float, gap: float) -> Drawing:
-    """Put drawings side by side, and begin a new row whenever ``room`` pixels are full."""
+    """Put drawings side by side, and begin a new row whenever ``room`` pixels are full.
+
+    name: of the whole, for people who cannot see it. gap: the pixels between two drawings.
+    """
     parts: list[tuple[float, float, Drawing]] = []
     x = y = height = width = 0.0
     for drawing in drawings:
@@ -113,7 +116,10 @@ def flow(name: str, drawings: Iterable[Drawing], room: float, gap: float) -> Dra
 
 
 def column(name: str, drawings: Iterable[Drawing], gap: float) -> Drawing:
-    """Put drawings below each other."""
+    """Put drawings below each other.
+
+    name: of the whole, for people who cannot see it. gap: the pixels between two drawings.
+    """
     parts: list[tuple[float, float, Drawing]] = []
     y = width = 0.0
     for drawing in drawings:
@@ -124,5 +130,5 @@ def column(name: str, drawings: Iterable[Drawing], gap: float) -> Drawing:
 
 
 def tinted(x: float, y: float, width: float, height: float, tint: Tint) -> Cells:
-    """Return a rectangle of one colour."""
+    """Return a rectangle of one colour. x, y: its upper left corner."""
     return Cells(x, y, width, height, np.array([[tint.step]]), tint.palette or None)

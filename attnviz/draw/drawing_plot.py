@@ -136,7 +136,8 @@ _BOLD = {"title", "heading", "name"}
 def write_drawing(drawing: Drawing, palette: str, stream: BinaryIO, form: str = "png") -> None:
     """Write the drawing on white paper, without its tips; equal drawings give equal bytes.
 
-    form: ``png`` or ``pdf``. Raises UsageError if the drawing is too large for a picture.
+    palette: the name of the colours of cells. form: ``png`` or ``pdf``.
+    Raises UsageError if the drawing is too large for a picture.
     """
     pixels = drawing.width * drawing.height * (_DPI / _PIXELS) ** 2
     if pixels > _MOST_PIXELS:

@@ -13,7 +13,8 @@ from attnviz.draw.theme import Theme, Words
 def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) -> Block:
     """Break text at blanks, with later lines indented by two; the text must be safe to print.
 
-    Without a style, the words before the first colon are bold. A word wider than the room is cut.
+    room: the columns of a line; a word wider than that is cut.
+    style: of all words; without one those before the first colon are bold.
     """
     lines = at_blanks(text, room, "  ", theme.ellipsis)
     if style is not None:
@@ -24,7 +25,10 @@ def paragraph(text: str, room: int, theme: Theme, style: Style | None = None) ->
 
 
 def quoted_line(name: str, content: str, room: int, theme: Theme, lead: int = 7) -> Line:
-    """Return a text in one line behind its name in ``lead`` columns, cut at the end of the line."""
+    """Return a text in one line behind its name, cut at the end of the line.
+
+    room: the columns of the line. lead: those that the name takes.
+    """
     shown = visible(" ".join(content.split()), theme.encoding)
     shown = fit(shown, room - lead, theme.ellipsis) if width(shown) > room - lead else shown
     return text_line((name.ljust(lead), DIM), shown)

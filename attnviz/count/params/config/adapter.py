@@ -43,7 +43,7 @@ class Fields:
         return self._defaults.get(key)
 
     def whole(self, key: str, least: int = 1) -> int:
-        """Return the field ``key``; raise LoadError unless it is an integer of at least ``least``."""
+        """Return the field ``key``; raise LoadError unless it is an integer ≥ ``least``."""
         value = self.get(key)
         if (
             not isinstance(value, int)
