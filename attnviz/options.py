@@ -135,6 +135,7 @@ def options_of(group: Any) -> Mapping[str, Declared]:
 def checked(name: str, value: Any, declared: Declared) -> Any:
     """Return an option's value, checked and converted to the type of its field.
 
+    name: the option's name. declared: how its class declares it.
     NumPy's numbers become Python's, a text becomes a path, and a single value becomes a tuple of
     one.
     Raises UsageError for another type, or a value out of range or not among the choices.
@@ -354,7 +355,10 @@ def spelled_heads(choice: Any) -> tuple[str, ...]:
 
 
 def spelled_head(choice: Any) -> str:
-    """Return one choice of heads as typed on the command line; see ``spelled_heads``."""
+    """Return one choice of heads as typed on the command line.
+
+    choice: a text such as ``L2H5``, the number of a head of every layer, or a pair (layer, head).
+    """
     if isinstance(choice, tuple) and len(choice) == 2:
         return f"L{choice[0]}H{choice[1]}"
     return _BARE.sub(r"\1", str(choice))

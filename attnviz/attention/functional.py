@@ -89,7 +89,10 @@ def additive_scores(query: Array, key: Array, weight: Array | None = None) -> Ar
 
 
 def scores_by(score: Score, query: Array, key: Array, weight: Array | None = None) -> Array:
-    """Return the scores (..., head, query, key); ``weight`` as in ``additive_scores``."""
+    """Return the scores (..., head, query, key) of the way ``score`` of matching query and key.
+
+    weight: the v of ``additive_scores``; None for all ones, and for the other scores.
+    """
     if score == "additive":
         return additive_scores(query, key, weight)
     return attention_scores(query, key, 1.0 if score == "dot" else None)

@@ -158,7 +158,11 @@ class NumpyAttention:
         rotary: float | None = None,
         score: Score = "scaled-dot",
     ) -> NumpyAttention:
-        """Return the attention of a ``MultiHeadAttention.state_dict()`` of tensors or arrays."""
+        """Return the attention of a ``MultiHeadAttention.state_dict()`` of tensors or arrays.
+
+        state: the tensors by name. rotary: theta of rotary positions, None for none.
+        score: how a query and a key are matched.
+        """
 
         arrays = {"score_weight": state.get("score_weight")}
         for name in ("query", "key", "value", "output"):
@@ -329,7 +333,11 @@ class NumpyAttention:
         value: Floats,
         positions: NDArray[np.integer] | None = None,
     ) -> tuple[Floats, Floats, Floats]:
-        """Return projected query, key and value, split into heads: (..., heads, token, dim)."""
+        """Return projected query, key and value, split into heads: (..., heads, token, dim).
+
+        query, key, value: the inputs (..., token, width).
+        positions: (token,) or (..., token) for rotary positions; by default counted from 0.
+        """
         queries = self._normed(project(query, self.query_weight, self.query_bias), self.query_gain)
         if self.query_factor != 1.0:
             queries = queries * query.dtype.type(self.query_factor)
@@ -342,7 +350,10 @@ class NumpyAttention:
         )
 
     def _once(self, parts: tuple[Floats, Floats, Floats]) -> tuple[Floats, Floats, Floats]:
-        """Return query, key and value with each key/value head once."""
+        """Return query, key and value with each key/value head once.
+
+        parts: query, key and value (..., heads, token, dim), repeated for each query head.
+        """
         query, key, value = parts
         every = self.shape.groups
         return query, key[..., ::every, :, :], value[..., ::every, :, :]
@@ -350,7 +361,11 @@ class NumpyAttention:
     def _moved(
         self, x: Floats, change: Floats, weight: Floats, bias: Floats | None, gain: Floats | None
     ) -> Floats:
-        """Return the projected change, times the scale of a norm of each head over x."""
+        """Return the change of one projection of x: ``change`` times ``weight``.
+
+        gain: of an RMS norm of each head, whose scale over x is kept; None for no norm.
+        bias: of the projection, needed for that scale.
+        """
         moved: Floats = project(change, weight)
         if gain is None:
             return moved

@@ -239,8 +239,10 @@ class NumpyStack:
     ) -> None:
         """Run every layer up to the last wanted one.
 
-        look: observes a wanted layer and returns its attention's output; pass_by: returns that of
-            another layer.
+        wants: returns True for the index of a wanted layer.
+        look: observes a wanted layer, given its index, attention and input, and returns its
+            attention's output; pass_by: returns that of another layer, given its attention and
+            input.
         """
         checked = self.checked(ids)
         wanted = [layer for layer in range(self.shape.layers) if wants(layer)]
@@ -336,9 +338,10 @@ class NumpyStack:
         attended: Floats,
         edit: Callable[[Floats], Floats] = lambda fed: fed,
     ) -> Floats:
-        """Return the residual after a layer whose attention adds ``attended``.
+        """Return the residual after a layer.
 
-        edit: returns what is added instead of the feed-forward's output.
+        residual: before the layer. attended: what its attention adds.
+        edit: receives the feed-forward's output, and returns what is added instead.
         """
         name = f"layers.{layer}"
         if self.shape.order == "after":
@@ -348,7 +351,10 @@ class NumpyStack:
         return residual + attended + edit(self._fed(layer, residual, attended))
 
     def _fed(self, layer: int, residual: Floats, attended: Floats) -> Floats:
-        """Return the output of a layer's feed-forward, in a model with norms before each part."""
+        """Return the output of a layer's feed-forward, in a model with norms before each part.
+
+        residual: before the layer. attended: what its attention adds.
+        """
         read = residual if self.shape.order == "parallel" else residual + attended
         return self._feed_forward(layer, self._norm(f"layers.{layer}.feed_norm", read))
 
@@ -363,7 +369,10 @@ class NumpyStack:
         return self._project(f"{name}.down", inner)
 
     def _norm(self, name: str, residual: Floats) -> Floats:
-        """Return the RMS norm of the residual times a gain, or its LayerNorm, as the shape says."""
+        """Return the RMS norm of the residual times a gain, or its LayerNorm, as the shape says.
+
+        name: of the norm among the tensors.
+        """
         if self.shape.norm == "layer":
             residual = residual - np.mean(residual, axis=-1, keepdims=True)
         square = np.mean(residual * residual, axis=-1, keepdims=True)
@@ -382,7 +391,7 @@ class NumpyStack:
 
 
 def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Floats:
-    """Return how a norm's output changes with its input, with its scale held.
+    """Return the change of a norm's output for a change of its input, with its scale held.
 
     name: of the norm. given: the input that sets the scale.
     """
@@ -435,8 +444,10 @@ def _segments(
     ids: NDArray[np.integer],
     start: int,
 ) -> slice | NDArray[np.integer]:
-    """Return the embedding of segments that each token from ``start`` on gets: those of a pair
-    that begins with these ids, else the first.
+    """Return the index of the segment embedding that each token from ``start`` on gets.
+
+    pair: the ids of a pair of texts, and the segment of each token; it counts if it begins with
+        ``ids``. Otherwise all tokens get the first embedding.
     """
     count = ids.shape[-1]
     if pair is not None and count <= len(pair[0]) and (ids == pair[0][:count]).all():

@@ -34,7 +34,11 @@ class Stretch(Protocol):
     def scale(self) -> float: ...
 
     def frequencies(self, powers: Powers, theta: float, tokens: int) -> Powers:
-        """Return the radians per position of each pair, in a text of ``tokens`` tokens."""
+        """Return the radians per position of each pair of dimensions in a text.
+
+        powers: theta^(2p / dims) of each pair p. theta: the base of the wavelengths.
+        tokens: the length of the text.
+        """
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,10 @@ class Yarn:
         return mixed
 
     def _pair(self, turns: float, theta: float, dims: int) -> float:
-        """Return the index, a fraction, of the pair with this many turns within the context."""
+        """Return the index, a fraction, of the pair with this many turns within the context.
+
+        theta: the base of the wavelengths. dims: how many dimensions are rotated.
+        """
         return dims * math.log(self.context / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
 

@@ -59,7 +59,10 @@ class MapPart:
         )
 
     def gutter(self, columns: int) -> int:
-        """Return how many columns the numbers and tokens at the left take. columns: of the whole."""
+        """Return how many columns the numbers and tokens at the left take.
+
+        columns: how many there are for the whole.
+        """
         names = min(max(map(width, self.axes.queries), default=0), _LONGEST_NAME)
         return min(names + self.axes.digits + 2, columns // 2)
 

@@ -65,7 +65,10 @@ class RegionSums:
         self._sums: NDArray[np.float64] | None = None
 
     def add(self, weights: Floats, start: int, seen: Bools) -> None:
-        """Add weights (head, rows, keys) of the queries from ``start`` on; seen: (rows, keys)."""
+        """Add a block of weights (head, rows, keys).
+
+        start: the index of its first query. seen: (rows, keys), True if the query sees the key.
+        """
         keys = self._keys[: weights.shape[-1]]
         sink = self._sink[: weights.shape[-1], None]
         members = self._queries[start : start + weights.shape[-2]]
@@ -95,8 +98,10 @@ def shares(
     keys: Tokens,
     layers: Mapping[tuple[int, tuple[int, ...]], NDArray[np.float64]],
 ) -> RegionShares:
-    """Return the shares of all heads. layers: the sums of each layer and its heads.
+    """Return the shares of all heads.
 
+    model: has the number of all heads. queries, keys: the tokens, with their regions.
+    layers: the sums of each layer, by its index and the indices of its heads.
     A head that a person chose was chosen among all of the model, by which ``clear`` is judged.
     """
     found = np.concatenate([*layers.values()], axis=1)

@@ -261,9 +261,10 @@ def said_name(name: str) -> str:
 
 
 def find_label(name: str, known: Iterable[str] = tuple(LABELS), what: str = "label") -> str:
-    """Return the name of the label that people call so, see ``typed_names``.
+    """Return the name of the label that a person calls ``name``.
 
-    Its letter or an unambiguous beginning will do. known: names to choose from. what: they are.
+    Its name on screens, its short form, its letter or an unambiguous beginning will do.
+    known: names to choose from. what: the noun for them in the message.
     Raises UsageError, with the nearest name, if there is none.
     """
     names = list(dict.fromkeys(known))

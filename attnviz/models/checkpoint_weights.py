@@ -78,8 +78,9 @@ def _numbers(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def _differing(model: nn.Module, shapes: Shapes) -> list[_Mismatch]:
-    """Return the parameters whose tensors in the files have more or fewer numbers.
+    """Return the parameters of ``model`` that have more or fewer numbers than in the files.
 
+    shapes: of the tensors in the files, by name.
     The names of a bare model lack the prefix that they have in a model with a head. A tensor that
     is stored in another order has another shape, but as many numbers.
     """
@@ -138,7 +139,11 @@ def arguments(function: Any) -> set[str]:
 def _read(
     name: str, directory: Path, model_class: Any, options: dict[str, Any]
 ) -> tuple[Any, list[str]]:
-    """Return the model and the names of the missing weights, in the model's order."""
+    """Return a model with its weights, and the names of the weights that the files lack.
+
+    name: of the model, for messages. directory: where the files are.
+    options: for ``from_pretrained``. The names are in the model's order.
+    """
     with third_party(f"the weights of {name!r} cannot be read"):
         model, report = model_class.from_pretrained(
             directory,

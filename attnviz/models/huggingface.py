@@ -182,7 +182,7 @@ def _open_config(
 
 
 def _instead_of_unreadable(directory: Path, config: Any) -> dict[str, Any]:
-    """Return options that replace a generation_config.json that transformers refuses.
+    """Return options for loading that replace a generation_config.json which transformers refuses.
 
     No result depends on that file, since texts are always generated greedily.
     """
@@ -231,7 +231,11 @@ def _needs_code(name: str) -> str:
 
 
 def _classes(name: str, directory: Path, config: Any, trust_remote_code: bool) -> list[Any]:
-    """Return the model class that the checkpoint names, then the class without its head."""
+    """Return the model class that the checkpoint names, then the class without its head, if known.
+
+    config: of the checkpoint in ``directory``. trust_remote_code: True allows a class of its own
+        code.
+    """
     wanted = str((getattr(config, "architectures", None) or [None])[0])
     named = getattr(transformers, wanted, None)
     references = map(str, (getattr(config, "auto_map", None) or {}).values())

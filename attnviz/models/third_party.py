@@ -131,8 +131,8 @@ def _standard_error() -> int | None:
 def running(model: object, *passing: type[Exception]) -> Iterator[None]:
     """Run a model's forward pass; its errors become a LoadError.
 
-    attnviz's own errors, those of other code that observes the pass, and those of the types
-    ``passing`` are not changed.
+    passing: further types of errors that are not changed, like attnviz's own errors and those of
+    other code that observes the pass.
     """
 
     def translate(error: Exception) -> Exception:

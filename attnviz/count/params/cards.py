@@ -15,9 +15,10 @@ from attnviz.reading import read_toml
 class Gpu(NamedTuple):
     """One kind of graphics card, as a file in ``configs/gpus`` describes it.
 
-    name, aliases: what a user may type. vendor, year: of the maker, and of the launch.
-    memory_mib: the memory in MiB. bandwidth: of the memory.
-    flops: the most operations by dtype. source: where these numbers come from.
+    name, aliases: what a user may type. vendor: the maker. year: of its launch.
+    memory_mib: the memory in MiB. bandwidth: of the memory, in bytes a second.
+    flops: the most operations a second on numbers of each dtype. source: where these numbers are
+        from.
     """
 
     name: str
