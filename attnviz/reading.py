@@ -227,7 +227,7 @@ def parse_json(content: bytes | str, name: str, most: int = RESULT_BYTES) -> Any
 def check_memory(text: str, name: str, most: int) -> None:
     """Raise LoadError for JSON whose values would take too much of the memory.
 
-    most: bytes that such a file may have.
+    text: the JSON. name: how a message names it. most: bytes that such a file may have.
     """
     width = 1 if text.isascii() else 4  # bytes in which Python stores a character
     needed = width * len(text) + sum(text.count(mark) * size for mark, size in _MEMORY.items())

@@ -249,7 +249,7 @@ class RegionReader:
         return (f"the tokenizer joins two texts with nothing between them{without}",)
 
     def encode(self, text: str, limit: int | None = None) -> Tokens:
-        """Return the tokens of a text, at most so many, each in its region.
+        """Return the tokens of a text, at most ``limit``, each in its region.
 
         Raises UsageError for a span that the text does not have, or that overlaps another one.
         """
@@ -286,7 +286,7 @@ class RegionReader:
         return names
 
     def _cut(self, tokens: Tokens, limit: int) -> Tokens:
-        """Return the tokens cut to a length; those that the tokenizer puts at the end stay."""
+        """Return at most ``limit`` tokens; those that the tokenizer puts at the end stay."""
         if self.second is not None:
             raise UsageError("--truncate cuts one text: shorten the two texts")
         end = len(tokens)

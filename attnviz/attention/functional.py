@@ -103,7 +103,8 @@ def attention_weights(
 ) -> Array:
     """Return the softmax over keys of the masked, scaled scores, (..., head, query, key).
 
-    mask: as in ``masked_softmax``. scale: as in ``attention_scores``.
+    mask: boolean (True: the query may see the key), or a float that is added to the scores.
+    scale: the factor of the products of query and key; 1/√head_dim by default.
     """
     return masked_softmax(attention_scores(query, key, scale), mask)
 
@@ -136,8 +137,9 @@ def scaled_dot_product_attention(
 ) -> tuple[Array, Array]:
     """Return the output (..., head, query, value_dim) and weights (..., head, query, key).
 
-    ``mask`` and ``scale`` as in ``attention_weights``. Repeat grouped key/value heads beforehand
-    with ``repeat_kv_heads``.
+    mask: boolean (True: the query may see the key), or a float that is added to the scores.
+    scale: the factor of the products of query and key; 1/√head_dim by default.
+    Repeat grouped key/value heads beforehand with ``repeat_kv_heads``.
     """
     weights = attention_weights(query, key, mask, scale)
     return attention_output(weights, value), weights

@@ -186,7 +186,9 @@ class NumpyAttention:
     ) -> tuple[Floats, Floats]:
         """Return the output (..., query, output_width) and the weights (..., heads, query, key).
 
-        The arguments are those of ``MultiHeadAttention.forward``.
+        query, key, value: the inputs (..., token, width); by default key is query and value is key.
+        mask: boolean (True: the query may see the key), or added to the scores; besides ``causal``.
+        positions: (query,) or (..., query) for rotary positions; by default counted from 0.
         """
         outputs, weights = self.head_outputs(query, key, value, mask, positions=positions)
         return self.joined(outputs), weights
@@ -200,7 +202,12 @@ class NumpyAttention:
         *,
         positions: NDArray[np.integer] | None = None,
     ) -> tuple[Floats, Floats]:
-        """Return each head's output (..., heads, query, value_dim), and the weights."""
+        """Return each head's output (..., heads, query, value_dim), and the weights.
+
+        query, key, value: the inputs (..., token, width); by default key is query and value is key.
+        mask: boolean (True: the query may see the key), or added to the scores; besides ``causal``.
+        positions: (query,) or (..., query) for rotary positions; by default counted from 0.
+        """
         key = query if key is None else key
         value = key if value is None else value
         self.shape.check_inputs(query, key, value, mask, self.rotary)
@@ -320,7 +327,9 @@ class NumpyAttention:
     ) -> tuple[Floats, Floats]:
         """Return each head's output (..., heads, query, value_dim), and the weights.
 
-        query, key, value: as ``heads_of`` returns them. edit: returns the weights to continue with.
+        query, key, value: split into heads, (..., heads, token, dim).
+        mask: boolean (True: the query may see the key), or added to the scores; None hides nothing.
+        edit: receives the weights, and returns those to continue with.
         """
         weights: Floats = masked_softmax(scores_by(self.score, query, key, self.score_weight), mask)
         weights = weights if edit is None else edit(weights)

@@ -134,8 +134,10 @@ class NumpyStack:
     def traced(self, ids: ArrayLike, keep: Callable[[int, Floats], Floats]) -> Trace:
         """Return one pass over one text, with what each layer adds to the residual.
 
+        ids: the token ids (token,).
         keep: called with the layer and its weights (head, query, key), returns those to keep.
-        Raises UsageError as ``logits``, and ValueError if the residual is no sum of these.
+        Raises UsageError for no token, an unknown one, or too many, and ValueError if the residual
+        is no sum of these.
         """
         if not self.is_sum:
             raise ValueError("the residual is no sum where norms stand behind each part")
@@ -179,8 +181,9 @@ class NumpyStack:
     ) -> None:
         """Pass the weights (..., head, query, key) of each wanted layer to ``observe(layer, …)``.
 
-        Nothing after the last wanted layer's attention is computed. Raises UsageError for the ids
-        that ``logits`` refuses.
+        ids: token ids (..., token). wants: returns True for the index of a wanted layer.
+        Nothing after the last wanted layer's attention is computed. Raises UsageError for no token,
+        an unknown one, or more of them than the context holds.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
@@ -199,11 +202,12 @@ class NumpyStack:
         *,
         norms: bool = False,
     ) -> None:
-        """Run as ``run`` does, but ``rows`` queries at a time, never with all weights of a layer.
+        """Pass the weights of each wanted layer to ``observe``, ``rows`` queries at a time.
 
+        ids: token ids (..., token). wants: returns True for the index of a wanted layer.
         ``observe(layer, start, weights, norms)`` gets each block (..., head, rows, keys) of the
         queries from ``start`` on, if causal without the keys after its last query. ``norms`` are
-        those of ``NumpyAttention.moved_norms``, (..., head, token), or None if not requested.
+        those of the values, (..., head, token), or None if not requested.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
@@ -220,8 +224,9 @@ class NumpyStack:
     ) -> None:
         """Pass queries, keys and mask of each wanted layer to ``observe(layer, query, key, seen)``.
 
-        Queries and keys are those of ``NumpyAttention.queries_and_keys``, (..., head, token,
-        head_dim); seen is (query, key), or None if each query sees every key.
+        ids: token ids (..., token). wants: returns True for the index of a wanted layer.
+        Queries and keys are (..., head, token, head_dim), rotated, not scaled; each query head has
+        its own copy of its key. seen is (query, key), or None if each query sees every key.
         """
 
         def look(layer: int, attention: NumpyAttention, read: Floats) -> Floats:
@@ -294,7 +299,7 @@ class NumpyStack:
         return residual
 
     def read(self, layer: int, residual: Floats) -> Floats:
-        """Return the input of a layer's attention."""
+        """Return the input of a layer's attention. residual: before the layer."""
         if self.shape.order == "after":
             return residual
         return self._norm(f"layers.{layer}.attention_norm", residual)
@@ -407,7 +412,11 @@ def held_norm(stack: NumpyStack, name: str, given: Floats, change: Floats) -> Fl
 def _places(
     ids: NDArray[np.integer], start: int, padding: int | None
 ) -> NDArray[np.integer] | slice:
-    """Return the rows of the position table for the tokens from ``start`` on."""
+    """Return the rows of the position table for the tokens from ``start`` on.
+
+    ids: of all tokens. padding: the padding token's id if rows are counted from after it, else
+        None.
+    """
     if padding is None:
         return slice(start, ids.shape[-1])
     counted = ids != padding

@@ -110,7 +110,10 @@ def extremes(shown: Map, encoding: str = "utf-8") -> Iterator[list[str]]:
 
 
 def scale_block(scale: Scale, theme: Theme, room: int, more: str = "") -> Block:
-    """Return a legend of the colours, or of the glyphs that replace them, followed by ``more``."""
+    """Return a legend of the colours, or of the glyphs that replace them, followed by ``more``.
+
+    room: the columns of a line.
+    """
     samples = scale_samples(
         scale, theme, room, lambda share: theme.glyph(round(share * (STEPS - 1)))
     )
@@ -181,7 +184,10 @@ def _by_word(pieces: Sequence[TextPiece]) -> list[list[TextPiece]]:
 
 
 def _last_rows(pieces: Sequence[TextPiece], room: int, most: int) -> list[list[TextPiece]]:
-    """Return the end of the text in at most ``most`` lines."""
+    """Return the end of the text in at most ``most`` lines of ``room`` columns.
+
+    pieces: the whole text.
+    """
     words = _by_word(pieces)
     first = len(words) - 1
     while len(rows_of([piece for word in words[first - 1 :] for piece in word], room)) <= most:

@@ -57,7 +57,7 @@ class Canvas:
         return self.rows * parts - 1 - _index(value, self._up, self.rows * parts)
 
     def put(self, column: int, row: int, glyph: str, style: Style | None) -> None:
-        """Put one character in place of what was there."""
+        """Put one character, ``glyph``, in place of what was there. row: from the top."""
         self._glyphs[row][column], self._styles[row][column] = glyph, style
 
     def line(self, points: Points, style: Style | None, glyph: str = "") -> None:

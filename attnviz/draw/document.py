@@ -384,8 +384,8 @@ class Beside(NamedTuple):
     yields: whether the second member gets its full width and the first one the rest. They stand
         side by side only if that rest is at least ``columns`` and the first one's full width.
     widths: the most columns of each member, where they differ; all stand side by side then.
-    tight: whether words in pictures are as wide as they are, so that members with words stand side
-        by side there too.
+    tight: whether drawings of words are made as narrow as their longest line, so that members with
+        words stand side by side in pictures too.
     """
 
     columns: int

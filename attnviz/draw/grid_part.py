@@ -195,7 +195,10 @@ def _cell(part: GridPart, place: tuple[int, int], wide: int, theme: Theme) -> Li
 
 
 def _halves(part: GridPart, row: int, column: int, wide: int, theme: Theme) -> Segment:
-    """Draw a cell and the one below it in one line, by their colours alone."""
+    """Return a cell and the one below it in one line, by their colours alone.
+
+    row, column: of the upper cell. wide: the columns that both take.
+    """
     found: list[Style | None] = []
     for place in ((row, column), (row + 1, column)):
         cell = part.cells.get(place)

@@ -32,7 +32,10 @@ class NumberScale:
     def over(
         cls, values: Iterable[float], signed: bool = True, percent: bool = False
     ) -> NumberScale:
-        """Return the scale of these values; values that are not finite do not count."""
+        """Return the scale of these values; values that are not finite do not count.
+
+        signed: True writes a plus before positive values. percent: True if they are percentages.
+        """
         sizes = (abs(value) for value in values)
         return cls(max(filter(math.isfinite, sizes), default=0.0), signed, percent)
 

@@ -40,9 +40,9 @@ def spelled_parts(parts: Words, theme: Theme) -> Words:
 
 
 def wrapped(parts: Words, room: int, theme: Theme) -> list[Line]:
-    """Join parts (text, tone) by dots, and break between parts when a line is full.
+    """Return lines with the parts (text, tone) joined by dots, broken between two parts.
 
-    A part longer than a line is broken at blanks.
+    room: the columns of a line. A part longer than a line is broken at blanks.
     """
     lines: list[Line] = []
     used = 0
@@ -59,7 +59,10 @@ def wrapped(parts: Words, room: int, theme: Theme) -> list[Line]:
 
 
 def one_line(parts: Words, theme: Theme, room: int) -> Line:
-    """Join parts (text, tone) by dots, as many as one line holds; only the first may be cut."""
+    """Return a line with the parts (text, tone) joined by dots, as many as it holds.
+
+    room: the columns of the line. Only the first part may be cut.
+    """
     line: Line = []
     used, dot = 0, theme.dot
     for text, tone in parts:
@@ -80,7 +83,7 @@ def one_line(parts: Words, theme: Theme, room: int) -> Line:
 
 
 def cut_at_word(text: str, room: int, theme: Theme) -> str:
-    """Return the words of a text that fit, then an ellipsis."""
+    """Return the words of a text that fit into ``room`` columns, then an ellipsis."""
     kept = fit(text, room, theme.ellipsis)
     whole = kept.removesuffix(theme.ellipsis).rstrip()
     if " " in whole and not text.startswith(f"{whole} "):

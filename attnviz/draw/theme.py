@@ -189,7 +189,10 @@ class Theme:
         return self.ramp[min(step * len(self.ramp) // STEPS, len(self.ramp) - 1)]
 
     def _style(self, fore: int, back: int) -> Style:
-        """Return the style of two steps of the palette; −1 leaves the terminal's own colour."""
+        """Return the style of a text and its ground.
+
+        fore, back: the steps of the palette for them; −1 leaves the terminal's own colour.
+        """
         known = self._styles.get((fore, back))
         if known is None:
             table = colour_table(self.palette)

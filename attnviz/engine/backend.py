@@ -85,7 +85,7 @@ class Backend(Protocol):
     ) -> Sequence[PathRead]:
         """Run two texts of one length, and return what the heads of every layer read in both.
 
-        senders: the heads whose share in the difference is wanted.
+        clean, corrupt: the texts. senders: the heads whose share in the difference is wanted.
         Raises UsageError for a head that does not exist.
         """
 

@@ -152,7 +152,10 @@ class CutScan:
         return EdgePrediction(tuple(places), np.stack([kept[place] for place in places]), found)
 
     def passes(self, places: Sequence[int], losses: bool) -> int:
-        """Return the number of passes that ``outcome`` makes for these arguments."""
+        """Return the number of passes of the model that ``outcome`` makes.
+
+        places: the positions whose predictions are kept. losses: True measures each token's loss.
+        """
         return len(self._passes(places, losses))
 
     def _passes(self, places: Sequence[int], losses: bool) -> list[CutPass]:

@@ -39,7 +39,7 @@ class HeadRun:
 
 
 class Run(Protocol):
-    """Runs a model over one text."""
+    """A function that runs a model over one text."""
 
     def __call__(
         self, given: Input, removed: Collection[Head] = (), norms: bool = False

@@ -157,9 +157,12 @@ def _observe_reported(
 ) -> Any:
     """Run eager attention, hand over the weights that the model reports, and return its logits.
 
+    cells: the number of weights in a block; None hands over whole matrices.
+    seen: the kinds and layers that were handed over before.
+    outputs: keeps the heads' outputs of the pass. norms: measures the norms of the values.
     The model holds the weights of all layers until the run ends; they are checked before the first
-    is handed over. seen: the kinds and layers that were handed over before. Raises UnsupportedError
-    if the model reports no weights, or something else than attention weights.
+    is handed over. Raises UnsupportedError if the model reports no weights, or something else than
+    attention weights.
     """
     name = type(forward.model).__name__
     if not forward.takes("output_attentions"):
@@ -231,7 +234,7 @@ def _observe_blocks(
 ) -> None:
     """Run one pass that recomputes the weights of each call in blocks.
 
-    cells: the number of weights in a block.
+    cells: the number of weights in a block. norms: measures the norms of the values too, or None.
     Raises UnsupportedError if attention is not looked up, or not a plain softmax.
     """
 

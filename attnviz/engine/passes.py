@@ -169,7 +169,7 @@ def watched(forward: ForwardPass, answer: Answer, *, in_blocks: bool = False) ->
 
 
 class _Names:
-    """Finds the kind and the layer of each call of a pass, in the order of the calls."""
+    """Finds the kind and the layer of each attention call of a pass, call by call."""
 
     def __init__(self, forward: ForwardPass) -> None:
         self._forward = forward

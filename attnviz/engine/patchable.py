@@ -236,6 +236,7 @@ def patchable_transformers(
 ) -> PatchableModel:
     """Return a transformers model as a ``PatchableModel``, tried on a few tokens of ``given``.
 
+    mask_id: the token that hides a word from a masked model; None if there is none.
     Raises UnsupportedError if its heads cannot be found or it does not read text, UsageError if
     decoder or cross attention is wanted without a decoder text.
     """

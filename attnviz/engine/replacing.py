@@ -157,7 +157,10 @@ class Replace:
         return self._sites.get((point.what, point.layer), ()) if point.kind == self._kind else ()
 
     def _held(self, point: Met, outputs: Array) -> Array | None:
-        """Return the replacement values of a point; raise LostTrackError if their shape differs."""
+        """Return the values that replace ``outputs`` at a point; None for zero.
+
+        Raises LostTrackError if their shape differs.
+        """
         if self._values is None:
             return None
         held = self._values[point.what, point.layer]

@@ -142,7 +142,10 @@ class _Mix(SoftmaxWatch):
         self._taken: HookedCall | None = None
 
     def begin(self, root: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Read the lengths of a pass when it starts."""
+        """Read the lengths of a pass when it starts; a forward hook of torch.
+
+        root: the module that runs. args, kwargs: its arguments.
+        """
         texts = ("input_ids", "decoder_input_ids")
         self._lengths = {kwargs[name].shape[1] for name in texts if name in kwargs}
         cache = kwargs.get("past_key_values")

@@ -87,7 +87,11 @@ class RegionSums:
         self._sums = sums if self._sums is None else self._sums + sums
 
     def sums(self) -> NDArray[np.float64]:
-        """Return the sums over queries (six, head, query region, key region); see ``shares``."""
+        """Return six sums over queries: (six, head, query region, key region).
+
+        In this order: share, share on the sink, gap to uniform attention outside the sink, its
+        square, share of uniform attention, and the number of queries with a gap.
+        """
         assert self._sums is not None
         return self._sums
 

@@ -78,7 +78,7 @@ class Measure(NamedTuple):
 
 
 def _relation(name: str, letter: str, colour: str, short: str, meaning: str) -> Measure:
-    """Return the measure of a relation between words; ``patterns.relations`` computes it."""
+    """Return the measure of a relation between words; the arguments are fields of ``Measure``."""
     text = f"whether the largest weight is on the word of its {name}"
     return Measure(
         name=name,

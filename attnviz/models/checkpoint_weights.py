@@ -45,6 +45,7 @@ def needed_memory(
     The model is built without memory for its tensors. Quantised weights, and those of a class with
     code of its own, are taken to need as many bytes as in the files.
 
+    name: of the model, for messages. model_class: the class to build.
     shapes: of the tensors in the files; empty if unknown.
     stored: the bytes of the files. dtype: number type in memory, None for the config's own.
 
@@ -107,6 +108,7 @@ def open_weights(
 ) -> tuple[Any, tuple[str, ...]]:
     """Return a model with all its weights from the files, and notes for the reader.
 
+    name: of the model, for messages. directory: where the files are.
     classes: the model class that the checkpoint names, then the same without head, which is used if
         only the head's weights are missing.
     options: for ``from_pretrained``.

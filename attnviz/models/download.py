@@ -122,7 +122,9 @@ def download(
 def download_config(name: str, revision: str | None, progress: Progress | None = None) -> Path:
     """Fetch only a model's config.json and return its directory, named by the commit.
 
-    Raises LoadError or OfflineError as ``download`` does.
+    name: the hub id. revision: branch, tag or commit; None for the newest.
+    Raises LoadError if there is no such model or no access to it, OfflineError if the network does
+    not answer.
     """
     with ErrorsAs(lambda error: contact_error(error, name, revision)):
         first = _probe(name, "config.json", revision)
@@ -221,7 +223,10 @@ def _error_of_trying(name: str, file: str, error: Exception) -> Exception:
 
 @_plain_names()
 def _probe(name: str, file: str, revision: str | None) -> HfFileMetadata:
-    """Fetch a file's metadata once; the client itself would retry many times."""
+    """Return a file's metadata, asked for once; the client itself would retry many times.
+
+    name: the hub id. file: the file's name.
+    """
     url = hf_hub_url(name, file, revision=revision)
     return _within(2 * _PATIENCE, lambda: get_hf_file_metadata(url, timeout=_PATIENCE))
 

@@ -64,7 +64,8 @@ def load_transformers(
     """Open a checkpoint: a local directory, or a hub id from the cache or else the network.
 
     revision: branch, tag or commit of a hub id.
-    dtype: ``auto`` keeps the checkpoint's own.
+    dtype: ``auto`` keeps the checkpoint's own. offline: True uses directories and the cache only.
+    trust_remote_code: True runs the checkpoint's own code. allow_pickle: True accepts pickles.
     progress: called as ``progress(file, done, total)`` in bytes while files are fetched.
 
     Raises LoadError if the model is not found, without access, incomplete, damaged or refused as

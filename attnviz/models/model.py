@@ -155,7 +155,7 @@ class NumpyModel(Model, Protocol):
         """
 
     def run_outputs(self, tokens: Tokens, observe: ObserveOutputs) -> Floats | None:
-        """Run over one text, and pass on each layer's weights and its heads' outputs.
+        """Run over one text, and pass each layer's weights and its heads' outputs to ``observe``.
 
         Returns the next-token logits (token, word); None if the model predicts none.
         """
@@ -221,7 +221,10 @@ class TwoStackModel(Model, Protocol):
     def target_context(self) -> int | None: ...
 
     def encode_target(self, text: str, limit: int | None = None) -> Tokens:
-        """Return a decoder text as in training: shifted right behind its start token."""
+        """Return a decoder text as in training: shifted right behind its start token.
+
+        limit: the most tokens to keep; None keeps all.
+        """
 
     def greedy_target(self, tokens: Tokens, limit: int) -> Tokens:
         """Return the decoder text that the model writes for ``tokens``, of at most ``limit``."""

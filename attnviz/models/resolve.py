@@ -195,7 +195,10 @@ def in_numpy(source: ModelSource, options: LoadOptions) -> NumpyCheckpoint:
 
 
 def not_by_numpy(name: str, reason: str) -> UnsupportedError:
-    """Return the error for a model that the requested NumPy cannot run."""
+    """Return the error for a model, ``name``, that NumPy was to run but cannot.
+
+    reason: why it cannot.
+    """
     return UnsupportedError(f"--backend numpy cannot run {name!r}: {reason}; leave it out")
 
 

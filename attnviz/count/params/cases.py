@@ -343,7 +343,10 @@ def _dtypes(
 
 
 def _built(found: FoundSpec, running: Running) -> BuiltCount:
-    """Return the parameters of a model that is built without memory for its weights."""
+    """Return the parameters of a model that is built without memory for its weights.
+
+    found: its config. running: the lengths and dtypes to count for.
+    """
     from attnviz.count.params.config.read import stored_dtype
     from attnviz.count.params.meta_count import count_on_meta  # imports torch and transformers
 

@@ -93,7 +93,7 @@ def params_document(
 ) -> Document:
     """Return the document: where the parameters are, what running costs, and what that means.
 
-    explain: True adds what the words mean. hints: True adds options to try next.
+    report: the counts. explain: True adds what the words mean. hints: True adds options to try.
     """
     counted, view = report.counted, report.request
     advice = [] if explain or not hints else list(_hints(report))

@@ -47,6 +47,7 @@ def counted_model(model: Any) -> ParamsReport:
 def head_cost(counted: ParamsReport, layer: int, kind: Kind) -> HeadCost:
     """Return what a head of a layer costs; all heads of a layer cost the same.
 
+    counted: the counts of its model. layer: the index of the layer.
     Raises UnsupportedError if the arithmetic does not know the model's class or this layer.
     """
     cost = counted.counted.cases[0].cost if counted.counted.cases else None

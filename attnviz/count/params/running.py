@@ -163,7 +163,10 @@ def facts_table(sections: Mapping[str, Sequence[Row]]) -> Table:
 
 
 def fact(label: str, value: str, note: str = "", depth: int = 1) -> Row:
-    """Return one line of ``facts_table``. depth: how far the label is indented."""
+    """Return one line of ``facts_table``: a label, its value, and a note behind it.
+
+    depth: by how many steps the label is indented.
+    """
     return Row((label, value, note), depth=depth)
 
 

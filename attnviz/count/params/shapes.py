@@ -54,6 +54,7 @@ def _stack_of(
 ) -> specs.StackSpec:
     """Return the stack of a checked shape.
 
+    name: of the stack. causal: True if a token sees only earlier ones.
     cross_width: width of the stack that each layer's cross attention reads; None without one.
     final_norm: whether the last layer is followed by a norm; None if there is more than one layer.
     """

@@ -30,7 +30,7 @@ def count(number: int) -> str:
 
 
 def _rounded(part: int, whole: int, decimals: int) -> str:
-    """Return ``part / whole`` rounded half up; exact however large the two are."""
+    """Return ``part / whole`` with so many decimals, rounded half up; exact for any size."""
     scaled = (2 * part * 10**decimals + whole) // (2 * whole)
     left, right = divmod(scaled, 10**decimals)
     return f"{left:,}.{right:0{decimals}d}" if decimals else f"{left:,}"

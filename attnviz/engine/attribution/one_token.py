@@ -51,8 +51,9 @@ class OneTokenWrites(NamedTuple):
 
 
 def tried_tokens(model: Model, tokens: int = TRIED, seed: int = 0) -> list[int]:
-    """Return the plain tokens of the vocabulary, or a random sample of ``tokens`` of them.
+    """Return the ids of the plain tokens of the vocabulary, or a random sample of them.
 
+    tokens: the largest number to return. seed: of the sample.
     Raises UsageError for a model that is no language model of one stack.
     """
     if tokens < 1:

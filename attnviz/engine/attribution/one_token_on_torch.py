@@ -21,7 +21,10 @@ from attnviz.records import Input
 
 
 def require_language_model(opened: PatchableModel, name: str, given: Input) -> None:
-    """Raise UsageError if a model does not predict the next token. given: a text to try."""
+    """Raise UsageError if a model does not predict the next token.
+
+    opened: the model. name: its name in the message. given: a text to try.
+    """
     with torch.no_grad(), opened.hook_points.borrowed():
         causal = is_causal(opened, probe_of(given))
     if opened.head is None or not causal:

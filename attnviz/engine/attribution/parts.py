@@ -153,12 +153,12 @@ class Attributor(ABC):
         foil: int | None = None,
         maps: Collection[HeadKey] = (),
     ) -> Attribution:
-        """Split one logit into contributions; see ``Attribution``.
+        """Return one logit, or the difference of two, as a sum over the parts of the model.
 
-        position: from 0, or negative from the end. The default is the last, or the mask token's of
-            a model that reads both ways.
-        answer: by default the likeliest token. foil: a token to subtract, or None.
-        maps: the heads whose maps are wanted.
+        given: the text. position: from 0, or negative from the end. The default is the last, or the
+            mask token's of a model that reads both ways.
+        answer: the token id; by default the likeliest token's. foil: the id of a token to subtract,
+            or None. maps: the heads whose maps are wanted.
         Raises UsageError for a position, token or head that does not exist, and if a model that
         reads both ways has no mask token there; UnsupportedError if parts cannot be followed.
         """

@@ -31,7 +31,7 @@ def path_effects(
 ) -> tuple[PathEffects, ...]:
     """Return the direct effects of some heads on later heads, from one pass over each of two texts.
 
-    senders: the heads whose effects are wanted, one result for each.
+    clean, corrupt: the texts, whose runs are compared. senders: the heads, one result for each.
     Raises UsageError for texts of different length or a head that does not exist, UnsupportedError
     if the model does not show its queries, or what it writes cannot be followed to them.
     """

@@ -361,7 +361,10 @@ def _nothing(*call: Any) -> None:
 def _around(
     module: nn.Module, enter: Callable[..., None], leave: Callable[..., None]
 ) -> Iterator[None]:
-    """Call ``enter`` before and ``leave`` after each call of ``module`` inside this context."""
+    """Call ``enter`` before and ``leave`` after each call of ``module`` inside this context.
+
+    enter, leave: hooks of torch.
+    """
     with (
         hooked(module.register_forward_pre_hook(enter)),
         hooked(module.register_forward_hook(leave)),
@@ -372,7 +375,10 @@ def _around(
 def _outermost_entries(
     module: nn.Module, left_out: nn.Module | None
 ) -> Iterator[tuple[int, nn.Module]]:
-    """Yield each outermost entry of a ``ModuleList`` with its place."""
+    """Yield each entry of the outermost ``ModuleList``s under ``module``, after its index there.
+
+    left_out: a module in which none is looked for, or None.
+    """
     for child in module.children():
         if isinstance(child, nn.ModuleList):
             yield from enumerate(child)

@@ -150,7 +150,11 @@ class Patching:
             return self._runner.sites(frozenset({what}))[what]
 
     def sites(self, what: What, tokens: Sequence[tuple[int, ...] | None] = (None,)) -> list[Site]:
-        """Return every site of one sort, by layer, head and then each of ``tokens``."""
+        """Return every site of one sort, by layer, head and then tokens.
+
+        what: the sort. tokens: for each site of a head the positions that it covers; None means
+            all.
+        """
         return [
             Site(what, layer, None if what in WHOLE_LAYER else head, some)
             for layer, count in self.heads(what).items()
@@ -179,10 +183,12 @@ class Patching:
         answer: int,
         foil: int | None = None,
     ) -> Iterator[PatchScores]:
-        """Yield the scores of the ``wanted`` ones of ``patches`` on one pair, piece by piece.
+        """Yield the scores of some patches on one pair, as many at a time as fit into memory.
 
-        pair: its index. answer, foil: token ids.
-        Raises UsageError for a site that does not exist, UnsupportedError as ``heads`` does.
+        pair: its index. wanted: the indices of these patches in ``patches``. answer, foil: token
+            ids.
+        Raises UsageError for a site that does not exist, UnsupportedError if the model does not let
+        a sort of site be replaced.
         """
         if not wanted:
             return

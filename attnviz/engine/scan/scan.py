@@ -51,7 +51,11 @@ class Scan:
         self.notes = runner.notes
 
     def changed(self, *, control: bool = False, token_losses: bool = False) -> Scan:
-        """Return the same scan with these options; both share the runs of the unchanged texts."""
+        """Return the same scan with other options; both share the runs of the unchanged texts.
+
+        control: True removes a random direction of equal norm instead of each ablation.
+        token_losses: True keeps the loss of each token.
+        """
         other = copy(self)
         other._options = replace(self._options, control=control, token_losses=token_losses)
         return other

@@ -82,9 +82,10 @@ class Unembedding:
         return before, _numpy(moved.masked_fill((change == 0).all(-1), 0))
 
     def compare(self, clean: Tensor, ablated: Tensor, wanted: Sequence[int]) -> Comparison:
-        """Compare ablations (ablation, position, width) with the clean run (position, width).
+        """Compare ablations with the clean run, by their predictions at some positions.
 
-        wanted: (position,), the token that came next; -1 if it is not known.
+        clean, ablated: the projection's inputs, (position, width) and (ablation, position, width).
+        wanted: (position,), the id of the token that came next; -1 if it is not known.
         """
         vocabulary, words = self.weight.shape[0], torch.tensor(wanted, device=clean.device)
         at_once = max(1, min(len(clean), _CLEAN_BYTES // (12 * vocabulary)))

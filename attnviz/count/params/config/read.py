@@ -65,6 +65,7 @@ def spec_from_config(
 ) -> ModelSpec | None:
     """Return the spec of a Hugging Face config; None where the arithmetic does not claim it.
 
+    name: of the model. source: where the config comes from, to be shown.
     architecture: the class to count; None for the config's own, or the usual one where it names
         none: the one with the head that predicts tokens, the bare one of encoders.
 

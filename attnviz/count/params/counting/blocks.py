@@ -52,7 +52,7 @@ def total(terms: Iterable[Term], *roles: str) -> int:
 def of_part(part: specs.Part, role: str = "other") -> tuple[Term, ...]:
     """Return the terms of a matrix, a table or a norm; norms have the role ``norm``.
 
-    role: of the other terms, see ``Term``.
+    role: of the other terms: the share of the parameters that they belong to.
     A tied matrix is counted with the part that it belongs to, and its bias here.
     """
     match part:

@@ -159,7 +159,7 @@ def count_cache(
 ) -> CacheCount:
     """Count what all layers of an architecture keep of ``batch`` sequences.
 
-    dtype: of the kept numbers.
+    length: of target and source. dtype: of the kept numbers.
     seen: True leaves out tokens that are kept although a window hides them from the next one.
     """
     kept: Counter[tuple[LayerCache, int]] = Counter()

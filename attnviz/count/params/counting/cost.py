@@ -181,7 +181,10 @@ scores that no mask hides."""
 
 
 def _flops(spec: ModelSpec, parameters: ParameterCount, length: Lengths, batch: int) -> FlopCount:
-    """Return the operations of a forward pass of ``batch`` sequences."""
+    """Return the operations of a forward pass of ``batch`` sequences.
+
+    parameters: of the same architecture. length: of target and source.
+    """
     stacks = [
         (stack, _stack(stack, length.of(stack.spec), length.source)) for stack in parameters.stacks
     ]

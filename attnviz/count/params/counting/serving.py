@@ -94,9 +94,9 @@ class CardFit(NamedTuple):
 def fit_cards(
     cost: CostReport, cards: Sequence[Gpu], *, chunk: int, overhead: int
 ) -> tuple[CardFit, ...]:
-    """Return whether and how fast each card can run the model of ``cost``.
+    """Return for each card if it can run the model of ``cost``, and how fast.
 
-    Length, batch and dtypes are those of ``cost``.
+    The length, the batch and the dtypes are those for which ``cost`` was counted.
     chunk: the most tokens of prompts that pass at once. overhead: bytes that other things take.
     """
 
