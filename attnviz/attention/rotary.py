@@ -57,8 +57,9 @@ class Linear:
 class Llama3:
     """Stretches only long wavelengths (Grattafiori et al. 2024, "The Llama 3 Herd of Models").
 
-    Wavelengths above context / low are stretched in full, those below context / high not at all.
-    context: length in tokens of the texts that the model was first trained on.
+    Wavelengths above context / low are stretched in full, by ``factor``, those below context / high
+    not at all. context: length in tokens of the texts that the model was first trained on.
+    scale: factor of cosines and sines.
     """
 
     factor: float

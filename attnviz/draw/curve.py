@@ -30,6 +30,7 @@ _FIRST = 0x2800
 class Canvas:
     """Glyphs and their styles over two linear axes.
 
+    width, rows: the columns and lines that it takes.
     across: both ends of the horizontal axis, left first. up: those of the vertical axis, low first.
         Values beyond the ends are drawn at the edge.
     """

@@ -301,7 +301,11 @@ class Arc(NamedTuple):
 
 
 class Arcs(NamedTuple):
-    """Arcs of one head over one line of text. lines: the most on a terminal, 0 for any number."""
+    """Arcs of one head over one line of text.
+
+    tokens: the text. arcs: one for each pair of words. title: a heading and remarks.
+    lines: the most on a terminal, 0 for any number.
+    """
 
     tokens: Tokens
     arcs: Sequence[Arc]

@@ -72,7 +72,10 @@ class Stroke:
 
 @dataclass(frozen=True)
 class Tip:
-    """A text that appears when the pointer rests on a rectangle."""
+    """A text that appears when the pointer rests on a rectangle.
+
+    x, y: its upper left corner. width, height: of the rectangle. content: the text.
+    """
 
     x: float
     y: float
@@ -89,6 +92,8 @@ class Drawing:
     """Items, and whole drawings at their places, on a ground of a given size.
 
     name: describes the drawing for people who cannot see it, and for links to it.
+    width, height: of the ground, in pixels. items: what is drawn on it.
+    parts: further drawings, as (x, y, drawing).
     """
 
     name: str

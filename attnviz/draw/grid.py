@@ -53,8 +53,10 @@ def cell_glyph(strength: float, tint: Tint | None, theme: Theme) -> str:
 
 
 class _Form(NamedTuple):
-    """The layout of all cells of a grid: the columns for letters, text and a mark before them.
+    """The layout of all cells of a grid, in columns.
 
+    cell: the whole cell. mark, letters, texts: the mark, the letters and the text in it; 0 for
+        none.
     left: True aligns them at the left of their cells, as for words.
     """
 

@@ -60,7 +60,10 @@ def plot_figure(plot: Plot) -> Drawing:
 
 
 class _Axes:
-    """The transformation of values into places on the paper."""
+    """Turns values into places on the paper.
+
+    ends: of the horizontal axis, left first. up: of the vertical axis, low first.
+    """
 
     def __init__(self, ends: tuple[float, float], up: tuple[float, float]) -> None:
         self._ends, self._up = ends, up

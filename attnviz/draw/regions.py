@@ -42,7 +42,10 @@ _NAMES = "123456789"
 
 
 class RegionMark(NamedTuple):
-    """How a region is drawn: one character and a colour; the rest of a text has no colour."""
+    """How a region is drawn.
+
+    letter: its character. tint: its colour; None for the rest of a text, which has no colour.
+    """
 
     letter: str
     tint: Tint | None

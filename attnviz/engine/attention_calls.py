@@ -287,7 +287,10 @@ def _require_another(seen: Tensor, hidden: Tensor) -> None:
 
 
 class MaskWatch(SoftmaxWatch):
-    """Records which keys each softmax leaves out while it is active."""
+    """Records which keys each softmax leaves out while it is active.
+
+    batch: the number of texts. lengths: the numbers of tokens that an axis can have.
+    """
 
     def __init__(self, batch: int, lengths: Collection[int]) -> None:
         super().__init__(batch, lengths)

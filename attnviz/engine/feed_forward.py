@@ -99,10 +99,12 @@ def _first_wrong(
     chosen: Mapping[int, nn.Module],
     plain: _Outputs,
 ) -> int | None:
-    """Return the first layer that has more inputs to its result than its chosen module; else None.
+    """Return the first layer whose chosen module is not all that it adds to the residual stream.
 
-    The output of the chosen module is held while every other matrix of the layer is disturbed.
-    chosen: the module tried for each layer. plain: the outputs of an unchanged pass.
+    The result is None if there is no such layer. To find out, each chosen module's output is held
+    while every other matrix of its layer is disturbed: the layer's result must not change.
+    probe: a short input. chosen: by layer, the module that is tried.
+    plain: the outputs of an unchanged pass.
     """
     held = {id(module): module for module in chosen.values()}
     calls: Counter[int] = Counter()

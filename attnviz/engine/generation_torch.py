@@ -88,7 +88,11 @@ _INSIDE: tuple[What, ...] = ("pattern",)
 
 
 class _Plain:
-    """Reads the whole text at each step, for models that only report their weights."""
+    """Reads the whole text at each step, for models that only report their weights.
+
+    open_heads: the method of ``Backend``. kind: the attention to observe.
+    source: what an encoder reads; None without one. removed: the heads whose outputs are zero.
+    """
 
     def __init__(
         self,
@@ -143,7 +147,11 @@ class _Plain:
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """Scores (word,), weights (head, key) by layer and the cache, after some tokens were read."""
+    """What is known after the first ``tokens`` tokens were read.
+
+    scores: (word,), of the next token. rows: by layer, the last query's weights (head, key).
+    cache: the keys and values of these tokens.
+    """
 
     tokens: int
     scores: Floats

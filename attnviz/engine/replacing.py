@@ -38,7 +38,10 @@ class Met(Protocol):
 
 
 class Point(NamedTuple):
-    """A place in a running model that has no modules."""
+    """A place in a running model that has no modules.
+
+    kind: of its attention. what: the sort of values. layer: the index of the layer.
+    """
 
     kind: Kind
     what: What

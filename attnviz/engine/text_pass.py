@@ -70,7 +70,8 @@ class TextReader:
     def norms(self, wanted: Asked, removed: Collection[Head] = ()) -> Mapping[int, Floats]:
         """Return ‖v_j W_O^h‖ of each layer, (head, key): the length of what a key's value writes.
 
-        removed: the heads whose outputs are set to zero.
+        wanted: the text and the kind of attention. removed: the heads whose outputs are set to
+            zero.
         Kobayashi et al. 2020. Raises UnsupportedError if the values cannot be observed.
         """
         return self._run(wanted, removed, norms=True).norms

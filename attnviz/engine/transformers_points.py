@@ -78,7 +78,10 @@ def _find_registered(probe: ForwardPass) -> _Registered | None:
 
 
 class _Points(HookPoints):
-    """Hook points of a pass of a transformers model."""
+    """Hook points of a pass of a transformers model.
+
+    probe: a short pass of the same kind. found: the points, in the order in which they run.
+    """
 
     def __init__(self, probe: ForwardPass, found: Sequence[HookedCall]) -> None:
         super().__init__(probe.module, found)
@@ -249,7 +252,11 @@ class _Projections(_Points):
 
 
 class _Hide(SoftmaxWatch):
-    """Hides keys of one text in every softmax; softmaxes run in the order of the points."""
+    """Hides keys of one text in every softmax; softmaxes run in the order of the points.
+
+    counter: finds the point of each softmax. hide: returns the keys to hide at a point.
+    given: the text.
+    """
 
     def __init__(self, counter: CallCounter, hide: Hide, given: Input) -> None:
         super().__init__(1, {len(given.text), len(given.predicted)})

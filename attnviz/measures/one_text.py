@@ -60,7 +60,10 @@ def head_scores(
 
 
 class _Text:
-    """The facts of a text that are the same for all heads."""
+    """The facts of a text that are the same for all heads.
+
+    record: the weights over the text. known: labels that were measured before, or None.
+    """
 
     def __init__(self, record: AttentionRecord, known: KnownLabels | None) -> None:
         self._known = known

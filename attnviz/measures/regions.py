@@ -54,8 +54,9 @@ def _members(tokens: Tokens) -> NDArray[np.float64]:
 
 
 class RegionSums:
-    """Takes blocks of rows of one layer, in any order, and gives the shares of each head.
+    """Takes blocks of rows of one layer, in any order, and sums them between regions.
 
+    queries, keys: the tokens of both axes, with their regions.
     sink: (key,), whether each key belongs to the attention sink.
     """
 

@@ -51,7 +51,10 @@ class OutputProjection:
 
 @dataclass(frozen=True)
 class HeadShape:
-    """The heads of a layer before anything is cut."""
+    """The heads of a layer before anything is cut.
+
+    heads, kv_heads: the numbers of query and key/value heads. head_dim: the width of each.
+    """
 
     heads: int
     kv_heads: int

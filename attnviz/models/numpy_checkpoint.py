@@ -62,7 +62,9 @@ _PLAIN = re.compile(r"[\w.-]+(/[\w.-]+)?")
 class NumpyCheckpoint(StackModel):
     """A checkpoint that NumPy runs, as ``open_numpy`` returns it.
 
-    stored: the tensors in its files.
+    stack: its layers. sizes: what its operations are counted from. opened: its tokenizer.
+    stored: the tensors in its files. ends: returns the end tokens in its files.
+    trained: tokens of its longest training sequence. parameters: of the model. None if not known.
     """
 
     def __init__(

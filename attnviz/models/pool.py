@@ -97,7 +97,10 @@ class _Batch(Generic[_Task, _Found]):
 
 
 class _Kept:
-    """Keeps the error that ends a block."""
+    """Keeps the error that ends a block.
+
+    failed: receives the error. place: the index of the task under which it is kept.
+    """
 
     def __init__(self, failed: dict[int, Exception], place: int) -> None:
         self._failed, self._place = failed, place

@@ -75,7 +75,10 @@ _LEAST_SAID = 3
 class _Content(NamedTuple):
     """The content of a document.
 
-    title: a name, and remarks behind it. heading, finding, first: see ``Document``.
+    title: a name, and remarks behind it. notes: sources and cautions. tables: what was counted.
+    sentences: what the numbers mean. heading: the words of the first line.
+    finding: the answer in a sentence. first: returns the first screen of a terminal's size.
+    explanation: for newcomers.
     """
 
     title: Sequence[str]

@@ -193,9 +193,10 @@ def _details(
 
 
 def _of_a_head(label: str, head: PerHead | None) -> int | None:
-    """Return one head's parameters in a projection; None if it is not divided into heads.
+    """Return the number of one head's parameters in a projection; None if heads do not divide it.
 
-    label: the name of the projection; with latent vectors, of the projection up.
+    label: the name of the projection, such as ``query`` or, with latent vectors, ``key up``.
+    head: the parameters of one head; None if the part has no heads.
     """
     name = label.removesuffix(" up")
     if head is None or name not in _PROJECTIONS:

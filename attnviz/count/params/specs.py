@@ -57,7 +57,10 @@ Part: TypeAlias = Dense | LookupTable | Norm
 
 
 class Buffer(NamedTuple):
-    """Numbers that a checkpoint stores but that are not trained."""
+    """Numbers that a checkpoint stores but that are not trained.
+
+    label: what they are, in words. numbers: how many.
+    """
 
     label: str
     numbers: int

@@ -242,7 +242,12 @@ def _logits(model: PatchableModel, given: Input, place: int | None) -> Tensor:
 
 
 class _Keep:
-    """An intervention that records what each attention call mixed, and changes nothing."""
+    """An intervention that records what each attention call mixed, and changes nothing.
+
+    watch: sees the weights and values of each call. given: what the model reads.
+    place: the position of the query whose weights are kept.
+    whole: the numbers of the attention calls whose weights are kept for all queries.
+    """
 
     def __init__(self, watch: MixingWatch, given: Input, place: int, whole: frozenset[int]) -> None:
         self._watch = watch

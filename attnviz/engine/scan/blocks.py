@@ -38,7 +38,9 @@ class BlockCall:
 class RecordBlocks:
     """Records the calls of the blocks in a pass over one text, as an intervention.
 
-    calls: in order. entries: for each hook point, the number of the block call around it.
+    root: the module whose forward is a pass. points: the attention calls of the pass.
+    calls: the block calls in order. entries: for each hook point, the number of the block call
+        around it.
     """
 
     def __init__(self, root: nn.Module, points: HookPoints) -> None:

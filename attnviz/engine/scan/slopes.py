@@ -78,6 +78,7 @@ def _first_order(
 class _Zeros(Untouched):
     """Adds zeros to the values of a run, by which metrics can be differentiated.
 
+    kind: the attention whose values these are. what: the sorts of values.
     added: these zeros, (1, token, head, dim), by sort and layer.
     """
 

@@ -19,7 +19,11 @@ class UnclaimedError(Exception):
 
 
 class Fields:
-    """A config's fields; names that are asked for are recorded, to find misspelt fields."""
+    """A config's fields; names that are asked for are recorded, to find misspelt fields.
+
+    config: the fields as its file has them. name: of the model. defaults: the values of missing
+        fields. spellings: other names that a field may have.
+    """
 
     def __init__(
         self,

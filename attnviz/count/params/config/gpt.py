@@ -115,7 +115,10 @@ def _stacked(
 
 
 def _falcon(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
-    """Read Falcon: a single key/value head, or grouped ones in the newer shape."""
+    """Return the spec of a Falcon: a single key/value head, or grouped ones in the newer shape.
+
+    purpose: says which head follows the layers.
+    """
     width, heads, layers = _shape(fields)
     new = fields.flag("new_decoder_architecture")
     if new:
@@ -142,7 +145,10 @@ def _falcon_norms(fields: adapter.Fields, new: bool) -> int:
 
 
 def _opt(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
-    """Read OPT: learned positions with two rows to spare, token vectors of another width."""
+    """Return the spec of an OPT: learned positions with two rows to spare, its own token width.
+
+    purpose: says which head follows the layers.
+    """
     width, heads, layers = _shape(fields)
     bias, affine = fields.flag("enable_bias"), fields.flag("layer_norm_elementwise_affine")
     layer = adapter.block(
@@ -170,7 +176,10 @@ def _opt(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
 
 
 def _gpt_neo(fields: adapter.Fields, *, purpose: _Purpose) -> ModelSpec:
-    """Read GPT-Neo: global and local attention take turns."""
+    """Return the spec of a GPT-Neo, in which global and local attention take turns.
+
+    purpose: says which head follows the layers.
+    """
     width, heads, layers = _shape(fields)
     inner = fields.optional("intermediate_size") or 4 * width
     kinds = fields.listed("attention_layers", layers) or _repeated(fields, layers)
