@@ -217,7 +217,7 @@ class NumpyAttention:
         return self.attend(*self.heads_of(query, key, value, positions), mask)
 
     def continued(self, x: Floats, past: KeyValues) -> tuple[Floats, Floats]:
-        """Return the result of ``head_outputs`` for the new tokens of a causal text.
+        """Return each head's output and the weights for the new tokens of a causal text.
 
         x: (token, d_model), of the new tokens alone; their keys and values are added to ``past``.
         The outputs are (heads, new token, value_dim), the weights (heads, new token, every token).

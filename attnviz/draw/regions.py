@@ -122,7 +122,10 @@ def banded(
 
 
 def row_mark(name: str, marks: Mapping[str, RegionMark], theme: Theme) -> Line:
-    """Return the band of one row: the region's character on its colour, and a blank."""
+    """Return the band of one row: the region's character on its colour, and a blank.
+
+    name: of the region. marks: how each region is drawn.
+    """
     mark = marks[name]
     style = theme.ground(mark.tint) if mark.tint is not None and theme.colour else None
     return [Segment(theme.spell(mark.letter), style), Segment(" ")]

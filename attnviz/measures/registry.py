@@ -287,9 +287,10 @@ def find_label(name: str, known: Iterable[str] = tuple(LABELS), what: str = "lab
 
 
 def typed_names(known: Iterable[str]) -> dict[str, str]:
-    """Return the names of measures by what a person may type for each, in small letters.
+    """Return for each text that a person may type the name of the measure that it means.
 
-    That is the name on screens, its short form, and the name in JSON, which files had once.
+    known: the names of the measures. The texts, in small letters, are a measure's name on screens,
+    its short form, and its name in JSON, which files had once.
     """
     found: dict[str, str] = {}
     for name in known:

@@ -255,7 +255,7 @@ def _built(built: BuiltCount) -> _Content:
 
 
 def _compared(counted: CountedCases, costs: Sequence[CostReport]) -> _Content:
-    """Return the table of all cases, at least one of which has been counted.
+    """Return the content that compares all cases, at least one of which has been counted.
 
     costs: those of the counted cases.
     """
